@@ -1,0 +1,140 @@
+//! What an operation brings with it: time, randomness, the ways it can be interrupted, its limits.
+
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::{Error, ErrorCode, Result};
+
+/// Time and randomness, given from outside so that a simulator can drive the crate.
+pub trait Environment: Send + Sync + Debug {
+    /// The wall clock, in milliseconds since 1970-01-01 UTC.
+    fn wall_clock_ms(&self) -> i64;
+    /// Time since some fixed moment; never goes back.
+    fn monotonic(&self) -> Duration;
+    /// 64 random bits. Used for ObjectIds, UUIDs, cursor ids and `$sample`; unguessable in production.
+    fn random(&self) -> u64;
+}
+
+/// The ways to stop a running operation from another thread.
+///
+/// `code` is written by whoever kills and read by the operation; `deadline_us` is written before the
+/// operation starts. Nothing else is published through them, so `Relaxed` suffices.
+#[derive(Debug)]
+pub struct Interrupt {
+    /// The error code to fail with; 0 while not killed.
+    code: AtomicI32,
+    /// Monotonic microseconds at which `maxTimeMS` is over; `u64::MAX` for never.
+    deadline_us: AtomicU64,
+}
+
+impl Default for Interrupt {
+    fn default() -> Self {
+        Self { code: AtomicI32::new(0), deadline_us: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Interrupt {
+    /// Makes the operation fail with `code` at its next check.
+    pub fn kill(&self, code: ErrorCode) {
+        self.code.store(code.number(), Ordering::Relaxed);
+    }
+
+    /// Makes the operation fail with `MaxTimeMSExpired` once the monotonic clock reaches `deadline`.
+    pub fn set_deadline(&self, deadline: Option<Duration>) {
+        let us = deadline.map_or(u64::MAX, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX));
+        self.deadline_us.store(us, Ordering::Relaxed);
+    }
+
+    /// The monotonic time at which `maxTimeMS` is over.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.deadline_us.load(Ordering::Relaxed) {
+            u64::MAX => None,
+            us => Some(Duration::from_micros(us)),
+        }
+    }
+}
+
+/// Memory limits of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many bytes one blocking stage (sort, group) may hold before it spills or fails.
+    pub stage_memory_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { stage_memory_bytes: 100 * 1024 * 1024 }
+    }
+}
+
+/// How many cheap checks pass between two readings of the clock.
+const CHECKS_PER_CLOCK: u32 = 64;
+
+/// One running operation. It belongs to the thread that runs it.
+#[derive(Debug)]
+pub struct Operation {
+    environment: Arc<dyn Environment>,
+    interrupt: Arc<Interrupt>,
+    limits: Limits,
+    started_wall_ms: i64,
+    checks: Cell<u32>,
+}
+
+impl Operation {
+    /// An operation that starts now.
+    #[must_use]
+    pub fn new(environment: Arc<dyn Environment>, interrupt: Arc<Interrupt>, limits: Limits) -> Self {
+        let started_wall_ms = environment.wall_clock_ms();
+        Self { environment, interrupt, limits, started_wall_ms, checks: Cell::new(0) }
+    }
+
+    /// Fails if the operation was killed or is out of time. Cheap: call it once a document.
+    ///
+    /// # Errors
+    /// `MaxTimeMSExpired`, or the code it was killed with (`Interrupted`, `CursorKilled`, ...).
+    pub fn check(&self) -> Result<()> {
+        match self.interrupt.code.load(Ordering::Relaxed) {
+            0 => {}
+            code => {
+                return Err(Error::new(ErrorCode::from_number(code), "operation was interrupted"));
+            }
+        }
+        let Some(deadline) = self.interrupt.deadline() else {
+            return Ok(());
+        };
+        let checks = self.checks.get();
+        self.checks.set(checks.wrapping_add(1));
+        if checks % CHECKS_PER_CLOCK == 0 && self.environment.monotonic() >= deadline {
+            return Err(Error::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));
+        }
+        Ok(())
+    }
+
+    /// Time and randomness.
+    #[must_use]
+    pub fn environment(&self) -> &Arc<dyn Environment> {
+        &self.environment
+    }
+
+    /// The handle by which others stop the operation.
+    #[must_use]
+    pub fn interrupt(&self) -> &Arc<Interrupt> {
+        &self.interrupt
+    }
+
+    /// The operation's memory limits.
+    #[must_use]
+    pub const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// When the operation started (`$$NOW`), in milliseconds since 1970-01-01 UTC.
+    #[must_use]
+    pub const fn started_wall_ms(&self) -> i64 {
+        self.started_wall_ms
+    }
+}

@@ -1,0 +1,1 @@
+//! BSON values: order, numbers, paths.

@@ -1,0 +1,90 @@
+//! Detection of conflicting commits in fixed memory.
+//!
+//! Every commit stamps the slots of the keys it wrote with its optime. A transaction remembers the
+//! optime at which it began and the keys it read; at commit, under the engine's commit lock, it is
+//! refused if any of those slots carries a later stamp. Two keys may share a slot, so a refusal may be
+//! spurious, never an acceptance. This is the resolver of an optimistic scheme (Kung and Robinson,
+//! "On Optimistic Methods for Concurrency Control", 1981, serial validation), with the write sets of
+//! the past folded into one word a slot so that memory does not grow.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Optime;
+
+/// The keys a transaction read and the optime from which they must not have changed.
+#[derive(Clone, Debug)]
+pub struct Guards {
+    start: Optime,
+    keys: Vec<Vec<u8>>,
+}
+
+impl Guards {
+    /// No guards: the commit never conflicts.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self { start: Optime::ZERO, keys: Vec::new() }
+    }
+
+    /// Guards for reads made after `start` was read from the engine.
+    #[must_use]
+    pub const fn starting_at(start: Optime) -> Self {
+        Self { start, keys: Vec::new() }
+    }
+
+    /// Registers a read of `key` (present or absent).
+    pub fn add(&mut self, key: &[u8]) {
+        self.keys.push(key.to_vec());
+    }
+
+    /// The optime from which the keys must be unchanged.
+    #[must_use]
+    pub const fn start(&self) -> Optime {
+        self.start
+    }
+
+    /// The guarded keys.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(Vec::as_slice)
+    }
+}
+
+/// The last optime that wrote to each slot of keys.
+///
+/// Thread safety: stamped and checked only by the holder of the engine's commit lock, which orders all
+/// accesses; the words are atomic so that the table needs no lock of its own, and `Relaxed` suffices.
+#[derive(Debug)]
+pub struct ConflictTable {
+    slots: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+impl ConflictTable {
+    /// A table of `1 << slots_log2` slots of 8 bytes.
+    ///
+    /// # Panics
+    /// When `slots_log2` is over 32.
+    #[must_use]
+    pub fn new(slots_log2: u32) -> Self {
+        assert!(slots_log2 <= 32, "a conflict table of 2^{slots_log2} slots is too large");
+        let slots = (0..1_u64 << slots_log2).map(|_| AtomicU64::new(0)).collect();
+        Self { slots, hasher: RandomState::new() }
+    }
+
+    fn slot(&self, key: &[u8]) -> &AtomicU64 {
+        let mask = self.slots.len() as u64 - 1;
+        let index = self.hasher.hash_one(key) & mask;
+        &self.slots[usize::try_from(index).expect("the mask keeps the index below a usize length")]
+    }
+
+    /// Whether a guarded key may have been committed after the guards began.
+    #[must_use]
+    pub fn conflicts(&self, guards: &Guards) -> bool {
+        guards.keys().any(|key| self.slot(key).load(Ordering::Relaxed) > guards.start.get())
+    }
+
+    /// Records that the commit `optime` wrote `key`.
+    pub fn stamp(&self, key: &[u8], optime: Optime) {
+        self.slot(key).store(optime.get(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,197 @@
+//! An ordered key-value engine: the contract between the document layer and whatever keeps its bytes.
+//!
+//! # Purpose
+//! [`Engine`] is what a document database needs of its storage and no more: point reads, bounded
+//! iteration in both directions, snapshots, atomic batches in one dense order, conflict detection
+//! for read-modify-write, scratch space, checkpoints. Two engines implement it: [`MemoryEngine`]
+//! here, which is small enough to be believed and serves as the oracle of the tests, and
+//! `millrace-rocksdb`, which keeps a folder of files.
+//!
+//! # Invariants every engine keeps
+//! 1. **Dense order.** Every commit that succeeds gets the [`Optime`] that follows the one before it;
+//!    there are no holes. A reader that saw optime *n* sees every commit up to *n* and, through a
+//!    [`Snapshot`] of optime *n*, none after it.
+//! 2. **Atomicity.** A [`Batch`] is visible and durable as a whole or not at all.
+//! 3. **No lost update.** [`Engine::commit`] refuses a batch with [`ErrorKind::Conflict`] when a key
+//!    guarded by [`Guards`] was committed after the guard was taken. It may also refuse one that did
+//!    not conflict (two keys may share a slot of the conflict table); the caller retries.
+//! 4. **Durability.** Once [`Engine::durable_optime`] has reached *n*, every commit up to *n* survives
+//!    the loss of power.
+//! 5. **Poison.** After a write or a sync failed, nothing is acknowledged any more: every later
+//!    commit and sync answers [`ErrorKind::Poisoned`]. Reads go on.
+//! 6. **One device.** Everything an engine keeps, scratch space included, lives where its data lives.
+//!
+//! # Threads, clock, randomness
+//! An engine is `Send + Sync`; all methods may be called from any thread. This crate spawns no
+//! thread and reads neither clock nor random source. Methods block for as long as the device takes.
+//!
+//! # Limits
+//! Keys are at most [`KEY_LEN_MAX`] bytes, values at most [`VALUE_LEN_MAX`] bytes; longer ones are
+//! refused with [`ErrorKind::TooLarge`] before anything is written.
+//!
+//! # Example
+//! ```
+//! use millrace_engine::{Batch, Durability, Engine, Guards, MemoryEngine};
+//!
+//! let engine = MemoryEngine::new();
+//! let mut batch = Batch::new();
+//! batch.put(b"k", b"v");
+//! let optime = engine.commit(&batch, &Guards::none(), Durability::Synced)?;
+//! assert_eq!(engine.last_optime(), optime);
+//! assert_eq!(engine.get(b"k")?.as_deref(), Some(&b"v"[..]));
+//! # Ok::<(), millrace_engine::Error>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod conflict;
+mod error;
+mod memory;
+mod optime;
+mod range;
+
+use std::fmt::Debug;
+use std::path::Path;
+
+pub use batch::{Batch, Counter, Operation};
+pub use conflict::{ConflictTable, Guards};
+pub use error::{Error, ErrorKind, Result};
+pub use memory::MemoryEngine;
+pub use optime::Optime;
+pub use range::KeyRange;
+
+/// The longest key, in bytes.
+pub const KEY_LEN_MAX: usize = 64 * 1024;
+
+/// The longest value, in bytes: a 16 MiB document and room for what the layer above adds.
+pub const VALUE_LEN_MAX: usize = 17 * 1024 * 1024;
+
+/// What must have happened before [`Engine::commit`] returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The batch is visible and in the log's buffer; [`Engine::sync`] makes it durable later.
+    Buffered,
+    /// The batch and every commit before it are on stable storage. Concurrent callers share syncs.
+    Synced,
+}
+
+/// An ordered key-value engine. See the [crate's page](crate) for the invariants.
+pub trait Engine: Send + Sync + Debug + 'static {
+    /// Calls `visit` with the value of `key`, borrowed from the engine, and returns whether there was
+    /// one. `visit` must not call the engine.
+    fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
+    /// The value of `key`, copied.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        self.get_with(key, &mut |bytes| value = Some(bytes.to_vec()))?;
+        Ok(value)
+    }
+
+    /// Reads many keys at once: `visit` is called once for each, in the order of `keys`, with its
+    /// index and its value if there is one. All are read from one state of the engine.
+    fn multi_get(
+        &self,
+        keys: &[&[u8]],
+        visit: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<()>;
+
+    /// The state of the engine at its last optime. Holding one keeps old versions on disk.
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>>;
+
+    /// A cursor over `range` as of now; commits made later are not seen.
+    fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>>;
+
+    /// Applies `batch` atomically if no key in `guards` has been committed since it was guarded, and
+    /// returns the commit's optime. An empty batch is validated and gets no optime of its own: the
+    /// last one is returned.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] (retry from the read), [`ErrorKind::TooLarge`], [`ErrorKind::Poisoned`],
+    /// [`ErrorKind::Io`] (the engine is poisoned from then on).
+    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime>;
+
+    /// Starts guarding: reads made after this call and registered in the result are checked by
+    /// [`Engine::commit`].
+    fn guards(&self) -> Guards {
+        Guards::starting_at(self.last_optime())
+    }
+
+    /// The current value of a counter kept by [`Batch::add`]; zero if it was never added to.
+    fn counter(&self, key: &[u8]) -> Result<Counter>;
+
+    /// The optime of the last commit that is visible; zero before the first.
+    fn last_optime(&self) -> Optime;
+
+    /// The optime up to which commits are on stable storage.
+    fn durable_optime(&self) -> Optime;
+
+    /// Makes every commit visible at the time of the call durable and returns the durable optime,
+    /// which may be later. Concurrent callers share syncs (group commit).
+    fn sync(&self) -> Result<Optime>;
+
+    /// Scratch space for spilled sorts and groups. It is lost on restart and freed on drop.
+    fn scratch(&self) -> Result<Box<dyn Scratch>>;
+
+    /// Writes a consistent copy of everything up to some optime, which is returned, into the folder
+    /// `target`, which must not exist. The copy opens as an engine of its own.
+    fn checkpoint(&self, target: &Path) -> Result<Optime>;
+
+    /// About how many bytes the keys and values of `range` take on storage.
+    fn size_estimate(&self, range: &KeyRange) -> Result<u64>;
+
+    /// Gives the space of deleted keys in `range` back to the device.
+    fn compact(&self, range: &KeyRange) -> Result<()>;
+
+    /// Counters for monitoring, as `(name, value)`; names are stable, in snake case, and end in their
+    /// unit (`block_cache_bytes`) or in `_total` when they only rise.
+    fn statistics(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// One state of an engine, unchanged by later commits.
+pub trait Snapshot: Send + Sync + Debug {
+    /// The last commit in this state.
+    fn optime(&self) -> Optime;
+    /// As [`Engine::get_with`].
+    fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+    /// As [`Engine::cursor`], over this state.
+    fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>>;
+}
+
+/// A position in a bounded range of keys.
+///
+/// A new cursor stands nowhere; [`seek_first`](Cursor::seek_first), [`seek_last`](Cursor::seek_last),
+/// [`seek`](Cursor::seek) or [`seek_back`](Cursor::seek_back) puts it on a key. Each positioning call
+/// returns whether the cursor stands on a key of the range; when it does not, [`key`](Cursor::key) and
+/// [`value`](Cursor::value) must not be called (they panic).
+pub trait Cursor: Send + Debug {
+    /// Moves to the first key of the range.
+    fn seek_first(&mut self) -> Result<bool>;
+    /// Moves to the last key of the range.
+    fn seek_last(&mut self) -> Result<bool>;
+    /// Moves to the first key that is not less than `key`.
+    fn seek(&mut self, key: &[u8]) -> Result<bool>;
+    /// Moves to the last key that is not greater than `key`.
+    fn seek_back(&mut self, key: &[u8]) -> Result<bool>;
+    /// Moves to the next key.
+    fn next(&mut self) -> Result<bool>;
+    /// Moves to the previous key.
+    fn previous(&mut self) -> Result<bool>;
+    /// The key under the cursor.
+    fn key(&self) -> &[u8];
+    /// The value under the cursor.
+    fn value(&self) -> &[u8];
+}
+
+/// A private ordered space for intermediate results, on the engine's own device.
+pub trait Scratch: Send + Debug {
+    /// Stores `value` under `key`, replacing what was there.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// The value of `key`, copied.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+    /// A cursor over everything stored so far.
+    fn cursor(&self) -> Result<Box<dyn Cursor>>;
+    /// How many bytes were stored.
+    fn bytes_stored(&self) -> u64;
+}
