@@ -104,11 +104,20 @@ pub struct Collection {
 pub(crate) struct Shared {
     /// Set when the collection is dropped; cursors on it end with `QueryPlanKilled`.
     pub(crate) dropped: AtomicBool,
-    /// The last sequence number of a capped collection. Its lock is held from taking a number to the
+    /// The numbers of a capped collection's documents, read from the engine when first needed. Its lock is held from taking a number to the
     /// commit that uses it, so that documents appear in the order of their numbers.
-    pub(crate) sequence: Mutex<Option<u64>>,
+    pub(crate) sequence: Mutex<Option<Sequence>>,
     /// How often something was inserted: tailable cursors that await data compare it.
     pub(crate) inserts: AtomicU64,
+}
+
+/// The numbers of a capped collection's documents.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sequence {
+    /// No document has a smaller number.
+    pub(crate) first: u64,
+    /// The number of the next document.
+    pub(crate) next: u64,
 }
 
 impl Collection {

@@ -25,6 +25,8 @@ mod ident;
 mod namespace;
 
 pub use catalog::{Catalog, CollectionGuard};
+pub(crate) use catalog::{multikey_key, namespace_not_found};
+pub(crate) use collection::{Sequence, as_i64};
 pub use collection::{Capped, Collection, Index, RecordKind};
 pub use ident::Ident;
 pub use namespace::Namespace;

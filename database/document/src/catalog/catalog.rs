@@ -1,0 +1,527 @@
+//! The set of collections: look-up, and the changes that are not writes of documents.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bson::{Bson, Document, RawDocument, Uuid};
+use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Optime};
+use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
+
+use super::collection::{Shared, as_i64, counter_key};
+use super::{Collection, Ident, Index, Namespace, RecordKind};
+use crate::index::IndexSpec;
+use crate::{Environment, Error, ErrorCode, Result};
+
+/// Where a collection's current description is found.
+type Slot = Arc<RwLock<Arc<Collection>>>;
+
+/// The set of collections.
+///
+/// Thread safety: `collections` is locked only for look-ups and for adding and removing names.
+/// Whoever commits a write to a collection holds its slot shared ([`Catalog::share`]) from reading the
+/// description until the commit; whoever changes the description holds it exclusively, so that every
+/// write is made under the list of indexes that is in force when it commits. `changes` lets one
+/// structural change run at a time; it is taken before any slot. Nobody waits for a slot while holding
+/// `collections`, nor for `collections` while holding a slot.
+pub struct Catalog {
+    engine: Arc<dyn Engine>,
+    collections: RwLock<BTreeMap<Namespace, Slot>>,
+    changes: Mutex<NextIdent>,
+}
+
+/// The next ident that was never used.
+struct NextIdent(u32);
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Catalog").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+/// A collection's description, held so that it does not change.
+#[derive(Debug)]
+pub struct CollectionGuard(ArcRwLockReadGuard<RawRwLock, Arc<Collection>>);
+
+impl CollectionGuard {
+    /// The description.
+    #[must_use]
+    pub fn collection(&self) -> &Arc<Collection> {
+        &self.0
+    }
+}
+
+impl Catalog {
+    /// Reads the catalog of `engine` and removes what an unclean stop left behind.
+    ///
+    /// # Errors
+    /// When the engine fails or an entry cannot be read.
+    pub fn open(engine: Arc<dyn Engine>) -> Result<Self> {
+        let mut collections = BTreeMap::new();
+        let mut unfinished = Vec::new();
+        let mut cursor = engine.cursor(KeyRange::prefix(&entry_prefix()))?;
+        let mut found = cursor.seek_first()?;
+        while found {
+            let document = RawDocument::from_bytes(cursor.value()).map_err(corrupt)?;
+            let document = Document::try_from(document).map_err(corrupt)?;
+            let collection = read_collection(&engine, &document)?;
+            if collection.indexes.iter().any(|index| !index.ready) {
+                unfinished.push(collection.namespace.clone());
+            }
+            collections
+                .insert(collection.namespace.clone(), Arc::new(RwLock::new(Arc::new(collection))));
+            found = cursor.next()?;
+        }
+        let next = match engine.get(&next_ident_key())? {
+            Some(bytes) => u32::from_le_bytes(bytes.as_slice().try_into().map_err(corrupt)?),
+            None => Ident::CATALOG.get() + 1,
+        };
+        let catalog = Self {
+            engine,
+            collections: RwLock::new(collections),
+            changes: Mutex::new(NextIdent(next)),
+        };
+        for namespace in unfinished {
+            tracing::warn!(%namespace, "an index build was interrupted; its index is removed");
+            catalog.change_indexes(&namespace, |indexes| {
+                indexes.retain(|index| index.ready);
+                Ok(())
+            })?;
+        }
+        Ok(catalog)
+    }
+
+    /// The engine below.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    fn slot(&self, namespace: &Namespace) -> Option<Slot> {
+        self.collections.read().get(namespace).cloned()
+    }
+
+    /// The collection's present description.
+    #[must_use]
+    pub fn find(&self, namespace: &Namespace) -> Option<Arc<Collection>> {
+        let slot = self.slot(namespace)?;
+        let current = Arc::clone(&slot.read());
+        if current.is_dropped() { None } else { Some(current) }
+    }
+
+    /// The collection's present description, kept from changing while the guard lives. Hold it no
+    /// longer than one commit takes.
+    #[must_use]
+    pub fn share(&self, namespace: &Namespace) -> Option<CollectionGuard> {
+        let slot = self.slot(namespace)?;
+        let guard = RwLock::read_arc(&slot);
+        if guard.is_dropped() { None } else { Some(CollectionGuard(guard)) }
+    }
+
+    /// All databases, by name.
+    #[must_use]
+    pub fn databases(&self) -> BTreeSet<String> {
+        self.collections.read().keys().map(|ns| ns.database().to_owned()).collect()
+    }
+
+    /// The collections of a database, by name.
+    #[must_use]
+    pub fn collections(&self, database: &str) -> Vec<Arc<Collection>> {
+        let slots: Vec<Slot> = self
+            .collections
+            .read()
+            .iter()
+            .filter(|(namespace, _)| namespace.database() == database)
+            .map(|(_, slot)| Arc::clone(slot))
+            .collect();
+        slots.iter().map(|slot| Arc::clone(&slot.read())).filter(|c| !c.is_dropped()).collect()
+    }
+
+    /// The collection with this UUID in a database.
+    #[must_use]
+    pub fn find_by_uuid(&self, database: &str, uuid: Uuid) -> Option<Arc<Collection>> {
+        self.collections(database).into_iter().find(|collection| collection.uuid == uuid)
+    }
+
+    /// Creates a collection.
+    ///
+    /// # Errors
+    /// `NamespaceExists` when there is one of this name.
+    pub fn create(
+        &self,
+        namespace: &Namespace,
+        options: Document,
+        environment: &dyn Environment,
+    ) -> Result<Arc<Collection>> {
+        let mut changes = self.changes.lock();
+        if self.find(namespace).is_some() {
+            return Err(Error::new(
+                ErrorCode::NamespaceExists,
+                format!("Collection {namespace} already exists."),
+            ));
+        }
+        if let Some(other) = self.databases().into_iter().find(|name| {
+            name != namespace.database() && name.eq_ignore_ascii_case(namespace.database())
+        }) {
+            return Err(Error::location(
+                13297,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to create [{}]",
+                    namespace.database()
+                ),
+            ));
+        }
+        let mut batch = Batch::new();
+        let capped = options.get_bool("capped").unwrap_or(false);
+        let kind = if capped { RecordKind::Sequenced } else { RecordKind::Clustered };
+        let ident = changes.take(&mut batch);
+        let id_index = Index::new(changes.take(&mut batch), IndexSpec::id(), true, 0);
+        let collection = Arc::new(Collection {
+            namespace: namespace.clone(),
+            uuid: random_uuid(environment),
+            ident,
+            kind,
+            options,
+            indexes: vec![Arc::new(id_index)],
+            shared: Arc::new(Shared::default()),
+        });
+        put_entry(&mut batch, &collection)?;
+        self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        let slot = Arc::new(RwLock::new(Arc::clone(&collection)));
+        self.collections.write().insert(namespace.clone(), slot);
+        Ok(collection)
+    }
+
+    /// The collection, created with default options if there is none.
+    ///
+    /// # Errors
+    /// As [`Catalog::create`], but that it exists is none.
+    pub fn find_or_create(
+        &self,
+        namespace: &Namespace,
+        environment: &dyn Environment,
+    ) -> Result<CollectionGuard> {
+        loop {
+            if let Some(guard) = self.share(namespace) {
+                return Ok(guard);
+            }
+            match self.create(namespace, Document::new(), environment) {
+                Err(error) if error.code() != ErrorCode::NamespaceExists => return Err(error),
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes a collection with its documents and indexes. Returns it and the commit's optime, or
+    /// none when there was none.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn drop_collection(
+        &self,
+        namespace: &Namespace,
+    ) -> Result<Option<(Arc<Collection>, Optime)>> {
+        let _changes = self.changes.lock();
+        self.drop_locked(namespace)
+    }
+
+    fn drop_locked(&self, namespace: &Namespace) -> Result<Option<(Arc<Collection>, Optime)>> {
+        let Some(slot) = self.slot(namespace) else {
+            return Ok(None);
+        };
+        let current = slot.write();
+        let mut batch = Batch::new();
+        self.delete_collection(&mut batch, &current)?;
+        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        current.shared.dropped.store(true, Ordering::Release);
+        let dropped = Arc::clone(&current);
+        drop(current);
+        self.collections.write().remove(namespace);
+        Ok(Some((dropped, optime)))
+    }
+
+    fn delete_collection(&self, batch: &mut Batch, collection: &Collection) -> Result<()> {
+        batch.delete(&entry_key(&collection.namespace));
+        batch.delete_range(&collection.ident.range());
+        let counted = self.engine.counter(&collection.counter_key())?;
+        batch.add(
+            &collection.counter_key(),
+            Counter { count: -counted.count, bytes: -counted.bytes },
+        );
+        for index in &collection.indexes {
+            delete_index(batch, index);
+        }
+        Ok(())
+    }
+
+    /// Gives a collection another name; with `drop_target`, a collection of that name is removed in
+    /// the same commit.
+    ///
+    /// # Errors
+    /// `NamespaceNotFound`, `NamespaceExists`.
+    pub fn rename(
+        &self,
+        source: &Namespace,
+        target: &Namespace,
+        drop_target: bool,
+    ) -> Result<Optime> {
+        let _changes = self.changes.lock();
+        let not_found = || {
+            Error::new(
+                ErrorCode::NamespaceNotFound,
+                format!("Source collection {source} does not exist"),
+            )
+        };
+        let slot = self.slot(source).ok_or_else(not_found)?;
+        if source == target {
+            return Err(Error::new(
+                ErrorCode::IllegalOperation,
+                "Can't rename a collection to itself",
+            ));
+        }
+        let mut batch = Batch::new();
+        let replaced = self.slot(target);
+        if replaced.is_some() && !drop_target {
+            return Err(Error::new(ErrorCode::NamespaceExists, "target namespace exists"));
+        }
+        let replaced = replaced.as_ref().map(|slot| slot.write());
+        if let Some(replaced) = &replaced {
+            self.delete_collection(&mut batch, replaced)?;
+        }
+        let mut current = slot.write();
+        let renamed = Arc::new(current.with_namespace(target.clone()));
+        batch.delete(&entry_key(source));
+        put_entry(&mut batch, &renamed)?;
+        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        if let Some(replaced) = &replaced {
+            replaced.shared.dropped.store(true, Ordering::Release);
+        }
+        *current = renamed;
+        drop(current);
+        drop(replaced);
+        let mut collections = self.collections.write();
+        collections.remove(source);
+        collections.insert(target.clone(), slot);
+        Ok(optime)
+    }
+
+    /// Changes a collection's options.
+    ///
+    /// # Errors
+    /// `NamespaceNotFound`, or what `change` answers.
+    pub fn change_options(
+        &self,
+        namespace: &Namespace,
+        change: impl FnOnce(&mut Document) -> Result<()>,
+    ) -> Result<Optime> {
+        let _changes = self.changes.lock();
+        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let mut current = slot.write();
+        let mut options = current.options.clone();
+        change(&mut options)?;
+        let changed = Arc::new(current.with_options(options));
+        let mut batch = Batch::new();
+        put_entry(&mut batch, &changed)?;
+        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        *current = changed;
+        Ok(optime)
+    }
+
+    /// Changes a collection's list of indexes; those that are gone afterwards lose their keys in the
+    /// same commit.
+    ///
+    /// # Errors
+    /// `NamespaceNotFound`, or what `change` answers.
+    pub fn change_indexes(
+        &self,
+        namespace: &Namespace,
+        change: impl FnOnce(&mut Vec<Arc<Index>>) -> Result<()>,
+    ) -> Result<Optime> {
+        let _changes = self.changes.lock();
+        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let mut current = slot.write();
+        let mut indexes = current.indexes.clone();
+        change(&mut indexes)?;
+        let mut batch = Batch::new();
+        for index in &current.indexes {
+            if !indexes.iter().any(|kept| kept.ident == index.ident) {
+                delete_index(&mut batch, index);
+            }
+        }
+        let changed = Arc::new(current.with_indexes(indexes));
+        put_entry(&mut batch, &changed)?;
+        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        *current = changed;
+        Ok(optime)
+    }
+
+    /// Adds indexes that are not ready yet (or ready at once when the collection is empty) and returns
+    /// them. From then on every write maintains them; [`crate::collection::build_indexes`] enters what
+    /// was there before.
+    ///
+    /// # Errors
+    /// `NamespaceNotFound`, or what `choose` answers: it sees the present description and returns the
+    /// specifications to add.
+    pub fn add_indexes(
+        &self,
+        namespace: &Namespace,
+        choose: impl FnOnce(&Collection) -> Result<Vec<IndexSpec>>,
+    ) -> Result<Vec<Arc<Index>>> {
+        let mut changes = self.changes.lock();
+        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let mut current = slot.write();
+        let specs = choose(&current)?;
+        if specs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut batch = Batch::new();
+        let mut cursor = self.engine.cursor(current.ident.range())?;
+        let empty = !cursor.seek_first()?;
+        let added: Vec<_> = specs
+            .into_iter()
+            .map(|spec| Arc::new(Index::new(changes.take(&mut batch), spec, empty, 0)))
+            .collect();
+        let mut indexes = current.indexes.clone();
+        indexes.extend(added.iter().cloned());
+        let changed = Arc::new(current.with_indexes(indexes));
+        put_entry(&mut batch, &changed)?;
+        self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        *current = changed;
+        Ok(added)
+    }
+
+    /// Marks indexes as ready.
+    ///
+    /// # Errors
+    /// `NamespaceNotFound` when the collection was dropped, `IndexBuildAborted` when an index was.
+    pub fn finish_indexes(&self, namespace: &Namespace, built: &[Arc<Index>]) -> Result<Optime> {
+        self.change_indexes(namespace, |indexes| {
+            for index in built {
+                let position = indexes.iter().position(|other| other.ident == index.ident);
+                let Some(position) = position else {
+                    return Err(Error::new(
+                        ErrorCode::IndexBuildAborted,
+                        format!("Index build aborted: {} was dropped", index.spec.name),
+                    ));
+                };
+                let ready =
+                    Index::new(index.ident, index.spec.clone(), true, indexes[position].multikey());
+                indexes[position] = Arc::new(ready);
+            }
+            Ok(())
+        })
+    }
+}
+
+impl NextIdent {
+    /// A new ident; `batch` records that it is used.
+    fn take(&mut self, batch: &mut Batch) -> Ident {
+        let ident = Ident::new(self.0);
+        self.0 = self.0.checked_add(1).expect("four billion collections and indexes were created");
+        batch.put(&next_ident_key(), &self.0.to_le_bytes());
+        ident
+    }
+}
+
+/// The error for a collection that is not there.
+pub(crate) fn namespace_not_found(namespace: &Namespace) -> Error {
+    Error::new(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}"))
+}
+
+/// The engine key of an index's multikey mask.
+pub(crate) fn multikey_key(ident: Ident) -> Vec<u8> {
+    let mut rest = vec![b'm'];
+    rest.extend_from_slice(&ident.prefix());
+    Ident::CATALOG.key(&rest)
+}
+
+fn delete_index(batch: &mut Batch, index: &Index) {
+    batch.delete_range(&index.ident.range());
+    batch.delete(&multikey_key(index.ident));
+}
+
+fn entry_prefix() -> Vec<u8> {
+    Ident::CATALOG.key(b"c")
+}
+
+fn entry_key(namespace: &Namespace) -> Vec<u8> {
+    let mut key = entry_prefix();
+    key.extend_from_slice(namespace.as_str().as_bytes());
+    key
+}
+
+fn next_ident_key() -> Vec<u8> {
+    Ident::CATALOG.key(b"i")
+}
+
+fn put_entry(batch: &mut Batch, collection: &Collection) -> Result<()> {
+    let entry = collection.to_document().to_vec()?;
+    batch.put(&entry_key(&collection.namespace), &entry);
+    Ok(())
+}
+
+fn corrupt(source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorCode::InternalError, "the catalog cannot be read").with_source(source)
+}
+
+fn random_uuid(environment: &dyn Environment) -> Uuid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&environment.random().to_le_bytes());
+    bytes[8..].copy_from_slice(&environment.random().to_le_bytes());
+    // Version 4, variant 1 (RFC 9562 section 5.4).
+    bytes[6] = bytes[6] & 0x0F | 0x40;
+    bytes[8] = bytes[8] & 0x3F | 0x80;
+    Uuid::from_bytes(bytes)
+}
+
+fn read_collection(engine: &Arc<dyn Engine>, entry: &Document) -> Result<Collection> {
+    let namespace = Namespace::parse(entry.get_str("ns").map_err(corrupt)?)?;
+    let ident = read_ident(entry)?;
+    let kind = match entry.get_str("kind").map_err(corrupt)? {
+        "clustered" => RecordKind::Clustered,
+        "sequenced" => RecordKind::Sequenced,
+        other => {
+            return Err(Error::new(
+                ErrorCode::UnsupportedFormat,
+                format!("{namespace} is stored in a way this version does not know: {other}"),
+            ));
+        }
+    };
+    let mut indexes = Vec::new();
+    for index in entry.get_array("indexes").map_err(corrupt)? {
+        let Bson::Document(index) = index else {
+            return Err(Error::new(ErrorCode::InternalError, "an index entry is no document"));
+        };
+        let ident = read_ident(index)?;
+        let spec = IndexSpec::parse(index.get_document("spec").map_err(corrupt)?)?;
+        let multikey = match engine.get(&multikey_key(ident))? {
+            Some(bytes) => u64::from_le_bytes(bytes.as_slice().try_into().map_err(corrupt)?),
+            None => 0,
+        };
+        let ready = index.get_bool("ready").map_err(corrupt)?;
+        indexes.push(Arc::new(Index::new(ident, spec, ready, multikey)));
+    }
+    // The counter is checked here so that a damaged one is found when the server starts.
+    engine.counter(&counter_key(ident))?;
+    let uuid = match entry.get("uuid") {
+        Some(Bson::Binary(binary)) => binary.to_uuid().map_err(corrupt)?,
+        _ => return Err(Error::new(ErrorCode::InternalError, "a collection has no UUID")),
+    };
+    Ok(Collection {
+        namespace,
+        uuid,
+        ident,
+        kind,
+        options: entry.get_document("options").map_err(corrupt)?.clone(),
+        indexes,
+        shared: Arc::new(Shared::default()),
+    })
+}
+
+fn read_ident(entry: &Document) -> Result<Ident> {
+    as_i64(entry.get("ident"))
+        .and_then(|number| u32::try_from(number).ok())
+        .map(Ident::new)
+        .ok_or_else(|| Error::new(ErrorCode::InternalError, "a catalog entry has no ident"))
+}

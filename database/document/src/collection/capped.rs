@@ -1,0 +1,98 @@
+//! Capped collections, which remove their own oldest documents.
+
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+use bson::{RawDocument, RawDocumentBuf};
+use millrace_engine::{Counter, Engine};
+
+use super::{WriteSet, internal};
+use crate::catalog::{Capped, Collection, Ident, Sequence};
+use crate::{Error, ErrorCode, Result};
+
+/// Inserts into a capped collection. It holds the collection's sequence from taking a number to the
+/// commit, so that documents become visible in the order of their numbers.
+pub(crate) struct CappedWriter<'a> {
+    engine: &'a dyn Engine,
+    collection: &'a Collection,
+    limits: Capped,
+    sequence: MutexGuard<'a, Option<Sequence>>,
+    taken: Sequence,
+    /// Documents and bytes once the set is committed.
+    held: Counter,
+}
+
+impl<'a> CappedWriter<'a> {
+    pub(crate) fn new(engine: &'a dyn Engine, collection: &'a Collection) -> Result<Self> {
+        let limits = collection.capped().ok_or_else(|| internal("a sequenced collection is capped"))?;
+        let sequence = collection.shared.sequence.lock().map_err(|_| {
+            internal("an insertion into the capped collection broke down")
+        })?;
+        let taken = match *sequence {
+            Some(sequence) => sequence,
+            None => read_sequence(engine, collection)?,
+        };
+        let held = engine.counter(&collection.counter_key())?;
+        Ok(Self { engine, collection, limits, sequence, taken, held })
+    }
+
+    /// Adds a document and removes the oldest ones that no longer fit.
+    pub(crate) fn insert(&mut self, set: &mut WriteSet<'_>, document: &RawDocument) -> Result<()> {
+        let bytes = i64::try_from(document.as_bytes().len()).unwrap_or(i64::MAX);
+        if bytes > self.limits.bytes_max {
+            return Err(Error::new(
+                ErrorCode::BSONObjectTooLarge,
+                format!(
+                    "object to insert exceeds cappedMaxSize. size in bytes: {bytes}, max size: {}",
+                    self.limits.bytes_max
+                ),
+            ));
+        }
+        set.insert(&self.taken.next.to_be_bytes(), document)?;
+        self.taken.next += 1;
+        self.held = self.held.plus(Counter { count: 1, bytes });
+        while self.held.bytes > self.limits.bytes_max
+            || self.limits.count_max.is_some_and(|max| self.held.count > max)
+        {
+            if !self.remove_oldest(set)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_oldest(&mut self, set: &mut WriteSet<'_>) -> Result<bool> {
+        while self.taken.first < self.taken.next {
+            let record_id = self.taken.first.to_be_bytes();
+            self.taken.first += 1;
+            let Some(document) = set.read(&record_id)? else {
+                continue;
+            };
+            let document = RawDocumentBuf::from_bytes(document)?;
+            let bytes = i64::try_from(document.as_bytes().len()).unwrap_or(i64::MAX);
+            set.delete(&record_id, &document)?;
+            self.held = self.held.plus(Counter { count: -1, bytes: -bytes });
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// To be called once the set is committed.
+    pub(crate) fn committed(mut self) {
+        *self.sequence = Some(self.taken);
+        self.collection.shared.inserts.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn read_sequence(engine: &dyn Engine, collection: &Collection) -> Result<Sequence> {
+    let mut cursor = engine.cursor(collection.ident.range())?;
+    let number = |key: &[u8]| {
+        key[Ident::LEN..].try_into().map(u64::from_be_bytes).map_err(|_| internal("a record id is damaged"))
+    };
+    if !cursor.seek_first()? {
+        return Ok(Sequence { first: 1, next: 1 });
+    }
+    let first = number(cursor.key())?;
+    cursor.seek_last()?;
+    Ok(Sequence { first, next: number(cursor.key())? + 1 })
+}

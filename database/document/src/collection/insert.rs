@@ -1,0 +1,162 @@
+//! Insertion of documents.
+
+use bson::{RawDocument, RawDocumentBuf};
+use millrace_engine::{Engine, Optime};
+
+use super::write_set::{WriteSet, clustered_record_id};
+use super::{latest, prepare_document, retry_conflicts};
+use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
+use crate::validation::Validator;
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// How many documents go into one commit at most.
+const DOCUMENTS_PER_COMMIT: usize = 512;
+/// At how many bytes a commit takes no further document.
+const BYTES_PER_COMMIT: usize = 1024 * 1024;
+
+/// What an insertion did.
+#[derive(Debug, Default)]
+pub struct InsertOutcome {
+    /// How many documents were inserted.
+    pub inserted: u64,
+    /// Which were not, by position, and why.
+    pub errors: Vec<(usize, Error)>,
+    /// The optime of the last commit.
+    pub optime: Option<Optime>,
+}
+
+/// Inserts documents. If `ordered`, the first failure ends it; otherwise the rest are still tried.
+///
+/// # Errors
+/// Failures that concern no single document: interruption, a broken engine. What was inserted before
+/// stays.
+pub fn insert_documents(
+    catalog: &Catalog,
+    namespace: &Namespace,
+    documents: &[&RawDocument],
+    ordered: bool,
+    bypass_validation: bool,
+    operation: &Operation,
+) -> Result<InsertOutcome> {
+    let mut outcome = InsertOutcome::default();
+    let mut next = 0;
+    while next < documents.len() {
+        operation.check()?;
+        let taken = retry_conflicts(operation, || {
+            insert_some(catalog, namespace, documents, next, bypass_validation, operation)
+        })?;
+        next += taken.inserted;
+        outcome.inserted += taken.inserted as u64;
+        outcome.optime = latest(outcome.optime, taken.optime);
+        if let Some(error) = taken.failed {
+            if is_fatal(&error) {
+                return Err(error);
+            }
+            outcome.errors.push((next, error));
+            next += 1;
+            if ordered {
+                break;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Whether a failure ends the whole command instead of one document's insertion.
+pub(crate) fn is_fatal(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        ErrorCode::InternalError
+            | ErrorCode::OutOfDiskSpace
+            | ErrorCode::Interrupted
+            | ErrorCode::InterruptedAtShutdown
+            | ErrorCode::MaxTimeMSExpired
+            | ErrorCode::NotImplemented
+    )
+}
+
+/// One commit's worth of an insertion.
+struct Taken {
+    inserted: usize,
+    /// Why the document after the inserted ones was not.
+    failed: Option<Error>,
+    optime: Option<Optime>,
+}
+
+fn insert_some(
+    catalog: &Catalog,
+    namespace: &Namespace,
+    documents: &[&RawDocument],
+    first: usize,
+    bypass_validation: bool,
+    operation: &Operation,
+) -> Result<Taken> {
+    let guard = catalog.find_or_create(namespace, &**operation.environment())?;
+    let collection = guard.collection();
+    let engine = &**catalog.engine();
+    let validator = if bypass_validation { None } else { Validator::of(collection)? };
+    let mut sequence = match collection.kind {
+        RecordKind::Clustered => None,
+        RecordKind::Sequenced => Some(super::capped::CappedWriter::new(engine, collection)?),
+    };
+    let mut set = WriteSet::new(engine, collection);
+    let mut inserted = 0;
+    let mut failed = None;
+    for document in documents[first..].iter().take(DOCUMENTS_PER_COMMIT) {
+        if set.bytes() > BYTES_PER_COMMIT {
+            break;
+        }
+        let result = (|| {
+            let prepared = prepare_document(document, &**operation.environment())?;
+            let document: &RawDocument = prepared.as_deref().unwrap_or(document);
+            if let Some(validator) = &validator {
+                validator.check(document, operation)?;
+            }
+            match &mut sequence {
+                None => set.insert(&record_id_of(document)?, document),
+                Some(capped) => capped.insert(&mut set, document),
+            }
+        })();
+        if let Err(error) = result {
+            failed = Some(error);
+            break;
+        }
+        inserted += 1;
+    }
+    let optime = set.commit()?;
+    if let Some(capped) = sequence {
+        capped.committed();
+    }
+    Ok(Taken { inserted, failed, optime })
+}
+
+/// The record id of a document of a clustered collection.
+fn record_id_of(document: &RawDocument) -> Result<Vec<u8>> {
+    let id = document.get("_id")?.ok_or_else(|| super::internal("a document has no _id"))?;
+    clustered_record_id(id)
+}
+
+/// Inserts one document that is already prepared (an upsert's).
+///
+/// # Errors
+/// `DuplicateKey`, `WriteConflict`, and those of the engine.
+pub(crate) fn insert_one(
+    engine: &dyn Engine,
+    collection: &Collection,
+    document: &RawDocumentBuf,
+) -> Result<Option<Optime>> {
+    let mut set = WriteSet::new(engine, collection);
+    match collection.kind {
+        RecordKind::Clustered => {
+            set.insert(&record_id_of(document)?, document)?;
+            set.commit()
+        }
+        RecordKind::Sequenced => {
+            let mut capped = super::capped::CappedWriter::new(engine, collection)?;
+            capped.insert(&mut set, document)?;
+            let optime = set.commit()?;
+            capped.committed();
+            Ok(optime)
+        }
+    }
+}

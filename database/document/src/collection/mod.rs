@@ -1,0 +1,55 @@
+//! Writes to collections: documents, their index entries and the counters, in one atomic batch.
+//!
+//! Every write follows one pattern, optimistic: take guards, read what the write depends on (the
+//! document, the unique keys), put the changes into a batch, commit. The engine refuses the commit
+//! when something read was committed by somebody else in between, and the write begins anew. Nothing
+//! is locked while documents are computed, and no write waits for another.
+
+mod build;
+mod capped;
+mod delete;
+mod document_check;
+mod insert;
+mod replace;
+mod write_set;
+
+pub use build::build_indexes;
+pub use delete::{delete_all_records, delete_record};
+pub use document_check::{check_document, check_id, prepare_document};
+pub use insert::{InsertOutcome, insert_documents};
+pub use replace::{Replaced, replace_record};
+pub use write_set::{WriteSet, clustered_key, clustered_record_id};
+
+use millrace_engine::{Durability, Optime};
+
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// Runs `attempt` until it succeeds or fails with something else than a write conflict.
+///
+/// # Errors
+/// What `attempt` answers, or the operation's interruption.
+pub(crate) fn retry_conflicts<T>(
+    operation: &Operation,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    loop {
+        match attempt() {
+            Err(error) if error.code() == ErrorCode::WriteConflict => operation.check()?,
+            other => return other,
+        }
+    }
+}
+
+/// How document writes are committed: visible at once; whoever must wait for the disk does so by
+/// optime, once for the whole command.
+pub(crate) const DURABILITY: Durability = Durability::Buffered;
+
+/// The later of two optimes, where either may be missing.
+#[must_use]
+pub fn latest(a: Option<Optime>, b: Option<Optime>) -> Option<Optime> {
+    a.max(b)
+}
+
+pub(crate) fn internal(message: &str) -> Error {
+    Error::new(ErrorCode::InternalError, message)
+}

@@ -1,0 +1,73 @@
+//! Replacement of one document by a new version of it.
+
+use bson::{RawDocument, RawDocumentBuf};
+use millrace_engine::Optime;
+
+use super::{WriteSet, retry_conflicts};
+use crate::catalog::{Catalog, Namespace};
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// What became of a document that was to be replaced.
+#[derive(Debug)]
+pub enum Replaced {
+    /// It is gone, or no longer what the caller looked for.
+    NoMatch,
+    /// The new version is the old one.
+    Unchanged {
+        /// The document.
+        document: RawDocumentBuf,
+    },
+    /// It was replaced.
+    Changed {
+        /// The old version.
+        before: RawDocumentBuf,
+        /// The new version.
+        after: RawDocumentBuf,
+        /// The commit.
+        optime: Option<Optime>,
+    },
+}
+
+/// Replaces the document with this record id by what `compute` makes of its present version. `compute`
+/// answers none when the document is no longer one to be replaced, and is called again when somebody
+/// else's commit came in between.
+///
+/// # Errors
+/// Those of `compute`; `DuplicateKey`; `BSONObjectTooLarge`; the engine's.
+pub fn replace_record(
+    catalog: &Catalog,
+    namespace: &Namespace,
+    record_id: &[u8],
+    operation: &Operation,
+    mut compute: impl FnMut(&RawDocument) -> Result<Option<RawDocumentBuf>>,
+) -> Result<Replaced> {
+    retry_conflicts(operation, || {
+        let Some(guard) = catalog.share(namespace) else {
+            return Ok(Replaced::NoMatch);
+        };
+        let collection = guard.collection();
+        let mut set = WriteSet::new(&**catalog.engine(), collection);
+        let Some(before) = set.read(record_id)? else {
+            return Ok(Replaced::NoMatch);
+        };
+        let before = RawDocumentBuf::from_bytes(before)?;
+        let Some(after) = compute(&before)? else {
+            return Ok(Replaced::NoMatch);
+        };
+        if after.as_bytes() == before.as_bytes() {
+            return Ok(Replaced::Unchanged { document: before });
+        }
+        if after.as_bytes().len() > super::document_check::DOCUMENT_BYTES_MAX {
+            return Err(Error::new(
+                ErrorCode::BSONObjectTooLarge,
+                format!(
+                    "Resulting document after update is larger than {}",
+                    super::document_check::DOCUMENT_BYTES_MAX
+                ),
+            ));
+        }
+        set.replace(record_id, &before, &after)?;
+        let optime = set.commit()?;
+        Ok(Replaced::Changed { before, after, optime })
+    })
+}

@@ -1,0 +1,359 @@
+//! The changes of one commit, gathered.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bson::raw::RawBsonRef;
+use bson::{Bson, Document, RawDocument};
+use millrace_engine::{Batch, Counter, Engine, Guards, Optime};
+
+use super::{DURABILITY, internal};
+use crate::catalog::{Collection, Ident, Index, RecordKind, multikey_key};
+use crate::index::{IndexEntry, IndexKey, IndexKeys};
+use crate::key::{self, TypeBits};
+use crate::value::document_text;
+use crate::{Error, ErrorCode, Result};
+
+/// Changes to documents of one collection that are committed together. Reads made through it are
+/// guarded: the commit fails with `WriteConflict` when one of them is no longer so.
+#[derive(Debug)]
+pub struct WriteSet<'a> {
+    engine: &'a dyn Engine,
+    collection: &'a Collection,
+    guards: Guards,
+    batch: Batch,
+    counted: Counter,
+    /// What this set put (some) or deleted (none) under keys that must be unique, by engine key:
+    /// the engine does not know yet.
+    pending: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Masks to be set in memory before the commit.
+    multikey: Vec<(Arc<Index>, u64)>,
+}
+
+impl<'a> WriteSet<'a> {
+    /// An empty set; reads count from now.
+    #[must_use]
+    pub fn new(engine: &'a dyn Engine, collection: &'a Collection) -> Self {
+        Self {
+            engine,
+            collection,
+            guards: engine.guards(),
+            batch: Batch::new(),
+            counted: Counter::default(),
+            pending: HashMap::new(),
+            multikey: Vec::new(),
+        }
+    }
+
+    /// How many bytes the changes take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.batch.bytes()
+    }
+
+    /// Whether there is nothing to commit.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// The document with this record id.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn read(&mut self, record_id: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read_key(&self.collection.record_key(record_id))
+    }
+
+    fn read_key(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(pending) = self.pending.get(key) {
+            return Ok(pending.clone());
+        }
+        self.guards.add(key);
+        Ok(self.engine.get(key)?)
+    }
+
+    fn is_taken(&mut self, key: &[u8]) -> Result<bool> {
+        if let Some(pending) = self.pending.get(key) {
+            return Ok(pending.is_some());
+        }
+        self.guards.add(key);
+        Ok(self.engine.get_with(key, &mut |_| {})?)
+    }
+
+    /// Adds a document under `record_id`.
+    ///
+    /// # Errors
+    /// `DuplicateKey`, and what makes index keys impossible. The set is unchanged then.
+    pub fn insert(&mut self, record_id: &[u8], document: &RawDocument) -> Result<()> {
+        let record_key = self.collection.record_key(record_id);
+        if self.is_taken(&record_key)? {
+            return Err(self.duplicate_id(document));
+        }
+        let entries = self.entries(document, record_id)?;
+        for (index, keys) in &entries {
+            self.check_unique(index, keys, &[], document)?;
+        }
+        for (index, keys) in &entries {
+            self.put_entries(index, keys)?;
+        }
+        self.batch.put(&record_key, document.as_bytes());
+        // A capped collection may remove the document again before the commit; others only ask whether
+        // the key is taken.
+        let remembered = match self.collection.kind {
+            RecordKind::Clustered => Vec::new(),
+            RecordKind::Sequenced => document.as_bytes().to_vec(),
+        };
+        self.pending.insert(record_key, Some(remembered));
+        self.count(1, document.as_bytes().len());
+        Ok(())
+    }
+
+    /// Puts `new` in the place of `old`, which was read through this set.
+    ///
+    /// # Errors
+    /// As [`WriteSet::insert`].
+    pub fn replace(&mut self, record_id: &[u8], old: &RawDocument, new: &RawDocument) -> Result<()> {
+        let before = self.entries(old, record_id)?;
+        let after = self.entries(new, record_id)?;
+        for ((index, keys), (_, old_keys)) in after.iter().zip(&before) {
+            self.check_unique(index, keys, &old_keys.entries, new)?;
+        }
+        for ((index, keys), (_, old_keys)) in after.iter().zip(&before) {
+            let gone = old_keys.entries.iter().filter(|old| !keys.entries.contains(old));
+            for entry in gone {
+                self.delete_key(&entry.key);
+            }
+            let added = Entries {
+                multikey: keys.multikey,
+                entries: keys
+                    .entries
+                    .iter()
+                    .filter(|new| !old_keys.entries.contains(new))
+                    .cloned()
+                    .collect(),
+            };
+            self.put_entries(index, &added)?;
+        }
+        let key = self.collection.record_key(record_id);
+        self.batch.put(&key, new.as_bytes());
+        self.count(0, new.as_bytes().len());
+        self.count(0, 0_usize.wrapping_sub(old.as_bytes().len()));
+        Ok(())
+    }
+
+    /// Removes a document that was read through this set.
+    ///
+    /// # Errors
+    /// When its index keys cannot be made.
+    pub fn delete(&mut self, record_id: &[u8], document: &RawDocument) -> Result<()> {
+        for (_, keys) in self.entries(document, record_id)? {
+            for entry in &keys.entries {
+                self.delete_key(&entry.key);
+            }
+        }
+        let key = self.collection.record_key(record_id);
+        self.delete_key(&key);
+        self.counted.count -= 1;
+        self.count(0, 0_usize.wrapping_sub(document.as_bytes().len()));
+        Ok(())
+    }
+
+    /// Enters an existing document into one index.
+    ///
+    /// # Errors
+    /// `DuplicateKey` when another document has one of the keys of a unique index.
+    pub fn index_existing(
+        &mut self,
+        index: &Arc<Index>,
+        record_id: &[u8],
+        document: &RawDocument,
+    ) -> Result<()> {
+        let keys = Entries::new(index, document, record_id)?;
+        if index.spec.unique {
+            for entry in &keys.entries {
+                if let Some(value) = self.read_key(&entry.key)? {
+                    if IndexEntry::parse(true, &entry.key, &value)?.record_id != record_id {
+                        return Err(duplicate_key(self.collection, index, document));
+                    }
+                }
+            }
+        }
+        self.put_entries(index, &keys)
+    }
+
+    /// Commits the changes.
+    ///
+    /// # Errors
+    /// `WriteConflict` when something read has changed since.
+    pub fn commit(mut self) -> Result<Option<Optime>> {
+        if self.batch.is_empty() {
+            return Ok(None);
+        }
+        if self.counted != Counter::default() {
+            self.batch.add(&self.collection.counter_key(), self.counted);
+        }
+        for (index, mask) in &self.multikey {
+            index.add_multikey(*mask);
+        }
+        Ok(Some(self.engine.commit(&self.batch, &self.guards, DURABILITY)?))
+    }
+
+    /// Counts documents and bytes; both wrap, so that a negative difference can be passed.
+    fn count(&mut self, documents: i64, bytes: usize) {
+        #[expect(clippy::cast_possible_wrap, reason = "differences are passed as wrapped sizes")]
+        let bytes = bytes as i64;
+        self.counted = self.counted.plus(Counter { count: documents, bytes });
+    }
+
+    fn delete_key(&mut self, key: &[u8]) {
+        self.batch.delete(key);
+        self.pending.insert(key.to_vec(), None);
+    }
+
+    fn entries(
+        &self,
+        document: &RawDocument,
+        record_id: &[u8],
+    ) -> Result<Vec<(Arc<Index>, Entries)>> {
+        let mut all = Vec::new();
+        for index in self.collection.stored_indexes() {
+            all.push((Arc::clone(index), Entries::new(index, document, record_id)?));
+        }
+        Ok(all)
+    }
+
+    fn check_unique(
+        &mut self,
+        index: &Index,
+        keys: &Entries,
+        own: &[Entry],
+        document: &RawDocument,
+    ) -> Result<()> {
+        if !index.spec.unique {
+            return Ok(());
+        }
+        for entry in &keys.entries {
+            if !own.iter().any(|other| other.key == entry.key) && self.is_taken(&entry.key)? {
+                return Err(duplicate_key(self.collection, index, document));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_entries(&mut self, index: &Arc<Index>, keys: &Entries) -> Result<()> {
+        for entry in &keys.entries {
+            self.batch.put(&entry.key, &entry.value);
+            if index.spec.unique {
+                self.pending.insert(entry.key.clone(), Some(entry.value.clone()));
+            }
+        }
+        if keys.multikey & !index.multikey() != 0 {
+            self.remember_multikey(index, keys.multikey)?;
+        }
+        Ok(())
+    }
+
+    /// Stores an index's larger multikey mask with this commit.
+    fn remember_multikey(&mut self, index: &Arc<Index>, mask: u64) -> Result<()> {
+        let key = multikey_key(index.ident);
+        let stored = match self.read_key(&key)? {
+            Some(bytes) => u64::from_le_bytes(
+                bytes.as_slice().try_into().map_err(|_| internal("a multikey mask is damaged"))?,
+            ),
+            None => 0,
+        };
+        let mask = mask | stored;
+        self.batch.put(&key, &mask.to_le_bytes());
+        self.pending.insert(key, Some(mask.to_le_bytes().to_vec()));
+        self.multikey.push((Arc::clone(index), mask));
+        Ok(())
+    }
+
+    fn duplicate_id(&self, document: &RawDocument) -> Error {
+        match self.collection.id_index() {
+            Some(index) => duplicate_key(self.collection, index, document),
+            None => internal("a collection has no index on _id"),
+        }
+    }
+}
+
+/// The engine keys and values of one document in one index.
+#[derive(Debug)]
+struct Entries {
+    multikey: u64,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Entries {
+    fn new(index: &Index, document: &RawDocument, record_id: &[u8]) -> Result<Self> {
+        let keys = IndexKeys::of(&index.spec, document)?;
+        let unique = index.spec.unique;
+        let entries = keys
+            .keys
+            .iter()
+            .map(|IndexKey { fields, type_bits }| Entry {
+                key: IndexEntry::key(index.ident, unique, fields, record_id),
+                value: IndexEntry::value(unique, record_id, type_bits),
+            })
+            .collect();
+        Ok(Self { multikey: keys.multikey, entries })
+    }
+}
+
+/// The record id of a document in a clustered collection: its encoded `_id`.
+///
+/// # Errors
+/// When the `_id` is too large to be a key.
+pub fn clustered_record_id(id: RawBsonRef<'_>) -> Result<Vec<u8>> {
+    let mut record_id = Vec::with_capacity(24);
+    key::encode(&mut record_id, &mut TypeBits::new(), id, false)?;
+    Ok(record_id)
+}
+
+/// The engine key of the document with this `_id` in a clustered collection; none otherwise.
+///
+/// # Errors
+/// As [`clustered_record_id`].
+pub fn clustered_key(collection: &Collection, id: RawBsonRef<'_>) -> Result<Option<Vec<u8>>> {
+    if collection.kind != RecordKind::Clustered {
+        return Ok(None);
+    }
+    let mut key = Vec::with_capacity(Ident::LEN + 24);
+    key.extend_from_slice(&collection.ident.prefix());
+    key::encode(&mut key, &mut TypeBits::new(), id, false)?;
+    Ok(Some(key))
+}
+
+/// MongoDB's error for a document that has a key of a unique index which another one has.
+fn duplicate_key(collection: &Collection, index: &Index, document: &RawDocument) -> Error {
+    let mut key_value = Document::new();
+    for field in &index.spec.fields {
+        let path = field.path.to_string();
+        let mut value = Some(Bson::Document(Document::try_from(document).unwrap_or_default()));
+        for component in field.path.components() {
+            value = match value {
+                Some(Bson::Document(mut inner)) => inner.remove(&**component),
+                _ => None,
+            };
+        }
+        key_value.insert(path, value.unwrap_or(Bson::Null));
+    }
+    let key_pattern = index.spec.document.get_document("key").cloned().unwrap_or_default();
+    let message = format!(
+        "E11000 duplicate key error collection: {} index: {} dup key: {}",
+        collection.namespace,
+        index.spec.name,
+        document_text(&key_value)
+    );
+    let mut details = Document::new();
+    details.insert("keyPattern", key_pattern);
+    details.insert("keyValue", key_value);
+    Error::new(ErrorCode::DuplicateKey, message).with_details(details)
+}

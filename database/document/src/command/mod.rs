@@ -1,0 +1,324 @@
+//! Commands: what a client asks for, as BSON, and what it is answered.
+//!
+//! [`Database::run`] takes one command and appends its reply to a buffer. One file here holds one
+//! family of commands; [`COMMANDS`] lists them all with their weight.
+
+mod admin;
+mod aggregate;
+mod arguments;
+mod batch;
+mod bulk_write;
+mod count;
+mod cursors;
+mod delete;
+mod distinct;
+mod explain;
+mod find;
+mod find_and_modify;
+mod host;
+mod indexes;
+mod insert;
+mod namespaces;
+mod pipeline_source;
+mod statistics;
+mod ttl;
+mod update;
+mod validate;
+mod variables;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bson::raw::RawBsonRef;
+use bson::{RawDocument, RawDocumentBuf};
+use millrace_engine::{Engine, Optime};
+
+use crate::catalog::{Catalog, Collection, Namespace};
+use crate::value::DocumentWriter;
+use crate::{Operation, Result};
+
+pub use cursors::{Cursors, CursorStatistics};
+
+/// One command from a client.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandRequest<'a> {
+    /// The database it is for (`$db`).
+    pub database: &'a str,
+    /// The command's name, as the client wrote it.
+    pub name: &'a str,
+    /// The command document.
+    pub body: &'a RawDocument,
+    /// Document sequences of the message (`documents`, `updates`, ...).
+    pub sequences: &'a [(&'a str, Vec<&'a RawDocument>)],
+    /// The id of the logical session, as its bytes; cursors belong to it.
+    pub session: Option<&'a [u8]>,
+}
+
+/// What a command did beside answering.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// The last commit the command made: its acknowledgement waits until it is durable.
+    pub written: Option<Optime>,
+    /// Set when a tailable cursor had nothing to return and wants to wait for data.
+    pub wait: Option<Await>,
+    /// Documents returned, inserted, updated and deleted, for the server's counters.
+    pub counts: Counts,
+}
+
+impl Effects {
+    fn written(optime: Option<Optime>) -> Self {
+        Self { written: optime, ..Self::default() }
+    }
+}
+
+/// How many documents a command touched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Returned to the client.
+    pub returned: u64,
+    /// Inserted.
+    pub inserted: u64,
+    /// Updated.
+    pub updated: u64,
+    /// Deleted.
+    pub deleted: u64,
+}
+
+/// What a tailable cursor waits for: run the same command again once
+/// [`is_over`](Await::is_over) answers true, or the client's patience ends.
+#[derive(Clone, Debug)]
+pub struct Await {
+    collection: Arc<Collection>,
+    inserts_seen: u64,
+}
+
+impl Await {
+    /// Whether there may be something to return now.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.collection.inserts() != self.inserts_seen || self.collection.is_dropped()
+    }
+
+    /// The collection whose insertions end the wait.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.collection.namespace
+    }
+}
+
+/// How long a command may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// It touches a bounded, small number of documents.
+    Point,
+    /// It may scan, sort or wait.
+    Long,
+}
+
+/// The signature of every command.
+type Handler = fn(&Database, &CommandRequest<'_>, &Operation, &mut Vec<u8>) -> Result<Effects>;
+
+/// One command.
+#[derive(Clone, Copy)]
+struct Command {
+    name: &'static str,
+    weigh: fn(&CommandRequest<'_>) -> Weight,
+    run: Handler,
+}
+
+fn always_long(_: &CommandRequest<'_>) -> Weight {
+    Weight::Long
+}
+
+fn always_point(_: &CommandRequest<'_>) -> Weight {
+    Weight::Point
+}
+
+macro_rules! commands {
+    ($($name:literal $weigh:path => $run:path,)*) => {
+        &[$(Command { name: $name, weigh: $weigh, run: $run },)*]
+    };
+}
+
+/// Every command of the document layer.
+const COMMANDS: &[Command] = commands! {
+    "aggregate" always_long => aggregate::aggregate,
+    "bulkWrite" always_long => bulk_write::bulk_write,
+    "collMod" always_long => namespaces::coll_mod,
+    "collStats" always_long => statistics::coll_stats,
+    "count" always_long => count::count,
+    "create" always_long => namespaces::create,
+    "createIndexes" always_long => indexes::create_indexes,
+    "dataSize" always_long => statistics::data_size,
+    "dbStats" always_long => statistics::db_stats,
+    "delete" delete::weigh => delete::delete,
+    "distinct" always_long => distinct::distinct,
+    "drop" always_long => namespaces::drop_collection,
+    "dropDatabase" always_long => namespaces::drop_database,
+    "dropIndexes" always_long => indexes::drop_indexes,
+    "explain" always_long => explain::explain,
+    "find" find::weigh => find::find,
+    "findAndModify" find_and_modify::weigh => find_and_modify::find_and_modify,
+    "findandmodify" find_and_modify::weigh => find_and_modify::find_and_modify,
+    "getMore" always_long => find::get_more,
+    "insert" insert::weigh => insert::insert,
+    "killCursors" always_point => find::kill_cursors,
+    "listCollections" always_long => namespaces::list_collections,
+    "listDatabases" always_long => admin::list_databases,
+    "listIndexes" always_long => indexes::list_indexes,
+    "renameCollection" always_long => namespaces::rename_collection,
+    "update" update::weigh => update::update,
+    "validate" always_long => validate::validate,
+};
+
+fn command(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+/// Collections, their cursors, and the commands on them.
+pub struct Database {
+    catalog: Catalog,
+    cursors: Cursors,
+    /// Called after an insertion into a capped collection, so that waiting cursors are woken.
+    on_capped_insert: Box<dyn Fn(&Namespace) + Send + Sync>,
+    /// Indexes whose documents expire were found at the last sweep: how many documents were deleted.
+    expired_documents: AtomicU64,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("catalog", &self.catalog)
+            .field("cursors", &self.cursors)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// The database kept in `engine`. `on_capped_insert` is called, from the thread of the write, after
+    /// each insertion into a capped collection.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn open(
+        engine: Arc<dyn Engine>,
+        on_capped_insert: Box<dyn Fn(&Namespace) + Send + Sync>,
+    ) -> Result<Self> {
+        Ok(Self {
+            catalog: Catalog::open(engine)?,
+            cursors: Cursors::new(),
+            on_capped_insert,
+            expired_documents: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether there is a command of this name.
+    #[must_use]
+    pub fn has_command(name: &str) -> bool {
+        command(name).is_some()
+    }
+
+    /// The names of all commands.
+    pub fn command_names() -> impl Iterator<Item = &'static str> {
+        COMMANDS.iter().map(|command| command.name)
+    }
+
+    /// How long the command may take. Cheap: it looks at the shape of the command alone.
+    #[must_use]
+    pub fn classify(request: &CommandRequest<'_>) -> Weight {
+        command(request.name).map_or(Weight::Point, |command| (command.weigh)(request))
+    }
+
+    /// Runs one command and appends its reply, one BSON document, to `reply`. After an error, `reply`
+    /// is as it was.
+    ///
+    /// # Errors
+    /// What the client is to be told.
+    pub fn run(
+        &self,
+        request: &CommandRequest<'_>,
+        operation: &Operation,
+        reply: &mut Vec<u8>,
+    ) -> Result<Effects> {
+        let command = command(request.name).ok_or_else(|| {
+            crate::Error::new(
+                crate::ErrorCode::CommandNotFound,
+                format!("no such command: '{}'", request.name),
+            )
+        })?;
+        let start = reply.len();
+        let result = (command.run)(self, request, operation, reply);
+        if result.is_err() {
+            reply.truncate(start);
+        }
+        result
+    }
+
+    /// Work that is due now and then: cursors nobody used for long are closed, documents that are past
+    /// their time are deleted. To be called about once a minute from a thread that may take long.
+    ///
+    /// # Errors
+    /// Interruption, and those of the engine.
+    pub fn maintain(&self, operation: &Operation) -> Result<Option<Optime>> {
+        self.cursors.close_idle(operation.environment().monotonic());
+        ttl::delete_expired(self, operation)
+    }
+
+    /// The cursors that are open.
+    #[must_use]
+    pub const fn cursors(&self) -> &Cursors {
+        &self.cursors
+    }
+
+    /// The collections and indexes.
+    #[must_use]
+    pub const fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// How many documents were deleted because they were past their time.
+    #[must_use]
+    pub fn expired_documents(&self) -> u64 {
+        self.expired_documents.load(Ordering::Relaxed)
+    }
+
+    fn engine(&self) -> &Arc<dyn Engine> {
+        self.catalog.engine()
+    }
+
+    /// Tells waiting cursors of an insertion into a collection.
+    fn inserted_into(&self, namespace: &Namespace) {
+        let capped = self.catalog.find(namespace).is_some_and(|c| c.capped().is_some());
+        if capped {
+            (self.on_capped_insert)(namespace);
+        }
+    }
+}
+
+/// Writes `{..., ok: 1}` around what `fill` writes.
+fn reply_ok(
+    reply: &mut Vec<u8>,
+    fill: impl FnOnce(&mut DocumentWriter<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut writer = DocumentWriter::new(reply);
+    fill(&mut writer)?;
+    writer.double("ok", 1.0);
+    writer.finish();
+    Ok(())
+}
+
+/// The document that is not there: no fields.
+fn empty_document() -> RawDocumentBuf {
+    RawDocumentBuf::new()
+}
+
+/// Whether a document has no fields.
+fn is_empty(document: &RawDocument) -> bool {
+    document.as_bytes().len() <= 5
+}
+
+/// Whether a raw value is a number that equals one.
+fn is_one(value: RawBsonRef<'_>) -> bool {
+    crate::value::Number::from_raw(value).is_some_and(|number| number.as_i64_exact() == Some(1))
+}
