@@ -168,7 +168,12 @@ pub struct Error {
 impl Error {
     /// A failure with `code` and a message for the client.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), details: None, source: None }
+        Self {
+            code,
+            message: message.into(),
+            details: None,
+            source: None,
+        }
     }
 
     /// A failure with a code that has no name.

@@ -28,6 +28,7 @@
 
 pub mod error;
 pub mod operation;
+pub mod pipeline;
 pub mod value;
 
 pub use error::{Error, ErrorCode, Result};

@@ -32,7 +32,10 @@ pub struct Interrupt {
 
 impl Default for Interrupt {
     fn default() -> Self {
-        Self { code: AtomicI32::new(0), deadline_us: AtomicU64::new(u64::MAX) }
+        Self {
+            code: AtomicI32::new(0),
+            deadline_us: AtomicU64::new(u64::MAX),
+        }
     }
 }
 
@@ -44,7 +47,9 @@ impl Interrupt {
 
     /// Makes the operation fail with `MaxTimeMSExpired` once the monotonic clock reaches `deadline`.
     pub fn set_deadline(&self, deadline: Option<Duration>) {
-        let us = deadline.map_or(u64::MAX, |d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX));
+        let us = deadline.map_or(u64::MAX, |d| {
+            u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
+        });
         self.deadline_us.store(us, Ordering::Relaxed);
     }
 
@@ -67,7 +72,9 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { stage_memory_bytes: 100 * 1024 * 1024 }
+        Self {
+            stage_memory_bytes: 100 * 1024 * 1024,
+        }
     }
 }
 
@@ -87,9 +94,19 @@ pub struct Operation {
 impl Operation {
     /// An operation that starts now.
     #[must_use]
-    pub fn new(environment: Arc<dyn Environment>, interrupt: Arc<Interrupt>, limits: Limits) -> Self {
+    pub fn new(
+        environment: Arc<dyn Environment>,
+        interrupt: Arc<Interrupt>,
+        limits: Limits,
+    ) -> Self {
         let started_wall_ms = environment.wall_clock_ms();
-        Self { environment, interrupt, limits, started_wall_ms, checks: Cell::new(0) }
+        Self {
+            environment,
+            interrupt,
+            limits,
+            started_wall_ms,
+            checks: Cell::new(0),
+        }
     }
 
     /// Fails if the operation was killed or is out of time. Cheap: call it once a document.
@@ -100,7 +117,10 @@ impl Operation {
         match self.interrupt.code.load(Ordering::Relaxed) {
             0 => {}
             code => {
-                return Err(Error::new(ErrorCode::from_number(code), "operation was interrupted"));
+                return Err(Error::new(
+                    ErrorCode::from_number(code),
+                    "operation was interrupted",
+                ));
             }
         }
         let Some(deadline) = self.interrupt.deadline() else {
@@ -109,7 +129,10 @@ impl Operation {
         let checks = self.checks.get();
         self.checks.set(checks.wrapping_add(1));
         if checks % CHECKS_PER_CLOCK == 0 && self.environment.monotonic() >= deadline {
-            return Err(Error::new(ErrorCode::MaxTimeMSExpired, "operation exceeded time limit"));
+            return Err(Error::new(
+                ErrorCode::MaxTimeMSExpired,
+                "operation exceeded time limit",
+            ));
         }
         Ok(())
     }
