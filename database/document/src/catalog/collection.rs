@@ -45,6 +45,17 @@ impl Index {
         }
     }
 
+    /// The same index with another specification of the same keys.
+    pub(crate) fn with_spec(&self, spec: IndexSpec) -> Self {
+        Self {
+            ident: self.ident,
+            spec,
+            ready: self.ready,
+            multikey: AtomicU64::new(self.multikey()),
+            accesses: AtomicU64::new(self.accesses()),
+        }
+    }
+
     /// Which fields are multikey, as a mask; fields from the 64th on share the last bit.
     #[must_use]
     pub fn multikey(&self) -> u64 {

@@ -35,7 +35,7 @@ impl Namespace {
         if collection.starts_with('.') || collection.ends_with('.') {
             return invalid(": collection names cannot start or end with '.'");
         }
-        if collection.contains('$') && collection != "$cmd" {
+        if collection.contains('$') {
             return invalid(": collection names cannot contain '$'");
         }
         if database.len() + 1 + collection.len() > NAMESPACE_LEN_MAX {
@@ -48,6 +48,16 @@ impl Namespace {
             full: format!("{database}.{collection}").into(),
             database_len: database.len(),
         })
+    }
+
+    /// The namespace under which the cursor of a command that concerns no collection is known:
+    /// `database.$cmd.listCollections`.
+    ///
+    /// # Errors
+    /// As [`Namespace::check_database`].
+    pub fn of_command(database: &str, command: &str) -> Result<Self> {
+        Self::check_database(database)?;
+        Ok(Self { full: format!("{database}.$cmd.{command}").into(), database_len: database.len() })
     }
 
     /// Splits `database.collection` at its first dot.

@@ -15,8 +15,9 @@ mod write_set;
 
 pub use build::build_indexes;
 pub use delete::{delete_all_records, delete_record};
-pub use document_check::{check_document, check_id, prepare_document};
+pub use document_check::{check_document, check_id, new_object_id, prepare_document};
 pub use insert::{InsertOutcome, insert_documents};
+pub(crate) use insert::{insert_one, is_fatal};
 pub use replace::{Replaced, replace_record};
 pub use write_set::{WriteSet, clustered_key, clustered_record_id};
 

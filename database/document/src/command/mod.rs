@@ -30,8 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bson::raw::RawBsonRef;
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{Document, RawDocument, RawDocumentBuf};
 use millrace_engine::{Engine, Optime};
 
 use crate::catalog::{Catalog, Collection, Namespace};
@@ -117,7 +116,8 @@ pub enum Weight {
 }
 
 /// The signature of every command.
-type Handler = fn(&Database, &CommandRequest<'_>, &Operation, &mut Vec<u8>) -> Result<Effects>;
+type Handler =
+    fn(&Arc<Database>, &CommandRequest<'_>, &Operation, &mut Vec<u8>) -> Result<Effects>;
 
 /// One command.
 #[derive(Clone, Copy)]
@@ -180,10 +180,25 @@ fn command(name: &str) -> Option<&'static Command> {
 pub struct Database {
     catalog: Catalog,
     cursors: Cursors,
-    /// Called after an insertion into a capped collection, so that waiting cursors are woken.
-    on_capped_insert: Box<dyn Fn(&Namespace) + Send + Sync>,
-    /// Indexes whose documents expire were found at the last sweep: how many documents were deleted.
+    surroundings: Arc<dyn Surroundings>,
+    /// How many documents were deleted because they were past their time.
     expired_documents: AtomicU64,
+}
+
+/// What the database needs of the server around it.
+pub trait Surroundings: Send + Sync + fmt::Debug {
+    /// Called from the thread of the write after each insertion into a capped collection, so that
+    /// waiting cursors are woken.
+    fn capped_insert(&self, namespace: &Namespace);
+
+    /// The operations that are running (`$currentOp`), one document each.
+    fn current_operations(&self, spec: &Document) -> Result<Vec<Document>>;
+
+    /// The sessions that are known (`$listLocalSessions`), one document each.
+    fn sessions(&self, spec: &Document) -> Result<Vec<Document>>;
+
+    /// The host and port clients reach the server by.
+    fn address(&self) -> String;
 }
 
 impl fmt::Debug for Database {
@@ -196,19 +211,15 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// The database kept in `engine`. `on_capped_insert` is called, from the thread of the write, after
-    /// each insertion into a capped collection.
+    /// The database kept in `engine`.
     ///
     /// # Errors
     /// When the catalog cannot be read.
-    pub fn open(
-        engine: Arc<dyn Engine>,
-        on_capped_insert: Box<dyn Fn(&Namespace) + Send + Sync>,
-    ) -> Result<Self> {
+    pub fn open(engine: Arc<dyn Engine>, surroundings: Arc<dyn Surroundings>) -> Result<Self> {
         Ok(Self {
             catalog: Catalog::open(engine)?,
             cursors: Cursors::new(),
-            on_capped_insert,
+            surroundings,
             expired_documents: AtomicU64::new(0),
         })
     }
@@ -236,7 +247,7 @@ impl Database {
     /// # Errors
     /// What the client is to be told.
     pub fn run(
-        &self,
+        self: &Arc<Self>,
         request: &CommandRequest<'_>,
         operation: &Operation,
         reply: &mut Vec<u8>,
@@ -260,7 +271,7 @@ impl Database {
     ///
     /// # Errors
     /// Interruption, and those of the engine.
-    pub fn maintain(&self, operation: &Operation) -> Result<Option<Optime>> {
+    pub fn maintain(self: &Arc<Self>, operation: &Operation) -> Result<Option<Optime>> {
         self.cursors.close_idle(operation.environment().monotonic());
         ttl::delete_expired(self, operation)
     }
@@ -291,7 +302,7 @@ impl Database {
     fn inserted_into(&self, namespace: &Namespace) {
         let capped = self.catalog.find(namespace).is_some_and(|c| c.capped().is_some());
         if capped {
-            (self.on_capped_insert)(namespace);
+            self.surroundings.capped_insert(namespace);
         }
     }
 }
@@ -316,9 +327,4 @@ fn empty_document() -> RawDocumentBuf {
 /// Whether a document has no fields.
 fn is_empty(document: &RawDocument) -> bool {
     document.as_bytes().len() <= 5
-}
-
-/// Whether a raw value is a number that equals one.
-fn is_one(value: RawBsonRef<'_>) -> bool {
-    crate::value::Number::from_raw(value).is_some_and(|number| number.as_i64_exact() == Some(1))
 }

@@ -1,0 +1,65 @@
+//! `count`.
+
+use std::sync::Arc;
+
+use super::arguments::Arguments;
+use super::find::{no_filter, parse_hint, plain_query};
+use super::variables::Bindings;
+use super::{CommandRequest, Database, Effects, is_empty, reply_ok};
+use crate::catalog::Namespace;
+use crate::executor::Executor;
+use crate::planner;
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// The fields of the command.
+pub(super) const FIELDS: &[&str] =
+    &["query", "limit", "skip", "hint", "collation", "fields", "encryptionInformation"];
+
+pub(super) fn count(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    let arguments = Arguments::of_command("count", request.body, FIELDS)?;
+    arguments.check_collation()?;
+    let namespace = Namespace::new(request.database, arguments.collection()?)?;
+    // A negative limit means the same as its absolute value.
+    let limit = arguments.integer("limit")?.map_or(0, i64::unsigned_abs);
+    let skip = arguments.count("skip")?.unwrap_or(0);
+    let none = no_filter();
+    let filter = arguments.document("query")?.unwrap_or(&none);
+    let hint = parse_hint(&arguments)?;
+    let bindings = Bindings::system(operation);
+    let mut query = plain_query(filter, &bindings, None, hint)?;
+    let counted = match database.catalog.find(&namespace) {
+        None => 0,
+        Some(collection) if is_empty(filter) && query.hint.is_none() => {
+            let all = database.engine().counter(&collection.counter_key())?.count;
+            let rest = u64::try_from(all).unwrap_or(0).saturating_sub(skip);
+            if limit > 0 { rest.min(limit) } else { rest }
+        }
+        Some(collection) => {
+            query.skip = skip;
+            query.limit = Some(limit).filter(|&limit| limit > 0);
+            let query = Arc::new(query);
+            let planned = planner::plan(database.engine(), &collection, &query, operation)?;
+            let engine = Arc::clone(database.engine());
+            let mut executor =
+                Executor::new(engine, collection, query, planned.winning, bindings.variables)?;
+            let mut counted = 0;
+            while executor.next(operation)?.is_some() {
+                counted += 1;
+            }
+            counted
+        }
+    };
+    if i64::try_from(counted).is_err() {
+        return Err(Error::new(ErrorCode::Overflow, "the count does not fit into 64 bits"));
+    }
+    reply_ok(reply, |writer| {
+        writer.count("n", counted);
+        Ok(())
+    })?;
+    Ok(Effects::default())
+}

@@ -1,0 +1,513 @@
+//! `find`, `getMore`, `killCursors`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::raw::RawBsonRef;
+use bson::{RawDocument, RawDocumentBuf};
+
+use super::arguments::Arguments;
+use super::cursors::{BatchEnd, OpenCursor, Source};
+use super::variables::Bindings;
+use super::{Await, CommandRequest, Counts, Database, Effects, Weight, empty_document, is_empty};
+use crate::catalog::{Collection, Namespace, RecordKind};
+use crate::collection::clustered_key;
+use crate::executor::Executor;
+use crate::expression::EvaluationContext;
+use crate::matcher::Matcher;
+use crate::planner::{self, Hint, Query};
+use crate::projection::{Mode, Projection};
+use crate::value::DocumentWriter;
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// How many documents the first batch holds unless the client says otherwise.
+pub(crate) const FIRST_BATCH_COUNT: u64 = 101;
+
+/// A `find` of at most this many documents by `_id` range is a point operation.
+const POINT_LIMIT: i64 = 1000;
+
+/// The fields of `find`.
+const FIELDS: &[&str] = &[
+    "filter", "sort", "projection", "hint", "skip", "limit", "batchSize", "singleBatch", "min", "max",
+    "returnKey", "showRecordId", "tailable", "oplogReplay", "noCursorTimeout", "awaitData",
+    "allowPartialResults", "collation", "allowDiskUse", "let", "term", "options",
+    "includeQueryStatsMetrics", "ntoreturn", "requestResumeToken", "resumeAfter", "encryptionInformation",
+];
+
+/// A parsed `find`.
+pub(crate) struct FindRequest<'a> {
+    pub(crate) namespace: Namespace,
+    pub(crate) filter: &'a RawDocument,
+    pub(crate) bindings: Bindings,
+    pub(crate) query: Query,
+    batch_size: Option<u64>,
+    single_batch: bool,
+    no_cursor_timeout: bool,
+    await_data: bool,
+}
+
+/// A look-up by `_id`, or a bounded scan of `_id`, is a point operation.
+pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
+    let mut filter = None;
+    let mut limited = false;
+    let mut sorted_by_id = true;
+    for element in request.body {
+        let Ok((name, value)) = element else {
+            return Weight::Point;
+        };
+        match (name.as_str(), value) {
+            ("filter", RawBsonRef::Document(document)) => filter = Some(document),
+            ("limit", value) => {
+                limited = value.as_i64().or(value.as_i32().map(i64::from)).is_some_and(|limit| {
+                    (1..=POINT_LIMIT).contains(&limit)
+                });
+            }
+            ("sort", RawBsonRef::Document(sort)) => {
+                sorted_by_id = sort.iter().flatten().all(|(name, _)| name.as_str() == "_id");
+            }
+            ("tailable" | "min" | "max" | "hint", _) => return Weight::Long,
+            _ => {}
+        }
+    }
+    let Some(filter) = filter else {
+        return if limited && sorted_by_id { Weight::Point } else { Weight::Long };
+    };
+    if planner::id_equality(filter).is_some() {
+        return Weight::Point;
+    }
+    let on_id = filter.iter().flatten().all(|(name, value)| {
+        name.as_str() == "_id" && !matches!(value, RawBsonRef::RegularExpression(_))
+    });
+    if on_id && limited && sorted_by_id { Weight::Point } else { Weight::Long }
+}
+
+/// The hint of a command.
+pub(crate) fn parse_hint(arguments: &Arguments<'_>) -> Result<Option<Hint>> {
+    match arguments.get("hint") {
+        None => Ok(None),
+        Some(RawBsonRef::String(name)) => Ok(Some(Hint::Name(name.to_owned()))),
+        Some(RawBsonRef::Document(keys)) if is_empty(keys) => Ok(None),
+        Some(RawBsonRef::Document(keys)) => {
+            if let Some(direction) = keys.get("$natural")? {
+                let backward = crate::value::Number::from_raw(direction)
+                    .is_some_and(|number| number.as_f64() < 0.0);
+                return Ok(Some(Hint::Natural(if backward { -1 } else { 1 })));
+            }
+            Ok(Some(Hint::Keys(keys.try_into()?)))
+        }
+        Some(_) => Err(Error::new(ErrorCode::FailedToParse, "Hint must be a string or an object")),
+    }
+}
+
+impl<'a> FindRequest<'a> {
+    pub(crate) fn parse(
+        database: &str,
+        body: &'a RawDocument,
+        operation: &Operation,
+    ) -> Result<Self> {
+        let arguments = Arguments::of_command("find", body, FIELDS)?;
+        arguments.check_collation()?;
+        let namespace = Namespace::new(database, arguments.collection()?)?;
+        let filter = arguments.document("filter")?.unwrap_or(RawDocument::from_bytes(EMPTY)?);
+        let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+        let tailable = arguments.flag("tailable")?;
+        let await_data = arguments.flag("awaitData")?;
+        if await_data && !tailable {
+            return Err(Error::new(
+                ErrorCode::FailedToParse,
+                "Cannot set 'awaitData' without also setting 'tailable'",
+            ));
+        }
+        let projection = match arguments.tree("projection")? {
+            Some(spec) => Some(Projection::parse(&spec, Mode::Find, &bindings.scope)?),
+            None => None,
+        };
+        let limit = arguments.count("limit")?.filter(|&limit| limit > 0);
+        let ntoreturn = arguments.count("ntoreturn")?;
+        let query = Query {
+            filter: Matcher::parse(filter, &bindings.scope)?,
+            filter_document: filter.to_raw_document_buf(),
+            sort: arguments.tree("sort")?,
+            skip: arguments.count("skip")?.unwrap_or(0),
+            limit: limit.or(ntoreturn),
+            hint: parse_hint(&arguments)?,
+            min: arguments.tree("min")?,
+            max: arguments.tree("max")?,
+            projection,
+            return_key: arguments.flag("returnKey")?,
+            show_record_id: arguments.flag("showRecordId")?,
+            allow_disk_use: arguments.boolean("allowDiskUse")?.unwrap_or(true),
+            tailable,
+        };
+        Ok(Self {
+            namespace,
+            filter,
+            bindings,
+            query,
+            batch_size: arguments.count("batchSize")?,
+            single_batch: arguments.flag("singleBatch")? || ntoreturn.is_some(),
+            no_cursor_timeout: arguments.flag("noCursorTimeout")?,
+            await_data,
+        })
+    }
+}
+
+/// The encoded empty document.
+const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
+
+/// What a `find` by `_id` alone may carry beside generic fields and still take the short path.
+const SHORT_FIELDS: &[&str] = &["find", "filter", "projection", "limit", "singleBatch", "batchSize"];
+
+/// The fields of a `find` that is a plain look-up by `_id`, without anything that needs a plan.
+struct Lookup<'a> {
+    collection: &'a str,
+    id: RawBsonRef<'a>,
+    projection: Option<&'a RawDocument>,
+}
+
+impl<'a> Lookup<'a> {
+    fn recognise(body: &'a RawDocument) -> Option<Self> {
+        let mut collection = None;
+        let mut id = None;
+        let mut projection = None;
+        for element in body {
+            let (name, value) = element.ok()?;
+            match (name.as_str(), value) {
+                ("find", RawBsonRef::String(name)) => collection = Some(name),
+                ("filter", RawBsonRef::Document(filter)) => {
+                    id = Some(planner::id_equality(filter)?);
+                }
+                ("projection", RawBsonRef::Document(spec)) => projection = Some(spec),
+                ("limit", value) => {
+                    value.as_i64().or(value.as_i32().map(i64::from)).filter(|&limit| limit >= 0)?;
+                }
+                // A batch of no documents must leave a cursor open.
+                ("batchSize", value) => {
+                    value.as_i64().or(value.as_i32().map(i64::from)).filter(|&size| size > 0)?;
+                }
+                ("singleBatch", RawBsonRef::Boolean(_)) => {}
+                (name, _) if SHORT_FIELDS.contains(&name) => return None,
+                ("$db" | "lsid" | "$clusterTime" | "$readPreference" | "readConcern", _) => {}
+                _ => return None,
+            }
+        }
+        Some(Self { collection: collection?, id: id?, projection: projection.filter(|p| !is_empty(p)) })
+    }
+}
+
+/// `find`: runs a query and returns its first batch.
+pub(super) fn find(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    if let Some(lookup) = Lookup::recognise(request.body) {
+        if let Some(effects) = look_up(database, request, &lookup, operation, reply)? {
+            return Ok(effects);
+        }
+    }
+    let parsed = FindRequest::parse(request.database, request.body, operation)?;
+    let Some(collection) = database.catalog.find(&parsed.namespace) else {
+        if parsed.query.tailable {
+            return Err(Error::new(
+                ErrorCode::BadValue,
+                "error processing query: tailable cursor requested on non capped collection",
+            ));
+        }
+        return empty_find(&parsed.namespace, reply);
+    };
+    check_tailable(&parsed.query, &collection)?;
+    let query = Arc::new(parsed.query);
+    let planned = planner::plan(database.engine(), &collection, &query, operation)?;
+    let executor = Executor::new(
+        Arc::clone(database.engine()),
+        collection,
+        Arc::clone(&query),
+        planned.winning,
+        parsed.bindings.variables,
+    )?;
+    let source = Source::Query(Box::new(executor));
+    let mut cursor = OpenCursor::new(parsed.namespace, source, request.session);
+    cursor.remaining = query.limit;
+    cursor.tailable = query.tailable;
+    cursor.await_data = parsed.await_data;
+    cursor.no_timeout = parsed.no_cursor_timeout;
+    cursor.time_limit = time_left(operation);
+    let batch_size = parsed.batch_size.unwrap_or(FIRST_BATCH_COUNT);
+    first_batch(database, cursor, batch_size, parsed.single_batch, operation, reply)
+}
+
+/// The short path: one read, the document copied or projected straight into the reply.
+fn look_up(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    lookup: &Lookup<'_>,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Option<Effects>> {
+    let namespace = Namespace::new(request.database, lookup.collection)?;
+    let bindings;
+    let projection = match lookup.projection {
+        None => None,
+        Some(spec) => {
+            bindings = Bindings::system(operation);
+            let projection = Projection::parse(&spec.try_into()?, Mode::Find, &bindings.scope)?;
+            Some((projection, &bindings.variables))
+        }
+    };
+    let collection = database.catalog.find(&namespace);
+    let key = match &collection {
+        None => None,
+        Some(collection) if collection.kind == RecordKind::Clustered => {
+            clustered_key(collection, lookup.id)?
+        }
+        Some(_) => return Ok(None),
+    };
+    let mut found = 0;
+    let mut failure = None;
+    let mut writer = DocumentWriter::new(reply);
+    writer.open_document("cursor");
+    writer.open_array("firstBatch");
+    if let Some(key) = key {
+        let before = writer.bytes();
+        database.engine().get_with(&key, &mut |bytes| {
+            found = 1;
+            let out = writer.embed("0");
+            let result = match &projection {
+                None => {
+                    out.extend_from_slice(bytes);
+                    Ok(())
+                }
+                Some((projection, variables)) => RawDocument::from_bytes(bytes)
+                    .map_err(Error::from)
+                    .and_then(|document| {
+                        let context = EvaluationContext::new(operation, variables);
+                        projection.append_raw(out, document, None, &context)
+                    }),
+            };
+            failure = result.err();
+        })?;
+        if found == 0 {
+            writer.truncate(before);
+        }
+    }
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    writer.close();
+    writer.int64("id", 0);
+    writer.string("ns", namespace.as_str());
+    writer.close();
+    writer.double("ok", 1.0);
+    writer.finish();
+    Ok(Some(Effects { counts: Counts { returned: found, ..Counts::default() }, ..Effects::default() }))
+}
+
+fn check_tailable(query: &Query, collection: &Collection) -> Result<()> {
+    if !query.tailable {
+        return Ok(());
+    }
+    let refused = |why: &str| Err(Error::new(ErrorCode::BadValue, format!("error processing query: {why}")));
+    if collection.capped().is_none() {
+        return refused("tailable cursor requested on non capped collection");
+    }
+    let natural = query.sort.as_ref().is_none_or(|sort| sort.keys().all(|key| key == "$natural"));
+    if !natural {
+        return refused("cannot use tailable option with a sort other than {$natural: 1}");
+    }
+    Ok(())
+}
+
+fn empty_find(namespace: &Namespace, reply: &mut Vec<u8>) -> Result<Effects> {
+    super::reply_ok(reply, |writer| {
+        writer.open_document("cursor");
+        writer.open_array("firstBatch");
+        writer.close();
+        writer.int64("id", 0);
+        writer.string("ns", namespace.as_str());
+        writer.close();
+        Ok(())
+    })?;
+    Ok(Effects::default())
+}
+
+/// How much of the operation's time limit is left for later batches.
+fn time_left(operation: &Operation) -> Option<Duration> {
+    let now = operation.environment().monotonic();
+    operation.interrupt().deadline().map(|deadline| deadline.saturating_sub(now))
+}
+
+/// Writes a first batch of at most `batch_size` documents and registers the cursor if there may be
+/// more.
+pub(crate) fn first_batch(
+    database: &Arc<Database>,
+    mut cursor: OpenCursor,
+    batch_size: u64,
+    single_batch: bool,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    let start = reply.len();
+    let mut writer = DocumentWriter::new(reply);
+    writer.open_document("cursor");
+    writer.open_array("firstBatch");
+    let (count, mut end) = cursor.fill(operation, &mut writer, batch_size)?;
+    writer.close();
+    if cursor.tailable {
+        end = BatchEnd::Full;
+    }
+    let namespace = cursor.namespace.clone();
+    let id = if single_batch || end == BatchEnd::Exhausted {
+        0
+    } else {
+        database.cursors.register(cursor, &**operation.environment())
+    };
+    writer.int64("id", id);
+    writer.string("ns", namespace.as_str());
+    writer.close();
+    writer.double("ok", 1.0);
+    writer.finish();
+    debug_assert!(reply.len() > start, "a reply was written");
+    Ok(Effects { counts: Counts { returned: count, ..Counts::default() }, ..Effects::default() })
+}
+
+/// `getMore`: the next batch of a cursor.
+pub(super) fn get_more(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    let arguments = Arguments::of_command(
+        "getMore",
+        request.body,
+        &["collection", "batchSize", "term", "lastKnownCommittedOpTime", "includeQueryStatsMetrics"],
+    )?;
+    let id = match arguments.get("getMore") {
+        Some(RawBsonRef::Int64(id)) => id,
+        _ => {
+            return Err(Error::new(
+                ErrorCode::TypeMismatch,
+                "BSON field 'getMore.getMore' is the wrong type, expected type 'long'",
+            ));
+        }
+    };
+    let name = arguments.string("collection")?.ok_or_else(|| arguments.missing("collection"))?;
+    let namespace = super::namespaces::cursor_namespace(request.database, name)?;
+    let batch_size = arguments.count("batchSize")?.filter(|&size| size > 0).unwrap_or(u64::MAX);
+    let mut cursor = database.cursors.take(id, &namespace, request.session, operation)?;
+    if !cursor.await_data {
+        if let Some(limit) = cursor.time_limit {
+            let deadline = operation.environment().monotonic() + limit;
+            operation.interrupt().set_deadline(Some(deadline));
+        }
+    }
+    let awaited = await_point(database, &cursor);
+    let mut writer = DocumentWriter::new(reply);
+    writer.open_document("cursor");
+    writer.open_array("nextBatch");
+    let filled = cursor.fill(operation, &mut writer, batch_size);
+    let (count, mut end) = match filled {
+        Ok(filled) => filled,
+        Err(error) => {
+            database.cursors.close(id);
+            return Err(error);
+        }
+    };
+    writer.close();
+    if cursor.tailable {
+        end = BatchEnd::Full;
+    }
+    cursor.time_limit = cursor.time_limit.and(time_left(operation));
+    let open = end == BatchEnd::Full;
+    if open {
+        database.cursors.give_back(id, cursor, operation.environment().monotonic());
+    } else {
+        drop(cursor);
+        database.cursors.close(id);
+    }
+    writer.int64("id", if open { id } else { 0 });
+    writer.string("ns", namespace.as_str());
+    writer.close();
+    writer.double("ok", 1.0);
+    writer.finish();
+    let wait = if count == 0 { awaited } else { None };
+    Ok(Effects { wait, counts: Counts { returned: count, ..Counts::default() }, ..Effects::default() })
+}
+
+/// What a tailable cursor would wait for if it has nothing to return: taken before looking, so that no
+/// insertion is missed.
+fn await_point(database: &Arc<Database>, cursor: &OpenCursor) -> Option<Await> {
+    if !cursor.await_data {
+        return None;
+    }
+    let collection = database.catalog.find(&cursor.namespace)?;
+    let inserts_seen = collection.inserts();
+    Some(Await { collection, inserts_seen })
+}
+
+/// `killCursors`.
+pub(super) fn kill_cursors(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    _operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    let arguments = Arguments::of_command("killCursors", request.body, &["cursors"])?;
+    let namespace = super::namespaces::cursor_namespace(request.database, arguments.collection()?)?;
+    let ids = arguments.array("cursors")?.ok_or_else(|| arguments.missing("cursors"))?;
+    let mut killed = Vec::new();
+    let mut not_found = Vec::new();
+    for (position, id) in ids.into_iter().enumerate() {
+        let RawBsonRef::Int64(id) = id? else {
+            return Err(Error::new(
+                ErrorCode::TypeMismatch,
+                format!("BSON field 'killCursors.cursors.{position}' is the wrong type, expected type 'long'"),
+            ));
+        };
+        if database.cursors.kill(id, &namespace) { killed.push(id) } else { not_found.push(id) }
+    }
+    super::reply_ok(reply, |writer| {
+        for (name, ids) in
+            [("cursorsKilled", &killed), ("cursorsNotFound", &not_found), ("cursorsAlive", &vec![]), ("cursorsUnknown", &vec![])]
+        {
+            writer.open_array(name);
+            for (position, id) in ids.iter().enumerate() {
+                writer.int64(&position.to_string(), *id);
+            }
+            writer.close();
+        }
+        Ok(())
+    })?;
+    Ok(Effects::default())
+}
+
+/// A query for write commands: a filter, perhaps a sort and a hint.
+pub(crate) fn plain_query(
+    filter: &RawDocument,
+    bindings: &Bindings,
+    sort: Option<bson::Document>,
+    hint: Option<Hint>,
+) -> Result<Query> {
+    Ok(Query {
+        filter: Matcher::parse(filter, &bindings.scope)?,
+        filter_document: filter.to_raw_document_buf(),
+        sort,
+        skip: 0,
+        limit: None,
+        hint,
+        min: None,
+        max: None,
+        projection: None,
+        return_key: false,
+        show_record_id: false,
+        allow_disk_use: true,
+        tailable: false,
+    })
+}
+
+/// The filter that matches everything.
+pub(crate) fn no_filter() -> RawDocumentBuf {
+    empty_document()
+}

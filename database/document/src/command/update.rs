@@ -1,0 +1,392 @@
+//! `update`.
+
+use std::sync::Arc;
+
+use bson::raw::RawBsonRef;
+use bson::{Bson, Document, RawDocument, RawDocumentBuf};
+use millrace_engine::Optime;
+
+use super::arguments::Arguments;
+use super::batch::{statements, write_errors};
+use super::find::{parse_hint, plain_query};
+use super::insert::check_writable;
+use super::variables::Bindings;
+use super::{CommandRequest, Counts, Database, Effects, Weight, reply_ok};
+use crate::catalog::{Collection, Namespace, RecordKind};
+use crate::collection::{
+    Replaced, check_document, check_id, clustered_record_id, insert_one, is_fatal, latest,
+    new_object_id, prepare_document, replace_record,
+};
+use crate::executor::Executor;
+use crate::expression::EvaluationContext;
+use crate::matcher::{MatchDetails, Matcher};
+use crate::planner::{self, Hint};
+use crate::update::{Update, upsert_base};
+use crate::validation::Validator;
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// How often an upsert is tried again when somebody else inserted the document first.
+const UPSERT_ATTEMPTS: u32 = 16;
+
+/// One statement: which documents, and what becomes of them.
+pub(crate) struct UpdateStatement<'a> {
+    pub(crate) filter: &'a RawDocument,
+    pub(crate) matcher: Matcher,
+    pub(crate) update: Update,
+    pub(crate) bindings: Bindings,
+    pub(crate) multi: bool,
+    pub(crate) upsert: bool,
+    pub(crate) sort: Option<Document>,
+    pub(crate) hint: Option<Hint>,
+    pub(crate) bypass_validation: bool,
+}
+
+/// What one statement did.
+#[derive(Debug, Default)]
+pub(crate) struct UpdateResult {
+    pub(crate) matched: u64,
+    pub(crate) modified: u64,
+    pub(crate) upserted: Option<Bson>,
+    pub(crate) optime: Option<Optime>,
+    /// The versions of the document, for findAndModify; of the last one if there were several.
+    pub(crate) before: Option<RawDocumentBuf>,
+    pub(crate) after: Option<RawDocumentBuf>,
+}
+
+impl<'a> UpdateStatement<'a> {
+    pub(crate) fn new(
+        filter: &'a RawDocument,
+        update: RawBsonRef<'_>,
+        array_filters: &[Document],
+        bindings: Bindings,
+    ) -> Result<Self> {
+        let update = Bson::try_from(update)?;
+        Ok(Self {
+            filter,
+            matcher: Matcher::parse(filter, &bindings.scope)?,
+            update: Update::parse(&update, array_filters, &bindings.scope)?,
+            bindings,
+            multi: false,
+            upsert: false,
+            sort: None,
+            hint: None,
+            bypass_validation: false,
+        })
+    }
+
+    fn parse(
+        body: &'a RawDocument,
+        command_bindings: &Bindings,
+        operation: &Operation,
+    ) -> Result<Self> {
+        let arguments = Arguments::of_statement(
+            "update.updates",
+            body,
+            &["q", "u", "c", "multi", "upsert", "collation", "arrayFilters", "hint", "sort", "sampleId"],
+        )?;
+        arguments.check_collation()?;
+        let filter = arguments.document("q")?.ok_or_else(|| arguments.missing("q"))?;
+        let update = arguments.get("u").ok_or_else(|| arguments.missing("u"))?;
+        let constants = arguments.tree("c")?;
+        if constants.is_some() && !matches!(update, RawBsonRef::Array(_)) {
+            return Err(Error::location(
+                51198,
+                "Constant values may only be specified for pipeline updates",
+            ));
+        }
+        let bindings = command_bindings.and(constants.as_ref(), operation)?;
+        let array_filters = arguments.trees("arrayFilters")?.unwrap_or_default();
+        let mut statement = Self::new(filter, update, &array_filters, bindings)?;
+        statement.multi = arguments.flag("multi")?;
+        statement.upsert = arguments.flag("upsert")?;
+        statement.sort = arguments.tree("sort")?;
+        statement.hint = parse_hint(&arguments)?;
+        if statement.multi && statement.sort.is_some() {
+            return Err(Error::new(
+                ErrorCode::FailedToParse,
+                "Cannot specify sort with multi=true",
+            ));
+        }
+        if statement.multi && statement.update.is_replacement() {
+            return Err(Error::new(
+                ErrorCode::FailedToParse,
+                "multi update is not supported for replacement-style update",
+            ));
+        }
+        Ok(statement)
+    }
+}
+
+/// An update of one document, found by `_id`, is a point operation.
+pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
+    let is_point = |statement: &RawDocument| {
+        let by_id = match statement.get("q") {
+            Ok(Some(RawBsonRef::Document(filter))) => planner::id_equality(filter).is_some(),
+            _ => false,
+        };
+        by_id && statement.as_bytes().len() < 128 * 1024
+    };
+    weigh_statements(request, "updates", is_point)
+}
+
+/// Whether a batch of few statements, each of which `is_point`, is a point operation.
+pub(super) fn weigh_statements(
+    request: &CommandRequest<'_>,
+    name: &str,
+    is_point: impl Fn(&RawDocument) -> bool,
+) -> Weight {
+    const STATEMENTS_MAX: usize = 64;
+    let mut count = 0;
+    let mut all_point = true;
+    let mut look = |statement: &RawDocument| {
+        count += 1;
+        all_point = all_point && count <= STATEMENTS_MAX && is_point(statement);
+    };
+    for (_, documents) in request.sequences.iter().filter(|(other, _)| *other == name) {
+        documents.iter().take(STATEMENTS_MAX + 1).for_each(|statement| look(statement));
+    }
+    if let Ok(Some(RawBsonRef::Array(array))) = request.body.get(name) {
+        for value in array.into_iter().take(STATEMENTS_MAX + 1).flatten() {
+            if let RawBsonRef::Document(statement) = value {
+                look(statement);
+            }
+        }
+    }
+    if all_point { Weight::Point } else { Weight::Long }
+}
+
+pub(super) fn update(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    let arguments = Arguments::of_command(
+        "update",
+        request.body,
+        &["updates", "ordered", "bypassDocumentValidation", "let", "encryptionInformation"],
+    )?;
+    let namespace = Namespace::new(request.database, arguments.collection()?)?;
+    check_writable(&namespace)?;
+    let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+    let ordered = arguments.boolean("ordered")?.unwrap_or(true);
+    let bypass_validation = arguments.flag("bypassDocumentValidation")?;
+    let mut totals = UpdateResult::default();
+    let mut upserted = Vec::new();
+    let mut errors = Vec::new();
+    for (index, body) in statements(request, &arguments, "updates")?.into_iter().enumerate() {
+        operation.check()?;
+        let result = UpdateStatement::parse(body, &bindings, operation).and_then(|mut statement| {
+            statement.bypass_validation = bypass_validation;
+            run_update(database, &namespace, &statement, operation)
+        });
+        match result {
+            Ok(result) => {
+                totals.matched += result.matched;
+                totals.modified += result.modified;
+                totals.optime = latest(totals.optime, result.optime);
+                if let Some(id) = result.upserted {
+                    upserted.push((index, id));
+                }
+            }
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => {
+                errors.push((index, error));
+                if ordered {
+                    break;
+                }
+            }
+        }
+    }
+    reply_ok(reply, |writer| {
+        writer.count("n", totals.matched + upserted.len() as u64);
+        if !upserted.is_empty() {
+            writer.open_array("upserted");
+            for (position, (index, id)) in upserted.iter().enumerate() {
+                writer.open_document(&position.to_string());
+                writer.count("index", *index as u64);
+                writer.value("_id", id)?;
+                writer.close();
+            }
+            writer.close();
+        }
+        write_errors(writer, &errors)?;
+        writer.count("nModified", totals.modified);
+        Ok(())
+    })?;
+    let counts = Counts {
+        updated: totals.modified,
+        inserted: upserted.len() as u64,
+        ..Counts::default()
+    };
+    Ok(Effects { counts, ..Effects::written(totals.optime) })
+}
+
+/// Runs one statement.
+///
+/// # Errors
+/// Those of the update and of the engine. What was updated before the failure stays.
+pub(crate) fn run_update(
+    database: &Arc<Database>,
+    namespace: &Namespace,
+    statement: &UpdateStatement<'_>,
+    operation: &Operation,
+) -> Result<UpdateResult> {
+    for attempt in 1.. {
+        let mut result = UpdateResult::default();
+        if let Some(collection) = database.catalog.find(namespace) {
+            update_matching(database, &collection, statement, operation, &mut result)?;
+        }
+        if result.matched > 0 || !statement.upsert {
+            return Ok(result);
+        }
+        match upsert(database, namespace, statement, operation) {
+            // The document, or one with the same unique key, was inserted since we looked.
+            Err(error)
+                if matches!(error.code(), ErrorCode::DuplicateKey | ErrorCode::WriteConflict)
+                    && attempt < UPSERT_ATTEMPTS =>
+            {
+                operation.check()?;
+            }
+            other => return other,
+        }
+    }
+    Err(crate::collection::internal("an upsert was tried for ever"))
+}
+
+fn update_matching(
+    database: &Arc<Database>,
+    collection: &Arc<Collection>,
+    statement: &UpdateStatement<'_>,
+    operation: &Operation,
+    result: &mut UpdateResult,
+) -> Result<()> {
+    let direct = match planner::id_equality(statement.filter) {
+        Some(id) if collection.kind == RecordKind::Clustered && statement.hint.is_none() => Some(id),
+        _ => None,
+    };
+    if let Some(id) = direct {
+        let record_id = clustered_record_id(id)?;
+        return update_record(database, collection, statement, &record_id, operation, result);
+    }
+    let query = Arc::new(plain_query(
+        statement.filter,
+        &statement.bindings,
+        statement.sort.clone(),
+        statement.hint.clone(),
+    )?);
+    let planned = planner::plan(database.engine(), collection, &query, operation)?;
+    let mut executor = Executor::new(
+        Arc::clone(database.engine()),
+        Arc::clone(collection),
+        query,
+        planned.winning,
+        statement.bindings.variables.clone(),
+    )?;
+    while let Some(record) = executor.next(operation)? {
+        operation.check()?;
+        update_record(database, collection, statement, &record.record_id, operation, result)?;
+        if result.matched > 0 && !statement.multi {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Updates the document with this record id if it still matches.
+fn update_record(
+    database: &Arc<Database>,
+    collection: &Collection,
+    statement: &UpdateStatement<'_>,
+    record_id: &[u8],
+    operation: &Operation,
+    result: &mut UpdateResult,
+) -> Result<()> {
+    let context = EvaluationContext::new(operation, &statement.bindings.variables);
+    let validator = if statement.bypass_validation { None } else { Validator::of(collection)? };
+    let replaced = replace_record(
+        &database.catalog,
+        &collection.namespace,
+        record_id,
+        operation,
+        |before| {
+            let mut details = MatchDetails::default();
+            if !statement.matcher.matches_recording(before, &context, &mut details)? {
+                return Ok(None);
+            }
+            let document = Document::try_from(before)?;
+            let outcome = statement.update.apply(&document, Some(&details), false, &context)?;
+            if !outcome.modified {
+                return Ok(Some(before.to_raw_document_buf()));
+            }
+            let after = RawDocumentBuf::try_from(&outcome.document)?;
+            check_document(&after)?;
+            if let Some(validator) = &validator {
+                validator.check_update(before, &after, operation)?;
+            }
+            Ok(Some(after))
+        },
+    )?;
+    match replaced {
+        Replaced::NoMatch => {}
+        Replaced::Unchanged { document } => {
+            result.matched += 1;
+            result.before = Some(document.clone());
+            result.after = Some(document);
+        }
+        Replaced::Changed { before, after, optime } => {
+            result.matched += 1;
+            result.modified += 1;
+            result.optime = latest(result.optime, optime);
+            result.before = Some(before);
+            result.after = Some(after);
+        }
+    }
+    Ok(())
+}
+
+/// Inserts the document that an upsert without a match makes.
+fn upsert(
+    database: &Arc<Database>,
+    namespace: &Namespace,
+    statement: &UpdateStatement<'_>,
+    operation: &Operation,
+) -> Result<UpdateResult> {
+    let environment = &**operation.environment();
+    let context = EvaluationContext::new(operation, &statement.bindings.variables);
+    let base = if statement.update.is_replacement() {
+        // Of the query only the _id enters a replacement.
+        let mut base = upsert_base(statement.matcher.root())?;
+        base.retain(|name, _| name == "_id");
+        base
+    } else {
+        upsert_base(statement.matcher.root())?
+    };
+    let outcome = statement.update.apply(&base, None, true, &context)?;
+    let mut document = outcome.document;
+    if !document.contains_key("_id") {
+        let mut with_id = bson::doc! {"_id": new_object_id(environment)};
+        with_id.extend(document);
+        document = with_id;
+    }
+    let raw = RawDocumentBuf::try_from(&document)?;
+    let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
+    let id = raw.get("_id")?.ok_or_else(|| crate::collection::internal("an upsert has no _id"))?;
+    check_id(id)?;
+    let id = Bson::try_from(id)?;
+    let guard = database.catalog.find_or_create(namespace, environment)?;
+    if !statement.bypass_validation {
+        if let Some(validator) = Validator::of(guard.collection())? {
+            validator.check(&raw, operation)?;
+        }
+    }
+    let optime = insert_one(&**database.engine(), guard.collection(), &raw)?;
+    drop(guard);
+    database.inserted_into(namespace);
+    Ok(UpdateResult {
+        upserted: Some(id),
+        optime,
+        after: Some(raw),
+        ..UpdateResult::default()
+    })
+}
