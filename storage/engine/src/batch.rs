@@ -1,6 +1,6 @@
 //! Atomic batches of changes.
 
-use crate::{Error, ErrorKind, KEY_LEN_MAX, KeyRange, Result, VALUE_LEN_MAX};
+use crate::{BATCH_LEN_MAX, Error, ErrorKind, KEY_LEN_MAX, KeyRange, Result, VALUE_LEN_MAX};
 
 /// One change of a [`Batch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub enum Operation<'a> {
     DeleteRange {
         /// The first key removed.
         start: &'a [u8],
-        /// The first key kept.
-        end: &'a [u8],
+        /// The first key kept; without one, everything from `start` on is removed.
+        end: Option<&'a [u8]>,
     },
 }
 
@@ -62,16 +62,27 @@ impl Counter {
         let corrupt = || Error::new(ErrorKind::Corruption, "a counter is not 16 bytes long");
         let (count, bytes) = bytes.split_first_chunk::<8>().ok_or_else(corrupt)?;
         let bytes: [u8; 8] = bytes.try_into().map_err(|_| corrupt())?;
-        Ok(Self { count: i64::from_le_bytes(*count), bytes: i64::from_le_bytes(bytes) })
+        Ok(Self {
+            count: i64::from_le_bytes(*count),
+            bytes: i64::from_le_bytes(bytes),
+        })
     }
 }
 
 /// The kind and lengths of an operation; its bytes lie in the batch's arena.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
-    Put { key_len: usize, value_len: usize },
-    Delete { key_len: usize },
-    DeleteRange { start_len: usize, end_len: usize },
+    Put {
+        key_len: usize,
+        value_len: usize,
+    },
+    Delete {
+        key_len: usize,
+    },
+    DeleteRange {
+        start_len: usize,
+        end_len: Option<usize>,
+    },
 }
 
 /// A list of changes that are applied in their order, as a whole or not at all. Keys and values are
@@ -94,7 +105,10 @@ impl Batch {
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         self.arena.extend_from_slice(key);
         self.arena.extend_from_slice(value);
-        self.shapes.push(Shape::Put { key_len: key.len(), value_len: value.len() });
+        self.shapes.push(Shape::Put {
+            key_len: key.len(),
+            value_len: value.len(),
+        });
     }
 
     /// Removes `key`.
@@ -103,16 +117,19 @@ impl Batch {
         self.shapes.push(Shape::Delete { key_len: key.len() });
     }
 
-    /// Removes the keys of `range`. A range without an end is removed up to the longest key of 0xFF.
+    /// Removes the keys of `range`.
     pub fn delete_range(&mut self, range: &KeyRange) {
         if range.is_empty() {
             return;
         }
-        let last = [0xFF; 64];
-        let end = range.end.as_deref().unwrap_or(&last);
+        let end = range.end.as_deref();
         self.arena.extend_from_slice(&range.start);
-        self.arena.extend_from_slice(end);
-        self.shapes.push(Shape::DeleteRange { start_len: range.start.len(), end_len: end.len() });
+        self.arena.extend_from_slice(end.unwrap_or_default());
+        let shape = Shape::DeleteRange {
+            start_len: range.start.len(),
+            end_len: end.map(<[u8]>::len),
+        };
+        self.shapes.push(shape);
     }
 
     /// Adds `delta` to the counter under `key`. The counter's sum changes with the batch, atomically;
@@ -146,7 +163,9 @@ impl Batch {
 
     /// The additions to counters, one for each key.
     pub fn counters(&self) -> impl Iterator<Item = (&[u8], Counter)> {
-        self.counters.iter().map(|(key, delta)| (key.as_slice(), *delta))
+        self.counters
+            .iter()
+            .map(|(key, delta)| (key.as_slice(), *delta))
     }
 
     /// The changes in their order.
@@ -158,37 +177,152 @@ impl Batch {
             head
         };
         self.shapes.iter().map(move |shape| match *shape {
-            Shape::Put { key_len, value_len } => {
-                Operation::Put { key: take(key_len), value: take(value_len) }
-            }
+            Shape::Put { key_len, value_len } => Operation::Put {
+                key: take(key_len),
+                value: take(value_len),
+            },
             Shape::Delete { key_len } => Operation::Delete { key: take(key_len) },
-            Shape::DeleteRange { start_len, end_len } => {
-                Operation::DeleteRange { start: take(start_len), end: take(end_len) }
-            }
+            Shape::DeleteRange { start_len, end_len } => Operation::DeleteRange {
+                start: take(start_len),
+                end: end_len.map(&mut take),
+            },
         })
     }
 
-    /// Checks the lengths of all keys and values.
+    /// Checks the lengths of all keys and values and of the whole.
     ///
     /// # Errors
-    /// [`ErrorKind::TooLarge`] names the first that is over [`KEY_LEN_MAX`] or [`VALUE_LEN_MAX`].
+    /// [`ErrorKind::TooLarge`] says what is over [`KEY_LEN_MAX`], [`VALUE_LEN_MAX`] or
+    /// [`BATCH_LEN_MAX`].
     pub fn validate(&self) -> Result<()> {
         for shape in &self.shapes {
             let (key_len, value_len) = match *shape {
                 Shape::Put { key_len, value_len } => (key_len, value_len),
                 Shape::Delete { key_len } => (key_len, 0),
-                Shape::DeleteRange { start_len, end_len } => (start_len.max(end_len), 0),
+                Shape::DeleteRange { start_len, end_len } => {
+                    (start_len.max(end_len.unwrap_or(0)), 0)
+                }
             };
-            if key_len > KEY_LEN_MAX {
-                let context = format!("a key of {key_len} bytes is over the limit of {KEY_LEN_MAX}");
-                return Err(Error::new(ErrorKind::TooLarge, context));
-            }
-            if value_len > VALUE_LEN_MAX {
-                let context =
-                    format!("a value of {value_len} bytes is over the limit of {VALUE_LEN_MAX}");
-                return Err(Error::new(ErrorKind::TooLarge, context));
-            }
+            check_len("key", key_len, KEY_LEN_MAX)?;
+            check_len("value", value_len, VALUE_LEN_MAX)?;
         }
-        Ok(())
+        for (key, _) in &self.counters {
+            check_len("counter's key", key.len(), KEY_LEN_MAX)?;
+        }
+        check_len("batch", self.arena.len(), BATCH_LEN_MAX)
+    }
+}
+
+fn check_len(what: &str, len: usize, len_max: usize) -> Result<()> {
+    if len <= len_max {
+        return Ok(());
+    }
+    let context = format!("a {what} of {len} bytes is over the limit of {len_max}");
+    Err(Error::new(ErrorKind::TooLarge, context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_come_back_as_they_were_put() {
+        let mut batch = Batch::new();
+        batch.put(b"a", b"1");
+        batch.delete(b"bb");
+        batch.delete_range(&KeyRange::new(*b"c", *b"dd"));
+        batch.delete_range(&KeyRange {
+            start: b"e".to_vec(),
+            end: None,
+        });
+        batch.delete_range(&KeyRange::new(*b"z", *b"y"));
+        batch.put(b"", b"");
+        let expected = [
+            Operation::Put {
+                key: b"a",
+                value: b"1",
+            },
+            Operation::Delete { key: b"bb" },
+            Operation::DeleteRange {
+                start: b"c",
+                end: Some(b"dd"),
+            },
+            Operation::DeleteRange {
+                start: b"e",
+                end: None,
+            },
+            Operation::Put {
+                key: b"",
+                value: b"",
+            },
+        ];
+        assert!(batch.operations().eq(expected));
+    }
+
+    #[test]
+    fn deltas_of_one_counter_are_summed() {
+        let mut batch = Batch::new();
+        batch.add(
+            b"c",
+            Counter {
+                count: 1,
+                bytes: 10,
+            },
+        );
+        batch.add(b"d", Counter { count: 5, bytes: 0 });
+        batch.add(
+            b"c",
+            Counter {
+                count: -2,
+                bytes: 7,
+            },
+        );
+        let expected = [
+            (
+                &b"c"[..],
+                Counter {
+                    count: -1,
+                    bytes: 17,
+                },
+            ),
+            (&b"d"[..], Counter { count: 5, bytes: 0 }),
+        ];
+        assert!(batch.counters().eq(expected));
+        batch.clear();
+        assert!(batch.is_empty());
+    }
+
+    #[test]
+    fn lengths_are_limited() {
+        let refused = |batch: &Batch| batch.validate().map_err(|error| error.kind());
+        let mut batch = Batch::new();
+        batch.put(&vec![0; KEY_LEN_MAX], &vec![0; VALUE_LEN_MAX]);
+        assert_eq!(refused(&batch), Ok(()));
+        batch.put(&vec![0; KEY_LEN_MAX + 1], b"");
+        assert_eq!(refused(&batch), Err(ErrorKind::TooLarge));
+        batch.clear();
+        batch.put(b"k", &vec![0; VALUE_LEN_MAX + 1]);
+        assert_eq!(refused(&batch), Err(ErrorKind::TooLarge));
+        batch.clear();
+        batch.delete_range(&KeyRange::new(*b"a", vec![0xFF; KEY_LEN_MAX + 1]));
+        assert_eq!(refused(&batch), Err(ErrorKind::TooLarge));
+        batch.clear();
+        batch.add(&vec![0; KEY_LEN_MAX + 1], Counter::default());
+        assert_eq!(refused(&batch), Err(ErrorKind::TooLarge));
+    }
+
+    #[test]
+    fn counters_survive_their_stored_form() {
+        let counter = Counter {
+            count: -3,
+            bytes: i64::MAX,
+        };
+        let stored = counter.to_bytes();
+        assert_eq!(
+            Counter::from_bytes(&stored).expect("16 bytes are a counter"),
+            counter
+        );
+        let error = Counter::from_bytes(&stored[1..]).expect_err("15 bytes are none");
+        assert_eq!(error.kind(), ErrorKind::Corruption);
     }
 }

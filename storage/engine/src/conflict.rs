@@ -3,14 +3,15 @@
 //! Every commit stamps the slots of the keys it wrote with its optime. A transaction remembers the
 //! optime at which it began and the keys it read; at commit, under the engine's commit lock, it is
 //! refused if any of those slots carries a later stamp. Two keys may share a slot, so a refusal may be
-//! spurious, never an acceptance. This is the resolver of an optimistic scheme (Kung and Robinson,
+//! spurious, never an acceptance. A removed range stamps all slots at once, through one optime beside
+//! the slots: removals of ranges are rare, and what they cost is a retry of the transactions under way. This is the resolver of an optimistic scheme (Kung and Robinson,
 //! "On Optimistic Methods for Concurrency Control", 1981, serial validation), with the write sets of
 //! the past folded into one word a slot so that memory does not grow.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Optime;
+use crate::{Batch, Operation, Optime};
 
 /// The keys a transaction read and the optime from which they must not have changed.
 #[derive(Clone, Debug)]
@@ -23,13 +24,19 @@ impl Guards {
     /// No guards: the commit never conflicts.
     #[must_use]
     pub const fn none() -> Self {
-        Self { start: Optime::ZERO, keys: Vec::new() }
+        Self {
+            start: Optime::ZERO,
+            keys: Vec::new(),
+        }
     }
 
     /// Guards for reads made after `start` was read from the engine.
     #[must_use]
     pub const fn starting_at(start: Optime) -> Self {
-        Self { start, keys: Vec::new() }
+        Self {
+            start,
+            keys: Vec::new(),
+        }
     }
 
     /// Registers a read of `key` (present or absent).
@@ -56,6 +63,8 @@ impl Guards {
 #[derive(Debug)]
 pub struct ConflictTable {
     slots: Box<[AtomicU64]>,
+    /// The last optime that removed a range.
+    range: AtomicU64,
     hasher: RandomState,
 }
 
@@ -66,9 +75,18 @@ impl ConflictTable {
     /// When `slots_log2` is over 32.
     #[must_use]
     pub fn new(slots_log2: u32) -> Self {
-        assert!(slots_log2 <= 32, "a conflict table of 2^{slots_log2} slots is too large");
-        let slots = (0..1_u64 << slots_log2).map(|_| AtomicU64::new(0)).collect();
-        Self { slots, hasher: RandomState::new() }
+        assert!(
+            slots_log2 <= 32,
+            "a conflict table of 2^{slots_log2} slots is too large"
+        );
+        let slots = (0..1_u64 << slots_log2)
+            .map(|_| AtomicU64::new(0))
+            .collect();
+        Self {
+            slots,
+            range: AtomicU64::new(0),
+            hasher: RandomState::new(),
+        }
     }
 
     fn slot(&self, key: &[u8]) -> &AtomicU64 {
@@ -80,11 +98,74 @@ impl ConflictTable {
     /// Whether a guarded key may have been committed after the guards began.
     #[must_use]
     pub fn conflicts(&self, guards: &Guards) -> bool {
-        guards.keys().any(|key| self.slot(key).load(Ordering::Relaxed) > guards.start.get())
+        let start = guards.start.get();
+        !guards.keys.is_empty()
+            && (self.range.load(Ordering::Relaxed) > start
+                || guards
+                    .keys()
+                    .any(|key| self.slot(key).load(Ordering::Relaxed) > start))
+    }
+
+    /// Records that the commit `optime` wrote the keys of `batch`.
+    pub fn stamp_batch(&self, batch: &Batch, optime: Optime) {
+        for operation in batch.operations() {
+            match operation {
+                Operation::Put { key, .. } | Operation::Delete { key } => self.stamp(key, optime),
+                Operation::DeleteRange { .. } => self.range.store(optime.get(), Ordering::Relaxed),
+            }
+        }
     }
 
     /// Records that the commit `optime` wrote `key`.
-    pub fn stamp(&self, key: &[u8], optime: Optime) {
+    fn stamp(&self, key: &[u8], optime: Optime) {
         self.slot(key).store(optime.get(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::KeyRange;
+
+    fn guarding(start: u64, key: &[u8]) -> Guards {
+        let mut guards = Guards::starting_at(Optime::new(start));
+        guards.add(key);
+        guards
+    }
+
+    #[test]
+    fn later_writes_of_a_guarded_key_conflict() {
+        let table = ConflictTable::new(16);
+        let mut batch = Batch::new();
+        batch.put(b"put", b"");
+        batch.delete(b"deleted");
+        table.stamp_batch(&batch, Optime::new(5));
+        for key in [&b"put"[..], b"deleted"] {
+            assert!(table.conflicts(&guarding(4, key)));
+            assert!(!table.conflicts(&guarding(5, key)));
+        }
+        assert!(!table.conflicts(&Guards::starting_at(Optime::ZERO)));
+        assert!(!table.conflicts(&Guards::none()));
+    }
+
+    #[test]
+    fn a_removed_range_conflicts_with_every_guard_before_it() {
+        let table = ConflictTable::new(4);
+        let mut batch = Batch::new();
+        batch.delete_range(&KeyRange::all());
+        table.stamp_batch(&batch, Optime::new(7));
+        assert!(table.conflicts(&guarding(6, b"any")));
+        assert!(!table.conflicts(&guarding(7, b"any")));
+        assert!(!table.conflicts(&Guards::none()));
+    }
+
+    #[test]
+    fn one_slot_refuses_too_much_but_never_too_little() {
+        let table = ConflictTable::new(0);
+        let mut batch = Batch::new();
+        batch.put(b"a", b"");
+        table.stamp_batch(&batch, Optime::new(1));
+        assert!(table.conflicts(&guarding(0, b"a")));
+        assert!(table.conflicts(&guarding(0, b"b")));
     }
 }

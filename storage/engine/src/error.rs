@@ -41,7 +41,11 @@ pub struct Error {
 impl Error {
     /// A failure of `kind` while doing what `context` says.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, context: context.into(), source: None }
+        Self {
+            kind,
+            context: context.into(),
+            source: None,
+        }
     }
 
     /// The same with the failure that caused it.

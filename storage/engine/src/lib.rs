@@ -27,7 +27,8 @@
 //!
 //! # Limits
 //! Keys are at most [`KEY_LEN_MAX`] bytes, values at most [`VALUE_LEN_MAX`] bytes; longer ones are
-//! refused with [`ErrorKind::TooLarge`] before anything is written.
+//! refused with [`ErrorKind::TooLarge`] before anything is written, and so is a [`Batch`] of more than
+//! [`BATCH_LEN_MAX`] bytes.
 //!
 //! # Example
 //! ```
@@ -46,6 +47,8 @@
 
 mod batch;
 mod conflict;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod memory;
 mod optime;
@@ -66,6 +69,10 @@ pub const KEY_LEN_MAX: usize = 64 * 1024;
 
 /// The longest value, in bytes: a 16 MiB document and room for what the layer above adds.
 pub const VALUE_LEN_MAX: usize = 17 * 1024 * 1024;
+
+/// The largest batch, in bytes of its keys and values: an engine holds a few copies of it in memory
+/// while it commits.
+pub const BATCH_LEN_MAX: usize = 256 * 1024 * 1024;
 
 /// What must have happened before [`Engine::commit`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +98,7 @@ pub trait Engine: Send + Sync + Debug + 'static {
 
     /// Reads many keys at once: `visit` is called once for each, in the order of `keys`, with its
     /// index and its value if there is one. All are read from one state of the engine.
-    fn multi_get(
-        &self,
-        keys: &[&[u8]],
-        visit: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<()>;
+    fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
 
     /// The state of the engine at its last optime. Holding one keeps old versions on disk.
     fn snapshot(&self) -> Result<Box<dyn Snapshot>>;
@@ -104,8 +107,8 @@ pub trait Engine: Send + Sync + Debug + 'static {
     fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>>;
 
     /// Applies `batch` atomically if no key in `guards` has been committed since it was guarded, and
-    /// returns the commit's optime. An empty batch is validated and gets no optime of its own: the
-    /// last one is returned.
+    /// returns the commit's optime. With an empty batch only the guards are checked: it gets no optime
+    /// of its own, the last one is returned (and is durable if that was asked for).
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] (retry from the read), [`ErrorKind::TooLarge`], [`ErrorKind::Poisoned`],
@@ -155,6 +158,14 @@ pub trait Snapshot: Send + Sync + Debug {
     fn optime(&self) -> Optime;
     /// As [`Engine::get_with`].
     fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
+    /// As [`Engine::get`].
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut value = None;
+        self.get_with(key, &mut |bytes| value = Some(bytes.to_vec()))?;
+        Ok(value)
+    }
+    /// As [`Engine::multi_get`].
+    fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
     /// As [`Engine::cursor`], over this state.
     fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>>;
 }
@@ -164,7 +175,8 @@ pub trait Snapshot: Send + Sync + Debug {
 /// A new cursor stands nowhere; [`seek_first`](Cursor::seek_first), [`seek_last`](Cursor::seek_last),
 /// [`seek`](Cursor::seek) or [`seek_back`](Cursor::seek_back) puts it on a key. Each positioning call
 /// returns whether the cursor stands on a key of the range; when it does not, [`key`](Cursor::key) and
-/// [`value`](Cursor::value) must not be called (they panic).
+/// [`value`](Cursor::value) must not be called (they panic), and [`next`](Cursor::next) and
+/// [`previous`](Cursor::previous) answer `false` and leave it standing nowhere.
 pub trait Cursor: Send + Debug {
     /// Moves to the first key of the range.
     fn seek_first(&mut self) -> Result<bool>;
@@ -190,8 +202,8 @@ pub trait Scratch: Send + Debug {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
     /// The value of `key`, copied.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
-    /// A cursor over everything stored so far.
+    /// A cursor over everything stored so far; what is stored later is not seen.
     fn cursor(&self) -> Result<Box<dyn Cursor>>;
-    /// How many bytes were stored.
+    /// How many bytes of keys and values were ever stored, those replaced included.
     fn bytes_stored(&self) -> u64;
 }

@@ -13,19 +13,28 @@ impl KeyRange {
     /// Every key.
     #[must_use]
     pub const fn all() -> Self {
-        Self { start: Vec::new(), end: None }
+        Self {
+            start: Vec::new(),
+            end: None,
+        }
     }
 
     /// The keys from `start` up to but not including `end`.
     #[must_use]
     pub fn new(start: impl Into<Vec<u8>>, end: impl Into<Vec<u8>>) -> Self {
-        Self { start: start.into(), end: Some(end.into()) }
+        Self {
+            start: start.into(),
+            end: Some(end.into()),
+        }
     }
 
     /// The keys that begin with `prefix`.
     #[must_use]
     pub fn prefix(prefix: &[u8]) -> Self {
-        Self { start: prefix.to_vec(), end: successor(prefix) }
+        Self {
+            start: prefix.to_vec(),
+            end: successor(prefix),
+        }
     }
 
     /// Whether `key` lies in the range.
@@ -37,7 +46,9 @@ impl KeyRange {
     /// Whether no key can lie in the range.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.end.as_deref().is_some_and(|end| end <= self.start.as_slice())
+        self.end
+            .as_deref()
+            .is_some_and(|end| end <= self.start.as_slice())
     }
 }
 

@@ -1,0 +1,260 @@
+//! The single rules of the contract.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Factory;
+use crate::{
+    Batch, Counter, Durability, Engine, ErrorKind, Guards, KEY_LEN_MAX, KeyRange, Optime,
+    VALUE_LEN_MAX,
+};
+
+fn put(engine: &dyn Engine, key: &[u8], value: &[u8]) -> Optime {
+    let mut batch = Batch::new();
+    batch.put(key, value);
+    engine
+        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .expect("commit succeeds")
+}
+
+/// What is too long is refused before anything is written; what is just short enough is kept.
+///
+/// # Panics
+/// When the engine keeps what it should refuse or the other way round.
+pub fn limits_are_kept(make: Factory<'_>) {
+    let engine = make();
+    let (long_key, long_value) = (vec![0xFF; KEY_LEN_MAX], vec![0xAB; VALUE_LEN_MAX]);
+    let optime = put(engine.as_ref(), &long_key, &long_value);
+    assert_eq!(
+        engine.get(&long_key).expect("get answers").as_ref(),
+        Some(&long_value)
+    );
+
+    let too_long_key = vec![0; KEY_LEN_MAX + 1];
+    let mut batch = Batch::new();
+    batch.put(b"written with it", b"");
+    batch.put(&too_long_key, b"");
+    let refused = engine.commit(&batch, &Guards::none(), Durability::Buffered);
+    assert_eq!(
+        refused.expect_err("a key is too long").kind(),
+        ErrorKind::TooLarge
+    );
+    assert_eq!(engine.get(b"written with it").expect("get answers"), None);
+    assert_eq!(engine.last_optime(), optime);
+
+    let mut scratch = engine.scratch().expect("scratch space");
+    let refused = scratch.put(&too_long_key, b"");
+    assert_eq!(
+        refused.expect_err("a key is too long").kind(),
+        ErrorKind::TooLarge
+    );
+    // The engine is as good as before.
+    assert_eq!(put(engine.as_ref(), b"k", b"v"), optime.next());
+}
+
+/// A range without an end takes the longest keys with it, and one range's removal leaves its
+/// neighbours.
+///
+/// # Panics
+/// When a key stays or goes that should not.
+pub fn ranges_are_removed_exactly(make: Factory<'_>) {
+    let engine = make();
+    let longest = vec![0xFF; KEY_LEN_MAX];
+    for key in [&b""[..], b"a", b"b", b"b\0", b"c", &longest] {
+        put(engine.as_ref(), key, b"v");
+    }
+    let mut batch = Batch::new();
+    batch.put(b"bb", b"gone, for it comes first");
+    batch.delete_range(&KeyRange::new(*b"b", *b"c"));
+    batch.put(b"b\x01", b"there, for it comes later");
+    engine
+        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .expect("commit succeeds");
+    assert_eq!(
+        keys(engine.as_ref()),
+        [&b""[..], b"a", b"b\x01", b"c", &longest]
+    );
+
+    batch.clear();
+    batch.delete_range(&KeyRange {
+        start: b"b".to_vec(),
+        end: None,
+    });
+    engine
+        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .expect("commit succeeds");
+    assert_eq!(keys(engine.as_ref()), [&b""[..], b"a"]);
+
+    batch.clear();
+    batch.delete_range(&KeyRange::all());
+    engine
+        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .expect("commit succeeds");
+    assert!(keys(engine.as_ref()).is_empty());
+}
+
+fn keys(engine: &dyn Engine) -> Vec<Vec<u8>> {
+    let mut cursor = engine.cursor(KeyRange::all()).expect("a cursor");
+    let mut keys = Vec::new();
+    let mut standing = cursor.seek_first().expect("the cursor moves");
+    while standing {
+        keys.push(cursor.key().to_vec());
+        standing = cursor.next().expect("the cursor moves");
+    }
+    keys
+}
+
+/// An empty batch gets no optime, and its guards are checked all the same.
+///
+/// # Panics
+/// When it gets one or they are not.
+pub fn an_empty_batch_only_checks(make: Factory<'_>) {
+    let engine = make();
+    let (empty, none) = (Batch::new(), Guards::none());
+    let commit = |guards: &Guards, durability| engine.commit(&empty, guards, durability);
+    assert_eq!(
+        commit(&none, Durability::Buffered).expect("nothing to refuse"),
+        Optime::ZERO
+    );
+    let mut guards = engine.guards();
+    guards.add(b"k");
+    let optime = put(engine.as_ref(), b"k", b"v");
+    let refused = commit(&guards, Durability::Buffered);
+    assert_eq!(
+        refused.expect_err("k was written").kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(
+        commit(&none, Durability::Synced).expect("nothing to refuse"),
+        optime
+    );
+    assert_eq!(engine.durable_optime(), optime);
+    assert_eq!(engine.last_optime(), optime);
+}
+
+/// Two scratch spaces do not see each other, nor does the engine see them.
+///
+/// # Panics
+/// When one does.
+pub fn scratch_spaces_are_apart(make: Factory<'_>) {
+    let engine = make();
+    let [mut first, mut second] = [(); 2].map(|()| engine.scratch().expect("scratch space"));
+    first.put(b"k", b"first").expect("put succeeds");
+    second.put(b"k", b"second").expect("put succeeds");
+    second.put(b"", b"empty key").expect("put succeeds");
+    assert_eq!(
+        first.get(b"k").expect("get answers").as_deref(),
+        Some(&b"first"[..])
+    );
+    drop(first);
+    assert_eq!(
+        second.get(b"k").expect("get answers").as_deref(),
+        Some(&b"second"[..])
+    );
+    let mut cursor = second.cursor().expect("a cursor");
+    assert!(cursor.seek_first().expect("the cursor moves"));
+    assert_eq!(
+        (cursor.key(), cursor.value()),
+        (&b""[..], &b"empty key"[..])
+    );
+    assert!(cursor.next().expect("the cursor moves"));
+    assert!(!cursor.next().expect("the cursor moves"));
+    assert_eq!(second.bytes_stored(), 16);
+    assert!(keys(engine.as_ref()).is_empty());
+    assert_eq!(engine.last_optime(), Optime::ZERO);
+    // A cursor outlives its scratch space, and the engine's handle.
+    assert!(cursor.seek(b"j").expect("the cursor moves"));
+    drop(second);
+    drop(engine);
+    assert_eq!(cursor.value(), b"second");
+}
+
+/// A checkpoint opens as an engine with the same keys, counters and optime, and goes on from there;
+/// what the original commits later is not in it. A folder that exists is refused.
+///
+/// # Panics
+/// When the copy differs.
+pub fn checkpoints_open(make: Factory<'_>, folder: &Path, open: &dyn Fn(&Path) -> Arc<dyn Engine>) {
+    let engine = make();
+    let mut batch = Batch::new();
+    batch.put(b"kept", b"1");
+    batch.add(
+        b"c",
+        Counter {
+            count: 3,
+            bytes: -4,
+        },
+    );
+    engine
+        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .expect("commit succeeds");
+    let optime = put(engine.as_ref(), b"kept too", b"2");
+    let target = folder.join("checkpoint");
+    assert_eq!(
+        engine.checkpoint(&target).expect("checkpoint succeeds"),
+        optime
+    );
+    put(engine.as_ref(), b"later", b"3");
+    let refused = engine.checkpoint(&target).expect_err("the folder exists");
+    assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+
+    let copy = open(&target);
+    assert_eq!(keys(copy.as_ref()), [&b"kept"[..], b"kept too"]);
+    assert_eq!(
+        (copy.last_optime(), copy.durable_optime()),
+        (optime, optime)
+    );
+    let counter = copy.counter(b"c").expect("counter answers");
+    assert_eq!(
+        counter,
+        Counter {
+            count: 3,
+            bytes: -4
+        }
+    );
+    assert_eq!(put(copy.as_ref(), b"own", b"4"), optime.next());
+    assert_eq!(keys(engine.as_ref()), [&b"kept"[..], b"kept too", b"later"]);
+}
+
+/// The estimate of a range's size is near the truth once its keys are on storage, and nothing outside
+/// counts.
+///
+/// # Panics
+/// When it is off by more than half of what was stored.
+pub fn sizes_are_estimated(make: Factory<'_>) {
+    let engine = make();
+    // Values that do not compress: the hash chain of a linear congruential generator.
+    let mut state = 1_u64;
+    let mut stored = 0;
+    for number in 0..1000_u32 {
+        let mut value = Vec::with_capacity(1000);
+        while value.len() < 1000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            value.extend_from_slice(&state.to_be_bytes()[..4]);
+        }
+        let key = [b"m", &number.to_be_bytes()[..]].concat();
+        stored += key.len() + value.len();
+        put(engine.as_ref(), &key, &value);
+    }
+    engine.sync().expect("sync succeeds");
+    let estimate = |prefix: &[u8]| {
+        let bytes = engine
+            .size_estimate(&KeyRange::prefix(prefix))
+            .expect("an estimate");
+        usize::try_from(bytes).expect("the estimate fits")
+    };
+    let whole = estimate(b"m");
+    assert!(
+        whole > stored / 2 && whole < stored * 2,
+        "{whole} for {stored} bytes"
+    );
+    engine.compact(&KeyRange::all()).expect("compact succeeds");
+    let whole = estimate(b"m");
+    assert!(
+        whole > stored / 2 && whole < stored * 2,
+        "{whole} for {stored} bytes"
+    );
+    assert!(estimate(b"z") < stored / 10);
+}
