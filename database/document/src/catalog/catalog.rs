@@ -356,6 +356,20 @@ impl Catalog {
         Ok(optime)
     }
 
+    /// Calls `look` at a moment at which no write to the collection is under way.
+    ///
+    /// # Errors
+    /// `NamespaceNotFound`, or what `look` answers.
+    pub fn quiesce<T>(
+        &self,
+        namespace: &Namespace,
+        look: impl FnOnce(&dyn Engine, &Collection) -> Result<T>,
+    ) -> Result<T> {
+        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let current = slot.write();
+        look(&*self.engine, &current)
+    }
+
     /// Adds indexes that are not ready yet (or ready at once when the collection is empty) and returns
     /// them. From then on every write maintains them; [`crate::collection::build_indexes`] enters what
     /// was there before.

@@ -1,0 +1,242 @@
+//! `validate`: checks that documents, index entries and counters agree.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bson::{Document, RawDocument, doc};
+use millrace_engine::Snapshot;
+
+use super::arguments::Arguments;
+use super::{CommandRequest, Database, Effects, reply_ok};
+use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind, namespace_not_found};
+use crate::collection::{check_document, clustered_record_id};
+use crate::index::{IndexEntry, IndexKeys};
+use crate::value::DocumentWriter;
+use crate::{Operation, Result};
+
+/// How many single findings a reply lists.
+const FINDINGS_MAX: usize = 100;
+
+/// What a check found.
+#[derive(Debug, Default)]
+struct Findings {
+    records: u64,
+    bytes: i64,
+    invalid: u64,
+    keys: HashMap<Ident, u64>,
+    missing: Vec<Document>,
+    extra: Vec<Document>,
+    errors: Vec<String>,
+}
+
+impl Findings {
+    fn error(&mut self, text: String) {
+        if self.errors.len() < FINDINGS_MAX {
+            self.errors.push(text);
+        }
+    }
+}
+
+pub(super) fn validate(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    let arguments = Arguments::of_command(
+        "validate",
+        request.body,
+        &["full", "repair", "metadata", "checkBSONConformance", "background", "fixMultikey"],
+    )?;
+    let namespace = Namespace::new(request.database, arguments.collection()?)?;
+    let collection = database.catalog.find(&namespace).ok_or_else(|| {
+        let missing = namespace_not_found(&namespace);
+        crate::Error::new(
+            missing.code(),
+            format!("Collection '{namespace}' does not exist to validate."),
+        )
+    })?;
+    // The counter and the snapshot must be of one moment: no write may commit in between.
+    let (snapshot, counted) = database.catalog.quiesce(&namespace, |engine, collection| {
+        Ok((engine.snapshot()?, engine.counter(&collection.counter_key())?))
+    })?;
+    let mut findings = Findings::default();
+    check_records(&*snapshot, &collection, operation, &mut findings)?;
+    for index in collection.stored_indexes().filter(|index| index.ready) {
+        check_entries(&*snapshot, &collection, index, operation, &mut findings)?;
+    }
+    let records = i64::try_from(findings.records).unwrap_or(i64::MAX);
+    if (counted.count, counted.bytes) != (records, findings.bytes) {
+        findings.error(format!(
+            "the counter says {} documents of {} bytes, but there are {records} of {}",
+            counted.count, counted.bytes, findings.bytes
+        ));
+    }
+    reply_ok(reply, |writer| report(writer, &collection, &findings))?;
+    Ok(Effects::default())
+}
+
+/// Reads every document and looks for its entries in every index.
+fn check_records(
+    snapshot: &dyn Snapshot,
+    collection: &Collection,
+    operation: &Operation,
+    findings: &mut Findings,
+) -> Result<()> {
+    let mut cursor = snapshot.cursor(collection.ident.range())?;
+    let mut found = cursor.seek_first()?;
+    while found {
+        operation.check()?;
+        findings.records += 1;
+        findings.bytes += i64::try_from(cursor.value().len()).unwrap_or(i64::MAX);
+        let record_id = cursor.key()[Ident::LEN..].to_vec();
+        match RawDocument::from_bytes(cursor.value()) {
+            Err(error) => {
+                findings.invalid += 1;
+                findings.error(format!("a document is not BSON: {error}"));
+            }
+            Ok(document) => check_record(snapshot, collection, &record_id, document, findings)?,
+        }
+        found = cursor.next()?;
+    }
+    Ok(())
+}
+
+fn check_record(
+    snapshot: &dyn Snapshot,
+    collection: &Collection,
+    record_id: &[u8],
+    document: &RawDocument,
+    findings: &mut Findings,
+) -> Result<()> {
+    if let Err(error) = check_document(document) {
+        findings.invalid += 1;
+        findings.error(format!("a document is damaged: {error}"));
+        return Ok(());
+    }
+    let id = document.get("_id")?;
+    if collection.kind == RecordKind::Clustered {
+        let right = match id {
+            Some(id) => clustered_record_id(id)? == record_id,
+            None => false,
+        };
+        if !right {
+            findings.error("a document is stored under another _id than it has".to_owned());
+        }
+    }
+    for index in collection.stored_indexes().filter(|index| index.ready) {
+        for key in IndexKeys::of(&index.spec, document)?.keys {
+            let unique = index.spec.unique;
+            let expected = IndexEntry::value(unique, record_id, &key.type_bits);
+            let entry = IndexEntry::key(index.ident, unique, &key.fields, record_id);
+            let mut same = false;
+            snapshot.get_with(&entry, &mut |value| same = value == expected)?;
+            if !same && findings.missing.len() < FINDINGS_MAX {
+                let id = id.map(bson::Bson::try_from).transpose()?.unwrap_or(bson::Bson::Null);
+                findings.missing.push(doc! {"indexName": index.spec.name.clone(), "recordId": id});
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads every entry of an index and looks for its document.
+fn check_entries(
+    snapshot: &dyn Snapshot,
+    collection: &Collection,
+    index: &Index,
+    operation: &Operation,
+    findings: &mut Findings,
+) -> Result<()> {
+    let mut cursor = snapshot.cursor(index.ident.range())?;
+    let mut found = cursor.seek_first()?;
+    let mut count = 0;
+    while found {
+        operation.check()?;
+        count += 1;
+        let supported = match IndexEntry::parse(index.spec.unique, cursor.key(), cursor.value()) {
+            Err(error) => {
+                findings.error(format!("an entry of {} is damaged: {error}", index.spec.name));
+                true
+            }
+            Ok(entry) => is_supported(snapshot, collection, index, &entry)?,
+        };
+        if !supported && findings.extra.len() < FINDINGS_MAX {
+            findings.extra.push(doc! {"indexName": index.spec.name.clone()});
+        }
+        found = cursor.next()?;
+    }
+    findings.keys.insert(index.ident, count);
+    Ok(())
+}
+
+/// Whether the entry's document is there and has the entry's key.
+fn is_supported(
+    snapshot: &dyn Snapshot,
+    collection: &Collection,
+    index: &Index,
+    entry: &IndexEntry<'_>,
+) -> Result<bool> {
+    let mut result = Ok(false);
+    snapshot.get_with(&collection.record_key(entry.record_id), &mut |bytes| {
+        result = RawDocument::from_bytes(bytes)
+            .map_err(crate::Error::from)
+            .and_then(|document| IndexKeys::of(&index.spec, document))
+            .map(|keys| keys.keys.iter().any(|key| key.fields == entry.fields));
+    })?;
+    result
+}
+
+fn report(
+    writer: &mut DocumentWriter<'_>,
+    collection: &Collection,
+    findings: &Findings,
+) -> Result<()> {
+    let clean = findings.errors.is_empty()
+        && findings.missing.is_empty()
+        && findings.extra.is_empty()
+        && findings.invalid == 0;
+    writer.string("ns", collection.namespace.as_str());
+    writer.string("uuid", &collection.uuid.to_string());
+    writer.count("nInvalidDocuments", findings.invalid);
+    writer.count("nNonCompliantDocuments", 0);
+    writer.count("nrecords", findings.records);
+    writer.count("nIndexes", collection.indexes.len() as u64);
+    writer.open_document("keysPerIndex");
+    for index in &collection.indexes {
+        // The index on _id of a clustered collection is the collection itself.
+        let keys = findings.keys.get(&index.ident).copied().unwrap_or(findings.records);
+        writer.count(&index.spec.name, keys);
+    }
+    writer.close();
+    writer.open_document("indexDetails");
+    for index in &collection.indexes {
+        let is_of = |finding: &Document| finding.get_str("indexName") == Ok(&index.spec.name);
+        let valid = !findings.missing.iter().any(is_of) && !findings.extra.iter().any(is_of);
+        writer.open_document(&index.spec.name);
+        writer.boolean("valid", valid);
+        writer.close();
+    }
+    writer.close();
+    writer.boolean("valid", clean);
+    writer.boolean("repaired", false);
+    writer.open_array("warnings");
+    writer.close();
+    writer.open_array("errors");
+    for (position, error) in findings.errors.iter().enumerate() {
+        writer.string(&position.to_string(), error);
+    }
+    writer.close();
+    for (name, list) in
+        [("extraIndexEntries", &findings.extra), ("missingIndexEntries", &findings.missing)]
+    {
+        writer.open_array(name);
+        for (position, finding) in list.iter().enumerate() {
+            writer.value(&position.to_string(), &finding.clone().into())?;
+        }
+        writer.close();
+    }
+    writer.open_array("corruptRecords");
+    writer.close();
+    Ok(())
+}
