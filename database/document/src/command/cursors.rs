@@ -7,6 +7,7 @@ use std::time::Duration;
 use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 
+use super::host::OpenQueries;
 use crate::catalog::Namespace;
 use crate::executor::Executor;
 use crate::pipeline::DocumentStream;
@@ -23,8 +24,8 @@ const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub(crate) enum Source {
     /// A planned query.
     Query(Box<Executor>),
-    /// A pipeline.
-    Stream(Box<dyn DocumentStream>),
+    /// A pipeline, and the queries it reads from.
+    Stream(Box<dyn DocumentStream>, Arc<OpenQueries>),
     /// A list made in advance (`listCollections`).
     List(VecDeque<RawDocumentBuf>),
 }
@@ -113,8 +114,10 @@ impl OpenCursor {
 
     /// Lets go of the engine's resources until the next batch.
     fn save(&mut self) {
-        if let Source::Query(executor) = &mut self.source {
-            executor.save();
+        match &mut self.source {
+            Source::Query(executor) => executor.save(),
+            Source::Stream(_, queries) => queries.save(),
+            Source::List(_) => {}
         }
     }
 }
@@ -124,7 +127,7 @@ impl Source {
     fn next_into(&mut self, operation: &Operation, out: &mut Vec<u8>) -> Result<bool> {
         match self {
             Self::Query(executor) => executor.next_into(operation, out),
-            Self::Stream(stream) => match stream.next(operation)? {
+            Self::Stream(stream, _) => match stream.next(operation)? {
                 Some(document) => {
                     document.to_writer(out)?;
                     Ok(true)

@@ -1,0 +1,355 @@
+//! The database as pipelines see it.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use bson::{Bson, Document, RawDocumentBuf};
+use millrace_engine::Scratch;
+use parking_lot::Mutex;
+
+use super::Database;
+use super::find::plain_query;
+use super::variables::Bindings;
+use crate::catalog::Namespace;
+use crate::collection::{
+    Replaced, build_indexes, insert_documents, insert_one, internal, new_object_id,
+    prepare_document, replace_record,
+};
+use crate::executor::Executor;
+use crate::index::FieldKind;
+use crate::pipeline::{DocumentStream, Documents, Host, MergeAction};
+use crate::planner;
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// How many documents `$out` inserts at a time.
+const OUT_DOCUMENTS: usize = 512;
+
+/// The queries that a pipeline has open. Between two batches they let go of the engine.
+#[derive(Default)]
+pub(crate) struct OpenQueries(Mutex<Vec<Weak<Mutex<Executor>>>>);
+
+impl OpenQueries {
+    /// A stream of the documents of a query.
+    pub(crate) fn stream(&self, executor: Executor) -> Box<dyn DocumentStream> {
+        let executor = Arc::new(Mutex::new(executor));
+        let mut open = self.0.lock();
+        // $lookup opens one for every document it looks up; those that have ended are forgotten
+        // before the list grows.
+        if open.len() == open.capacity() {
+            open.retain(|query| query.strong_count() > 0);
+        }
+        open.push(Arc::downgrade(&executor));
+        Box::new(QueryStream { executor })
+    }
+
+    /// Lets go of what the queries hold of the engine; they go on from where they were.
+    pub(crate) fn save(&self) {
+        self.0.lock().retain(|query| match query.upgrade() {
+            Some(query) => {
+                query.lock().save();
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+struct QueryStream {
+    executor: Arc<Mutex<Executor>>,
+}
+
+impl DocumentStream for QueryStream {
+    fn next(&mut self, operation: &Operation) -> Result<Option<Document>> {
+        match self.executor.lock().next(operation)? {
+            Some(record) => Ok(Some(Document::try_from(record.document)?)),
+            None => Ok(None),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Executor>()
+    }
+}
+
+/// The database, for one pipeline.
+pub(crate) struct PipelineHost {
+    database: Arc<Database>,
+    queries: Arc<OpenQueries>,
+}
+
+impl PipelineHost {
+    pub(crate) fn new(database: Arc<Database>, queries: Arc<OpenQueries>) -> Self {
+        Self { database, queries }
+    }
+}
+
+impl fmt::Debug for PipelineHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PipelineHost").finish_non_exhaustive()
+    }
+}
+
+impl Host for PipelineHost {
+    fn open(
+        &self,
+        operation: &Operation,
+        database: &str,
+        collection: &str,
+        filter: Option<&Document>,
+    ) -> Result<Box<dyn DocumentStream>> {
+        let namespace = Namespace::new(database, collection)?;
+        let Some(collection) = self.database.catalog.find(&namespace) else {
+            return Ok(Box::new(Documents::empty()));
+        };
+        let filter = match filter {
+            Some(filter) => RawDocumentBuf::try_from(filter)?,
+            None => RawDocumentBuf::new(),
+        };
+        let bindings = Bindings::system(operation);
+        let query = Arc::new(plain_query(&filter, &bindings, None, None)?);
+        let planned = planner::plan(self.database.engine(), &collection, &query, operation)?;
+        let engine = Arc::clone(self.database.engine());
+        let executor =
+            Executor::new(engine, collection, query, planned.winning, bindings.variables)?;
+        Ok(self.queries.stream(executor))
+    }
+
+    fn replace_collection(
+        &self,
+        operation: &Operation,
+        database: &str,
+        collection: &str,
+        documents: &mut dyn DocumentStream,
+    ) -> Result<()> {
+        let target = Namespace::new(database, collection)?;
+        let environment = &**operation.environment();
+        let temporary =
+            Namespace::new(database, &format!("tmp.agg_out.{}", new_object_id(environment)))?;
+        let catalog = &self.database.catalog;
+        let present = catalog.find(&target);
+        if present.as_ref().is_some_and(|present| present.capped().is_some()) {
+            return Err(Error::location(
+                17152,
+                format!("namespace '{target}' is capped so it can't be used for $out"),
+            ));
+        }
+        let options = present.as_ref().map(|c| c.options.clone()).unwrap_or_default();
+        catalog.create(&temporary, options, environment)?;
+        let filled = (|| {
+            let specs = present
+                .iter()
+                .flat_map(|collection| &collection.indexes)
+                .filter(|index| index.spec.name != "_id_")
+                .map(|index| index.spec.clone())
+                .collect();
+            let added = catalog.add_indexes(&temporary, |_| Ok(specs))?;
+            build_indexes(catalog, &temporary, &added, operation)?;
+            self.fill(&temporary, operation, documents)?;
+            catalog.rename(&temporary, &target, true).map(|_| ())
+        })();
+        if filled.is_err() {
+            catalog.drop_collection(&temporary)?;
+        }
+        filled
+    }
+
+    fn merge(
+        &self,
+        operation: &Operation,
+        database: &str,
+        collection: &str,
+        key: &Document,
+        decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
+    ) -> Result<()> {
+        let namespace = Namespace::new(database, collection)?;
+        loop {
+            operation.check()?;
+            let result = match self.find_record(&namespace, key, operation)? {
+                Some(record_id) => self.merge_into(&namespace, &record_id, operation, decide),
+                None => self.merge_new(&namespace, operation, decide),
+            };
+            match result {
+                Ok(true) => return Ok(()),
+                // The document came or went since it was looked for.
+                Ok(false) => {}
+                Err(error) if error.code() == ErrorCode::WriteConflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn has_unique_index(
+        &self,
+        _operation: &Operation,
+        database: &str,
+        collection: &str,
+        fields: &[String],
+    ) -> Result<bool> {
+        if fields == ["_id"] {
+            return Ok(true);
+        }
+        let namespace = Namespace::new(database, collection)?;
+        let Some(collection) = self.database.catalog.find(&namespace) else {
+            return Ok(false);
+        };
+        Ok(collection.indexes.iter().any(|index| {
+            let spec = &index.spec;
+            let names: Vec<String> =
+                spec.fields.iter().map(|field| field.path.to_string()).collect();
+            let unique = spec.unique || spec.name == "_id_";
+            let plain = spec.fields.iter().all(|field| field.kind != FieldKind::Hashed);
+            unique
+                && plain
+                && !spec.sparse
+                && spec.partial_filter.is_none()
+                && names.len() == fields.len()
+                && names.iter().all(|name| fields.contains(name))
+        }))
+    }
+
+    fn collection_stats(
+        &self,
+        operation: &Operation,
+        database: &str,
+        collection: &str,
+        spec: &Document,
+    ) -> Result<Vec<Document>> {
+        let namespace = Namespace::new(database, collection)?;
+        let document =
+            super::statistics::coll_stats_stage(&self.database, &namespace, spec, operation)?;
+        Ok(vec![document])
+    }
+
+    fn index_stats(
+        &self,
+        operation: &Operation,
+        database: &str,
+        collection: &str,
+    ) -> Result<Vec<Document>> {
+        let namespace = Namespace::new(database, collection)?;
+        Ok(super::statistics::index_stats_stage(&self.database, &namespace, operation))
+    }
+
+    fn current_operations(&self, _operation: &Operation, spec: &Document) -> Result<Vec<Document>> {
+        self.database.surroundings.current_operations(spec)
+    }
+
+    fn sessions(&self, _operation: &Operation, spec: &Document) -> Result<Vec<Document>> {
+        self.database.surroundings.sessions(spec)
+    }
+
+    fn scratch(&self) -> Result<Box<dyn Scratch>> {
+        Ok(self.database.engine().scratch()?)
+    }
+}
+
+impl PipelineHost {
+    fn fill(
+        &self,
+        namespace: &Namespace,
+        operation: &Operation,
+        documents: &mut dyn DocumentStream,
+    ) -> Result<()> {
+        loop {
+            let mut some = Vec::new();
+            while some.len() < OUT_DOCUMENTS {
+                match documents.next(operation)? {
+                    Some(document) => some.push(RawDocumentBuf::try_from(&document)?),
+                    None => break,
+                }
+            }
+            let borrowed: Vec<_> = some.iter().map(|document| &**document).collect();
+            let catalog = &self.database.catalog;
+            let outcome = insert_documents(catalog, namespace, &borrowed, true, false, operation)?;
+            if let Some((_, error)) = outcome.errors.into_iter().next() {
+                return Err(error);
+            }
+            if some.len() < OUT_DOCUMENTS {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The record id of the document whose fields equal those of `key`.
+    fn find_record(
+        &self,
+        namespace: &Namespace,
+        key: &Document,
+        operation: &Operation,
+    ) -> Result<Option<Vec<u8>>> {
+        let Some(collection) = self.database.catalog.find(namespace) else {
+            return Ok(None);
+        };
+        let mut filter = Document::new();
+        for (name, value) in key {
+            filter.insert(name, bson::doc! {"$eq": value.clone()});
+        }
+        let raw = RawDocumentBuf::try_from(&filter)?;
+        let bindings = Bindings::system(operation);
+        let query = Arc::new(plain_query(&raw, &bindings, None, None)?);
+        let planned = planner::plan(self.database.engine(), &collection, &query, operation)?;
+        let engine = Arc::clone(self.database.engine());
+        let mut executor =
+            Executor::new(engine, collection, query, planned.winning, bindings.variables)?;
+        Ok(executor.next(operation)?.map(|record| record.record_id))
+    }
+
+    /// Decides about a document that was found; false when it is gone.
+    fn merge_into(
+        &self,
+        namespace: &Namespace,
+        record_id: &[u8],
+        operation: &Operation,
+        decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
+    ) -> Result<bool> {
+        let catalog = &self.database.catalog;
+        let replaced = replace_record(catalog, namespace, record_id, operation, |before| {
+            let present = Document::try_from(before)?;
+            match decide(Some(&present))? {
+                MergeAction::Keep => Ok(Some(before.to_raw_document_buf())),
+                MergeAction::Write(document) => {
+                    let mut document = document;
+                    let id = present.get("_id").ok_or_else(|| internal("a document has no _id"))?;
+                    match document.get("_id") {
+                        Some(new) if new == id => {}
+                        Some(_) => {
+                            return Err(Error::new(
+                                ErrorCode::ImmutableField,
+                                "$merge failed to update the matching document, did you attempt to modify the _id or the shard key? :: caused by :: Performing an update on the path '_id' would modify the immutable field '_id'",
+                            ));
+                        }
+                        None => document = with_id(id.clone(), document),
+                    }
+                    let raw = RawDocumentBuf::try_from(&document)?;
+                    let prepared = prepare_document(&raw, &**operation.environment())?;
+                    Ok(Some(prepared.unwrap_or(raw)))
+                }
+            }
+        })?;
+        Ok(!matches!(replaced, Replaced::NoMatch))
+    }
+
+    /// Decides about a document that is not there; false when one has come.
+    fn merge_new(
+        &self,
+        namespace: &Namespace,
+        operation: &Operation,
+        decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
+    ) -> Result<bool> {
+        let MergeAction::Write(document) = decide(None)? else {
+            return Ok(true);
+        };
+        let environment = &**operation.environment();
+        let raw = RawDocumentBuf::try_from(&document)?;
+        let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
+        let guard = self.database.catalog.find_or_create(namespace, environment)?;
+        insert_one(&**self.database.engine(), guard.collection(), &raw)?;
+        Ok(true)
+    }
+}
+
+fn with_id(id: Bson, rest: Document) -> Document {
+    let mut document = bson::doc! {"_id": id};
+    document.extend(rest);
+    document
+}
