@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod expression;
 pub mod operation;
 pub mod pipeline;
 pub mod value;

@@ -1,0 +1,99 @@
+//! What evaluation of one expression can see.
+
+use std::cell::Cell;
+
+use bson::{Bson, Document};
+
+use super::memory::Meter;
+use super::{Value, Variables};
+use crate::{Operation, Result};
+
+/// The root document, the variables and the operation. Passed by value: it is five references.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame<'a> {
+    root: &'a Document,
+    variables: &'a Variables,
+    /// `None` while constants are folded, when no operation runs yet.
+    operation: Option<&'a Operation>,
+    /// Variables bound inside the expression, innermost first. They live on the stack of whoever bound
+    /// them, so that `$map` over a large array neither clones nor allocates for its variable.
+    locals: Option<&'a Local<'a>>,
+    live_bytes: &'a Cell<usize>,
+}
+
+/// One variable bound inside the expression.
+#[derive(Debug)]
+pub(super) struct Local<'a> {
+    name: &'a str,
+    value: Value<'a>,
+    outer: Option<&'a Local<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn new(
+        root: &'a Document,
+        variables: &'a Variables,
+        operation: Option<&'a Operation>,
+        live_bytes: &'a Cell<usize>,
+    ) -> Self {
+        Self {
+            root,
+            variables,
+            operation,
+            locals: None,
+            live_bytes,
+        }
+    }
+
+    pub(super) fn root(&self) -> &'a Document {
+        self.root
+    }
+
+    pub(super) fn variables(&self) -> &'a Variables {
+        self.variables
+    }
+
+    pub(super) fn operation(&self) -> Option<&'a Operation> {
+        self.operation
+    }
+
+    /// Fails if the operation was interrupted. Loops over elements call it.
+    pub(super) fn check(&self) -> Result<()> {
+        self.operation.map_or(Ok(()), Operation::check)
+    }
+
+    /// A variable to be seen by [`with`](Self::with) on top of this frame's.
+    pub(super) fn local(&self, name: &'a str, value: Value<'a>) -> Local<'a> {
+        Local {
+            name,
+            value,
+            outer: self.locals,
+        }
+    }
+
+    /// This frame with one more variable.
+    pub(super) fn with(self, local: &'a Local<'a>) -> Self {
+        Self {
+            locals: Some(local),
+            ..self
+        }
+    }
+
+    /// The value of a variable that has a name: bound inside the expression, else brought along.
+    /// The outer `None` says that nobody bound it.
+    pub(super) fn lookup(&self, name: &str) -> Option<Option<&'a Bson>> {
+        let mut local = self.locals;
+        while let Some(binding) = local {
+            if binding.name == name {
+                return Some(binding.value.as_deref());
+            }
+            local = binding.outer;
+        }
+        self.variables.get(name)
+    }
+
+    /// Counts bytes of intermediate values until it is dropped.
+    pub(super) fn meter(&self) -> Meter<'a> {
+        Meter::new(self.live_bytes)
+    }
+}

@@ -1,0 +1,124 @@
+//! How much intermediate values hold, and how deep they are nested.
+
+use std::cell::Cell;
+
+use bson::Bson;
+
+use super::{DEPTH_MAX, VALUE_BYTES_MAX};
+use crate::{Error, ErrorCode, Result};
+
+/// What one element of an array takes beside its heap memory.
+const ELEMENT_BYTES: usize = size_of::<Bson>();
+
+/// What one field takes beside its name and its value's heap memory: the entry with its hash, the index
+/// into the entries, the name's string header.
+const FIELD_BYTES: usize = ELEMENT_BYTES + 48;
+
+/// Bytes reserved by one value under construction. Several are alive at once when expressions nest; they
+/// share one counter, so that the limit holds for their sum.
+#[derive(Debug)]
+pub(super) struct Meter<'a> {
+    live_bytes: &'a Cell<usize>,
+    held_bytes: usize,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(live_bytes: &'a Cell<usize>) -> Self {
+        Self {
+            live_bytes,
+            held_bytes: 0,
+        }
+    }
+
+    /// Reserves `bytes` more.
+    pub(super) fn add(&mut self, bytes: usize) -> Result<()> {
+        let live = self.live_bytes.get().saturating_add(bytes);
+        if live > VALUE_BYTES_MAX {
+            return Err(exceeded());
+        }
+        self.live_bytes.set(live);
+        self.held_bytes += bytes;
+        Ok(())
+    }
+
+    /// Reserves `bytes` in place of everything reserved so far.
+    pub(super) fn replace(&mut self, bytes: usize) -> Result<()> {
+        self.release();
+        self.add(bytes)
+    }
+
+    fn release(&mut self) {
+        self.live_bytes.set(self.live_bytes.get() - self.held_bytes);
+        self.held_bytes = 0;
+    }
+}
+
+impl Drop for Meter<'_> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+fn exceeded() -> Error {
+    Error::new(
+        ErrorCode::ExceededMemoryLimit,
+        format!(
+            "expression used too much memory and cannot spill to disk. Memory limit: \
+             {VALUE_BYTES_MAX} bytes"
+        ),
+    )
+}
+
+/// About how many bytes a value takes in memory.
+pub(super) fn value_bytes(value: &Bson) -> usize {
+    let heap = match value {
+        Bson::String(text) | Bson::Symbol(text) | Bson::JavaScriptCode(text) => text.len(),
+        Bson::Binary(binary) => binary.bytes.len(),
+        Bson::RegularExpression(regex) => {
+            regex.pattern.as_str().len() + regex.options.as_str().len()
+        }
+        Bson::Array(items) => items.iter().map(value_bytes).sum(),
+        Bson::Document(document) => document.iter().map(|(name, v)| field_bytes(name, v)).sum(),
+        Bson::JavaScriptCodeWithScope(code) => {
+            let scope: usize = code
+                .scope
+                .iter()
+                .map(|(name, v)| field_bytes(name, v))
+                .sum();
+            code.code.len() + scope
+        }
+        _ => 0,
+    };
+    ELEMENT_BYTES + heap
+}
+
+/// About how many bytes a field of an object takes in memory.
+pub(super) fn field_bytes(name: &str, value: &Bson) -> usize {
+    FIELD_BYTES + name.len() + value_bytes(value)
+}
+
+/// Refuses a value that is nested more deeply than a document may be.
+pub(super) fn check_depth(value: &Bson) -> Result<()> {
+    if within_depth(value, DEPTH_MAX) {
+        return Ok(());
+    }
+    Err(too_deep())
+}
+
+pub(super) fn too_deep() -> Error {
+    Error::new(
+        ErrorCode::Overflow,
+        format!(
+            "cannot convert document to BSON because it exceeds the limit of {DEPTH_MAX} levels of nesting"
+        ),
+    )
+}
+
+fn within_depth(value: &Bson, levels: usize) -> bool {
+    match value {
+        Bson::Array(_) | Bson::Document(_) if levels == 0 => false,
+        Bson::Array(items) => items.iter().all(|item| within_depth(item, levels - 1)),
+        Bson::Document(document) => document.values().all(|item| within_depth(item, levels - 1)),
+        _ => true,
+    }
+}

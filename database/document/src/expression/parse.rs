@@ -1,0 +1,224 @@
+//! From BSON to an expression tree.
+
+use std::cell::Cell;
+
+use bson::{Bson, Document};
+
+use super::field_path::{FieldPath, VariablePath, check_constructed_name};
+use super::frame::Frame;
+use super::operators::{self, Form, Operator, Signature};
+use super::{DEPTH_MAX, Expression, Node, Scope, Variables, eval_call, memory};
+use crate::{Error, ErrorCode, Result};
+
+/// Constants larger than this stay unfolded, so that a small operand cannot make a large tree.
+const FOLDED_BYTES_MAX: usize = 64 * 1024;
+
+/// Parses one expression; it counts how deep it is.
+#[derive(Debug)]
+pub(super) struct Parser {
+    depth: usize,
+}
+
+impl Parser {
+    pub(super) const fn new() -> Self {
+        Self { depth: 0 }
+    }
+
+    /// Parses whatever stands at the place of a value.
+    pub(super) fn operand(&mut self, operand: &Bson, scope: &Scope) -> Result<Expression> {
+        if self.depth >= DEPTH_MAX {
+            return Err(memory::too_deep());
+        }
+        self.depth += 1;
+        let node = match operand {
+            Bson::String(text) => match text.strip_prefix('$') {
+                Some(path) => path_node(path, scope),
+                None => Ok(Node::Constant(operand.clone())),
+            },
+            Bson::Document(document) => self.document(document, scope),
+            Bson::Array(items) => self.array(items, scope),
+            constant => Ok(Node::Constant(constant.clone())),
+        };
+        self.depth -= 1;
+        Ok(Expression { node: node? })
+    }
+
+    fn document(&mut self, document: &Document, scope: &Scope) -> Result<Node> {
+        let Some((first, operand)) = document.iter().next() else {
+            return Ok(Node::Constant(Bson::Document(Document::new())));
+        };
+        if !first.starts_with('$') {
+            return self.object(document, scope);
+        }
+        if document.len() != 1 {
+            return Err(Error::location(
+                15983,
+                format!(
+                    "an object representing an expression must have exactly one field: {document}"
+                ),
+            ));
+        }
+        let operator = operators::find(first).ok_or_else(|| {
+            Error::new(
+                ErrorCode::InvalidPipelineOperator,
+                format!("Unrecognized expression '{first}'"),
+            )
+        })?;
+        self.call(operator, operand, scope)
+    }
+
+    fn object(&mut self, document: &Document, scope: &Scope) -> Result<Node> {
+        let mut fields = Vec::with_capacity(document.len());
+        for (name, value) in document {
+            check_constructed_name(name)?;
+            fields.push((name.clone(), self.operand(value, scope)?));
+        }
+        let constants: Option<Document> = fields
+            .iter()
+            .map(|(name, value)| Some((name.clone(), value.as_constant()?.clone())))
+            .collect();
+        Ok(constants.map_or(Node::Object(fields), |all| {
+            Node::Constant(Bson::Document(all))
+        }))
+    }
+
+    fn array(&mut self, items: &[Bson], scope: &Scope) -> Result<Node> {
+        let items = self.operands(items, scope)?;
+        let constants: Option<Vec<Bson>> = items
+            .iter()
+            .map(|item| item.as_constant().cloned())
+            .collect();
+        Ok(constants.map_or(Node::Array(items), |all| Node::Constant(Bson::Array(all))))
+    }
+
+    fn operands(&mut self, items: &[Bson], scope: &Scope) -> Result<Vec<Expression>> {
+        items.iter().map(|item| self.operand(item, scope)).collect()
+    }
+
+    fn call(&mut self, operator: &'static Operator, operand: &Bson, scope: &Scope) -> Result<Node> {
+        match operator.form {
+            Form::Unary(_) => self.positional(operator, operand, scope, 1, Some(1)),
+            Form::Binary(_) => self.positional(operator, operand, scope, 2, Some(2)),
+            Form::Variadic { least, most, .. } | Form::Lazy { least, most, .. } => {
+                self.positional(operator, operand, scope, least, most)
+            }
+            Form::Named { signature, .. } => {
+                let operands = self.named(operator.name, signature, operand, scope)?;
+                Ok(Node::NamedCall { operator, operands })
+            }
+            Form::Custom(parse) => parse(self, operand, scope),
+        }
+    }
+
+    /// Operands by position: an array, or the only one by itself.
+    pub(super) fn positional(
+        &mut self,
+        operator: &'static Operator,
+        operand: &Bson,
+        scope: &Scope,
+        least: usize,
+        most: Option<usize>,
+    ) -> Result<Node> {
+        let operands = match operand {
+            Bson::Array(items) => self.operands(items, scope)?,
+            single => vec![self.operand(single, scope)?],
+        };
+        check_count(operator.name, operands.len(), least, most)?;
+        Ok(fold(operator, operands))
+    }
+
+    /// Operands by name, in the order of the signature.
+    pub(super) fn named(
+        &mut self,
+        operator: &str,
+        signature: &Signature,
+        operand: &Bson,
+        scope: &Scope,
+    ) -> Result<Vec<Option<Expression>>> {
+        let Bson::Document(document) = operand else {
+            return Err(signature.not_an_object(operator, operand));
+        };
+        let mut operands: Vec<Option<Expression>> = vec![None; signature.parameters.len()];
+        for (name, value) in document {
+            let slot = signature
+                .parameters
+                .iter()
+                .position(|parameter| parameter.name == name)
+                .ok_or_else(|| signature.unknown(operator, name))?;
+            operands[slot] = Some(self.operand(value, scope)?);
+        }
+        for (parameter, operand) in signature.parameters.iter().zip(&operands) {
+            if operand.is_none() {
+                parameter.check_optional(operator, signature)?;
+            }
+        }
+        Ok(operands)
+    }
+}
+
+fn path_node(path: &str, scope: &Scope) -> Result<Node> {
+    if path.is_empty() {
+        return Err(Error::location(
+            16872,
+            "'$' by itself is not a valid FieldPath",
+        ));
+    }
+    if let Some(variable) = path.strip_prefix('$') {
+        let variable = VariablePath::parse(variable, scope)?;
+        return Ok(variable
+            .as_root_path()
+            .map_or(Node::Variable(variable), Node::Path));
+    }
+    if scope.binds("CURRENT") {
+        return Ok(Node::Variable(VariablePath::parse(
+            &format!("CURRENT.{path}"),
+            scope,
+        )?));
+    }
+    Ok(Node::Path(FieldPath::parse(path)?))
+}
+
+fn check_count(operator: &str, count: usize, least: usize, most: Option<usize>) -> Result<()> {
+    if count >= least && most.is_none_or(|most| count <= most) {
+        return Ok(());
+    }
+    Err(match most {
+        Some(most) if most == least => Error::location(
+            16020,
+            format!(
+                "Expression {operator} takes exactly {least} arguments. {count} were passed in."
+            ),
+        ),
+        Some(most) => Error::location(
+            28667,
+            format!(
+                "Expression {operator} takes at least {least} arguments, and at most {most}, but {count} \
+                 were passed in."
+            ),
+        ),
+        None => Error::location(
+            28667,
+            format!(
+                "Expression {operator} takes at least {least} arguments, but {count} were passed in."
+            ),
+        ),
+    })
+}
+
+/// Computes a call now if all its operands are constants. A call that fails is left for evaluation,
+/// which may never reach it.
+fn fold(operator: &'static Operator, operands: Vec<Expression>) -> Node {
+    let constant = operands
+        .iter()
+        .all(|operand| operand.as_constant().is_some());
+    if constant && operator.is_pure() {
+        let (root, variables, live_bytes) = (Document::new(), Variables::at(0), Cell::new(0));
+        let frame = Frame::new(&root, &variables, None, &live_bytes);
+        if let Ok(Some(value)) = eval_call(operator, &operands, frame) {
+            if memory::value_bytes(&value) <= FOLDED_BYTES_MAX {
+                return Node::Constant(value.into_owned());
+            }
+        }
+    }
+    Node::Call { operator, operands }
+}

@@ -1,0 +1,120 @@
+//! Tables of expressions: what they answer for a document, or how they fail.
+
+mod arithmetic;
+mod collections;
+mod language;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Bson, Document};
+
+use super::{EvaluationContext, Expression, Scope, Variables};
+use crate::operation::Limits;
+use crate::{Environment, Interrupt, Operation, Result};
+
+/// 2024-05-06T07:08:09.010Z, the time of every test.
+const NOW_MS: i64 = 1_714_979_289_010;
+
+/// A clock that stands still and a random source that does not vary.
+#[derive(Debug)]
+struct Still;
+
+impl Environment for Still {
+    fn wall_clock_ms(&self) -> i64 {
+        NOW_MS
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn random(&self) -> u64 {
+        1 << 63
+    }
+}
+
+fn operation() -> Operation {
+    Operation::new(
+        Arc::new(Still),
+        Arc::new(Interrupt::default()),
+        Limits::default(),
+    )
+}
+
+/// What a row of a table expects.
+enum Expected {
+    Value(Bson),
+    Missing,
+    /// A code and a part of the message.
+    Error(i32, &'static str),
+}
+
+/// What may stand on the right of a row.
+trait IntoExpected {
+    fn into_expected(self) -> Expected;
+}
+
+impl IntoExpected for Expected {
+    fn into_expected(self) -> Expected {
+        self
+    }
+}
+
+impl<T: Into<Bson>> IntoExpected for T {
+    fn into_expected(self) -> Expected {
+        Expected::Value(self.into())
+    }
+}
+
+/// The value is missing.
+fn missing() -> Expected {
+    Expected::Missing
+}
+
+/// Parsing or evaluation fails with this code and a message that contains these words.
+fn fails(code: i32, words: &'static str) -> Expected {
+    Expected::Error(code, words)
+}
+
+fn evaluate(expression: &Bson, document: &Document) -> Result<Option<Bson>> {
+    let operation = operation();
+    let variables = Variables::new(&operation);
+    Expression::parse(expression, &Scope::default())?
+        .evaluate(document, &EvaluationContext::new(&operation, &variables))
+}
+
+/// Checks one row. Values are compared with their types (1 is not 1.0), by their debug form so that NaN
+/// equals itself.
+#[track_caller]
+fn check(expression: &Bson, document: &Document, expected: Expected) {
+    let actual = evaluate(expression, document);
+    let what = format!("{expression} of {document}");
+    match (actual, expected) {
+        (Ok(Some(actual)), Expected::Value(expected)) => {
+            assert_eq!(format!("{actual:?}"), format!("{expected:?}"), "{what}");
+        }
+        (Ok(None), Expected::Missing) => {}
+        (Err(error), Expected::Error(code, words)) => {
+            assert_eq!(error.code().number(), code, "{what}: {error}");
+            assert!(error.message().contains(words), "{what}: {error}");
+        }
+        (actual, Expected::Value(expected)) => panic!("{what}: {actual:?}, not {expected:?}"),
+        (actual, Expected::Missing) => panic!("{what}: {actual:?}, not missing"),
+        (actual, Expected::Error(code, _)) => panic!("{what}: {actual:?}, not error {code}"),
+    }
+}
+
+/// A table of rows `expression => expected;`, or `expression, document => expected;`.
+macro_rules! table {
+    ($($expression:tt $(, $document:tt)? => $expected:expr;)*) => {
+        $($crate::expression::tests::check(
+            &bson::bson!($expression),
+            &table!(@document $($document)?),
+            $crate::expression::tests::IntoExpected::into_expected($expected),
+        );)*
+    };
+    (@document) => { bson::Document::new() };
+    (@document $document:tt) => { bson::doc! $document };
+}
+use table;

@@ -1,0 +1,123 @@
+//! Values of variables that an operation or a stage brings to its expressions.
+
+use std::sync::Arc;
+
+use bson::{Bson, DateTime, Document};
+
+use super::{Expression, Scope};
+use crate::{Error, Operation, Result};
+
+/// The values of variables. Cloning and adding are cheap: bindings form an immutable list.
+#[derive(Clone, Debug)]
+pub struct Variables {
+    now: Bson,
+    user_roles: Bson,
+    innermost: Option<Arc<Binding>>,
+}
+
+#[derive(Debug)]
+struct Binding {
+    name: Box<str>,
+    value: Option<Bson>,
+    outer: Option<Arc<Binding>>,
+}
+
+impl Variables {
+    /// The built-in variables of an operation: `$$NOW` is when it started.
+    #[must_use]
+    pub fn new(operation: &Operation) -> Self {
+        Self::at(operation.started_wall_ms())
+    }
+
+    pub(super) fn at(now_ms: i64) -> Self {
+        Self {
+            now: Bson::DateTime(DateTime::from_millis(now_ms)),
+            user_roles: Bson::Array(Vec::new()),
+            innermost: None,
+        }
+    }
+
+    /// These variables and one more; `None` is a variable whose value is missing.
+    #[must_use]
+    pub fn with(&self, name: &str, value: Option<Bson>) -> Self {
+        let binding = Binding {
+            name: name.into(),
+            value,
+            outer: self.innermost.clone(),
+        };
+        Self {
+            innermost: Some(Arc::new(binding)),
+            ..self.clone()
+        }
+    }
+
+    /// The variables of a command's `let` argument, and the scope for parsing expressions that use them.
+    /// The values are expressions that see the variables before them, but no document.
+    ///
+    /// # Errors
+    /// What [`Expression::parse`] and [`Expression::evaluate`] answer, and 4890500 if a value reads a
+    /// field.
+    pub fn from_let(values: &Document, operation: &Operation) -> Result<(Scope, Self)> {
+        let (mut scope, mut variables) = (Scope::default(), Self::new(operation));
+        let no_document = Document::new();
+        for (name, value) in values {
+            Scope::check_new_name(name)?;
+            let expression = Expression::parse(value, &scope)?;
+            let dependencies = expression.field_paths();
+            if dependencies.whole_document || !dependencies.paths.is_empty() {
+                return Err(Error::location(
+                    4_890_500,
+                    "Command let Expression tried to access a field, but this is not allowed because \
+                     command let expressions run before the query examines any documents.",
+                ));
+            }
+            let context = EvaluationContext::new(operation, &variables);
+            let value = expression.evaluate(&no_document, &context)?;
+            variables = variables.with(name, value);
+            scope = scope.with(name);
+        }
+        Ok((scope, variables))
+    }
+
+    /// The value of a variable added by [`with`](Self::with). The outer `None`: there is no such
+    /// variable; the inner one: its value is missing.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Option<&Bson>> {
+        let mut binding = self.innermost.as_deref();
+        while let Some(bound) = binding {
+            if &*bound.name == name {
+                return Some(bound.value.as_ref());
+            }
+            binding = bound.outer.as_deref();
+        }
+        None
+    }
+
+    pub(super) fn now(&self) -> &Bson {
+        &self.now
+    }
+
+    pub(super) fn user_roles(&self) -> &Bson {
+        &self.user_roles
+    }
+}
+
+/// What evaluation needs beside the document.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluationContext<'a> {
+    /// The running operation: interruption, clock, randomness.
+    pub operation: &'a Operation,
+    /// The variables.
+    pub variables: &'a Variables,
+}
+
+impl<'a> EvaluationContext<'a> {
+    /// Combines them.
+    #[must_use]
+    pub const fn new(operation: &'a Operation, variables: &'a Variables) -> Self {
+        Self {
+            operation,
+            variables,
+        }
+    }
+}
