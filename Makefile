@@ -37,7 +37,7 @@ verify:
 	$(rocksdb)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- --deny warnings
-	PATH=$(cache)/python/verify/bin:$$PATH
+	PATH=$(cache)/tools/bin:$(cache)/python/verify/bin:$$PATH
 	cargo-deny --all-features check bans licenses sources
 	typos
 	RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --document-private-items
