@@ -28,6 +28,7 @@
 
 pub mod error;
 pub mod expression;
+pub mod key;
 pub mod operation;
 pub mod pipeline;
 pub mod value;

@@ -20,8 +20,10 @@ mod text;
 mod type_set;
 mod writer;
 
+pub(crate) use decimal::digit_count;
 pub use decimal::{Decimal, Rounding};
 pub use number::Number;
+pub(crate) use order::{binary_len, db_pointer, db_pointer_parts, scalar_ref};
 pub use order::{canonical_rank, compare, compare_bson};
 pub use path::{Path, array_index};
 pub use text::{document_text, value_text};

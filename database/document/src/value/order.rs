@@ -119,6 +119,22 @@ pub(crate) fn db_pointer_parts(value: RawBsonRef<'_>) -> Option<DbPointerParts> 
     })
 }
 
+/// The deprecated pointer value with these parts. The BSON library builds one only from bytes.
+pub(crate) fn db_pointer(namespace: &str, id: [u8; 12]) -> Option<RawBson> {
+    // A type, an empty name, a string with its length, the id.
+    let mut body = vec![0x0C, 0];
+    body.extend(i32::try_from(namespace.len() + 1).ok()?.to_le_bytes());
+    body.extend(namespace.as_bytes());
+    body.push(0);
+    body.extend(id);
+    let mut bytes = i32::try_from(body.len() + 5).ok()?.to_le_bytes().to_vec();
+    bytes.append(&mut body);
+    bytes.push(0);
+    let document = RawDocumentBuf::from_bytes(bytes).ok()?;
+    let value = document.iter().next()?.ok()?.1;
+    Some(value.into())
+}
+
 /// The length of binary data as MongoDB orders by it: that on the wire, where the deprecated subtype 2
 /// repeats the length inside.
 pub(crate) fn binary_len(subtype: BinarySubtype, bytes: &[u8]) -> usize {

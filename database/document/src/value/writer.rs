@@ -28,7 +28,10 @@ impl<'a> DocumentWriter<'a> {
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        Self { out, open: vec![start] }
+        Self {
+            out,
+            open: vec![start],
+        }
     }
 
     fn header(&mut self, element_type: u8, name: &str) {
@@ -161,7 +164,10 @@ impl<'a> DocumentWriter<'a> {
     }
 
     fn close_innermost(&mut self) {
-        let start = self.open.pop().expect("the outermost document is open until finish");
+        let start = self
+            .open
+            .pop()
+            .expect("the outermost document is open until finish");
         self.out.push(0);
         let len = length(self.out.len() - start);
         self.out[start..start + 4].copy_from_slice(&len);
@@ -207,7 +213,9 @@ impl<'a> DocumentWriter<'a> {
 
 /// A length field. Documents are bounded far below 2 GiB before they are written.
 fn length(len: usize) -> [u8; 4] {
-    i32::try_from(len).expect("a reply is shorter than 2 GiB").to_le_bytes()
+    i32::try_from(len)
+        .expect("a reply is shorter than 2 GiB")
+        .to_le_bytes()
 }
 
 #[cfg(test)]
