@@ -224,7 +224,7 @@ impl Outcome {
     /// Checks the result and brings it into the form in which it is stored.
     fn finish(self, insert: bool) -> Result<Self> {
         if insert {
-            storage::check(&self.document, "Document to upsert")?;
+            storage::check(&self.document, true)?;
             let document = replacement::id_first(self.document);
             return Ok(Self {
                 document,
@@ -233,7 +233,7 @@ impl Outcome {
             });
         }
         if self.modified {
-            storage::check(&self.document, "Resulting document after update")?;
+            storage::check(&self.document, false)?;
         }
         Ok(self)
     }

@@ -7,6 +7,7 @@ use super::change::{Change, compare_fields};
 use super::operators::{self, Context, Failure, Kind, Operand};
 use super::path::UpdatePath;
 use super::rename::Rename;
+use super::storage::Room;
 use super::tree::{FieldName, Leaf, ObjectNode};
 use super::walk::Walk;
 use super::{storage, text};
@@ -111,6 +112,7 @@ impl Modifiers {
             context,
             filters: &self.filters,
             renamed: &renamed,
+            room: Room::new(context.is_insert),
         };
         if let Err(failure) = walk.apply(&self.root, document) {
             return Err(Failure::resolve(failure, document));

@@ -1,6 +1,8 @@
 //! What a document must obey to be stored: size, nesting, the types of `_id`, names with a dollar.
 
-use bson::{Bson, Document};
+use std::cell::Cell;
+
+use bson::{Bson, Document, RawBson, RawDocumentBuf};
 
 use super::text;
 use crate::value::type_alias;
@@ -14,17 +16,63 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const NESTING_STORED_MAX: usize = 180;
 
 /// Checks that the result of an update may be stored.
-///
-/// `subject` begins the message about a result that is too large.
-pub(super) fn check(document: &Document, subject: &str) -> Result<()> {
-    let size = document_size(document, 1)?;
-    if size > DOCUMENT_BYTES_MAX {
-        return Err(Error::new(
-            ErrorCode::BSONObjectTooLarge,
-            format!("{subject} is larger than {DOCUMENT_BYTES_MAX}"),
-        ));
+pub(super) fn check(document: &Document, is_insert: bool) -> Result<()> {
+    if document_size(document, 1)? > DOCUMENT_BYTES_MAX {
+        return Err(too_large(is_insert));
     }
     document.get("_id").map_or(Ok(()), check_id)
+}
+
+fn too_large(is_insert: bool) -> Error {
+    let subject = if is_insert {
+        "Document to upsert"
+    } else {
+        "Resulting document after update"
+    };
+    let message = format!("{subject} is larger than {DOCUMENT_BYTES_MAX}");
+    Error::new(ErrorCode::BSONObjectTooLarge, message)
+}
+
+/// The room that the values made by one update may take.
+///
+/// A short update can multiply: `$[]` puts a value into every element of an array, and a far position
+/// puts nulls before itself. All that an update makes is part of its result, so once it exceeds what a
+/// document may hold, the update stops instead of building a result that cannot be stored.
+#[derive(Debug)]
+pub(super) struct Room {
+    used: Cell<usize>,
+    is_insert: bool,
+}
+
+impl Room {
+    /// The room for one document.
+    pub(super) const fn new(is_insert: bool) -> Self {
+        Self {
+            used: Cell::new(0),
+            is_insert,
+        }
+    }
+
+    /// Takes room for a value that the update made.
+    pub(super) fn take(&self, value: &Bson) -> Result<()> {
+        self.take_bytes(value_size(value, 1)?)
+    }
+
+    /// Takes room for `count` nulls in an array.
+    pub(super) fn take_nulls(&self, count: usize) -> Result<()> {
+        // A type, a name of at least one digit and its end.
+        self.take_bytes(count.saturating_mul(3))
+    }
+
+    fn take_bytes(&self, bytes: usize) -> Result<()> {
+        let used = self.used.get().saturating_add(bytes);
+        self.used.set(used);
+        if used > DOCUMENT_BYTES_MAX {
+            Err(too_large(self.is_insert))
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Checks the type of an `_id` and the field names inside it.
@@ -156,8 +204,13 @@ fn value_size(value: &Bson, depth: usize) -> Result<usize> {
         Bson::JavaScriptCodeWithScope(code) => {
             9 + code.code.len() + document_size(&code.scope, depth + 1)?
         }
-        // Its parts are private to the BSON library; the namespace is short.
-        Bson::DbPointer(_) => 17,
+        Bson::DbPointer(pointer) => {
+            // Its parts are private to the BSON library. Around the value lie a length, a type, the
+            // end of an empty name and the end of the document.
+            let mut holder = RawDocumentBuf::new();
+            holder.append(bson::raw::cstr!(""), RawBson::DbPointer(pointer.clone()));
+            holder.as_bytes().len() - 7
+        }
         Bson::Document(document) => document_size(document, depth + 1)?,
         Bson::Array(array) => array_size(array, depth + 1)?,
     })
@@ -203,8 +256,8 @@ mod tests {
         for _ in 1..NESTING_STORED_MAX {
             document = doc! {"a": document};
         }
-        check(&document, "It").unwrap();
-        let error = check(&doc! {"a": document}, "It").unwrap_err();
+        check(&document, false).unwrap();
+        let error = check(&doc! {"a": document}, false).unwrap_err();
         assert_eq!(error.code(), ErrorCode::Overflow);
         assert_eq!(
             error.message(),

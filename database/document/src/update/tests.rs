@@ -219,6 +219,18 @@ fn results_that_cannot_be_stored_are_refused() {
         "Document to upsert is larger than 16777216"
     );
 
+    // Nothing is built that could not be stored.
+    let text = "x".repeat(1024 * 1024);
+    let before = doc! {"a": vec![1; 1000]};
+    let error = apply(&before, &bson!({"$set": {"a.$[]": text}})).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::BSONObjectTooLarge);
+    let before: Document = (0..1000).map(|n| (n.to_string(), bson!([]))).collect();
+    let fields: Document = (0..1000)
+        .map(|n| (format!("{n}.1000000"), bson!(1)))
+        .collect();
+    let error = apply(&before, &bson!({"$set": fields})).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::BSONObjectTooLarge);
+
     let path = ["a"; 181].join(".");
     let mut update = doc! {};
     update.insert(path, 1);

@@ -5,6 +5,7 @@ use bson::{Bson, Document};
 use super::array_filters::ArrayFilters;
 use super::identical::identical;
 use super::operators::{Context, Effect, Failure};
+use super::storage::Room;
 use super::text;
 use super::trail::Trail;
 use super::tree::{ArrayNode, Leaf, Node, ObjectNode, merge};
@@ -20,6 +21,7 @@ pub(super) struct Walk<'w> {
     pub(super) filters: &'w ArrayFilters,
     /// The value that each `$rename` of the update found at its source.
     pub(super) renamed: &'w [Option<Bson>],
+    pub(super) room: Room,
 }
 
 type Outcome<T = ()> = Result<T, Failure>;
@@ -137,6 +139,7 @@ impl Walk<'_> {
                     format!("can't backfill more than {PADDING_MAX} elements"),
                 )));
             }
+            self.room.take_nulls(index - array.len())?;
             array.resize(index, Bson::Null);
             array.push(value);
             if let Some(parent) = parent.filter(|parent| parent.is_in_id()) {
@@ -152,6 +155,9 @@ impl Walk<'_> {
                 let effect = self.apply_leaf(value, leaf, here)?;
                 if effect != Effect::Unchanged && here.is_in_id() {
                     return Err(Failure::Final(immutable_id(here)));
+                }
+                if effect == Effect::Changed {
+                    self.room.take(value)?;
                 }
                 return Ok(effect);
             }
@@ -226,10 +232,10 @@ impl Walk<'_> {
 
     /// The value that comes to a path which does not exist, if any.
     fn create(&self, node: &Node, here: &Trail<'_>) -> Outcome<Option<Bson>> {
-        match node {
-            Node::Leaf(Leaf::Modifier(modifier)) => modifier.create(&self.context),
-            Node::Leaf(Leaf::RenameSource) => Ok(None),
-            Node::Leaf(Leaf::RenameTarget(number)) => Ok(self.renamed[*number].clone()),
+        let created = match node {
+            Node::Leaf(Leaf::Modifier(modifier)) => modifier.create(&self.context)?,
+            Node::Leaf(Leaf::RenameSource) => None,
+            Node::Leaf(Leaf::RenameTarget(number)) => self.renamed[*number].clone(),
             Node::Object(node) => {
                 let mut document = Document::new();
                 self.for_each_child(node, Some(here), |name, child, below| {
@@ -239,10 +245,14 @@ impl Walk<'_> {
                     Ok(())
                 })?;
                 // Operators that find nothing to do create no empty documents on their way.
-                Ok((!document.is_empty()).then_some(Bson::Document(document)))
+                return Ok((!document.is_empty()).then_some(Bson::Document(document)));
             }
-            Node::Array(_) => Err(missing_array(here)),
+            Node::Array(_) => return Err(missing_array(here)),
+        };
+        if let Some(value) = &created {
+            self.room.take(value)?;
         }
+        Ok(created)
     }
 
     /// Checks that the operators at and below `node` do not mind that their path cannot exist: it
