@@ -29,8 +29,10 @@
 pub mod error;
 pub mod expression;
 pub mod key;
+pub mod matcher;
 pub mod operation;
 pub mod pipeline;
+pub mod projection;
 pub mod value;
 
 pub use error::{Error, ErrorCode, Result};

@@ -1,0 +1,99 @@
+//! Filters: MongoDB's query language, matched against raw documents.
+//!
+//! # Purpose
+//! [`Matcher::parse`] turns a filter into a tree of [`Node`]s, which the planner reads to find index
+//! bounds, and [`Matcher::matches`] decides on one document at a time.
+//!
+//! # Cost
+//! Matching works on the bytes of the document: `{_id: X}` or `{a: 5}` is one scan over the fields
+//! and allocates nothing. Only `$expr` makes a tree of the document, once for each document.
+//!
+//! # Semantics
+//! [`walk`] tells which values a dotted path leads to, [`Predicate`] which of them count. A condition
+//! on a path holds if *one* value satisfies it; a negation holds if none does.
+//!
+//! # Limits
+//! Filters nest at most [`DEPTH_MAX`] levels. Regular expressions have a bounded effort, see
+//! [`Regex`]. `$where`, `$text` and the geospatial operators are refused.
+
+mod bits;
+mod details;
+mod element;
+mod evaluation;
+mod integer;
+mod modulus;
+mod node;
+mod operator;
+mod parser;
+mod predicate;
+mod regex;
+mod schema;
+#[cfg(test)]
+pub(crate) mod tests;
+mod walk;
+
+pub use bits::{BitTest, BitTestKind};
+pub use details::MatchDetails;
+pub use element::ElementMatcher;
+pub use modulus::Modulus;
+pub use node::Node;
+pub use predicate::Predicate;
+pub use regex::{Regex, RegexMatch};
+pub use schema::Schema;
+
+use bson::RawDocument;
+use evaluation::Evaluation;
+use parser::Parser;
+
+use crate::Result;
+use crate::expression::{EvaluationContext, Scope};
+
+/// How deep a filter may nest.
+pub const DEPTH_MAX: usize = 200;
+
+/// A parsed filter.
+#[derive(Clone, Debug)]
+pub struct Matcher {
+    root: Node,
+}
+
+impl Matcher {
+    /// Parses `filter`. `scope` names the variables that `$expr` may use.
+    ///
+    /// # Errors
+    /// MongoDB's codes and messages, mostly `BadValue`.
+    pub fn parse(filter: &RawDocument, scope: &Scope) -> Result<Self> {
+        Ok(Self {
+            root: Parser::new(scope).filter(filter)?,
+        })
+    }
+
+    /// The conditions.
+    #[must_use]
+    pub const fn root(&self) -> &Node {
+        &self.root
+    }
+
+    /// Whether `document` matches.
+    ///
+    /// # Errors
+    /// Those of expressions (`$expr`), of an interrupted operation, of a regular expression that
+    /// exceeds its limits, and `InvalidBSON` for bytes that are no document.
+    pub fn matches(&self, document: &RawDocument, context: &EvaluationContext<'_>) -> Result<bool> {
+        self.matches_recording(document, context, &mut MatchDetails::default())
+    }
+
+    /// Whether `document` matches, and how.
+    ///
+    /// # Errors
+    /// As for [`Matcher::matches`].
+    pub fn matches_recording(
+        &self,
+        document: &RawDocument,
+        context: &EvaluationContext<'_>,
+        details: &mut MatchDetails,
+    ) -> Result<bool> {
+        details.array_index = None;
+        Evaluation::new(document, context).node_matches(&self.root, document, details)
+    }
+}
