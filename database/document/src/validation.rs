@@ -43,7 +43,7 @@ impl Validator {
         Ok(Some(Self {
             matcher: Matcher::parse(&raw, &Scope::default())?,
             specification: specification.clone(),
-            warn_only: options.get_str("validationAction") == Ok("warn"),
+            warn_only: options.get_str("validationAction").is_ok_and(|action| action == "warn"),
             moderate: level == "moderate",
         }))
     }

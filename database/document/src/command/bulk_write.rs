@@ -84,10 +84,10 @@ pub(super) fn bulk_write(
         operation.check()?;
         let position = i32::try_from(index).unwrap_or(i32::MAX);
         match run_one(&surrounding, body, &mut totals) {
-            Ok(mut result) => {
+            Ok(result) => {
                 if !errors_only {
                     let mut document = doc! {"ok": 1.0, "idx": position};
-                    document.append(&mut result);
+                    document.extend(result);
                     results.push_back(RawDocumentBuf::try_from(&document)?);
                 }
             }

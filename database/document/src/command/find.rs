@@ -126,7 +126,7 @@ impl<'a> FindRequest<'a> {
         let ntoreturn = arguments.count("ntoreturn")?;
         let query = Query {
             filter: Matcher::parse(filter, &bindings.scope)?,
-            filter_document: filter.to_raw_document_buf(),
+            filter_document: filter.to_owned(),
             sort: arguments.tree("sort")?,
             skip: arguments.count("skip")?.unwrap_or(0),
             limit: limit.or(ntoreturn),
@@ -492,7 +492,7 @@ pub(crate) fn plain_query(
 ) -> Result<Query> {
     Ok(Query {
         filter: Matcher::parse(filter, &bindings.scope)?,
-        filter_document: filter.to_raw_document_buf(),
+        filter_document: filter.to_owned(),
         sort,
         skip: 0,
         limit: None,

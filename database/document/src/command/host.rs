@@ -306,7 +306,7 @@ impl PipelineHost {
         let replaced = replace_record(catalog, namespace, record_id, operation, |before| {
             let present = Document::try_from(before)?;
             match decide(Some(&present))? {
-                MergeAction::Keep => Ok(Some(before.to_raw_document_buf())),
+                MergeAction::Keep => Ok(Some(before.to_owned())),
                 MergeAction::Write(document) => {
                     let mut document = document;
                     let id = present.get("_id").ok_or_else(|| internal("a document has no _id"))?;

@@ -317,7 +317,7 @@ fn update_record(
             let document = Document::try_from(before)?;
             let outcome = statement.update.apply(&document, Some(&details), false, &context)?;
             if !outcome.modified {
-                return Ok(Some(before.to_raw_document_buf()));
+                return Ok(Some(before.to_owned()));
             }
             let after = RawDocumentBuf::try_from(&outcome.document)?;
             check_document(&after)?;
@@ -357,8 +357,7 @@ fn upsert(
     let base = if statement.update.is_replacement() {
         // Of the query only the _id enters a replacement.
         let mut base = upsert_base(statement.matcher.root())?;
-        base.retain(|name, _| name == "_id");
-        base
+        base.remove("_id").into_iter().map(|id| ("_id".to_owned(), id)).collect()
     } else {
         upsert_base(statement.matcher.root())?
     };
