@@ -120,12 +120,13 @@ fn any_scalar() -> impl Strategy<Value = Bson> {
         prop::collection::vec(any::<u8>(), 0..6),
     )
         .prop_map(|(subtype, bytes)| Bson::Binary(Binary { subtype, bytes }));
-    let regex = (name(), prop::sample::select(vec!["", "i", "im", "s"])).prop_map(|(pattern, options)| {
-        Bson::RegularExpression(Regex {
-            pattern: pattern.try_into().expect("no NUL"),
-            options: options.try_into().expect("no NUL"),
-        })
-    });
+    let regex =
+        (name(), prop::sample::select(vec!["", "i", "im", "s"])).prop_map(|(pattern, options)| {
+            Bson::RegularExpression(Regex {
+                pattern: pattern.try_into().expect("no NUL"),
+                options: options.try_into().expect("no NUL"),
+            })
+        });
     prop_oneof![
         6 => any_number(),
         3 => short_text().prop_map(Bson::String),
