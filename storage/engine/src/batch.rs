@@ -189,6 +189,15 @@ impl Batch {
         })
     }
 
+    /// Checks the lengths of one key and its value.
+    ///
+    /// # Errors
+    /// As [`Batch::validate`].
+    pub fn validate_put(key: &[u8], value: &[u8]) -> Result<()> {
+        check_len("key", key.len(), KEY_LEN_MAX)?;
+        check_len("value", value.len(), VALUE_LEN_MAX)
+    }
+
     /// Checks the lengths of all keys and values and of the whole.
     ///
     /// # Errors

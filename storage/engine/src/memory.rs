@@ -288,9 +288,7 @@ struct MapScratch {
 
 impl Scratch for MapScratch {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let mut batch = Batch::new();
-        batch.put(key, value);
-        batch.validate()?;
+        Batch::validate_put(key, value)?;
         Arc::make_mut(&mut self.map).insert(key.into(), value.into());
         self.bytes_stored += (key.len() + value.len()) as u64;
         Ok(())

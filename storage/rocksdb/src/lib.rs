@@ -1,1 +1,88 @@
-//! placeholder
+//! The ordered key-value engine on a folder of RocksDB files.
+//!
+//! # Purpose
+//! [`RocksEngine`] implements [`millrace_engine::Engine`]; see there for the invariants. What it adds to
+//! RocksDB is the dense order of commits, the refusal of conflicting ones, group commit, poisoning, and
+//! counters that change with a batch.
+//!
+//! # Life of a commit
+//! One lock is held from the check of the guards to the publication of the optime. Under it a commit
+//! takes its optime, adds the optime and the new sums of its counters to the batch, and gives it to
+//! RocksDB, which appends it to the log's buffer and inserts it into the memtable: no system call, except
+//! when the buffer of 1 MiB is full and is written out. A commit that must be durable then waits, without
+//! the lock, until a sync covers it. One waiter at a time syncs for all; commits go on meanwhile.
+//!
+//! # Format
+//! A folder holds the file `FORMAT` (the line `millrace-rocksdb 1`) and RocksDB's files. The column family
+//! `default` holds
+//!
+//! ```text
+//! 0x00 'c' key   the sum of the counter `key`: count and bytes, 8 bytes each, little-endian
+//! 0x00 'o'       the optime of the last commit: 8 bytes, little-endian
+//! 0x01 key       the value of `key`
+//! ```
+//!
+//! Column families named `scratch-N` hold scratch space, which is never logged.
+//!
+//! # Recovery
+//! The optime is part of every batch, so what the log holds is a prefix of the commits. Recovery replays
+//! the log up to the first record that is torn, which can only lie behind the last sync: an acknowledged
+//! commit is never dropped and a torn tail never refuses the folder (RocksDB's "point in time" mode).
+//! The price is that a log damaged by the device before its end is cut there too; files of tables are
+//! checksummed and refused. The log is bounded, and with it the work; the statistic
+//! `wal_replayed_bytes` tells how much it was. Scratch space is dropped.
+//!
+//! # Durability
+//! [`Durability::Synced`](millrace_engine::Durability::Synced) and
+//! [`Engine::sync`](millrace_engine::Engine::sync) return after `fdatasync` of the log.
+//!
+//! # Memory
+//! Memtables are charged to the block cache, and so are index and filter blocks: all stay within
+//! [`Options::cache_bytes`], but for what open cursors pin. A cursor pins the memtables and blocks it
+//! reads; one that has to wait for its client for long should be dropped and opened again from its last
+//! key, through the [`Snapshot`](millrace_engine::Snapshot), which pins nothing but old versions.
+//! Beside the cache there are 8 MiB of conflict table and the counters.
+//!
+//! # Threads
+//! RocksDB runs [`Options::background_jobs`] threads for flushes and compactions. Dropping the engine
+//! syncs the log and waits for them; a cursor, snapshot or scratch space that is still there keeps the
+//! folder open.
+//!
+//! # Example
+//! ```
+//! use millrace_engine::{Batch, Durability, Engine, Guards};
+//! use millrace_rocksdb::{Options, RocksEngine};
+//!
+//! let folder = tempfile::tempdir().expect("a temporary folder");
+//! let engine = RocksEngine::open(folder.path(), Options::default())?;
+//! let mut batch = Batch::new();
+//! batch.put(b"k", b"v");
+//! let optime = engine.commit(&batch, &Guards::none(), Durability::Synced)?;
+//! drop(engine);
+//!
+//! let engine = RocksEngine::open(folder.path(), Options::default())?;
+//! assert_eq!(engine.last_optime(), optime);
+//! assert_eq!(engine.get(b"k")?.as_deref(), Some(&b"v"[..]));
+//! # Ok::<(), millrace_engine::Error>(())
+//! ```
+
+mod commits;
+mod configuration;
+mod cursor;
+mod database;
+mod engine;
+mod error;
+mod folder;
+mod forgetful;
+mod group_sync;
+mod held;
+mod keys;
+mod options;
+mod poison;
+mod scratch;
+mod snapshot;
+mod statistics;
+
+pub use engine::RocksEngine;
+pub use forgetful::{Fault, ForgetfulFileSystem};
+pub use options::{FileSystem, Options};

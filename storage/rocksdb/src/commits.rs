@@ -1,0 +1,174 @@
+//! The one order of commits.
+//!
+//! Ownership:
+//!
+//! | field       | who changes it                        | who reads it              |
+//! |-------------|---------------------------------------|---------------------------|
+//! | `turn`      | held by the commit under way          |                           |
+//! | `conflicts` | the holder of `turn`                  | the holder of `turn`      |
+//! | `counters`  | the holder of `turn`, after its write | anybody                   |
+//! | `last`      | the holder of `turn`, after its write | anybody                   |
+//!
+//! Invariants:
+//! 1. `last` is the optime stored in RocksDB, except between a commit's write and its publication.
+//! 2. A key is stamped before the optime that wrote it is published. So whoever reads `last` = *n* and
+//!    then the key sees every commit up to *n*, and every later one conflicts with guards that start at
+//!    *n*.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, RwLock};
+
+use millrace_engine::{
+    Batch, ConflictTable, Counter, Error, ErrorKind, Guards, Operation, Optime, Result,
+};
+use rocksdb::{ReadOptions, WriteBatch, WriteOptions};
+
+use crate::database::Database;
+use crate::error::engine_error;
+use crate::keys;
+
+/// The slots of the conflict table as a power of two: 8 MiB.
+const CONFLICT_SLOTS_LOG2: u32 = 20;
+
+/// What RocksDB's batches add to each key and value: a tag and two lengths.
+const RECORD_BYTES: usize = 12;
+
+pub(crate) struct Commits {
+    turn: Mutex<()>,
+    conflicts: ConflictTable,
+    counters: RwLock<HashMap<Vec<u8>, Counter>>,
+    /// The `Release` store pairs with the `Acquire` loads of readers and of the leader of a sync.
+    last: AtomicU64,
+    commits: AtomicU64,
+    write_options: WriteOptions,
+}
+
+impl Commits {
+    /// Goes on where the database was left.
+    pub(crate) fn resume(database: &Database) -> Result<Self> {
+        let last = database.stored_optime(&ReadOptions::default())?;
+        let counters = database.stored_counters()?.into_iter().collect();
+        Ok(Self {
+            turn: Mutex::new(()),
+            conflicts: ConflictTable::new(CONFLICT_SLOTS_LOG2),
+            counters: RwLock::new(counters),
+            last: AtomicU64::new(last.get()),
+            commits: AtomicU64::new(0),
+            write_options: WriteOptions::default(),
+        })
+    }
+
+    pub(crate) fn last(&self) -> Optime {
+        Optime::new(self.last.load(Ordering::Acquire))
+    }
+
+    /// How many commits succeeded since the database was opened.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn counter(&self, key: &[u8]) -> Counter {
+        let counters = self.counters.read().expect("no holder of the lock panics");
+        counters.get(key).copied().unwrap_or_default()
+    }
+
+    /// Puts `batch` in the order, visible and buffered, if its guards hold.
+    pub(crate) fn commit(
+        &self,
+        database: &Database,
+        batch: &Batch,
+        guards: &Guards,
+    ) -> Result<Optime> {
+        batch.validate()?;
+        let mut records = encode(batch);
+        let _turn = self.turn.lock().expect("no holder of the lock panics");
+        database.poison.check()?;
+        if self.conflicts.conflicts(guards) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "a guarded key was committed meanwhile",
+            ));
+        }
+        // Only the holder of the turn changes `last`.
+        let last = Optime::new(self.last.load(Ordering::Relaxed));
+        if batch.is_empty() {
+            return Ok(last);
+        }
+        let optime = last.next();
+        let sums = self.sums(batch);
+        for (key, sum) in &sums {
+            records.put(keys::counter(key), sum.to_bytes());
+        }
+        records.put(keys::OPTIME, optime.get().to_le_bytes());
+        database
+            .db()
+            .write_opt(records, &self.write_options)
+            .map_err(|error| {
+                database
+                    .poison
+                    .record(engine_error("cannot write a commit to the log", error))
+            })?;
+        self.conflicts.stamp_batch(batch, optime);
+        self.publish_sums(sums);
+        self.last.store(optime.get(), Ordering::Release);
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(optime)
+    }
+
+    /// Runs `run` with the last optime while no commit goes on.
+    pub(crate) fn between_commits<R>(&self, run: impl FnOnce(Optime) -> R) -> R {
+        let _turn = self.turn.lock().expect("no holder of the lock panics");
+        run(self.last())
+    }
+
+    /// The counters of `batch` as they will be after it.
+    fn sums<'a>(&self, batch: &'a Batch) -> Vec<(&'a [u8], Counter)> {
+        let mut deltas = batch.counters().peekable();
+        if deltas.peek().is_none() {
+            return Vec::new();
+        }
+        let counters = self.counters.read().expect("no holder of the lock panics");
+        deltas
+            .map(|(key, delta)| {
+                (
+                    key,
+                    counters.get(key).copied().unwrap_or_default().plus(delta),
+                )
+            })
+            .collect()
+    }
+
+    fn publish_sums(&self, sums: Vec<(&[u8], Counter)>) {
+        if sums.is_empty() {
+            return;
+        }
+        let mut counters = self.counters.write().expect("no holder of the lock panics");
+        for (key, sum) in sums {
+            if let Some(counter) = counters.get_mut(key) {
+                *counter = sum;
+            } else {
+                counters.insert(key.to_vec(), sum);
+            }
+        }
+    }
+}
+
+/// The changes of `batch` as RocksDB's records, with room for the optime.
+fn encode(batch: &Batch) -> WriteBatch {
+    let operations = batch.operations();
+    let count = operations.size_hint().0 + 2;
+    let mut records = WriteBatch::with_capacity_bytes(batch.bytes() + count * RECORD_BYTES);
+    for operation in operations {
+        match operation {
+            Operation::Put { key, value } => {
+                keys::with_stored(key, |stored| records.put(stored, value));
+            }
+            Operation::Delete { key } => keys::with_stored(key, |stored| records.delete(stored)),
+            Operation::DeleteRange { start, end } => {
+                records.delete_range(keys::stored(start), keys::stored_end(end));
+            }
+        }
+    }
+    records
+}

@@ -1,0 +1,39 @@
+//! What the owner of an engine decides.
+
+use crate::ForgetfulFileSystem;
+
+/// How an engine is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How much memory the engine may use for cached blocks and memtables together. At least 8 MiB are
+    /// used.
+    pub cache_bytes: usize,
+    /// How many flushes and compactions may run at once, each in a thread of RocksDB.
+    pub background_jobs: u16,
+    /// How many table files are kept open at once.
+    pub open_files_max: u16,
+    /// Where the files are.
+    pub file_system: FileSystem,
+}
+
+impl Default for Options {
+    /// A cache of 256 MiB, two background jobs, 512 open files, the operating system's files.
+    fn default() -> Self {
+        Self {
+            cache_bytes: 256 * 1024 * 1024,
+            background_jobs: 2,
+            open_files_max: 512,
+            file_system: FileSystem::Default,
+        }
+    }
+}
+
+/// The file system an engine works on.
+#[derive(Clone, Debug, Default)]
+pub enum FileSystem {
+    /// The operating system's.
+    #[default]
+    Default,
+    /// One for tests that forgets what was not synced when the process is killed.
+    Forgetful(ForgetfulFileSystem),
+}
