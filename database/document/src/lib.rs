@@ -33,6 +33,7 @@ pub mod matcher;
 pub mod operation;
 pub mod pipeline;
 pub mod projection;
+pub mod update;
 pub mod value;
 
 pub use error::{Error, ErrorCode, Result};

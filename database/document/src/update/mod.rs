@@ -9,7 +9,7 @@
 //!   document --apply--> document after it, whether it changed, and a description of the change
 //! ```
 //! An [`Update`] is parsed once and applied to many documents. Applying operators walks the tree and
-//! the document together ([`walk`]), so that a document with a thousand fields of which one changes
+//! the document together (`walk`), so that a document with a thousand fields of which one changes
 //! costs little more than copying it.
 //!
 //! # The change
