@@ -1,2 +1,2 @@
-//! placeholder
+//! draft
 fn main() {}

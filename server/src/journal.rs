@@ -1,0 +1,203 @@
+//! Group commit: one thread syncs the engine's log for everybody who waits for it.
+//!
+//! ```text
+//!   worker: commit (buffered) -> park the reply -> end of its round: Journal::request(optime)
+//!   journal thread: wait for a request -> Engine::sync -> publish the durable optime -> wake workers
+//!   worker: release every parked reply that the durable optime covers
+//! ```
+//! While one sync runs, the requests of the next one gather: the more writers, the more replies a
+//! sync releases. With a journal interval the thread also syncs by itself when there is something.
+//!
+//! # Invariants
+//! 1. The published durable optime was returned by [`Engine::sync`].
+//! 2. A subscriber that called [`Journal::request`] is woken after the sync that covers its optime,
+//!    or after a sync failed.
+//! 3. After a failed sync [`Journal::has_failed`] stays true and no sync is tried again: the engine
+//!    is poisoned.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use millrace_engine::{Engine, Optime};
+
+/// Somebody with replies that wait for a sync.
+pub trait Subscriber: Send + Sync + Debug {
+    /// Whether there is anything waiting; set before [`Journal::request`] is called.
+    fn is_waiting(&self) -> bool;
+    /// Makes the subscriber look at [`Journal::durable_optime`].
+    fn wake(&self);
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: Optime,
+    stopping: bool,
+    subscribers: Vec<Arc<dyn Subscriber>>,
+}
+
+/// What the journal thread has done, for monitoring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalCounters {
+    /// Syncs that succeeded.
+    pub syncs: u64,
+    /// Replies that were parked.
+    pub parked: u64,
+}
+
+/// The journal. See the [module's page](self).
+#[derive(Debug)]
+pub struct Journal {
+    engine: Arc<dyn Engine>,
+    interval: Option<Duration>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Written by the journal thread, read by workers; `Release` and `Acquire` pair so that a worker
+    /// that sees a new value also sees what the sync did.
+    durable: AtomicU64,
+    failed: AtomicBool,
+    syncs: AtomicU64,
+    parked: AtomicU64,
+}
+
+impl Journal {
+    /// A journal for `engine`. With an `interval` above zero it also syncs that often by itself.
+    #[must_use]
+    pub fn new(engine: Arc<dyn Engine>, interval: Duration) -> Arc<Self> {
+        let durable = engine.durable_optime().get();
+        Arc::new(Self {
+            engine,
+            interval: Some(interval).filter(|interval| !interval.is_zero()),
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+            durable: AtomicU64::new(durable),
+            failed: AtomicBool::new(false),
+            syncs: AtomicU64::new(0),
+            parked: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether every acknowledged write waits for a sync (there is no interval).
+    #[must_use]
+    pub const fn syncs_every_write(&self) -> bool {
+        self.interval.is_none()
+    }
+
+    /// Adds somebody to be woken.
+    pub fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
+        self.lock().subscribers.push(subscriber);
+    }
+
+    /// Asks for a sync that covers `optime`.
+    pub fn request(&self, optime: Optime) {
+        let mut state = self.lock();
+        if state.wanted < optime {
+            state.wanted = optime;
+            drop(state);
+            self.changed.notify_one();
+        }
+    }
+
+    /// Counts replies that were parked.
+    pub fn count_parked(&self, replies: u64) {
+        self.parked.fetch_add(replies, Ordering::Relaxed);
+    }
+
+    /// The optime up to which everything is on stable storage.
+    #[must_use]
+    pub fn durable_optime(&self) -> Optime {
+        Optime::new(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Whether a sync failed: nothing may be acknowledged any more.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// What the thread has done.
+    #[must_use]
+    pub fn counters(&self) -> JournalCounters {
+        JournalCounters {
+            syncs: self.syncs.load(Ordering::Relaxed),
+            parked: self.parked.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends [`Journal::run`] after a last sync.
+    pub fn stop(&self) {
+        self.lock().stopping = true;
+        self.changed.notify_one();
+    }
+
+    /// The journal thread: returns after [`Journal::stop`] or after a sync failed.
+    pub fn run(&self) {
+        loop {
+            let stopping = self.wait_for_work();
+            if self.engine.last_optime() > self.durable_optime() && !self.sync() {
+                return;
+            }
+            if stopping {
+                return;
+            }
+        }
+    }
+
+    /// Waits until somebody wants a sync, the interval is over, or the end has come; returns whether
+    /// it has.
+    fn wait_for_work(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.stopping || state.wanted > self.durable_optime() {
+                return state.stopping;
+            }
+            state = match self.interval {
+                None => self
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner),
+                Some(interval) => {
+                    let (state, waited) = self
+                        .changed
+                        .wait_timeout(state, interval)
+                        .unwrap_or_else(PoisonError::into_inner);
+                    if waited.timed_out() {
+                        return state.stopping;
+                    }
+                    state
+                }
+            };
+        }
+    }
+
+    /// Syncs and tells everybody; returns whether it succeeded.
+    fn sync(&self) -> bool {
+        let result = self.engine.sync();
+        match &result {
+            Ok(durable) => {
+                self.durable.store(durable.get(), Ordering::Release);
+                self.syncs.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                self.failed.store(true, Ordering::Release);
+                tracing::error!(
+                    target: "STORAGE",
+                    id = 23_200_u32,
+                    error = %error,
+                    "Fatal: a sync of the journal failed; no write is acknowledged any more"
+                );
+            }
+        }
+        for subscriber in &self.lock().subscribers {
+            if subscriber.is_waiting() {
+                subscriber.wake();
+            }
+        }
+        result.is_ok()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,48 @@
+//! The network layer: connections, their buffers, and the threads that serve them.
+//!
+//! ```text
+//!   Listener --accept--> worker 0 --hands out--> worker 1, 2, ...      (one a core)
+//!                           |
+//!        readiness -> read -> frame -> Service::call -> reply -> write (one worker, no hand-over)
+//!                                       |        |         |
+//!                              Offload  |   Wait |         | AfterDurable
+//!                                       v        v         v
+//!                                 executor    timers,    parked until the journal
+//!                                 thread      notifier   has synced
+//! ```
+//!
+//! # Ownership
+//! | what | who touches it |
+//! |---|---|
+//! | a connection, its transport, its buffers | the worker it was handed to, always the same |
+//! | its session and the request being served | that worker; an executor thread while the request is offloaded |
+//! | a worker's [`Inbox`](inbox::Inbox) | any thread pushes, the worker drains |
+//! | the [`Notifier`] | any thread |
+//!
+//! # Invariants
+//! 1. A connection serves one request at a time, in the order of arrival.
+//! 2. A connection with unsent replies of more than a buffer is not read: back-pressure reaches the client.
+//! 3. A worker never blocks: not on a device, not on a client, not on an executor thread.
+//! 4. Every buffer is charged to [`Share::Messages`](crate::memory::Share::Messages); an idle
+//!    connection holds none.
+//! 5. A reply that stands for a write leaves the process only after the journal covers its optime.
+
+mod buffer;
+mod connection;
+mod executor;
+mod inbox;
+mod listener;
+mod notifier;
+mod poller;
+mod requests;
+mod server;
+mod service;
+mod slab;
+mod timers;
+mod worker;
+
+pub use executor::Executor;
+pub use listener::{Listener, TcpListener, Transport, UnixListener};
+pub use notifier::{Notifier, Ticket};
+pub use server::{Counters, Network, NetworkConfig};
+pub use service::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service};

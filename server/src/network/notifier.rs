@@ -1,0 +1,161 @@
+//! Tickets: how a request that waits for data is woken by whoever makes the data.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A one-time right to wait. Got from [`Notifier::ticket`] before looking whether there is data, so
+/// that data that comes in between is not missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+type Wake = Box<dyn FnOnce() + Send>;
+
+enum State {
+    /// Nobody waits yet.
+    Issued,
+    /// Notified before anybody waited.
+    Notified,
+    /// To be called when notified.
+    Waiting(Wake),
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Issued => "Issued",
+            Self::Notified => "Notified",
+            Self::Waiting(_) => "Waiting",
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Tickets {
+    next: u64,
+    states: HashMap<u64, State>,
+}
+
+/// All tickets of the process.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    tickets: Mutex<Tickets>,
+}
+
+impl Notifier {
+    /// A notifier without tickets.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// A new ticket. It lives until it is notified and waited for, or dropped by [`Notifier::cancel`].
+    pub fn ticket(&self) -> Ticket {
+        let mut tickets = self.lock();
+        let number = tickets.next;
+        tickets.next += 1;
+        tickets.states.insert(number, State::Issued);
+        Ticket(number)
+    }
+
+    /// Ends the wait for `ticket`, now or as soon as it begins.
+    pub fn notify(&self, ticket: Ticket) {
+        let wake = {
+            let mut tickets = self.lock();
+            let Some(state) = tickets.states.get_mut(&ticket.0) else {
+                return;
+            };
+            match std::mem::replace(state, State::Notified) {
+                State::Waiting(wake) => {
+                    tickets.states.remove(&ticket.0);
+                    Some(wake)
+                }
+                State::Issued | State::Notified => None,
+            }
+        };
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Forgets a ticket.
+    pub fn cancel(&self, ticket: Ticket) {
+        self.lock().states.remove(&ticket.0);
+    }
+
+    /// Calls `wake` when `ticket` is notified; at once if it was already.
+    pub(super) fn wait(&self, ticket: Ticket, wake: Wake) {
+        let wake = {
+            let mut tickets = self.lock();
+            match tickets.states.get_mut(&ticket.0) {
+                Some(state @ State::Issued) => {
+                    *state = State::Waiting(wake);
+                    None
+                }
+                _ => {
+                    tickets.states.remove(&ticket.0);
+                    Some(wake)
+                }
+            }
+        };
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tickets> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    fn counting() -> (Arc<AtomicU32>, Wake) {
+        let count = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&count);
+        (
+            count,
+            Box::new(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }),
+        )
+    }
+
+    #[test]
+    fn a_notification_is_never_lost() {
+        let notifier = Notifier::new();
+        let (count, wake) = counting();
+        let ticket = notifier.ticket();
+        notifier.notify(ticket);
+        notifier.wait(ticket, wake);
+        assert_eq!(count.load(Ordering::Relaxed), 1, "notified before the wait");
+
+        let (count, wake) = counting();
+        let ticket = notifier.ticket();
+        notifier.wait(ticket, wake);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+        notifier.notify(ticket);
+        notifier.notify(ticket);
+        assert_eq!(
+            count.load(Ordering::Relaxed),
+            1,
+            "notified after it, and once"
+        );
+        assert!(notifier.lock().states.is_empty());
+    }
+
+    #[test]
+    fn a_cancelled_ticket_wakes_nobody() {
+        let notifier = Notifier::new();
+        let (count, wake) = counting();
+        let ticket = notifier.ticket();
+        notifier.wait(ticket, wake);
+        notifier.cancel(ticket);
+        notifier.notify(ticket);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}

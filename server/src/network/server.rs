@@ -1,0 +1,179 @@
+//! Starting and stopping the network.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use millrace_wire::{Decoder, MESSAGE_LEN_MAX};
+
+use super::executor::Executor;
+use super::inbox::Inbox;
+use super::worker::{Acceptor, Worker};
+use super::{Listener, Notifier, Service};
+use crate::journal::{Journal, Subscriber};
+use crate::memory::MemoryBudget;
+
+/// How the network behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkConfig {
+    /// How many workers there are; at least one.
+    pub workers: usize,
+    /// How many executor threads there may be.
+    pub executor_threads_max: usize,
+    /// How many connections there may be; further ones are closed at once.
+    pub connections_max: usize,
+    /// How long the longest message may be, in bytes.
+    pub message_len_max: usize,
+    /// How long a message may take to arrive, from its first byte to its last.
+    pub receive_time_max: Duration,
+    /// How long a client may leave its replies unread while memory is scarce.
+    pub stall_time_max: Duration,
+    /// How long running requests may take to end when the server stops.
+    pub drain_time_max: Duration,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            executor_threads_max: 64,
+            connections_max: 20_000,
+            message_len_max: MESSAGE_LEN_MAX,
+            receive_time_max: Duration::from_secs(60),
+            stall_time_max: Duration::from_secs(10),
+            drain_time_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What the network has done, for monitoring. All values but `open` only rise.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Connections that are open.
+    pub open: AtomicUsize,
+    /// Connections that were accepted.
+    pub accepted: AtomicU64,
+    /// Connections that were closed at once because there were too many.
+    pub rejected: AtomicU64,
+    /// Requests.
+    pub requests: AtomicU64,
+    /// Bytes received.
+    pub bytes_in: AtomicU64,
+    /// Bytes sent.
+    pub bytes_out: AtomicU64,
+    /// Requests on executor threads, since the start.
+    pub offloaded: AtomicU64,
+    /// Connections closed because a message took too long or was not read.
+    pub timed_out: AtomicU64,
+}
+
+/// What all workers share.
+#[derive(Debug)]
+pub(super) struct Shared<S: Service> {
+    pub(super) service: Arc<S>,
+    pub(super) config: NetworkConfig,
+    pub(super) decoder: Decoder,
+    pub(super) journal: Arc<Journal>,
+    pub(super) budget: Arc<MemoryBudget>,
+    pub(super) notifier: Arc<Notifier>,
+    pub(super) executor: Arc<Executor>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) inboxes: Vec<Arc<Inbox<S::Session>>>,
+    pub(super) stopping: AtomicBool,
+}
+
+impl<S: Send + Debug> Subscriber for Inbox<S> {
+    fn is_waiting(&self) -> bool {
+        self.is_parked()
+    }
+
+    fn wake(&self) {
+        Self::wake(self);
+    }
+}
+
+/// A running network: its threads and what they share.
+#[derive(Debug)]
+pub struct Network<S: Service> {
+    shared: Arc<Shared<S>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl<S: Service> Network<S> {
+    /// Starts the workers; they accept from `listeners` until [`Network::stop`].
+    ///
+    /// # Errors
+    /// What the system says when it has no more descriptors or threads.
+    pub fn start(
+        listeners: Vec<Box<dyn Listener>>,
+        service: Arc<S>,
+        config: NetworkConfig,
+        journal: Arc<Journal>,
+        budget: Arc<MemoryBudget>,
+        notifier: Arc<Notifier>,
+        counters: Arc<Counters>,
+    ) -> io::Result<Self> {
+        let inboxes = (0..config.workers.max(1))
+            .map(|_| Ok(Arc::new(Inbox::new()?)))
+            .collect::<io::Result<Vec<_>>>()?;
+        for inbox in &inboxes {
+            journal.subscribe(Arc::clone(inbox) as Arc<dyn Subscriber>);
+        }
+        let shared = Arc::new(Shared {
+            service,
+            config,
+            decoder: Decoder::with_message_len_max(config.message_len_max),
+            journal,
+            budget,
+            notifier,
+            executor: Executor::new(config.executor_threads_max),
+            counters,
+            inboxes,
+            stopping: AtomicBool::new(false),
+        });
+        let network = Self {
+            shared,
+            threads: Mutex::default(),
+        };
+        let mut listeners = Some(listeners);
+        for index in 0..network.shared.inboxes.len() {
+            let acceptor = listeners.take().map(Acceptor::new);
+            let worker = Worker::new(index, Arc::clone(&network.shared), acceptor)?;
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || worker.run())?;
+            network.lock_threads().push(thread);
+        }
+        Ok(network)
+    }
+
+    /// The threads for requests that take long.
+    #[must_use]
+    pub fn executor(&self) -> &Arc<Executor> {
+        &self.shared.executor
+    }
+
+    /// Stops accepting, lets running requests come to their end, sends what is to be sent, closes
+    /// all connections, and returns when all threads have ended.
+    pub fn stop(&self) {
+        if !self.shared.stopping.swap(true, Ordering::SeqCst) {
+            self.shared.service.interrupt_all();
+        }
+        for inbox in &self.shared.inboxes {
+            inbox.wake();
+        }
+        let threads = std::mem::take(&mut *self.lock_threads());
+        for thread in threads {
+            // A worker that panicked has said so; there is nothing left to wait for.
+            let _ = thread.join();
+        }
+        self.shared.executor.stop();
+    }
+
+    fn lock_threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,507 @@
+//! A worker: the event loop that owns connections.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use millrace_engine::Optime;
+
+use super::buffer::BufferPool;
+use super::connection::{Connection, State};
+use super::inbox::{Event, Inbox};
+use super::poller::{Interest, Poller, Readiness};
+use super::server::Shared;
+use super::slab::{Slab, Token};
+use super::timers::Timers;
+use super::{ConnectionId, ConnectionInfo, Listener, Resumed, Service, Transport};
+use crate::memory::Share;
+
+/// The poller's key of the inbox's waker.
+const WAKER_KEY: u64 = u64::MAX;
+
+/// The poller's key of the first listener; the others follow below.
+const LISTENER_KEY: u64 = u64::MAX - 1;
+
+/// How many clients are accepted before connections get their turn again.
+const ACCEPTS_MAX: usize = 64;
+
+/// How long the listeners rest when accepting failed for want of descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// How often connections that wait for memory try again.
+const STARVED_RETRY: Duration = Duration::from_millis(20);
+
+const _: () = assert!(
+    Token::KEY_MAX < LISTENER_KEY - 1024,
+    "keys are told apart by their size"
+);
+
+/// The listeners and what they hand out next.
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    listeners: Vec<Box<dyn Listener>>,
+    next_worker: usize,
+    resting_until: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) const fn new(listeners: Vec<Box<dyn Listener>>) -> Self {
+        Self {
+            listeners,
+            next_worker: 0,
+            resting_until: None,
+        }
+    }
+
+    fn key(index: usize) -> u64 {
+        LISTENER_KEY - u64::try_from(index).unwrap_or(0)
+    }
+
+    fn watch(&mut self, poller: &Poller) -> io::Result<()> {
+        self.resting_until = None;
+        for (index, listener) in self.listeners.iter().enumerate() {
+            poller.add(listener.readiness(), Self::key(index), Interest::Read)?;
+        }
+        Ok(())
+    }
+
+    fn rest(&mut self, poller: &Poller, until: Instant) {
+        for listener in &self.listeners {
+            // It was added by `watch`; if the system thinks otherwise there is nothing to remove.
+            let _ = poller.remove(listener.readiness());
+        }
+        self.resting_until = Some(until);
+    }
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Keep,
+    Close,
+}
+
+/// A worker and everything it owns. Its methods are in two files: the loop here, what happens on one
+/// connection in `worker/serving.rs`.
+pub(super) struct Worker<S: Service> {
+    pub(super) shared: Arc<Shared<S>>,
+    pub(super) inbox: Arc<Inbox<S::Session>>,
+    pub(super) poller: Poller,
+    pub(super) connections: Slab<Box<Connection<S::Session>>>,
+    pub(super) timers: Timers,
+    pub(super) pool: BufferPool,
+    /// Connections to be served again in the next round.
+    pub(super) runnable: VecDeque<Token>,
+    /// Connections that wait for memory.
+    pub(super) starved: Vec<Token>,
+    /// Replies that wait for the journal.
+    pub(super) parked: BTreeSet<(Optime, Token)>,
+    /// How many replies were parked in this round.
+    pub(super) parked_new: u64,
+    pub(super) acceptor: Option<Acceptor>,
+    /// The time of this round.
+    pub(super) now: Instant,
+    pub(super) next_reply_id: i32,
+    /// Until when running requests may end, once the server stops.
+    pub(super) draining_until: Option<Instant>,
+}
+
+impl<S: Service> Worker<S> {
+    pub(super) fn new(
+        index: usize,
+        shared: Arc<Shared<S>>,
+        mut acceptor: Option<Acceptor>,
+    ) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let inbox = Arc::clone(&shared.inboxes[index]);
+        poller.add(inbox.waker(), WAKER_KEY, Interest::Read)?;
+        if let Some(acceptor) = &mut acceptor {
+            acceptor.watch(&poller)?;
+        }
+        Ok(Self {
+            pool: BufferPool::new(Arc::clone(&shared.budget)),
+            shared,
+            inbox,
+            poller,
+            connections: Slab::new(),
+            timers: Timers::default(),
+            runnable: VecDeque::new(),
+            starved: Vec::new(),
+            parked: BTreeSet::new(),
+            parked_new: 0,
+            acceptor,
+            now: Instant::now(),
+            next_reply_id: 1,
+            draining_until: None,
+        })
+    }
+
+    /// The thread: returns when the server stops and the last connection is closed.
+    pub(super) fn run(mut self) {
+        let mut ready = Vec::new();
+        while !self.is_drained() {
+            let timeout = self.timeout();
+            if let Err(error) = self.poller.wait(timeout, &mut ready) {
+                // Only a descriptor that is not ours could cause this: go on without spinning.
+                tracing::error!(target: "NETWORK", id = 23_301_u32, %error, "Polling failed");
+                std::thread::park_timeout(ACCEPT_REST);
+            }
+            self.now = Instant::now();
+            for readiness in ready.drain(..) {
+                self.on_ready(readiness);
+            }
+            self.on_timers();
+            self.release_parked();
+            self.run_again();
+            self.feed_starved();
+            self.request_sync();
+            self.begin_draining();
+        }
+        for token in self.connections.tokens() {
+            if let Some(connection) = self.connections.take(token) {
+                self.close(token, connection);
+            }
+        }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.draining_until
+            .is_some_and(|until| self.connections.len() == 0 || self.now >= until)
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.runnable.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let resting = self
+            .acceptor
+            .as_ref()
+            .and_then(|acceptor| acceptor.resting_until);
+        [
+            self.timers.until_next(self.now),
+            resting.map(|until| until.saturating_duration_since(self.now)),
+            self.draining_until
+                .map(|until| until.saturating_duration_since(self.now)),
+            (!self.starved.is_empty()).then_some(STARVED_RETRY),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn on_ready(&mut self, readiness: Readiness) {
+        match readiness.key {
+            WAKER_KEY => self.on_inbox(),
+            key if key > Token::KEY_MAX => self.accept(key),
+            key => self.with_connection(Token::from_key(key), |worker, token, connection| {
+                worker.on_connection_ready(token, connection, readiness)
+            }),
+        }
+    }
+
+    /// Takes a connection out, lets `serve` work on it, and closes it or puts it back.
+    pub(super) fn with_connection(
+        &mut self,
+        token: Token,
+        serve: impl FnOnce(&mut Self, Token, &mut Connection<S::Session>) -> Fate,
+    ) {
+        let Some(mut connection) = self.connections.take(token) else {
+            return; // closed earlier in this round
+        };
+        let fate = serve(self, token, &mut connection);
+        if fate == Fate::Keep && self.watch(token, &mut connection).is_ok() {
+            self.connections.put_back(token, connection);
+        } else {
+            self.close(token, connection);
+        }
+    }
+
+    /// Tells the poller and the timers what the connection waits for now.
+    fn watch(&mut self, token: Token, connection: &mut Connection<S::Session>) -> io::Result<()> {
+        let config = &self.shared.config;
+        let deadline = match connection.state {
+            State::Waiting { until, .. } => Some(until),
+            _ => connection
+                .stalled_since
+                .map(|since| since + config.stall_time_max)
+                .or_else(|| {
+                    connection
+                        .partial_since
+                        .map(|since| since + config.receive_time_max)
+                }),
+        };
+        self.timers.set(token, &mut connection.deadline, deadline);
+        let interest = connection.wanted_interest();
+        connection.disturbed = false;
+        if connection.watched && interest != connection.interest {
+            self.poller
+                .modify(connection.transport.readiness(), token.key(), interest)?;
+            connection.interest = interest;
+        }
+        Ok(())
+    }
+
+    /// Ends a connection that was taken out. One whose request is on an executor thread is kept until
+    /// its session comes back.
+    fn close(&mut self, token: Token, mut connection: Box<Connection<S::Session>>) {
+        self.timers.set(token, &mut connection.deadline, None);
+        if connection.watched {
+            // Closing the descriptor would remove it too, unless a transport shares it.
+            let _ = self.poller.remove(connection.transport.readiness());
+            connection.watched = false;
+        }
+        match connection.state {
+            State::Running if !connection.gone => {
+                connection.gone = true;
+                self.shared.service.disconnected(connection.id);
+                self.connections.put_back(token, connection);
+                return;
+            }
+            State::Running if self.draining_until.is_none_or(|until| self.now < until) => {
+                self.connections.put_back(token, connection);
+                return;
+            }
+            State::Parked { optime, .. } => drop(self.parked.remove(&(optime, token))),
+            State::Waiting {
+                ticket: Some(ticket),
+                ..
+            } => self.shared.notifier.cancel(ticket),
+            _ => {}
+        }
+        self.connections.remove(token);
+        for buffer in [connection.input.take(), connection.output.take()]
+            .into_iter()
+            .flatten()
+        {
+            self.pool.put(buffer);
+        }
+        if let Some(session) = connection.session.take() {
+            self.shared.service.close(session);
+        }
+        self.shared.counters.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn on_inbox(&mut self) {
+        for event in self.inbox.drain() {
+            match event {
+                Event::Connection(transport) => self.open(transport),
+                Event::Completed(completion) => {
+                    let token = completion.token;
+                    self.with_connection(token, |worker, token, connection| {
+                        worker.on_completed(token, connection, *completion)
+                    });
+                }
+                Event::Notified(token, ticket) => {
+                    self.with_connection(token, |worker, token, connection| {
+                        match connection.state {
+                            State::Waiting {
+                                ticket: Some(awaited),
+                                ..
+                            } if awaited == ticket => {
+                                worker.resume(token, connection, Some(Resumed::Notified))
+                            }
+                            _ => Fate::Keep,
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, key: u64) {
+        let Some(mut acceptor) = self.acceptor.take() else {
+            return;
+        };
+        let index = usize::try_from(LISTENER_KEY - key).unwrap_or(usize::MAX);
+        for _ in 0..ACCEPTS_MAX {
+            let Some(listener) = acceptor.listeners.get_mut(index) else {
+                break;
+            };
+            match listener.accept() {
+                Ok(transport) => self.admit(&mut acceptor, transport),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // The client was gone before it was accepted.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::warn!(target: "NETWORK", id = 23_302_u32, %error, "Accepting failed");
+                    acceptor.rest(&self.poller, self.now + ACCEPT_REST);
+                    break;
+                }
+            }
+        }
+        self.acceptor = Some(acceptor);
+    }
+
+    /// Hands a client to the next worker, or closes the connection if there are too many.
+    fn admit(&mut self, acceptor: &mut Acceptor, transport: Box<dyn Transport>) {
+        let counters = &self.shared.counters;
+        let open = counters.open.fetch_add(1, Ordering::Relaxed);
+        if open >= self.shared.config.connections_max {
+            counters.open.fetch_sub(1, Ordering::Relaxed);
+            counters.rejected.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(
+                target: "NETWORK",
+                id = 22_942_u32,
+                remote = transport.peer(),
+                connectionCount = open,
+                "Connection refused because there are too many open connections"
+            );
+            return;
+        }
+        let worker = acceptor.next_worker;
+        acceptor.next_worker = (worker + 1) % self.shared.inboxes.len();
+        if worker == 0 {
+            self.open(transport);
+        } else {
+            self.shared.inboxes[worker].push(Event::Connection(transport));
+        }
+    }
+
+    /// Begins to serve a client. It is counted as open already.
+    fn open(&mut self, transport: Box<dyn Transport>) {
+        let counters = &self.shared.counters;
+        let number = counters.accepted.fetch_add(1, Ordering::Relaxed) + 1;
+        let info = ConnectionInfo {
+            id: ConnectionId(number),
+            peer: transport.peer(),
+        };
+        let session = self.shared.service.open(&info);
+        let connection = Box::new(Connection::new(info.id, transport, session));
+        let token = self.connections.insert(connection);
+        self.with_connection(token, |worker, token, connection| {
+            let fd = connection.transport.readiness();
+            match worker.poller.add(fd, token.key(), Interest::Read) {
+                Ok(()) => Fate::Keep,
+                Err(error) => {
+                    connection.watched = false;
+                    tracing::warn!(target: "NETWORK", id = 23_303_u32, %error, "Watching failed");
+                    Fate::Close
+                }
+            }
+        });
+    }
+
+    fn on_timers(&mut self) {
+        for token in self.timers.expired(self.now) {
+            self.with_connection(token, Self::on_deadline);
+        }
+        let now = self.now;
+        if let Some(acceptor) = &mut self.acceptor {
+            if acceptor.resting_until.is_some_and(|until| until <= now)
+                && acceptor.watch(&self.poller).is_err()
+            {
+                acceptor.rest(&self.poller, now + ACCEPT_REST);
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, token: Token, connection: &mut Connection<S::Session>) -> Fate {
+        if let State::Waiting { ticket, .. } = connection.state {
+            if let Some(ticket) = ticket {
+                self.shared.notifier.cancel(ticket);
+            }
+            return self.resume(token, connection, Some(Resumed::TimedOut));
+        }
+        if connection.stalled_since.is_some() && !self.shared.budget.is_scarce(Share::Messages) {
+            // A slow reader costs nothing that somebody else needs.
+            connection.stalled_since = Some(self.now);
+            return Fate::Keep;
+        }
+        self.shared
+            .counters
+            .timed_out
+            .fetch_add(1, Ordering::Relaxed);
+        tracing::info!(
+            target: "NETWORK",
+            id = 23_304_u32,
+            connectionId = connection.id.0,
+            "Connection closed because the client was too slow"
+        );
+        Fate::Close
+    }
+
+    /// Releases the replies that the journal covers; all of them, as errors, if it failed.
+    fn release_parked(&mut self) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let failed = self.shared.journal.has_failed();
+        let durable = self.shared.journal.durable_optime();
+        while let Some((optime, token)) = self.parked.first().copied() {
+            if !failed && optime > durable {
+                break;
+            }
+            self.parked.pop_first();
+            self.with_connection(token, |worker, token, connection| {
+                worker.unpark(token, connection, optime <= durable)
+            });
+        }
+        self.inbox.set_parked(!self.parked.is_empty());
+    }
+
+    /// Asks for one sync for everything parked in this round.
+    fn request_sync(&mut self) {
+        if self.parked_new == 0 {
+            return;
+        }
+        self.shared
+            .journal
+            .count_parked(std::mem::take(&mut self.parked_new));
+        if let Some((optime, _)) = self.parked.last() {
+            self.inbox.set_parked(true);
+            self.shared.journal.request(*optime);
+            if self.shared.journal.has_failed() {
+                // The journal thread has ended and wakes nobody.
+                self.inbox.wake();
+            }
+        }
+    }
+
+    fn run_again(&mut self) {
+        for token in std::mem::take(&mut self.runnable) {
+            self.with_connection(token, |worker, token, connection| {
+                if connection.state == State::Repeating && connection.sendable().is_empty() {
+                    worker.resume(token, connection, None)
+                } else {
+                    Fate::Keep
+                }
+            });
+        }
+    }
+
+    fn feed_starved(&mut self) {
+        for token in std::mem::take(&mut self.starved) {
+            self.with_connection(token, |worker, token, connection| {
+                connection.starved = false;
+                worker.serve_received(token, connection)
+            });
+        }
+    }
+
+    /// Once the server stops: closes what is idle, and leaves the rest until it is done.
+    fn begin_draining(&mut self) {
+        if self.draining_until.is_some() || !self.shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        self.draining_until = Some(self.now + self.shared.config.drain_time_max);
+        self.acceptor = None;
+        for token in self.connections.tokens() {
+            self.with_connection(token, |worker, _, connection| worker.drained(connection));
+        }
+    }
+
+    /// Whether a connection may end now that the server stops.
+    pub(super) fn drained(&self, connection: &Connection<S::Session>) -> Fate {
+        match connection.state {
+            _ if self.draining_until.is_none() => Fate::Keep,
+            State::Ready if connection.sendable().is_empty() => Fate::Close,
+            State::Waiting { .. } | State::Repeating => Fate::Close,
+            _ => Fate::Keep,
+        }
+    }
+}
+
+#[path = "serving.rs"]
+mod serving;
