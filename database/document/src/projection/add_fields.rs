@@ -98,14 +98,34 @@ fn add(
     }
     let expression = Expression::parse(value, scope)?;
     let slot = shape.sources.len();
-    shape.tree.add(&path, Field::Computed(slot)).map_err(|_| {
-        let message = format!(
-            "specification contains two conflicting paths. Cannot specify both '{}' and a \
-                     path that leads to it or through it",
-            path.join(".")
-        );
-        Error::location(40176, message)
-    })?;
+    if shape.tree.add(&path, Field::Computed(slot)).is_err() {
+        return Err(conflict(&shape.tree, &path));
+    }
     shape.sources.push(Source::Expression(Box::new(expression)));
     Ok(())
+}
+
+/// Names the path of `tree` that leads to `path` or through it.
+fn conflict(tree: &Tree, path: &[Box<str>]) -> Error {
+    let mut known = Vec::new();
+    collect(tree, &mut Vec::new(), &mut known);
+    let overlaps = |other: &&Path| {
+        other
+            .components()
+            .iter()
+            .zip(path)
+            .all(|(theirs, ours)| theirs == ours)
+    };
+    let other = known
+        .iter()
+        .find(overlaps)
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let path = path.join(".");
+    Error::location(
+        40176,
+        format!(
+            "specification contains two conflicting paths. Cannot specify both '{path}' and '{other}'"
+        ),
+    )
 }

@@ -429,4 +429,7 @@ fn add_fields_refuses_conflicts() {
         let error = AddFields::parse(&spec, &Scope::default()).unwrap_err();
         assert_eq!(error.code().number(), code, "{spec}");
     }
+    let error = AddFields::parse(&doc! {"x": 1, "a.b": 1, "a": 2}, &Scope::default()).unwrap_err();
+    let message = "specification contains two conflicting paths. Cannot specify both 'a' and 'a.b'";
+    assert_eq!(error.message(), message);
 }
