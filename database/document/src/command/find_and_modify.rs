@@ -20,7 +20,7 @@ use crate::projection::{Mode, Projection};
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// The fields of the command.
-const FIELDS: &[&str] = &[
+pub(super) const FIELDS: &[&str] = &[
     "query", "sort", "remove", "update", "new", "fields", "upsert", "bypassDocumentValidation",
     "collation", "arrayFilters", "hint", "let", "encryptionInformation", "sampleId",
 ];

@@ -19,7 +19,6 @@ mod host;
 mod indexes;
 mod insert;
 mod namespaces;
-mod pipeline_source;
 mod statistics;
 mod ttl;
 mod update;
