@@ -15,7 +15,7 @@ use crate::executor::Executor;
 use crate::key;
 use crate::planner;
 use crate::value::{Path, compare_bson};
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, Operation, Result};
 
 /// The fields of the command.
 pub(super) const FIELDS: &[&str] =

@@ -211,7 +211,7 @@ fn remove(indexes: &mut Vec<Arc<Index>>, selection: &Selection) -> Result<()> {
         }
         Selection::Keys(keys) => {
             let matches =
-                |index: &Arc<Index>| index.spec.document.get_document("key") == Ok(keys);
+                |index: &Arc<Index>| index.spec.document.get_document("key").is_ok_and(|key| key == keys);
             let position = indexes.iter().position(matches).ok_or_else(|| {
                 Error::new(
                     ErrorCode::IndexNotFound,

@@ -298,7 +298,7 @@ fn change_index(
 ) -> Result<Optime> {
     let wanted = |spec: &IndexSpec| match (request.get("name"), request.get("keyPattern")) {
         (Some(Bson::String(name)), None) => spec.name == *name,
-        (None, Some(Bson::Document(pattern))) => spec.document.get_document("key") == Ok(pattern),
+        (None, Some(Bson::Document(pattern))) => spec.document.get_document("key").is_ok_and(|key| key == pattern),
         _ => false,
     };
     database.catalog.change_indexes(&collection.namespace, |indexes| {

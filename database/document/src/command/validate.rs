@@ -211,7 +211,7 @@ fn report(
     writer.close();
     writer.open_document("indexDetails");
     for index in &collection.indexes {
-        let is_of = |finding: &Document| finding.get_str("indexName") == Ok(&index.spec.name);
+        let is_of = |finding: &Document| finding.get_str("indexName").is_ok_and(|name| name == index.spec.name);
         let valid = !findings.missing.iter().any(is_of) && !findings.extra.iter().any(is_of);
         writer.open_document(&index.spec.name);
         writer.boolean("valid", valid);
