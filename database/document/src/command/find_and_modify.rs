@@ -158,6 +158,7 @@ fn update_one(
     statement.sort = arguments.tree("sort")?;
     statement.hint = parse_hint(arguments)?;
     statement.bypass_validation = arguments.flag("bypassDocumentValidation")?;
+    statement.failure_context = "Plan executor error during findAndModify";
     let result = run_update(database, namespace, &statement, operation)?;
     let value = if arguments.flag("new")? { result.after } else { result.before };
     Ok(Done {

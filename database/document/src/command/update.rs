@@ -21,7 +21,7 @@ use crate::executor::Executor;
 use crate::expression::EvaluationContext;
 use crate::matcher::{MatchDetails, Matcher};
 use crate::planner::{self, Hint};
-use crate::update::{Update, upsert_base};
+use crate::update::Update;
 use crate::validation::Validator;
 use crate::{Error, ErrorCode, Operation, Result};
 
@@ -39,6 +39,8 @@ pub(crate) struct UpdateStatement<'a> {
     pub(crate) sort: Option<Document>,
     pub(crate) hint: Option<Hint>,
     pub(crate) bypass_validation: bool,
+    /// What errors of applying the update begin with.
+    pub(crate) failure_context: &'static str,
 }
 
 /// What one statement did.
@@ -71,6 +73,7 @@ impl<'a> UpdateStatement<'a> {
             sort: None,
             hint: None,
             bypass_validation: false,
+            failure_context: "Plan executor error during update",
         })
     }
 
@@ -315,7 +318,10 @@ fn update_record(
                 return Ok(None);
             }
             let document = Document::try_from(before)?;
-            let outcome = statement.update.apply(&document, Some(&details), false, &context)?;
+            let outcome = statement
+                .update
+                .apply_owned(document, Some(&details), false, &context)
+                .map_err(|error| error.context(statement.failure_context))?;
             if !outcome.modified {
                 return Ok(Some(before.to_owned()));
             }
@@ -354,14 +360,11 @@ fn upsert(
 ) -> Result<UpdateResult> {
     let environment = &**operation.environment();
     let context = EvaluationContext::new(operation, &statement.bindings.variables);
-    let base = if statement.update.is_replacement() {
-        // Of the query only the _id enters a replacement.
-        let mut base = upsert_base(statement.matcher.root())?;
-        base.remove("_id").into_iter().map(|id| ("_id".to_owned(), id)).collect()
-    } else {
-        upsert_base(statement.matcher.root())?
-    };
-    let outcome = statement.update.apply(&base, None, true, &context)?;
+    let base = statement.update.upsert_base(statement.matcher.root())?;
+    let outcome = statement
+        .update
+        .apply_owned(base, None, true, &context)
+        .map_err(|error| error.context(statement.failure_context))?;
     let mut document = outcome.document;
     if !document.contains_key("_id") {
         let mut with_id = bson::doc! {"_id": new_object_id(environment)};
