@@ -122,10 +122,14 @@ impl<'a> FindRequest<'a> {
             Some(spec) => Some(Projection::parse(&spec, Mode::Find, &bindings.scope)?),
             None => None,
         };
+        let matcher = Matcher::parse(filter, &bindings.scope)?;
+        if let Some(projection) = &projection {
+            projection.check_positional(matcher.root())?;
+        }
         let limit = arguments.count("limit")?.filter(|&limit| limit > 0);
         let ntoreturn = arguments.count("ntoreturn")?;
         let query = Query {
-            filter: Matcher::parse(filter, &bindings.scope)?,
+            filter: matcher,
             filter_document: filter.to_owned(),
             sort: arguments.tree("sort")?,
             skip: arguments.count("skip")?.unwrap_or(0),
@@ -253,6 +257,9 @@ fn look_up(
         Some(spec) => {
             bindings = Bindings::system(operation);
             let projection = Projection::parse(&spec.try_into()?, Mode::Find, &bindings.scope)?;
+            if projection.needs_match_details() {
+                return Ok(None);
+            }
             Some((projection, &bindings.variables))
         }
     };

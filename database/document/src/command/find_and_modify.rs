@@ -182,6 +182,7 @@ fn project(
     operation: &Operation,
 ) -> Result<RawDocumentBuf> {
     let context = EvaluationContext::new(operation, &bindings.variables);
+    projection.check_positional(matcher.root())?;
     let mut details = crate::matcher::MatchDetails::default();
     matcher.matches_recording(document, &context, &mut details)?;
     projection.apply_raw(document, Some(&details), &context)
