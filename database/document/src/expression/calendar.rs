@@ -88,6 +88,17 @@ pub(super) fn weekday(days: i64) -> i64 {
 }
 
 impl Civil {
+    /// 1970-01-01T00:00:00.000, to be changed in parts.
+    pub(super) const EPOCH: Self = Self {
+        year: 1970,
+        month: 1,
+        day: 1,
+        hour: 0,
+        minute: 0,
+        second: 0,
+        millisecond: 0,
+    };
+
     /// The date and time at local milliseconds since 1970-01-01.
     pub(super) fn from_local_ms(local_ms: i64) -> Self {
         let (year, month, day) = civil_from_days(local_ms.div_euclid(DAY_MS));

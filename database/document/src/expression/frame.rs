@@ -5,7 +5,7 @@ use std::cell::Cell;
 use bson::{Bson, Document};
 
 use super::memory::Meter;
-use super::{Value, Variables};
+use super::{EvaluationContext, VALUE_BYTES_MAX, Value, Variables};
 use crate::{Operation, Result};
 
 /// The root document, the variables and the operation. Passed by value: it is five references.
@@ -19,6 +19,7 @@ pub(super) struct Frame<'a> {
     /// them, so that `$map` over a large array neither clones nor allocates for its variable.
     locals: Option<&'a Local<'a>>,
     live_bytes: &'a Cell<usize>,
+    bytes_max: usize,
 }
 
 /// One variable bound inside the expression.
@@ -32,16 +33,33 @@ pub(super) struct Local<'a> {
 impl<'a> Frame<'a> {
     pub(super) fn new(
         root: &'a Document,
-        variables: &'a Variables,
-        operation: Option<&'a Operation>,
+        eval: &EvaluationContext<'a>,
         live_bytes: &'a Cell<usize>,
     ) -> Self {
         Self {
             root,
-            variables,
-            operation,
+            variables: eval.variables,
+            operation: Some(eval.operation),
             locals: None,
             live_bytes,
+            bytes_max: VALUE_BYTES_MAX,
+        }
+    }
+
+    /// A frame for computing constants while parsing, which must not take much memory or time.
+    pub(super) fn folding(
+        root: &'a Document,
+        variables: &'a Variables,
+        live_bytes: &'a Cell<usize>,
+        bytes_max: usize,
+    ) -> Self {
+        Self {
+            root,
+            variables,
+            operation: None,
+            locals: None,
+            live_bytes,
+            bytes_max,
         }
     }
 
@@ -94,6 +112,6 @@ impl<'a> Frame<'a> {
 
     /// Counts bytes of intermediate values until it is dropped.
     pub(super) fn meter(&self) -> Meter<'a> {
-        Meter::new(self.live_bytes)
+        Meter::new(self.live_bytes, self.bytes_max)
     }
 }

@@ -19,13 +19,15 @@ const FIELD_BYTES: usize = ELEMENT_BYTES + 48;
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     live_bytes: &'a Cell<usize>,
+    bytes_max: usize,
     held_bytes: usize,
 }
 
 impl<'a> Meter<'a> {
-    pub(super) fn new(live_bytes: &'a Cell<usize>) -> Self {
+    pub(super) fn new(live_bytes: &'a Cell<usize>, bytes_max: usize) -> Self {
         Self {
             live_bytes,
+            bytes_max,
             held_bytes: 0,
         }
     }
@@ -33,7 +35,7 @@ impl<'a> Meter<'a> {
     /// Reserves `bytes` more.
     pub(super) fn add(&mut self, bytes: usize) -> Result<()> {
         let live = self.live_bytes.get().saturating_add(bytes);
-        if live > VALUE_BYTES_MAX {
+        if live > self.bytes_max {
             return Err(exceeded());
         }
         self.live_bytes.set(live);

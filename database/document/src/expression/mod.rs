@@ -141,7 +141,7 @@ impl Expression {
     ) -> Result<Option<Cow<'a, Bson>>> {
         // The counter lives as long as this call only, results never borrow from it.
         let live_bytes = Cell::new(0);
-        let frame = Frame::new(root, eval.variables, Some(eval.operation), &live_bytes);
+        let frame = Frame::new(root, eval, &live_bytes);
         let value = match &self.node {
             Node::Constant(value) => return Ok(Some(Cow::Borrowed(value))),
             Node::Path(path) => return Ok(path.evaluate(root)),
@@ -157,6 +157,13 @@ impl Expression {
     #[must_use]
     pub const fn as_constant(&self) -> Option<&Bson> {
         match &self.node {
+            Node::Constant(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn into_constant(self) -> Option<Bson> {
+        match self.node {
             Node::Constant(value) => Some(value),
             _ => None,
         }

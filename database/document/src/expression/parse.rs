@@ -7,7 +7,8 @@ use bson::{Bson, Document};
 use super::field_path::{FieldPath, VariablePath, check_constructed_name};
 use super::frame::Frame;
 use super::operators::{self, Form, Operator, Signature};
-use super::{DEPTH_MAX, Expression, Node, Scope, Variables, eval_call, memory};
+use super::{DEPTH_MAX, Expression, Node, Scope, Variables, memory};
+use crate::value::document_text;
 use crate::{Error, ErrorCode, Result};
 
 /// Constants larger than this stay unfolded, so that a small operand cannot make a large tree.
@@ -54,7 +55,8 @@ impl Parser {
             return Err(Error::location(
                 15983,
                 format!(
-                    "an object representing an expression must have exactly one field: {document}"
+                    "an object representing an expression must have exactly one field: {}",
+                    document_text(document)
                 ),
             ));
         }
@@ -73,22 +75,25 @@ impl Parser {
             check_constructed_name(name)?;
             fields.push((name.clone(), self.operand(value, scope)?));
         }
-        let constants: Option<Document> = fields
+        if fields
             .iter()
-            .map(|(name, value)| Some((name.clone(), value.as_constant()?.clone())))
-            .collect();
-        Ok(constants.map_or(Node::Object(fields), |all| {
-            Node::Constant(Bson::Document(all))
-        }))
+            .any(|(_, value)| value.as_constant().is_none())
+        {
+            return Ok(Node::Object(fields));
+        }
+        let constants = fields
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.into_constant()?)));
+        Ok(Node::Constant(Bson::Document(constants.collect())))
     }
 
     fn array(&mut self, items: &[Bson], scope: &Scope) -> Result<Node> {
         let items = self.operands(items, scope)?;
-        let constants: Option<Vec<Bson>> = items
-            .iter()
-            .map(|item| item.as_constant().cloned())
-            .collect();
-        Ok(constants.map_or(Node::Array(items), |all| Node::Constant(Bson::Array(all))))
+        if items.iter().any(|item| item.as_constant().is_none()) {
+            return Ok(Node::Array(items));
+        }
+        let constants = items.into_iter().filter_map(Expression::into_constant);
+        Ok(Node::Constant(Bson::Array(constants.collect())))
     }
 
     fn operands(&mut self, items: &[Bson], scope: &Scope) -> Result<Vec<Expression>> {
@@ -104,7 +109,7 @@ impl Parser {
             }
             Form::Named { signature, .. } => {
                 let operands = self.named(operator.name, signature, operand, scope)?;
-                Ok(Node::NamedCall { operator, operands })
+                Ok(named_call(operator, operands))
             }
             Form::Custom(parse) => parse(self, operand, scope),
         }
@@ -124,7 +129,7 @@ impl Parser {
             single => vec![self.operand(single, scope)?],
         };
         check_count(operator.name, operands.len(), least, most)?;
-        Ok(fold(operator, operands))
+        Ok(positional_call(operator, operands))
     }
 
     /// Operands by name, in the order of the signature.
@@ -205,20 +210,37 @@ fn check_count(operator: &str, count: usize, least: usize, most: Option<usize>) 
     })
 }
 
-/// Computes a call now if all its operands are constants. A call that fails is left for evaluation,
-/// which may never reach it.
-fn fold(operator: &'static Operator, operands: Vec<Expression>) -> Node {
+/// A call with operands by position.
+fn positional_call(operator: &'static Operator, operands: Vec<Expression>) -> Node {
     let constant = operands
         .iter()
         .all(|operand| operand.as_constant().is_some());
-    if constant && operator.is_pure() {
-        let (root, variables, live_bytes) = (Document::new(), Variables::at(0), Cell::new(0));
-        let frame = Frame::new(&root, &variables, None, &live_bytes);
-        if let Ok(Some(value)) = eval_call(operator, &operands, frame) {
-            if memory::value_bytes(&value) <= FOLDED_BYTES_MAX {
-                return Node::Constant(value.into_owned());
-            }
-        }
+    fold(constant, Node::Call { operator, operands })
+}
+
+/// A call with operands by name, in the order of the signature.
+pub(super) fn named_call(operator: &'static Operator, operands: Vec<Option<Expression>>) -> Node {
+    let constant = operands
+        .iter()
+        .flatten()
+        .all(|operand| operand.as_constant().is_some());
+    fold(constant, Node::NamedCall { operator, operands })
+}
+
+/// Computes a call now if all its operands are `constant`. A call that fails is left for evaluation,
+/// which may never reach it.
+fn fold(constant: bool, call: Node) -> Node {
+    if !constant {
+        return call;
     }
-    Node::Call { operator, operands }
+    let call = Expression { node: call };
+    let (root, variables, live_bytes) = (Document::new(), Variables::at(0), Cell::new(0));
+    let frame = Frame::folding(&root, &variables, &live_bytes, FOLDED_BYTES_MAX);
+    let folded = match call.eval(frame) {
+        Ok(Some(value)) if memory::value_bytes(&value) <= FOLDED_BYTES_MAX => {
+            Some(value.into_owned())
+        }
+        _ => None,
+    };
+    folded.map_or(call.node, Node::Constant)
 }

@@ -2,6 +2,8 @@
 
 mod arithmetic;
 mod collections;
+mod conversion;
+mod date;
 mod language;
 
 use std::sync::Arc;

@@ -6,6 +6,8 @@ mod array;
 mod boolean;
 mod comparison;
 mod conditional;
+mod conversion;
+mod date;
 mod iteration;
 mod literal;
 mod object;
@@ -44,7 +46,8 @@ type Lazy = for<'a> fn(&'a [Expression], Frame<'a>) -> Result<Value<'a>>;
 type Named = for<'a> fn(Operands<'a>, Frame<'a>) -> Result<Value<'a>>;
 type Parse = fn(&mut Parser, &Bson, &Scope) -> Result<Node>;
 
-/// How an operator takes its operands. Evaluators of the first three get values, and the rest get
+/// How an operator takes its operands. All evaluators depend on their operands only, so that calls with
+/// constants can be folded; what does not, is [`Form::Custom`]. Evaluators of the first three get values, and the rest get
 /// expressions, which they evaluate when and if they need them.
 #[derive(Clone, Copy)]
 pub(super) enum Form {
@@ -148,14 +151,6 @@ impl Operator {
             form: Form::Custom(parse),
         }
     }
-
-    /// Whether the result depends on the operands' values only, so that constants can be folded.
-    pub(super) const fn is_pure(&self) -> bool {
-        matches!(
-            self.form,
-            Form::Unary(_) | Form::Binary(_) | Form::Variadic { .. } | Form::Lazy { .. }
-        )
-    }
 }
 
 /// What an operator that takes an object as its operand calls its fields, and how it complains. Each
@@ -257,6 +252,7 @@ const FAMILIES: &[&[Operator]] = &[
     boolean::OPERATORS,
     comparison::OPERATORS,
     conditional::OPERATORS,
+    conversion::OPERATORS,
     iteration::OPERATORS,
     literal::OPERATORS,
     object::OPERATORS,
@@ -271,6 +267,7 @@ const FAMILIES: &[&[Operator]] = &[
 static BY_NAME: LazyLock<HashMap<&'static str, &'static Operator>> = LazyLock::new(|| {
     FAMILIES
         .iter()
+        .chain(date::FAMILIES)
         .flat_map(|family| family.iter())
         .map(|row| (row.name, row))
         .collect()

@@ -8,7 +8,7 @@ use super::operand::shown;
 use super::{Operands, Operator, Parameter, Signature, null, present, type_name};
 use crate::expression::frame::Frame;
 use crate::expression::memory;
-use crate::expression::parse::Parser;
+use crate::expression::parse::{Parser, named_call};
 use crate::expression::{Expression, Node, Scope, Value, owned};
 use crate::value::type_alias;
 use crate::{Error, Result};
@@ -78,10 +78,7 @@ fn parse_get_field(parser: &mut Parser, operand: &Bson, scope: &Scope) -> Result
     if let Some(field) = operands[0].as_ref().and_then(Expression::as_constant) {
         field_name("$getField", 3_041_704, Some(field))?;
     }
-    Ok(Node::NamedCall {
-        operator: &GET_FIELD,
-        operands,
-    })
+    Ok(named_call(&GET_FIELD, operands))
 }
 
 /// The name of the field, which a value must be.
@@ -147,7 +144,7 @@ fn parse_set_field(
         ));
     };
     field_name(operator.name, 4_161_107, Some(name))?;
-    Ok(Node::NamedCall { operator, operands })
+    Ok(named_call(operator, operands))
 }
 
 /// The object to change; `None` if it is null.

@@ -1,12 +1,10 @@
 //! Reading operands: the types an operator accepts, and how values look in messages and as text.
 
-use std::fmt::Write;
-
 use bson::Bson;
 
 use super::{present, type_name};
 use crate::expression::calendar;
-use crate::value::Number;
+use crate::value::{Number, value_text};
 use crate::{Error, Result};
 
 /// The number, if the operand is one.
@@ -95,60 +93,12 @@ fn without_trailing_zeros(text: &str) -> &str {
     }
 }
 
-/// A value as MongoDB shows it in messages.
+/// A value as messages show it. Whole doubles look like integers here.
 pub(super) fn shown(value: Option<&Bson>) -> String {
-    let mut text = String::new();
     match value {
-        Some(value) => show(&mut text, value),
-        None => text.push_str("MISSING"),
-    }
-    text
-}
-
-/// Messages show no more of a value than this.
-const SHOWN_BYTES_MAX: usize = 1024;
-
-fn show(text: &mut String, value: &Bson) {
-    if text.len() > SHOWN_BYTES_MAX {
-        return;
-    }
-    match value {
-        Bson::Array(items) => {
-            text.push('[');
-            for (place, item) in items.iter().enumerate() {
-                separate(text, place);
-                show(text, item);
-            }
-            text.push(']');
-        }
-        Bson::Document(document) => {
-            text.push('{');
-            for (place, (name, value)) in document.iter().enumerate() {
-                separate(text, place);
-                text.push_str(name);
-                text.push_str(": ");
-                show(text, value);
-            }
-            text.push('}');
-        }
-        Bson::String(string) => {
-            text.push('"');
-            text.extend(string.chars().take(SHOWN_BYTES_MAX));
-            text.push('"');
-        }
-        Bson::Double(number) => text.push_str(&double_text(*number)),
-        Bson::DateTime(date) => text.push_str(&calendar::iso_text(date.timestamp_millis())),
-        Bson::Undefined => text.push_str("undefined"),
-        Bson::ObjectId(id) => text.push_str(&id.to_hex()),
-        // Writing to a string does not fail.
-        other => {
-            let _ = write!(text, "{other}");
-        }
-    }
-}
-
-fn separate(text: &mut String, place: usize) {
-    if place > 0 {
-        text.push_str(", ");
+        None => "MISSING".to_owned(),
+        Some(Bson::Double(number)) => double_text(*number),
+        Some(Bson::DateTime(date)) => calendar::iso_text(date.timestamp_millis()),
+        Some(value) => value_text(value),
     }
 }
