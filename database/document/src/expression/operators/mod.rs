@@ -13,6 +13,7 @@ mod literal;
 mod object;
 mod operand;
 mod random;
+mod regex;
 mod selection;
 mod set;
 mod string;
@@ -257,6 +258,7 @@ const FAMILIES: &[&[Operator]] = &[
     literal::OPERATORS,
     object::OPERATORS,
     random::OPERATORS,
+    regex::OPERATORS,
     selection::OPERATORS,
     set::OPERATORS,
     string::OPERATORS,

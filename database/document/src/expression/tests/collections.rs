@@ -73,6 +73,35 @@ fn parts_of_text() {
 }
 
 #[test]
+fn regular_expressions() {
+    let regex = |pattern: &str, options: &str| {
+        Bson::RegularExpression(bson::Regex {
+            pattern: pattern.try_into().unwrap(),
+            options: options.try_into().unwrap(),
+        })
+    };
+    table! {
+        {"$regexMatch": {"input": "Hello", "regex": "^hel", "options": "i"}} => true;
+        {"$regexMatch": {"input": "Hello", "regex": "$r"}}, {"r": (regex("LO$", "i"))} => true;
+        {"$regexMatch": {"input": null, "regex": "a"}} => false;
+        {"$regexFind": {"input": "caféA1", "regex": "([A-Z])(\\d)?(x)?"}} => bson!({"match": "A1", "idx": 4, "captures": ["A", "1", null]});
+        {"$regexFind": {"input": "a", "regex": "b"}} => Bson::Null;
+        {"$regexFindAll": {"input": "éa-a", "regex": "a"}} => bson!([{"match": "a", "idx": 1, "captures": []}, {"match": "a", "idx": 3, "captures": []}]);
+        {"$regexFindAll": {"input": "é", "regex": ""}} => bson!([{"match": "", "idx": 0, "captures": []}, {"match": "", "idx": 1, "captures": []}]);
+        {"$regexFindAll": {"input": "$none", "regex": "a"}} => Bson::Array(vec![]);
+        {"$regexFindAll": {"input": "a", "regex": null}} => Bson::Array(vec![]);
+        {"$regexMatch": {"input": 1, "regex": "a"}} => fails(51104, "$regexMatch needs 'input' to be of type string");
+        {"$regexMatch": {"input": "a", "regex": 1}} => fails(51105, "'regex' to be of type string or regex");
+        {"$regexMatch": {"input": "a", "regex": "a", "options": 1}} => fails(51106, "'options' to be of type string");
+        {"$regexMatch": {"input": "a", "regex": (regex("a", "i")), "options": "i"}} => fails(51107, "specified in both 'regex' and 'option' fields");
+        {"$regexMatch": {"input": "a", "regex": "a", "options": "z"}} => fails(51108, "invalid flag in regex options: z");
+        {"$regexMatch": {"input": "a", "regex": "("}} => fails(51111, "Invalid Regex in $regexMatch");
+        {"$regexMatch": {"input": "a"}} => fails(31023, "$regexMatch requires 'regex' parameter");
+        {"$regexMatch": "a"} => fails(51103, "but found: string");
+    }
+}
+
+#[test]
 fn arrays() {
     table! {
         {"$arrayElemAt": [[1, 2, 3], -1]} => 3;
