@@ -43,7 +43,9 @@ impl Validator {
         Ok(Some(Self {
             matcher: Matcher::parse(&raw, &Scope::default())?,
             specification: specification.clone(),
-            warn_only: options.get_str("validationAction").is_ok_and(|action| action == "warn"),
+            warn_only: options
+                .get_str("validationAction")
+                .is_ok_and(|action| action == "warn"),
             moderate: level == "moderate",
         }))
     }
@@ -58,7 +60,11 @@ impl Validator {
         if self.matcher.matches(document, &context)? {
             return Ok(());
         }
-        let id = document.get("_id")?.map(Bson::try_from).transpose()?.unwrap_or(Bson::Null);
+        let id = document
+            .get("_id")?
+            .map(Bson::try_from)
+            .transpose()?
+            .unwrap_or(Bson::Null);
         if self.warn_only {
             tracing::warn!(%id, "Document would fail validation");
             return Ok(());
@@ -72,8 +78,11 @@ impl Validator {
                 "reason": "document did not match the validator",
             }
         };
-        Err(Error::new(ErrorCode::DocumentValidationFailure, "Document failed validation")
-            .with_details(doc! {"errInfo": {"failingDocumentId": id, "details": details}}))
+        Err(Error::new(
+            ErrorCode::DocumentValidationFailure,
+            "Document failed validation",
+        )
+        .with_details(doc! {"errInfo": {"failingDocumentId": id, "details": details}}))
     }
 
     /// Checks the new version of a document.

@@ -36,7 +36,9 @@ struct NextIdent(u32);
 
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Catalog").field("engine", &self.engine).finish_non_exhaustive()
+        f.debug_struct("Catalog")
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,8 +71,10 @@ impl Catalog {
             if collection.indexes.iter().any(|index| !index.ready) {
                 unfinished.push(collection.namespace.clone());
             }
-            collections
-                .insert(collection.namespace.clone(), Arc::new(RwLock::new(Arc::new(collection))));
+            collections.insert(
+                collection.namespace.clone(),
+                Arc::new(RwLock::new(Arc::new(collection))),
+            );
             found = cursor.next()?;
         }
         let next = match engine.get(&next_ident_key())? {
@@ -107,7 +111,11 @@ impl Catalog {
     pub fn find(&self, namespace: &Namespace) -> Option<Arc<Collection>> {
         let slot = self.slot(namespace)?;
         let current = Arc::clone(&slot.read());
-        if current.is_dropped() { None } else { Some(current) }
+        if current.is_dropped() {
+            None
+        } else {
+            Some(current)
+        }
     }
 
     /// The collection's present description, kept from changing while the guard lives. Hold it no
@@ -116,13 +124,21 @@ impl Catalog {
     pub fn share(&self, namespace: &Namespace) -> Option<CollectionGuard> {
         let slot = self.slot(namespace)?;
         let guard = RwLock::read_arc(&slot);
-        if guard.is_dropped() { None } else { Some(CollectionGuard(guard)) }
+        if guard.is_dropped() {
+            None
+        } else {
+            Some(CollectionGuard(guard))
+        }
     }
 
     /// All databases, by name.
     #[must_use]
     pub fn databases(&self) -> BTreeSet<String> {
-        self.collections.read().keys().map(|ns| ns.database().to_owned()).collect()
+        self.collections
+            .read()
+            .keys()
+            .map(|ns| ns.database().to_owned())
+            .collect()
     }
 
     /// The collections of a database, by name.
@@ -135,13 +151,19 @@ impl Catalog {
             .filter(|(namespace, _)| namespace.database() == database)
             .map(|(_, slot)| Arc::clone(slot))
             .collect();
-        slots.iter().map(|slot| Arc::clone(&slot.read())).filter(|c| !c.is_dropped()).collect()
+        slots
+            .iter()
+            .map(|slot| Arc::clone(&slot.read()))
+            .filter(|c| !c.is_dropped())
+            .collect()
     }
 
     /// The collection with this UUID in a database.
     #[must_use]
     pub fn find_by_uuid(&self, database: &str, uuid: Uuid) -> Option<Arc<Collection>> {
-        self.collections(database).into_iter().find(|collection| collection.uuid == uuid)
+        self.collections(database)
+            .into_iter()
+            .find(|collection| collection.uuid == uuid)
     }
 
     /// Creates a collection.
@@ -174,7 +196,11 @@ impl Catalog {
         }
         let mut batch = Batch::new();
         let capped = options.get_bool("capped").unwrap_or(false);
-        let kind = if capped { RecordKind::Sequenced } else { RecordKind::Clustered };
+        let kind = if capped {
+            RecordKind::Sequenced
+        } else {
+            RecordKind::Clustered
+        };
         let ident = changes.take(&mut batch);
         let id_index = Index::new(changes.take(&mut batch), IndexSpec::id(), true, 0);
         let collection = Arc::new(Collection {
@@ -187,7 +213,8 @@ impl Catalog {
             shared: Arc::new(Shared::default()),
         });
         put_entry(&mut batch, &collection)?;
-        self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        self.engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)?;
         let slot = Arc::new(RwLock::new(Arc::clone(&collection)));
         self.collections.write().insert(namespace.clone(), slot);
         Ok(collection)
@@ -233,7 +260,9 @@ impl Catalog {
         let current = slot.write();
         let mut batch = Batch::new();
         self.delete_collection(&mut batch, &current)?;
-        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        let optime = self
+            .engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)?;
         current.shared.dropped.store(true, Ordering::Release);
         let dropped = Arc::clone(&current);
         drop(current);
@@ -247,7 +276,10 @@ impl Catalog {
         let counted = self.engine.counter(&collection.counter_key())?;
         batch.add(
             &collection.counter_key(),
-            Counter { count: -counted.count, bytes: -counted.bytes },
+            Counter {
+                count: -counted.count,
+                bytes: -counted.bytes,
+            },
         );
         for index in &collection.indexes {
             delete_index(batch, index);
@@ -283,7 +315,10 @@ impl Catalog {
         let mut batch = Batch::new();
         let replaced = self.slot(target);
         if replaced.is_some() && !drop_target {
-            return Err(Error::new(ErrorCode::NamespaceExists, "target namespace exists"));
+            return Err(Error::new(
+                ErrorCode::NamespaceExists,
+                "target namespace exists",
+            ));
         }
         let replaced = replaced.as_ref().map(|slot| slot.write());
         if let Some(replaced) = &replaced {
@@ -293,7 +328,9 @@ impl Catalog {
         let renamed = Arc::new(current.with_namespace(target.clone()));
         batch.delete(&entry_key(source));
         put_entry(&mut batch, &renamed)?;
-        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        let optime = self
+            .engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)?;
         if let Some(replaced) = &replaced {
             replaced.shared.dropped.store(true, Ordering::Release);
         }
@@ -316,14 +353,18 @@ impl Catalog {
         change: impl FnOnce(&mut Document) -> Result<()>,
     ) -> Result<Optime> {
         let _changes = self.changes.lock();
-        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let slot = self
+            .slot(namespace)
+            .ok_or_else(|| namespace_not_found(namespace))?;
         let mut current = slot.write();
         let mut options = current.options.clone();
         change(&mut options)?;
         let changed = Arc::new(current.with_options(options));
         let mut batch = Batch::new();
         put_entry(&mut batch, &changed)?;
-        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        let optime = self
+            .engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)?;
         *current = changed;
         Ok(optime)
     }
@@ -339,7 +380,9 @@ impl Catalog {
         change: impl FnOnce(&mut Vec<Arc<Index>>) -> Result<()>,
     ) -> Result<Optime> {
         let _changes = self.changes.lock();
-        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let slot = self
+            .slot(namespace)
+            .ok_or_else(|| namespace_not_found(namespace))?;
         let mut current = slot.write();
         let mut indexes = current.indexes.clone();
         change(&mut indexes)?;
@@ -351,7 +394,9 @@ impl Catalog {
         }
         let changed = Arc::new(current.with_indexes(indexes));
         put_entry(&mut batch, &changed)?;
-        let optime = self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        let optime = self
+            .engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)?;
         *current = changed;
         Ok(optime)
     }
@@ -365,7 +410,9 @@ impl Catalog {
         namespace: &Namespace,
         look: impl FnOnce(&dyn Engine, &Collection) -> Result<T>,
     ) -> Result<T> {
-        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let slot = self
+            .slot(namespace)
+            .ok_or_else(|| namespace_not_found(namespace))?;
         let current = slot.write();
         look(&*self.engine, &current)
     }
@@ -383,7 +430,9 @@ impl Catalog {
         choose: impl FnOnce(&Collection) -> Result<Vec<IndexSpec>>,
     ) -> Result<Vec<Arc<Index>>> {
         let mut changes = self.changes.lock();
-        let slot = self.slot(namespace).ok_or_else(|| namespace_not_found(namespace))?;
+        let slot = self
+            .slot(namespace)
+            .ok_or_else(|| namespace_not_found(namespace))?;
         let mut current = slot.write();
         let specs = choose(&current)?;
         if specs.is_empty() {
@@ -400,7 +449,8 @@ impl Catalog {
         indexes.extend(added.iter().cloned());
         let changed = Arc::new(current.with_indexes(indexes));
         put_entry(&mut batch, &changed)?;
-        self.engine.commit(&batch, &Guards::none(), Durability::Buffered)?;
+        self.engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)?;
         *current = changed;
         Ok(added)
     }
@@ -419,8 +469,12 @@ impl Catalog {
                         format!("Index build aborted: {} was dropped", index.spec.name),
                     ));
                 };
-                let ready =
-                    Index::new(index.ident, index.spec.clone(), true, indexes[position].multikey());
+                let ready = Index::new(
+                    index.ident,
+                    index.spec.clone(),
+                    true,
+                    indexes[position].multikey(),
+                );
                 indexes[position] = Arc::new(ready);
             }
             Ok(())
@@ -432,7 +486,10 @@ impl NextIdent {
     /// A new ident; `batch` records that it is used.
     fn take(&mut self, batch: &mut Batch) -> Ident {
         let ident = Ident::new(self.0);
-        self.0 = self.0.checked_add(1).expect("four billion collections and indexes were created");
+        self.0 = self
+            .0
+            .checked_add(1)
+            .expect("four billion collections and indexes were created");
         batch.put(&next_ident_key(), &self.0.to_le_bytes());
         ident
     }
@@ -440,7 +497,10 @@ impl NextIdent {
 
 /// The error for a collection that is not there.
 pub(crate) fn namespace_not_found(namespace: &Namespace) -> Error {
-    Error::new(ErrorCode::NamespaceNotFound, format!("ns does not exist: {namespace}"))
+    Error::new(
+        ErrorCode::NamespaceNotFound,
+        format!("ns does not exist: {namespace}"),
+    )
 }
 
 /// The engine key of an index's multikey mask.
@@ -505,7 +565,10 @@ fn read_collection(engine: &Arc<dyn Engine>, entry: &Document) -> Result<Collect
     let mut indexes = Vec::new();
     for index in entry.get_array("indexes").map_err(corrupt)? {
         let Bson::Document(index) = index else {
-            return Err(Error::new(ErrorCode::InternalError, "an index entry is no document"));
+            return Err(Error::new(
+                ErrorCode::InternalError,
+                "an index entry is no document",
+            ));
         };
         let ident = read_ident(index)?;
         let spec = IndexSpec::parse(index.get_document("spec").map_err(corrupt)?)?;
@@ -520,7 +583,12 @@ fn read_collection(engine: &Arc<dyn Engine>, entry: &Document) -> Result<Collect
     engine.counter(&counter_key(ident))?;
     let uuid = match entry.get("uuid") {
         Some(Bson::Binary(binary)) => binary.to_uuid().map_err(corrupt)?,
-        _ => return Err(Error::new(ErrorCode::InternalError, "a collection has no UUID")),
+        _ => {
+            return Err(Error::new(
+                ErrorCode::InternalError,
+                "a collection has no UUID",
+            ));
+        }
     };
     Ok(Collection {
         namespace,

@@ -159,7 +159,9 @@ impl Collection {
     /// The indexes that have entries of their own: all but the one on `_id` of a clustered collection.
     pub fn stored_indexes(&self) -> impl Iterator<Item = &Arc<Index>> {
         let clustered = self.kind == RecordKind::Clustered;
-        self.indexes.iter().filter(move |index| !(clustered && index.spec.name == "_id_"))
+        self.indexes
+            .iter()
+            .filter(move |index| !(clustered && index.spec.name == "_id_"))
     }
 
     /// Whether the collection has been dropped since this description was read.
@@ -176,7 +178,10 @@ impl Collection {
         }
         let bytes_max = as_i64(self.options.get("size")).unwrap_or(i64::MAX);
         let count_max = as_i64(self.options.get("max")).filter(|&max| max > 0);
-        Some(Capped { bytes_max, count_max })
+        Some(Capped {
+            bytes_max,
+            count_max,
+        })
     }
 
     /// How often something was inserted since the server started.
@@ -213,17 +218,26 @@ impl Collection {
 
     /// The same collection with other indexes.
     pub(crate) fn with_indexes(&self, indexes: Vec<Arc<Index>>) -> Self {
-        Self { indexes, ..self.clone_description() }
+        Self {
+            indexes,
+            ..self.clone_description()
+        }
     }
 
     /// The same collection with other options.
     pub(crate) fn with_options(&self, options: Document) -> Self {
-        Self { options, ..self.clone_description() }
+        Self {
+            options,
+            ..self.clone_description()
+        }
     }
 
     /// The same collection under another name.
     pub(crate) fn with_namespace(&self, namespace: Namespace) -> Self {
-        Self { namespace, ..self.clone_description() }
+        Self {
+            namespace,
+            ..self.clone_description()
+        }
     }
 
     fn clone_description(&self) -> Self {
@@ -261,7 +275,10 @@ pub(crate) fn as_i64(value: Option<&Bson>) -> Option<i64> {
         Bson::Int64(n) => Some(*n),
         Bson::Double(n) if n.is_finite() =>
         {
-            #[expect(clippy::cast_possible_truncation, reason = "options saturate at 64 bits")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "options saturate at 64 bits"
+            )]
             Some(*n as i64)
         }
         _ => None,

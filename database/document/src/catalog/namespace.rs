@@ -57,7 +57,10 @@ impl Namespace {
     /// As [`Namespace::check_database`].
     pub fn of_command(database: &str, command: &str) -> Result<Self> {
         Self::check_database(database)?;
-        Ok(Self { full: format!("{database}.$cmd.{command}").into(), database_len: database.len() })
+        Ok(Self {
+            full: format!("{database}.$cmd.{command}").into(),
+            database_len: database.len(),
+        })
     }
 
     /// Splits `database.collection` at its first dot.
@@ -80,7 +83,8 @@ impl Namespace {
     /// `InvalidNamespace`.
     pub fn check_database(database: &str) -> Result<()> {
         let forbidden = |c: char| matches!(c, '/' | '\\' | '.' | ' ' | '"' | '$' | '\0');
-        if database.is_empty() || database.len() > DATABASE_LEN_MAX || database.contains(forbidden) {
+        if database.is_empty() || database.len() > DATABASE_LEN_MAX || database.contains(forbidden)
+        {
             // `$external` exists for authentication alone; nothing is stored in it.
             return Err(Error::new(
                 ErrorCode::InvalidNamespace,

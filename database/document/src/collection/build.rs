@@ -25,7 +25,11 @@ pub fn build_indexes(
     indexes: &[Arc<Index>],
     operation: &Operation,
 ) -> Result<Option<Optime>> {
-    let unfinished: Vec<_> = indexes.iter().filter(|index| !index.ready).cloned().collect();
+    let unfinished: Vec<_> = indexes
+        .iter()
+        .filter(|index| !index.ready)
+        .cloned()
+        .collect();
     if unfinished.is_empty() {
         return Ok(None);
     }
@@ -51,7 +55,10 @@ fn enter_all(
     operation: &Operation,
 ) -> Result<()> {
     let aborted = || {
-        Error::new(ErrorCode::IndexBuildAborted, format!("Index build on {namespace} aborted: the collection was dropped"))
+        Error::new(
+            ErrorCode::IndexBuildAborted,
+            format!("Index build on {namespace} aborted: the collection was dropped"),
+        )
     };
     let ident = catalog.find(namespace).ok_or_else(aborted)?.ident;
     let mut cursor = catalog.engine().cursor(ident.range())?;

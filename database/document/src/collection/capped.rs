@@ -24,16 +24,27 @@ pub(crate) struct CappedWriter<'a> {
 
 impl<'a> CappedWriter<'a> {
     pub(crate) fn new(engine: &'a dyn Engine, collection: &'a Collection) -> Result<Self> {
-        let limits = collection.capped().ok_or_else(|| internal("a sequenced collection is capped"))?;
-        let sequence = collection.shared.sequence.lock().map_err(|_| {
-            internal("an insertion into the capped collection broke down")
-        })?;
+        let limits = collection
+            .capped()
+            .ok_or_else(|| internal("a sequenced collection is capped"))?;
+        let sequence = collection
+            .shared
+            .sequence
+            .lock()
+            .map_err(|_| internal("an insertion into the capped collection broke down"))?;
         let taken = match *sequence {
             Some(sequence) => sequence,
             None => read_sequence(engine, collection)?,
         };
         let held = engine.counter(&collection.counter_key())?;
-        Ok(Self { engine, collection, limits, sequence, taken, held })
+        Ok(Self {
+            engine,
+            collection,
+            limits,
+            sequence,
+            taken,
+            held,
+        })
     }
 
     /// Adds a document and removes the oldest ones that no longer fit.
@@ -52,7 +63,10 @@ impl<'a> CappedWriter<'a> {
         self.taken.next += 1;
         self.held = self.held.plus(Counter { count: 1, bytes });
         while self.held.bytes > self.limits.bytes_max
-            || self.limits.count_max.is_some_and(|max| self.held.count > max)
+            || self
+                .limits
+                .count_max
+                .is_some_and(|max| self.held.count > max)
         {
             if !self.remove_oldest(set)? {
                 break;
@@ -71,7 +85,10 @@ impl<'a> CappedWriter<'a> {
             let document = RawDocumentBuf::from_bytes(document)?;
             let bytes = i64::try_from(document.as_bytes().len()).unwrap_or(i64::MAX);
             set.delete(&record_id, &document)?;
-            self.held = self.held.plus(Counter { count: -1, bytes: -bytes });
+            self.held = self.held.plus(Counter {
+                count: -1,
+                bytes: -bytes,
+            });
             return Ok(true);
         }
         Ok(false)
@@ -80,19 +97,28 @@ impl<'a> CappedWriter<'a> {
     /// To be called once the set is committed.
     pub(crate) fn committed(mut self) {
         *self.sequence = Some(self.taken);
-        self.collection.shared.inserts.fetch_add(1, Ordering::Release);
+        self.collection
+            .shared
+            .inserts
+            .fetch_add(1, Ordering::Release);
     }
 }
 
 fn read_sequence(engine: &dyn Engine, collection: &Collection) -> Result<Sequence> {
     let mut cursor = engine.cursor(collection.ident.range())?;
     let number = |key: &[u8]| {
-        key[Ident::LEN..].try_into().map(u64::from_be_bytes).map_err(|_| internal("a record id is damaged"))
+        key[Ident::LEN..]
+            .try_into()
+            .map(u64::from_be_bytes)
+            .map_err(|_| internal("a record id is damaged"))
     };
     if !cursor.seek_first()? {
         return Ok(Sequence { first: 1, next: 1 });
     }
     let first = number(cursor.key())?;
     cursor.seek_last()?;
-    Ok(Sequence { first, next: number(cursor.key())? + 1 })
+    Ok(Sequence {
+        first,
+        next: number(cursor.key())? + 1,
+    })
 }

@@ -57,7 +57,9 @@ pub fn check_id(id: RawBsonRef<'_>) -> Result<()> {
                 if name.as_str().starts_with('$') {
                     return Err(Error::new(
                         ErrorCode::DollarPrefixedFieldName,
-                        format!("_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."),
+                        format!(
+                            "_id fields may not contain '$'-prefixed fields: {name} is not valid for storage."
+                        ),
                     ));
                 }
             }
@@ -132,7 +134,10 @@ pub(crate) fn check_size(bytes: usize) -> Result<()> {
 /// counter, which only have to be unique).
 #[must_use]
 pub fn new_object_id(environment: &dyn Environment) -> ObjectId {
-    let seconds = environment.wall_clock_ms().div_euclid(1000).rem_euclid(1 << 32);
+    let seconds = environment
+        .wall_clock_ms()
+        .div_euclid(1000)
+        .rem_euclid(1 << 32);
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&u32::try_from(seconds).unwrap_or(0).to_be_bytes());
     bytes[4..].copy_from_slice(&environment.random().to_be_bytes());

@@ -43,7 +43,14 @@ pub fn insert_documents(
     while next < documents.len() {
         operation.check()?;
         let taken = retry_conflicts(operation, || {
-            insert_some(catalog, namespace, documents, next, bypass_validation, operation)
+            insert_some(
+                catalog,
+                namespace,
+                documents,
+                next,
+                bypass_validation,
+                operation,
+            )
         })?;
         next += taken.inserted;
         outcome.inserted += taken.inserted as u64;
@@ -94,7 +101,11 @@ fn insert_some(
     let guard = catalog.find_or_create(namespace, &**operation.environment())?;
     let collection = guard.collection();
     let engine = &**catalog.engine();
-    let validator = if bypass_validation { None } else { Validator::of(collection)? };
+    let validator = if bypass_validation {
+        None
+    } else {
+        Validator::of(collection)?
+    };
     let mut sequence = match collection.kind {
         RecordKind::Clustered => None,
         RecordKind::Sequenced => Some(super::capped::CappedWriter::new(engine, collection)?),
@@ -127,12 +138,18 @@ fn insert_some(
     if let Some(capped) = sequence {
         capped.committed();
     }
-    Ok(Taken { inserted, failed, optime })
+    Ok(Taken {
+        inserted,
+        failed,
+        optime,
+    })
 }
 
 /// The record id of a document of a clustered collection.
 fn record_id_of(document: &RawDocument) -> Result<Vec<u8>> {
-    let id = document.get("_id")?.ok_or_else(|| super::internal("a document has no _id"))?;
+    let id = document
+        .get("_id")?
+        .ok_or_else(|| super::internal("a document has no _id"))?;
     clustered_record_id(id)
 }
 

@@ -68,6 +68,10 @@ pub fn replace_record(
         }
         set.replace(record_id, &before, &after)?;
         let optime = set.commit()?;
-        Ok(Replaced::Changed { before, after, optime })
+        Ok(Replaced::Changed {
+            before,
+            after,
+            optime,
+        })
     })
 }

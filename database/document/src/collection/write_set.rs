@@ -113,14 +113,22 @@ impl<'a> WriteSet<'a> {
     ///
     /// # Errors
     /// As [`WriteSet::insert`].
-    pub fn replace(&mut self, record_id: &[u8], old: &RawDocument, new: &RawDocument) -> Result<()> {
+    pub fn replace(
+        &mut self,
+        record_id: &[u8],
+        old: &RawDocument,
+        new: &RawDocument,
+    ) -> Result<()> {
         let before = self.entries(old, record_id)?;
         let after = self.entries(new, record_id)?;
         for ((index, keys), (_, old_keys)) in after.iter().zip(&before) {
             self.check_unique(index, keys, &old_keys.entries, new)?;
         }
         for ((index, keys), (_, old_keys)) in after.iter().zip(&before) {
-            let gone = old_keys.entries.iter().filter(|old| !keys.entries.contains(old));
+            let gone = old_keys
+                .entries
+                .iter()
+                .filter(|old| !keys.entries.contains(old));
             for entry in gone {
                 self.delete_key(&entry.key);
             }
@@ -196,14 +204,24 @@ impl<'a> WriteSet<'a> {
         for (index, mask) in &self.multikey {
             index.add_multikey(*mask);
         }
-        Ok(Some(self.engine.commit(&self.batch, &self.guards, DURABILITY)?))
+        Ok(Some(self.engine.commit(
+            &self.batch,
+            &self.guards,
+            DURABILITY,
+        )?))
     }
 
     /// Counts documents and bytes; both wrap, so that a negative difference can be passed.
     fn count(&mut self, documents: i64, bytes: usize) {
-        #[expect(clippy::cast_possible_wrap, reason = "differences are passed as wrapped sizes")]
+        #[expect(
+            clippy::cast_possible_wrap,
+            reason = "differences are passed as wrapped sizes"
+        )]
         let bytes = bytes as i64;
-        self.counted = self.counted.plus(Counter { count: documents, bytes });
+        self.counted = self.counted.plus(Counter {
+            count: documents,
+            bytes,
+        });
     }
 
     fn delete_key(&mut self, key: &[u8]) {
@@ -245,7 +263,8 @@ impl<'a> WriteSet<'a> {
         for entry in &keys.entries {
             self.batch.put(&entry.key, &entry.value);
             if index.spec.unique {
-                self.pending.insert(entry.key.clone(), Some(entry.value.clone()));
+                self.pending
+                    .insert(entry.key.clone(), Some(entry.value.clone()));
             }
         }
         if keys.multikey & !index.multikey() != 0 {
@@ -259,7 +278,10 @@ impl<'a> WriteSet<'a> {
         let key = multikey_key(index.ident);
         let stored = match self.read_key(&key)? {
             Some(bytes) => u64::from_le_bytes(
-                bytes.as_slice().try_into().map_err(|_| internal("a multikey mask is damaged"))?,
+                bytes
+                    .as_slice()
+                    .try_into()
+                    .map_err(|_| internal("a multikey mask is damaged"))?,
             ),
             None => 0,
         };
@@ -303,7 +325,10 @@ impl Entries {
                 value: IndexEntry::value(unique, record_id, type_bits),
             })
             .collect();
-        Ok(Self { multikey: keys.multikey, entries })
+        Ok(Self {
+            multikey: keys.multikey,
+            entries,
+        })
     }
 }
 
@@ -336,7 +361,9 @@ fn duplicate_key(collection: &Collection, index: &Index, document: &RawDocument)
     let mut key_value = Document::new();
     for field in &index.spec.fields {
         let path = field.path.to_string();
-        let mut value = Some(Bson::Document(Document::try_from(document).unwrap_or_default()));
+        let mut value = Some(Bson::Document(
+            Document::try_from(document).unwrap_or_default(),
+        ));
         for component in field.path.components() {
             value = match value {
                 Some(Bson::Document(mut inner)) => inner.remove(&**component),
@@ -345,7 +372,12 @@ fn duplicate_key(collection: &Collection, index: &Index, document: &RawDocument)
         }
         key_value.insert(path, value.unwrap_or(Bson::Null));
     }
-    let key_pattern = index.spec.document.get_document("key").cloned().unwrap_or_default();
+    let key_pattern = index
+        .spec
+        .document
+        .get_document("key")
+        .cloned()
+        .unwrap_or_default();
     let message = format!(
         "E11000 duplicate key error collection: {} index: {} dup key: {}",
         collection.namespace,

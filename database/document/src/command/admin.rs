@@ -65,7 +65,10 @@ pub(super) fn list_databases(
         writer.close();
         if !name_only {
             writer.int64("totalSize", i64::try_from(total).unwrap_or(i64::MAX));
-            writer.int64("totalSizeMb", i64::try_from(total >> 20).unwrap_or(i64::MAX));
+            writer.int64(
+                "totalSizeMb",
+                i64::try_from(total >> 20).unwrap_or(i64::MAX),
+            );
         }
         Ok(())
     })?;

@@ -21,9 +21,22 @@ use crate::{Error, ErrorCode, Operation, Result};
 
 /// The fields of the command.
 const FIELDS: &[&str] = &[
-    "pipeline", "cursor", "explain", "allowDiskUse", "bypassDocumentValidation", "collation", "hint",
-    "let", "fromMongos", "fromRouter", "needsMerge", "exchange", "runtimeConstants", "collectionUUID",
-    "encryptionInformation", "includeQueryStatsMetrics",
+    "pipeline",
+    "cursor",
+    "explain",
+    "allowDiskUse",
+    "bypassDocumentValidation",
+    "collation",
+    "hint",
+    "let",
+    "fromMongos",
+    "fromRouter",
+    "needsMerge",
+    "exchange",
+    "runtimeConstants",
+    "collectionUUID",
+    "encryptionInformation",
+    "includeQueryStatsMetrics",
 ];
 
 /// A parsed `aggregate`.
@@ -100,7 +113,10 @@ impl AggregateRequest {
         };
         let sort = prefix.sort.map(sort_document);
         let mut query = plain_query(&filter, &self.bindings, sort, self.hint.clone())?;
-        query.skip = prefix.skip.and_then(|skip| u64::try_from(skip).ok()).unwrap_or(0);
+        query.skip = prefix
+            .skip
+            .and_then(|skip| u64::try_from(skip).ok())
+            .unwrap_or(0);
         query.limit = prefix.limit.and_then(|limit| u64::try_from(limit).ok());
         query.allow_disk_use = self.allow_disk_use;
         Ok((query, prefix.stages))
@@ -112,7 +128,12 @@ fn sort_document(pattern: &SortPattern) -> Document {
     pattern
         .fields()
         .iter()
-        .map(|field| (field.path.to_string(), Bson::Int32(if field.descending { -1 } else { 1 })))
+        .map(|field| {
+            (
+                field.path.to_string(),
+                Bson::Int32(if field.descending { -1 } else { 1 }),
+            )
+        })
         .collect()
 }
 
@@ -202,8 +223,7 @@ pub(super) fn open_stream(
             let planned = planner::plan(database.engine(), &collection, &query, operation)?;
             let engine = Arc::clone(database.engine());
             let variables = parsed.bindings.variables.clone();
-            let executor =
-                Executor::new(engine, collection, query, planned.winning, variables)?;
+            let executor = Executor::new(engine, collection, query, planned.winning, variables)?;
             queries.stream(executor)
         }
     };

@@ -53,7 +53,11 @@ pub(crate) struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// Reads a command's fields. `known` are the ones this command has beside its own name and those
     /// that every command has.
-    pub(crate) fn of_command(command: &'a str, body: &'a RawDocument, known: &[&str]) -> Result<Self> {
+    pub(crate) fn of_command(
+        command: &'a str,
+        body: &'a RawDocument,
+        known: &[&str],
+    ) -> Result<Self> {
         let arguments = Self::read(command, body)?;
         for (name, _) in &arguments.fields {
             if !known.contains(name) && *name != command && !GENERIC.contains(name) {
@@ -64,7 +68,11 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads the fields of one statement (`update.updates`), of which `known` are allowed.
-    pub(crate) fn of_statement(path: &'a str, body: &'a RawDocument, known: &[&str]) -> Result<Self> {
+    pub(crate) fn of_statement(
+        path: &'a str,
+        body: &'a RawDocument,
+        known: &[&str],
+    ) -> Result<Self> {
         let arguments = Self::read(path, body)?;
         for (name, _) in &arguments.fields {
             if !known.contains(name) {
@@ -120,7 +128,10 @@ impl<'a> Arguments<'a> {
         };
         Error::new(
             ErrorCode::TypeMismatch,
-            format!("BSON field '{}.{name}' is the wrong type '{actual}', {expected}", self.command),
+            format!(
+                "BSON field '{}.{name}' is the wrong type '{actual}', {expected}",
+                self.command
+            ),
         )
     }
 
@@ -128,7 +139,10 @@ impl<'a> Arguments<'a> {
     pub(crate) fn missing(&self, name: &str) -> Error {
         Error::new(
             ErrorCode::IDLFailedToParse,
-            format!("BSON field '{}.{name}' is missing but a required field", self.command),
+            format!(
+                "BSON field '{}.{name}' is missing but a required field",
+                self.command
+            ),
         )
     }
 
@@ -211,7 +225,10 @@ impl<'a> Arguments<'a> {
                     .ok_or_else(|| self.wrong_type(name, other, "long, int, decimal, double"))?;
                 number.as_i64_exact().map_or_else(
                     || {
-                        #[expect(clippy::cast_possible_truncation, reason = "saturates at the ends")]
+                        #[expect(
+                            clippy::cast_possible_truncation,
+                            reason = "saturates at the ends"
+                        )]
                         let truncated = number.as_f64().trunc() as i64;
                         Ok(Some(truncated))
                     },

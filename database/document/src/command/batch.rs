@@ -63,7 +63,11 @@ pub(crate) fn statements<'a>(
 }
 
 /// The fields that tell a client of one failed statement.
-pub(crate) fn write_error(writer: &mut DocumentWriter<'_>, index: usize, error: &Error) -> Result<()> {
+pub(crate) fn write_error(
+    writer: &mut DocumentWriter<'_>,
+    index: usize,
+    error: &Error,
+) -> Result<()> {
     writer.count("index", index as u64);
     writer.int32("code", error.code().number());
     if let Some(details) = error.details() {

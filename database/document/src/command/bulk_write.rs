@@ -25,8 +25,17 @@ use crate::{Error, ErrorCode, Operation, Result};
 
 /// Fields an operation may have beside the one that names its kind.
 const UPDATE_FIELDS: &[&str] = &[
-    "update", "filter", "updateMods", "multi", "upsert", "arrayFilters", "hint", "collation",
-    "constants", "sort", "sampleId",
+    "update",
+    "filter",
+    "updateMods",
+    "multi",
+    "upsert",
+    "arrayFilters",
+    "hint",
+    "collation",
+    "constants",
+    "sort",
+    "sampleId",
 ];
 const DELETE_FIELDS: &[&str] = &["delete", "filter", "multi", "hint", "collation", "sampleId"];
 const INSERT_FIELDS: &[&str] = &["insert", "document"];
@@ -61,7 +70,15 @@ pub(super) fn bulk_write(
     let arguments = Arguments::of_command(
         "bulkWrite",
         request.body,
-        &["ops", "nsInfo", "ordered", "errorsOnly", "bypassDocumentValidation", "let", "cursor"],
+        &[
+            "ops",
+            "nsInfo",
+            "ordered",
+            "errorsOnly",
+            "bypassDocumentValidation",
+            "let",
+            "cursor",
+        ],
     )?;
     if request.database != "admin" {
         return Err(Error::new(
@@ -80,7 +97,10 @@ pub(super) fn bulk_write(
     let errors_only = arguments.flag("errorsOnly")?;
     let mut totals = Totals::default();
     let mut results = VecDeque::new();
-    for (index, body) in statements(request, &arguments, "ops")?.into_iter().enumerate() {
+    for (index, body) in statements(request, &arguments, "ops")?
+        .into_iter()
+        .enumerate()
+    {
         operation.check()?;
         let position = i32::try_from(index).unwrap_or(i32::MAX);
         match run_one(&surrounding, body, &mut totals) {
@@ -109,14 +129,19 @@ pub(super) fn bulk_write(
         }
     }
     let batch_size = cursor_batch_size(&arguments)?.unwrap_or(u64::MAX);
-    write_reply(database, request, results, batch_size, &totals, operation, reply)?;
+    write_reply(
+        database, request, results, batch_size, &totals, operation, reply,
+    )?;
     let counts = Counts {
         inserted: totals.inserted + totals.upserted,
         updated: totals.modified,
         deleted: totals.deleted,
         ..Counts::default()
     };
-    Ok(Effects { counts, ..Effects::written(totals.optime) })
+    Ok(Effects {
+        counts,
+        ..Effects::written(totals.optime)
+    })
 }
 
 /// The namespaces that operations name by position.
@@ -144,13 +169,21 @@ fn run_one(
 ) -> Result<Document> {
     let kind = body.iter().next().transpose()?;
     let Some((kind, position)) = kind else {
-        return Err(Error::new(ErrorCode::FailedToParse, "an operation of bulkWrite is empty"));
+        return Err(Error::new(
+            ErrorCode::FailedToParse,
+            "an operation of bulkWrite is empty",
+        ));
     };
-    let position = position.as_i32().and_then(|position| usize::try_from(position).ok());
+    let position = position
+        .as_i32()
+        .and_then(|position| usize::try_from(position).ok());
     let namespace = position
         .and_then(|position| surrounding.namespaces.get(position))
         .ok_or_else(|| {
-            Error::new(ErrorCode::BadValue, "BulkWrite ops entry has an invalid nsInfo index.")
+            Error::new(
+                ErrorCode::BadValue,
+                "BulkWrite ops entry has an invalid nsInfo index.",
+            )
         })?;
     match kind.as_str() {
         "insert" => run_insert(surrounding, namespace, body, totals),
@@ -170,7 +203,9 @@ fn run_insert(
     totals: &mut Totals,
 ) -> Result<Document> {
     let arguments = Arguments::of_statement("bulkWrite.ops", body, INSERT_FIELDS)?;
-    let document = arguments.document("document")?.ok_or_else(|| arguments.missing("document"))?;
+    let document = arguments
+        .document("document")?
+        .ok_or_else(|| arguments.missing("document"))?;
     let outcome = insert_documents(
         &surrounding.database.catalog,
         namespace,
@@ -196,8 +231,12 @@ fn run_one_update(
 ) -> Result<Document> {
     let arguments = Arguments::of_statement("bulkWrite.ops", body, UPDATE_FIELDS)?;
     arguments.check_collation()?;
-    let filter = arguments.document("filter")?.ok_or_else(|| arguments.missing("filter"))?;
-    let update = arguments.get("updateMods").ok_or_else(|| arguments.missing("updateMods"))?;
+    let filter = arguments
+        .document("filter")?
+        .ok_or_else(|| arguments.missing("filter"))?;
+    let update = arguments
+        .get("updateMods")
+        .ok_or_else(|| arguments.missing("updateMods"))?;
     let constants = arguments.tree("constants")?;
     if constants.is_some() && !matches!(update, RawBsonRef::Array(_)) {
         return Err(Error::location(
@@ -205,7 +244,9 @@ fn run_one_update(
             "Constant values may only be specified for pipeline updates",
         ));
     }
-    let bindings = surrounding.bindings.and(constants.as_ref(), surrounding.operation)?;
+    let bindings = surrounding
+        .bindings
+        .and(constants.as_ref(), surrounding.operation)?;
     let array_filters = arguments.trees("arrayFilters")?.unwrap_or_default();
     let mut statement = UpdateStatement::new(filter, update, &array_filters, bindings)?;
     statement.multi = arguments.flag("multi")?;
@@ -219,7 +260,12 @@ fn run_one_update(
             "multi update is not supported for replacement-style update",
         ));
     }
-    let result = run_update(surrounding.database, namespace, &statement, surrounding.operation)?;
+    let result = run_update(
+        surrounding.database,
+        namespace,
+        &statement,
+        surrounding.operation,
+    )?;
     totals.matched += result.matched;
     totals.modified += result.modified;
     totals.upserted += u64::from(result.upserted.is_some());
@@ -242,7 +288,9 @@ fn run_one_delete(
 ) -> Result<Document> {
     let arguments = Arguments::of_statement("bulkWrite.ops", body, DELETE_FIELDS)?;
     arguments.check_collation()?;
-    let filter = arguments.document("filter")?.ok_or_else(|| arguments.missing("filter"))?;
+    let filter = arguments
+        .document("filter")?
+        .ok_or_else(|| arguments.missing("filter"))?;
     let statement = DeleteStatement {
         filter,
         matcher: Matcher::parse(filter, &surrounding.bindings.scope)?,
@@ -251,7 +299,12 @@ fn run_one_delete(
         sort: None,
         hint: parse_hint(&arguments)?,
     };
-    let result = run_delete(surrounding.database, namespace, &statement, surrounding.operation)?;
+    let result = run_delete(
+        surrounding.database,
+        namespace,
+        &statement,
+        surrounding.operation,
+    )?;
     totals.deleted += result.deleted;
     totals.optime = latest(totals.optime, result.optime);
     Ok(doc! {"n": i32::try_from(result.deleted).unwrap_or(i32::MAX)})
@@ -275,8 +328,13 @@ fn write_reply(
     writer.close();
     let more = cursor.pending.is_some()
         || matches!(&cursor.source, Source::List(list) if !list.is_empty());
-    let id =
-        if more { database.cursors.register(cursor, &**operation.environment()) } else { 0 };
+    let id = if more {
+        database
+            .cursors
+            .register(cursor, &**operation.environment())
+    } else {
+        0
+    };
     writer.int64("id", id);
     writer.string("ns", "admin.$cmd.bulkWrite");
     writer.close();

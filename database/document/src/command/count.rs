@@ -12,8 +12,15 @@ use crate::planner;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// The fields of the command.
-pub(super) const FIELDS: &[&str] =
-    &["query", "limit", "skip", "hint", "collation", "fields", "encryptionInformation"];
+pub(super) const FIELDS: &[&str] = &[
+    "query",
+    "limit",
+    "skip",
+    "hint",
+    "collation",
+    "fields",
+    "encryptionInformation",
+];
 
 pub(super) fn count(
     database: &Arc<Database>,
@@ -45,8 +52,13 @@ pub(super) fn count(
             let query = Arc::new(query);
             let planned = planner::plan(database.engine(), &collection, &query, operation)?;
             let engine = Arc::clone(database.engine());
-            let mut executor =
-                Executor::new(engine, collection, query, planned.winning, bindings.variables)?;
+            let mut executor = Executor::new(
+                engine,
+                collection,
+                query,
+                planned.winning,
+                bindings.variables,
+            )?;
             let mut counted = 0;
             while executor.next(operation)?.is_some() {
                 counted += 1;
@@ -55,7 +67,10 @@ pub(super) fn count(
         }
     };
     if i64::try_from(counted).is_err() {
-        return Err(Error::new(ErrorCode::Overflow, "the count does not fit into 64 bits"));
+        return Err(Error::new(
+            ErrorCode::Overflow,
+            "the count does not fit into 64 bits",
+        ));
     }
     reply_ok(reply, |writer| {
         writer.count("n", counted);

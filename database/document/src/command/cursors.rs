@@ -108,7 +108,11 @@ impl OpenCursor {
                 *remaining -= 1;
             }
         }
-        let end = if self.remaining == Some(0) { BatchEnd::Exhausted } else { BatchEnd::Full };
+        let end = if self.remaining == Some(0) {
+            BatchEnd::Exhausted
+        } else {
+            BatchEnd::Full
+        };
         Ok((count, end))
     }
 
@@ -179,7 +183,9 @@ pub struct CursorStatistics {
 
 impl std::fmt::Debug for Cursors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cursors").field("statistics", &self.statistics()).finish_non_exhaustive()
+        f.debug_struct("Cursors")
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
     }
 }
 
@@ -235,11 +241,16 @@ impl Cursors {
         if entry.session.is_some() && entry.session.as_deref() != session {
             return Err(Error::location(
                 50737,
-                format!("Cannot run getMore on cursor {id}, which was created in a different session"),
+                format!(
+                    "Cannot run getMore on cursor {id}, which was created in a different session"
+                ),
             ));
         }
         let cursor = entry.cursor.take().ok_or_else(|| {
-            Error::new(ErrorCode::CursorInUse, format!("cursor id {id} is already in use"))
+            Error::new(
+                ErrorCode::CursorInUse,
+                format!("cursor id {id} is already in use"),
+            )
         })?;
         entry.interrupt = Some(Arc::clone(operation.interrupt()));
         Ok(cursor)
@@ -263,7 +274,10 @@ impl Cursors {
     /// Closes a cursor at its client's wish; false when there is none of this id on the namespace.
     pub(crate) fn kill(&self, id: i64, namespace: &Namespace) -> bool {
         let mut entries = self.entries.lock();
-        if entries.get(&id).is_none_or(|entry| entry.namespace != *namespace) {
+        if entries
+            .get(&id)
+            .is_none_or(|entry| entry.namespace != *namespace)
+        {
             return false;
         }
         if let Some(entry) = entries.remove(&id) {
@@ -314,5 +328,8 @@ fn stop(entry: &Entry) {
 }
 
 fn not_found(id: i64) -> Error {
-    Error::new(ErrorCode::CursorNotFound, format!("cursor id {id} not found"))
+    Error::new(
+        ErrorCode::CursorNotFound,
+        format!("cursor id {id} not found"),
+    )
 }

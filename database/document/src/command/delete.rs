@@ -13,9 +13,7 @@ use super::insert::check_writable;
 use super::variables::Bindings;
 use super::{CommandRequest, Counts, Database, Effects, Weight, is_empty, reply_ok};
 use crate::catalog::{Namespace, RecordKind};
-use crate::collection::{
-    clustered_record_id, delete_all_records, delete_record, is_fatal, latest,
-};
+use crate::collection::{clustered_record_id, delete_all_records, delete_record, is_fatal, latest};
 use crate::executor::Executor;
 use crate::expression::EvaluationContext;
 use crate::matcher::Matcher;
@@ -49,8 +47,12 @@ impl<'a> DeleteStatement<'a> {
             &["q", "limit", "collation", "hint", "sampleId"],
         )?;
         arguments.check_collation()?;
-        let filter = arguments.document("q")?.ok_or_else(|| arguments.missing("q"))?;
-        let limit = arguments.integer("limit")?.ok_or_else(|| arguments.missing("limit"))?;
+        let filter = arguments
+            .document("q")?
+            .ok_or_else(|| arguments.missing("q"))?;
+        let limit = arguments
+            .integer("limit")?
+            .ok_or_else(|| arguments.missing("limit"))?;
         if !(0..=1).contains(&limit) {
             return Err(Error::new(
                 ErrorCode::FailedToParse,
@@ -97,7 +99,10 @@ pub(super) fn delete(
     let ordered = arguments.boolean("ordered")?.unwrap_or(true);
     let mut totals = DeleteResult::default();
     let mut errors = Vec::new();
-    for (index, body) in statements(request, &arguments, "deletes")?.into_iter().enumerate() {
+    for (index, body) in statements(request, &arguments, "deletes")?
+        .into_iter()
+        .enumerate()
+    {
         operation.check()?;
         let result = DeleteStatement::parse(body, &bindings)
             .and_then(|statement| run_delete(database, &namespace, &statement, operation));
@@ -119,8 +124,14 @@ pub(super) fn delete(
         writer.count("n", totals.deleted);
         write_errors(writer, &errors)
     })?;
-    let counts = Counts { deleted: totals.deleted, ..Counts::default() };
-    Ok(Effects { counts, ..Effects::written(totals.optime) })
+    let counts = Counts {
+        deleted: totals.deleted,
+        ..Counts::default()
+    };
+    Ok(Effects {
+        counts,
+        ..Effects::written(totals.optime)
+    })
 }
 
 /// Runs one statement.
@@ -139,13 +150,21 @@ pub(crate) fn run_delete(
     };
     if is_empty(statement.filter) && !statement.one && statement.hint.is_none() {
         let (deleted, optime) = delete_all_records(&database.catalog, namespace, operation)?;
-        return Ok(DeleteResult { deleted, optime, document: None });
+        return Ok(DeleteResult {
+            deleted,
+            optime,
+            document: None,
+        });
     }
     let context = EvaluationContext::new(operation, &statement.bindings.variables);
     let delete_one = |record_id: &[u8], result: &mut DeleteResult| -> Result<()> {
-        let deleted = delete_record(&database.catalog, namespace, record_id, operation, |document| {
-            statement.matcher.matches(document, &context)
-        })?;
+        let deleted = delete_record(
+            &database.catalog,
+            namespace,
+            record_id,
+            operation,
+            |document| statement.matcher.matches(document, &context),
+        )?;
         if let Some((document, optime)) = deleted {
             result.deleted += 1;
             result.optime = latest(result.optime, optime);

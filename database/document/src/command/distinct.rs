@@ -18,8 +18,7 @@ use crate::value::{Path, compare_bson};
 use crate::{Error, Operation, Result};
 
 /// The fields of the command.
-pub(super) const FIELDS: &[&str] =
-    &["key", "query", "collation", "hint", "encryptionInformation"];
+pub(super) const FIELDS: &[&str] = &["key", "query", "collation", "hint", "encryptionInformation"];
 
 /// The largest reply, in bytes of values.
 const REPLY_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -33,11 +32,18 @@ pub(super) fn distinct(
     let arguments = Arguments::of_command("distinct", request.body, FIELDS)?;
     arguments.check_collation()?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    let field = arguments.string("key")?.ok_or_else(|| arguments.missing("key"))?;
+    let field = arguments
+        .string("key")?
+        .ok_or_else(|| arguments.missing("key"))?;
     let none = no_filter();
     let filter = arguments.document("query")?.unwrap_or(&none);
     let bindings = Bindings::system(operation);
-    let query = Arc::new(plain_query(filter, &bindings, None, parse_hint(&arguments)?)?);
+    let query = Arc::new(plain_query(
+        filter,
+        &bindings,
+        None,
+        parse_hint(&arguments)?,
+    )?);
     let path = Path::parse(field);
     let mut seen = HashSet::new();
     let mut values: Vec<Bson> = Vec::new();
@@ -45,8 +51,13 @@ pub(super) fn distinct(
     if let Some(collection) = database.catalog.find(&namespace) {
         let planned = planner::plan(database.engine(), &collection, &query, operation)?;
         let engine = Arc::clone(database.engine());
-        let mut executor =
-            Executor::new(engine, collection, query, planned.winning, bindings.variables)?;
+        let mut executor = Executor::new(
+            engine,
+            collection,
+            query,
+            planned.winning,
+            bindings.variables,
+        )?;
         while let Some(record) = executor.next(operation)? {
             visit_values(&record.document, path.components(), &mut |value| {
                 let value = Bson::try_from(value)?;

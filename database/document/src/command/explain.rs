@@ -33,7 +33,10 @@ pub(super) fn explain(
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("explain", request.body, &["verbosity"])?;
-    let verbosity = match arguments.string("verbosity")?.unwrap_or("allPlansExecution") {
+    let verbosity = match arguments
+        .string("verbosity")?
+        .unwrap_or("allPlansExecution")
+    {
         "queryPlanner" => Verbosity::QueryPlanner,
         "executionStats" => Verbosity::ExecutionStats,
         "allPlansExecution" => Verbosity::AllPlansExecution,
@@ -59,7 +62,11 @@ pub(super) fn explain(
         Some((name, _)) => name.as_str(),
         None => return Err(Error::new(ErrorCode::FailedToParse, "nothing to explain")),
     };
-    let inner = CommandRequest { name, body, ..*request };
+    let inner = CommandRequest {
+        name,
+        body,
+        ..*request
+    };
     if name == "aggregate" {
         let parsed = AggregateRequest::parse(&inner, true, operation)?;
         return explain_aggregate(database, &inner, &parsed, verbosity, operation, reply);
@@ -74,7 +81,13 @@ pub(super) fn explain(
                 above: None,
             }
         }
-        "count" => of_filter(&inner, "query", super::count::FIELDS, Some("COUNT"), operation)?,
+        "count" => of_filter(
+            &inner,
+            "query",
+            super::count::FIELDS,
+            Some("COUNT"),
+            operation,
+        )?,
         "distinct" => of_filter(&inner, "query", super::distinct::FIELDS, None, operation)?,
         "findAndModify" | "findandmodify" => of_find_and_modify(&inner, operation)?,
         "update" => of_batch(&inner, "updates", "UPDATE", operation)?,
@@ -132,27 +145,45 @@ fn of_filter(
     let mut query = plain_query(filter, &bindings, None, parse_hint(&arguments)?)?;
     if request.name == "count" {
         query.skip = arguments.count("skip")?.unwrap_or(0);
-        query.limit = arguments.integer("limit")?.map(i64::unsigned_abs).filter(|&limit| limit > 0);
+        query.limit = arguments
+            .integer("limit")?
+            .map(i64::unsigned_abs)
+            .filter(|&limit| limit > 0);
     }
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    Ok(Explained { namespace, query, bindings, above })
+    Ok(Explained {
+        namespace,
+        query,
+        bindings,
+        above,
+    })
 }
 
 fn of_find_and_modify(request: &CommandRequest<'_>, operation: &Operation) -> Result<Explained> {
-    let arguments = Arguments::of_command(
-        request.name,
-        request.body,
-        super::find_and_modify::FIELDS,
-    )?;
+    let arguments =
+        Arguments::of_command(request.name, request.body, super::find_and_modify::FIELDS)?;
     let none = no_filter();
     let filter = arguments.document("query")?.unwrap_or(&none);
     let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
-    let mut query =
-        plain_query(filter, &bindings, arguments.tree("sort")?, parse_hint(&arguments)?)?;
+    let mut query = plain_query(
+        filter,
+        &bindings,
+        arguments.tree("sort")?,
+        parse_hint(&arguments)?,
+    )?;
     query.limit = Some(1);
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    let above = if arguments.flag("remove")? { "DELETE" } else { "UPDATE" };
-    Ok(Explained { namespace, query, bindings, above: Some(above) })
+    let above = if arguments.flag("remove")? {
+        "DELETE"
+    } else {
+        "UPDATE"
+    };
+    Ok(Explained {
+        namespace,
+        query,
+        bindings,
+        above: Some(above),
+    })
 }
 
 /// The one statement of an update or a deletion.
@@ -171,7 +202,10 @@ fn of_batch(
     let [statement] = statements.as_slice() else {
         return Err(Error::new(
             ErrorCode::InvalidLength,
-            format!("explained write batches must be of size 1, got {}", statements.len()),
+            format!(
+                "explained write batches must be of size 1, got {}",
+                statements.len()
+            ),
         ));
     };
     let filter = match statement.get("q")? {
@@ -186,7 +220,12 @@ fn of_batch(
     let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
     let query = plain_query(filter, &bindings, None, hint)?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    Ok(Explained { namespace, query, bindings, above: Some(above) })
+    Ok(Explained {
+        namespace,
+        query,
+        bindings,
+        above: Some(above),
+    })
 }
 
 /// `queryPlanner` and, if asked for, `executionStats` of a query.
@@ -196,7 +235,12 @@ fn explain_query(
     verbosity: Verbosity,
     operation: &Operation,
 ) -> Result<Document> {
-    let Explained { namespace, query, bindings, above } = explained;
+    let Explained {
+        namespace,
+        query,
+        bindings,
+        above,
+    } = explained;
     let Some(collection) = database.catalog.find(&namespace) else {
         return Ok(no_collection(&namespace, verbosity));
     };
@@ -219,7 +263,12 @@ fn explain_query(
     };
     let elapsed = environment.monotonic().saturating_sub(started);
     let mut document = executor::explain(
-        &planned, executor.as_ref(), &query, &collection, verbosity, elapsed,
+        &planned,
+        executor.as_ref(),
+        &query,
+        &collection,
+        verbosity,
+        elapsed,
     )?;
     document.insert("explainVersion", "1");
     if let Some(stage) = above {
@@ -251,14 +300,17 @@ fn no_collection(namespace: &Namespace, verbosity: Verbosity) -> Document {
         },
     };
     if verbosity >= Verbosity::ExecutionStats {
-        document.insert("executionStats", doc! {
-            "executionSuccess": true,
-            "nReturned": 0,
-            "executionTimeMillis": 0,
-            "totalKeysExamined": 0,
-            "totalDocsExamined": 0,
-            "executionStages": {"stage": "EOF", "nReturned": 0},
-        });
+        document.insert(
+            "executionStats",
+            doc! {
+                "executionSuccess": true,
+                "nReturned": 0,
+                "executionTimeMillis": 0,
+                "totalKeysExamined": 0,
+                "totalDocsExamined": 0,
+                "executionStages": {"stage": "EOF", "nReturned": 0},
+            },
+        );
     }
     document
 }
@@ -299,8 +351,12 @@ pub(super) fn explain_aggregate(
             }
         }
         _ => {
-            let stages: Vec<Bson> =
-                parsed.pipeline.to_bson().into_iter().map(Bson::Document).collect();
+            let stages: Vec<Bson> = parsed
+                .pipeline
+                .to_bson()
+                .into_iter()
+                .map(Bson::Document)
+                .collect();
             doc! {"explainVersion": "1", "stages": stages}
         }
     };
@@ -327,5 +383,8 @@ fn run_through(
     while stream.next(operation)?.is_some() {
         count += 1;
     }
-    Ok(Some((count, operation.environment().monotonic().saturating_sub(started))))
+    Ok(Some((
+        count,
+        operation.environment().monotonic().saturating_sub(started),
+    )))
 }

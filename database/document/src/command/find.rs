@@ -28,10 +28,33 @@ const POINT_LIMIT: i64 = 1000;
 
 /// The fields of `find`.
 const FIELDS: &[&str] = &[
-    "filter", "sort", "projection", "hint", "skip", "limit", "batchSize", "singleBatch", "min", "max",
-    "returnKey", "showRecordId", "tailable", "oplogReplay", "noCursorTimeout", "awaitData",
-    "allowPartialResults", "collation", "allowDiskUse", "let", "term", "options",
-    "includeQueryStatsMetrics", "ntoreturn", "requestResumeToken", "resumeAfter", "encryptionInformation",
+    "filter",
+    "sort",
+    "projection",
+    "hint",
+    "skip",
+    "limit",
+    "batchSize",
+    "singleBatch",
+    "min",
+    "max",
+    "returnKey",
+    "showRecordId",
+    "tailable",
+    "oplogReplay",
+    "noCursorTimeout",
+    "awaitData",
+    "allowPartialResults",
+    "collation",
+    "allowDiskUse",
+    "let",
+    "term",
+    "options",
+    "includeQueryStatsMetrics",
+    "ntoreturn",
+    "requestResumeToken",
+    "resumeAfter",
+    "encryptionInformation",
 ];
 
 /// A parsed `find`.
@@ -58,19 +81,27 @@ pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
         match (name.as_str(), value) {
             ("filter", RawBsonRef::Document(document)) => filter = Some(document),
             ("limit", value) => {
-                limited = value.as_i64().or(value.as_i32().map(i64::from)).is_some_and(|limit| {
-                    (1..=POINT_LIMIT).contains(&limit)
-                });
+                limited = value
+                    .as_i64()
+                    .or(value.as_i32().map(i64::from))
+                    .is_some_and(|limit| (1..=POINT_LIMIT).contains(&limit));
             }
             ("sort", RawBsonRef::Document(sort)) => {
-                sorted_by_id = sort.iter().flatten().all(|(name, _)| name.as_str() == "_id");
+                sorted_by_id = sort
+                    .iter()
+                    .flatten()
+                    .all(|(name, _)| name.as_str() == "_id");
             }
             ("tailable" | "min" | "max" | "hint", _) => return Weight::Long,
             _ => {}
         }
     }
     let Some(filter) = filter else {
-        return if limited && sorted_by_id { Weight::Point } else { Weight::Long };
+        return if limited && sorted_by_id {
+            Weight::Point
+        } else {
+            Weight::Long
+        };
     };
     if planner::id_equality(filter).is_some() {
         return Weight::Point;
@@ -78,7 +109,11 @@ pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
     let on_id = filter.iter().flatten().all(|(name, value)| {
         name.as_str() == "_id" && !matches!(value, RawBsonRef::RegularExpression(_))
     });
-    if on_id && limited && sorted_by_id { Weight::Point } else { Weight::Long }
+    if on_id && limited && sorted_by_id {
+        Weight::Point
+    } else {
+        Weight::Long
+    }
 }
 
 /// The hint of a command.
@@ -95,7 +130,10 @@ pub(crate) fn parse_hint(arguments: &Arguments<'_>) -> Result<Option<Hint>> {
             }
             Ok(Some(Hint::Keys(keys.try_into()?)))
         }
-        Some(_) => Err(Error::new(ErrorCode::FailedToParse, "Hint must be a string or an object")),
+        Some(_) => Err(Error::new(
+            ErrorCode::FailedToParse,
+            "Hint must be a string or an object",
+        )),
     }
 }
 
@@ -108,7 +146,9 @@ impl<'a> FindRequest<'a> {
         let arguments = Arguments::of_command("find", body, FIELDS)?;
         arguments.check_collation()?;
         let namespace = Namespace::new(database, arguments.collection()?)?;
-        let filter = arguments.document("filter")?.unwrap_or(RawDocument::from_bytes(EMPTY)?);
+        let filter = arguments
+            .document("filter")?
+            .unwrap_or(RawDocument::from_bytes(EMPTY)?);
         let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
         let tailable = arguments.flag("tailable")?;
         let await_data = arguments.flag("awaitData")?;
@@ -160,7 +200,14 @@ impl<'a> FindRequest<'a> {
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
 /// What a `find` by `_id` alone may carry beside generic fields and still take the short path.
-const SHORT_FIELDS: &[&str] = &["find", "filter", "projection", "limit", "singleBatch", "batchSize"];
+const SHORT_FIELDS: &[&str] = &[
+    "find",
+    "filter",
+    "projection",
+    "limit",
+    "singleBatch",
+    "batchSize",
+];
 
 /// The fields of a `find` that is a plain look-up by `_id`, without anything that needs a plan.
 struct Lookup<'a> {
@@ -183,11 +230,17 @@ impl<'a> Lookup<'a> {
                 }
                 ("projection", RawBsonRef::Document(spec)) => projection = Some(spec),
                 ("limit", value) => {
-                    value.as_i64().or(value.as_i32().map(i64::from)).filter(|&limit| limit >= 0)?;
+                    value
+                        .as_i64()
+                        .or(value.as_i32().map(i64::from))
+                        .filter(|&limit| limit >= 0)?;
                 }
                 // A batch of no documents must leave a cursor open.
                 ("batchSize", value) => {
-                    value.as_i64().or(value.as_i32().map(i64::from)).filter(|&size| size > 0)?;
+                    value
+                        .as_i64()
+                        .or(value.as_i32().map(i64::from))
+                        .filter(|&size| size > 0)?;
                 }
                 ("singleBatch", RawBsonRef::Boolean(_)) => {}
                 (name, _) if SHORT_FIELDS.contains(&name) => return None,
@@ -195,7 +248,11 @@ impl<'a> Lookup<'a> {
                 _ => return None,
             }
         }
-        Some(Self { collection: collection?, id: id?, projection: projection.filter(|p| !is_empty(p)) })
+        Some(Self {
+            collection: collection?,
+            id: id?,
+            projection: projection.filter(|p| !is_empty(p)),
+        })
     }
 }
 
@@ -239,7 +296,14 @@ pub(super) fn find(
     cursor.no_timeout = parsed.no_cursor_timeout;
     cursor.time_limit = time_left(operation);
     let batch_size = parsed.batch_size.unwrap_or(FIRST_BATCH_COUNT);
-    first_batch(database, cursor, batch_size, parsed.single_batch, operation, reply)
+    first_batch(
+        database,
+        cursor,
+        batch_size,
+        parsed.single_batch,
+        operation,
+        reply,
+    )
 }
 
 /// The short path: one read, the document copied or projected straight into the reply.
@@ -308,18 +372,32 @@ fn look_up(
     writer.close();
     writer.double("ok", 1.0);
     writer.finish();
-    Ok(Some(Effects { counts: Counts { returned: found, ..Counts::default() }, ..Effects::default() }))
+    Ok(Some(Effects {
+        counts: Counts {
+            returned: found,
+            ..Counts::default()
+        },
+        ..Effects::default()
+    }))
 }
 
 fn check_tailable(query: &Query, collection: &Collection) -> Result<()> {
     if !query.tailable {
         return Ok(());
     }
-    let refused = |why: &str| Err(Error::new(ErrorCode::BadValue, format!("error processing query: {why}")));
+    let refused = |why: &str| {
+        Err(Error::new(
+            ErrorCode::BadValue,
+            format!("error processing query: {why}"),
+        ))
+    };
     if collection.capped().is_none() {
         return refused("tailable cursor requested on non capped collection");
     }
-    let natural = query.sort.as_ref().is_none_or(|sort| sort.keys().all(|key| key == "$natural"));
+    let natural = query
+        .sort
+        .as_ref()
+        .is_none_or(|sort| sort.keys().all(|key| key == "$natural"));
     if !natural {
         return refused("cannot use tailable option with a sort other than {$natural: 1}");
     }
@@ -342,7 +420,10 @@ fn empty_find(namespace: &Namespace, reply: &mut Vec<u8>) -> Result<Effects> {
 /// How much of the operation's time limit is left for later batches.
 fn time_left(operation: &Operation) -> Option<Duration> {
     let now = operation.environment().monotonic();
-    operation.interrupt().deadline().map(|deadline| deadline.saturating_sub(now))
+    operation
+        .interrupt()
+        .deadline()
+        .map(|deadline| deadline.saturating_sub(now))
 }
 
 /// Writes a first batch of at most `batch_size` documents and registers the cursor if there may be
@@ -368,7 +449,9 @@ pub(crate) fn first_batch(
     let id = if single_batch || end == BatchEnd::Exhausted {
         0
     } else {
-        database.cursors.register(cursor, &**operation.environment())
+        database
+            .cursors
+            .register(cursor, &**operation.environment())
     };
     writer.int64("id", id);
     writer.string("ns", namespace.as_str());
@@ -376,7 +459,13 @@ pub(crate) fn first_batch(
     writer.double("ok", 1.0);
     writer.finish();
     debug_assert!(reply.len() > start, "a reply was written");
-    Ok(Effects { counts: Counts { returned: count, ..Counts::default() }, ..Effects::default() })
+    Ok(Effects {
+        counts: Counts {
+            returned: count,
+            ..Counts::default()
+        },
+        ..Effects::default()
+    })
 }
 
 /// `getMore`: the next batch of a cursor.
@@ -389,7 +478,13 @@ pub(super) fn get_more(
     let arguments = Arguments::of_command(
         "getMore",
         request.body,
-        &["collection", "batchSize", "term", "lastKnownCommittedOpTime", "includeQueryStatsMetrics"],
+        &[
+            "collection",
+            "batchSize",
+            "term",
+            "lastKnownCommittedOpTime",
+            "includeQueryStatsMetrics",
+        ],
     )?;
     let id = match arguments.get("getMore") {
         Some(RawBsonRef::Int64(id)) => id,
@@ -400,10 +495,17 @@ pub(super) fn get_more(
             ));
         }
     };
-    let name = arguments.string("collection")?.ok_or_else(|| arguments.missing("collection"))?;
+    let name = arguments
+        .string("collection")?
+        .ok_or_else(|| arguments.missing("collection"))?;
     let namespace = super::namespaces::cursor_namespace(request.database, name)?;
-    let batch_size = arguments.count("batchSize")?.filter(|&size| size > 0).unwrap_or(u64::MAX);
-    let mut cursor = database.cursors.take(id, &namespace, request.session, operation)?;
+    let batch_size = arguments
+        .count("batchSize")?
+        .filter(|&size| size > 0)
+        .unwrap_or(u64::MAX);
+    let mut cursor = database
+        .cursors
+        .take(id, &namespace, request.session, operation)?;
     if !cursor.await_data {
         if let Some(limit) = cursor.time_limit {
             let deadline = operation.environment().monotonic() + limit;
@@ -429,7 +531,9 @@ pub(super) fn get_more(
     cursor.time_limit = cursor.time_limit.and(time_left(operation));
     let open = end == BatchEnd::Full;
     if open {
-        database.cursors.give_back(id, cursor, operation.environment().monotonic());
+        database
+            .cursors
+            .give_back(id, cursor, operation.environment().monotonic());
     } else {
         drop(cursor);
         database.cursors.close(id);
@@ -440,7 +544,14 @@ pub(super) fn get_more(
     writer.double("ok", 1.0);
     writer.finish();
     let wait = if count == 0 { awaited } else { None };
-    Ok(Effects { wait, counts: Counts { returned: count, ..Counts::default() }, ..Effects::default() })
+    Ok(Effects {
+        wait,
+        counts: Counts {
+            returned: count,
+            ..Counts::default()
+        },
+        ..Effects::default()
+    })
 }
 
 /// What a tailable cursor would wait for if it has nothing to return: taken before looking, so that no
@@ -451,7 +562,10 @@ fn await_point(database: &Arc<Database>, cursor: &OpenCursor) -> Option<Await> {
     }
     let collection = database.catalog.find(&cursor.namespace)?;
     let inserts_seen = collection.inserts();
-    Some(Await { collection, inserts_seen })
+    Some(Await {
+        collection,
+        inserts_seen,
+    })
 }
 
 /// `killCursors`.
@@ -463,22 +577,33 @@ pub(super) fn kill_cursors(
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("killCursors", request.body, &["cursors"])?;
     let namespace = super::namespaces::cursor_namespace(request.database, arguments.collection()?)?;
-    let ids = arguments.array("cursors")?.ok_or_else(|| arguments.missing("cursors"))?;
+    let ids = arguments
+        .array("cursors")?
+        .ok_or_else(|| arguments.missing("cursors"))?;
     let mut killed = Vec::new();
     let mut not_found = Vec::new();
     for (position, id) in ids.into_iter().enumerate() {
         let RawBsonRef::Int64(id) = id? else {
             return Err(Error::new(
                 ErrorCode::TypeMismatch,
-                format!("BSON field 'killCursors.cursors.{position}' is the wrong type, expected type 'long'"),
+                format!(
+                    "BSON field 'killCursors.cursors.{position}' is the wrong type, expected type 'long'"
+                ),
             ));
         };
-        if database.cursors.kill(id, &namespace) { killed.push(id) } else { not_found.push(id) }
+        if database.cursors.kill(id, &namespace) {
+            killed.push(id)
+        } else {
+            not_found.push(id)
+        }
     }
     super::reply_ok(reply, |writer| {
-        for (name, ids) in
-            [("cursorsKilled", &killed), ("cursorsNotFound", &not_found), ("cursorsAlive", &vec![]), ("cursorsUnknown", &vec![])]
-        {
+        for (name, ids) in [
+            ("cursorsKilled", &killed),
+            ("cursorsNotFound", &not_found),
+            ("cursorsAlive", &vec![]),
+            ("cursorsUnknown", &vec![]),
+        ] {
             writer.open_array(name);
             for (position, id) in ids.iter().enumerate() {
                 writer.int64(&position.to_string(), *id);

@@ -21,8 +21,20 @@ use crate::{Error, ErrorCode, Operation, Result};
 
 /// The fields of the command.
 pub(super) const FIELDS: &[&str] = &[
-    "query", "sort", "remove", "update", "new", "fields", "upsert", "bypassDocumentValidation",
-    "collation", "arrayFilters", "hint", "let", "encryptionInformation", "sampleId",
+    "query",
+    "sort",
+    "remove",
+    "update",
+    "new",
+    "fields",
+    "upsert",
+    "bypassDocumentValidation",
+    "collation",
+    "arrayFilters",
+    "hint",
+    "let",
+    "encryptionInformation",
+    "sampleId",
 ];
 
 pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
@@ -55,15 +67,19 @@ pub(super) fn find_and_modify(
     let none = no_filter();
     let filter = arguments.document("query")?.unwrap_or(&none);
     let done = match update {
-        None => remove_one(database, &namespace, filter, &arguments, &bindings, operation)?,
-        Some(update) => {
-            update_one(database, &namespace, filter, update, &arguments, &bindings, operation)?
-        }
+        None => remove_one(
+            database, &namespace, filter, &arguments, &bindings, operation,
+        )?,
+        Some(update) => update_one(
+            database, &namespace, filter, update, &arguments, &bindings, operation,
+        )?,
     };
     let value = match (&done.value, &projection) {
         (Some(document), Some(projection)) => {
             let matcher = Matcher::parse(filter, &bindings.scope)?;
-            Some(project(document, projection, &matcher, &bindings, operation)?)
+            Some(project(
+                document, projection, &matcher, &bindings, operation,
+            )?)
         }
         (value, _) => value.clone(),
     };
@@ -83,7 +99,10 @@ pub(super) fn find_and_modify(
         }
         Ok(())
     })?;
-    Ok(Effects { counts: done.counts, ..Effects::written(done.optime) })
+    Ok(Effects {
+        counts: done.counts,
+        ..Effects::written(done.optime)
+    })
 }
 
 /// What the command did, and the document it returns.
@@ -139,7 +158,10 @@ fn remove_one(
         upserted: None,
         value: result.document,
         optime: result.optime,
-        counts: Counts { deleted: result.deleted, ..Counts::default() },
+        counts: Counts {
+            deleted: result.deleted,
+            ..Counts::default()
+        },
     })
 }
 
@@ -160,7 +182,11 @@ fn update_one(
     statement.bypass_validation = arguments.flag("bypassDocumentValidation")?;
     statement.failure_context = "Plan executor error during findAndModify";
     let result = run_update(database, namespace, &statement, operation)?;
-    let value = if arguments.flag("new")? { result.after } else { result.before };
+    let value = if arguments.flag("new")? {
+        result.after
+    } else {
+        result.before
+    };
     Ok(Done {
         matched: result.matched,
         value,
@@ -187,4 +213,3 @@ fn project(
     matcher.matches_recording(document, &context, &mut details)?;
     projection.apply_raw(document, Some(&details), &context)
 }
-

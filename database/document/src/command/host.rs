@@ -109,8 +109,13 @@ impl Host for PipelineHost {
         let query = Arc::new(plain_query(&filter, &bindings, None, None)?);
         let planned = planner::plan(self.database.engine(), &collection, &query, operation)?;
         let engine = Arc::clone(self.database.engine());
-        let executor =
-            Executor::new(engine, collection, query, planned.winning, bindings.variables)?;
+        let executor = Executor::new(
+            engine,
+            collection,
+            query,
+            planned.winning,
+            bindings.variables,
+        )?;
         Ok(self.queries.stream(executor))
     }
 
@@ -123,17 +128,25 @@ impl Host for PipelineHost {
     ) -> Result<()> {
         let target = Namespace::new(database, collection)?;
         let environment = &**operation.environment();
-        let temporary =
-            Namespace::new(database, &format!("tmp.agg_out.{}", new_object_id(environment)))?;
+        let temporary = Namespace::new(
+            database,
+            &format!("tmp.agg_out.{}", new_object_id(environment)),
+        )?;
         let catalog = &self.database.catalog;
         let present = catalog.find(&target);
-        if present.as_ref().is_some_and(|present| present.capped().is_some()) {
+        if present
+            .as_ref()
+            .is_some_and(|present| present.capped().is_some())
+        {
             return Err(Error::location(
                 17152,
                 format!("namespace '{target}' is capped so it can't be used for $out"),
             ));
         }
-        let options = present.as_ref().map(|c| c.options.clone()).unwrap_or_default();
+        let options = present
+            .as_ref()
+            .map(|c| c.options.clone())
+            .unwrap_or_default();
         catalog.create(&temporary, options, environment)?;
         let filled = (|| {
             let specs = present
@@ -194,10 +207,16 @@ impl Host for PipelineHost {
         };
         Ok(collection.indexes.iter().any(|index| {
             let spec = &index.spec;
-            let names: Vec<String> =
-                spec.fields.iter().map(|field| field.path.to_string()).collect();
+            let names: Vec<String> = spec
+                .fields
+                .iter()
+                .map(|field| field.path.to_string())
+                .collect();
             let unique = spec.unique || spec.name == "_id_";
-            let plain = spec.fields.iter().all(|field| field.kind != FieldKind::Hashed);
+            let plain = spec
+                .fields
+                .iter()
+                .all(|field| field.kind != FieldKind::Hashed);
             unique
                 && plain
                 && !spec.sparse
@@ -227,7 +246,11 @@ impl Host for PipelineHost {
         collection: &str,
     ) -> Result<Vec<Document>> {
         let namespace = Namespace::new(database, collection)?;
-        Ok(super::statistics::index_stats_stage(&self.database, &namespace, operation))
+        Ok(super::statistics::index_stats_stage(
+            &self.database,
+            &namespace,
+            operation,
+        ))
     }
 
     fn current_operations(&self, _operation: &Operation, spec: &Document) -> Result<Vec<Document>> {
@@ -289,8 +312,13 @@ impl PipelineHost {
         let query = Arc::new(plain_query(&raw, &bindings, None, None)?);
         let planned = planner::plan(self.database.engine(), &collection, &query, operation)?;
         let engine = Arc::clone(self.database.engine());
-        let mut executor =
-            Executor::new(engine, collection, query, planned.winning, bindings.variables)?;
+        let mut executor = Executor::new(
+            engine,
+            collection,
+            query,
+            planned.winning,
+            bindings.variables,
+        )?;
         Ok(executor.next(operation)?.map(|record| record.record_id))
     }
 
@@ -309,7 +337,9 @@ impl PipelineHost {
                 MergeAction::Keep => Ok(Some(before.to_owned())),
                 MergeAction::Write(document) => {
                     let mut document = document;
-                    let id = present.get("_id").ok_or_else(|| internal("a document has no _id"))?;
+                    let id = present
+                        .get("_id")
+                        .ok_or_else(|| internal("a document has no _id"))?;
                     match document.get("_id") {
                         Some(new) if new == id => {}
                         Some(_) => {
@@ -342,7 +372,10 @@ impl PipelineHost {
         let environment = &**operation.environment();
         let raw = RawDocumentBuf::try_from(&document)?;
         let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
-        let guard = self.database.catalog.find_or_create(namespace, environment)?;
+        let guard = self
+            .database
+            .catalog
+            .find_or_create(namespace, environment)?;
         insert_one(&**self.database.engine(), guard.collection(), &raw)?;
         Ok(true)
     }

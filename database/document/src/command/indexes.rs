@@ -34,7 +34,9 @@ pub(super) fn create_indexes(
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     super::insert::check_writable(&namespace)?;
-    let documents = arguments.trees("indexes")?.ok_or_else(|| arguments.missing("indexes"))?;
+    let documents = arguments
+        .trees("indexes")?
+        .ok_or_else(|| arguments.missing("indexes"))?;
     if documents.is_empty() {
         return Err(Error::new(
             ErrorCode::BadValue,
@@ -43,10 +45,14 @@ pub(super) fn create_indexes(
     }
     let specs = documents
         .iter()
-        .map(|document| IndexSpec::parse(document).map_err(|error| in_specification(&error, document)))
+        .map(|document| {
+            IndexSpec::parse(document).map_err(|error| in_specification(&error, document))
+        })
         .collect::<Result<Vec<_>>>()?;
     let created = database.catalog.find(&namespace).is_none();
-    let guard = database.catalog.find_or_create(&namespace, &**operation.environment())?;
+    let guard = database
+        .catalog
+        .find_or_create(&namespace, &**operation.environment())?;
     drop(guard);
     let mut before = 0;
     let added = database.catalog.add_indexes(&namespace, |collection| {
@@ -116,8 +122,10 @@ pub(super) fn list_indexes(
         &["cursor", "includeBuildUUIDs", "includeIndexBuildInfo"],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    let collection =
-        database.catalog.find(&namespace).ok_or_else(|| namespace_not_found(&namespace))?;
+    let collection = database
+        .catalog
+        .find(&namespace)
+        .ok_or_else(|| namespace_not_found(&namespace))?;
     let mut list = VecDeque::new();
     for index in collection.indexes.iter().filter(|index| index.ready) {
         list.push_back(RawDocumentBuf::try_from(&index.spec.document)?);
@@ -141,7 +149,8 @@ pub(super) fn drop_indexes(
     _operation: &Operation,
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
-    let arguments = Arguments::of_command("dropIndexes", request.body, &["index", "collectionUUID"])?;
+    let arguments =
+        Arguments::of_command("dropIndexes", request.body, &["index", "collectionUUID"])?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     if database.catalog.find(&namespace).is_none() {
         return Err(Error::new(
@@ -149,7 +158,10 @@ pub(super) fn drop_indexes(
             format!("ns not found {namespace}"),
         ));
     }
-    let selection = match arguments.get("index").ok_or_else(|| arguments.missing("index"))? {
+    let selection = match arguments
+        .get("index")
+        .ok_or_else(|| arguments.missing("index"))?
+    {
         RawBsonRef::String("*") => Selection::All,
         RawBsonRef::String(name) => Selection::Names(vec![name.to_owned()]),
         RawBsonRef::Document(keys) => Selection::Keys(keys.try_into()?),
@@ -190,7 +202,10 @@ fn wrong_selection() -> Error {
 fn remove(indexes: &mut Vec<Arc<Index>>, selection: &Selection) -> Result<()> {
     let not_id = |name: &str| {
         if name == "_id_" {
-            return Err(Error::new(ErrorCode::InvalidOptions, "cannot drop _id index"));
+            return Err(Error::new(
+                ErrorCode::InvalidOptions,
+                "cannot drop _id index",
+            ));
         }
         Ok(())
     };
@@ -210,8 +225,13 @@ fn remove(indexes: &mut Vec<Arc<Index>>, selection: &Selection) -> Result<()> {
             }
         }
         Selection::Keys(keys) => {
-            let matches =
-                |index: &Arc<Index>| index.spec.document.get_document("key").is_ok_and(|key| key == keys);
+            let matches = |index: &Arc<Index>| {
+                index
+                    .spec
+                    .document
+                    .get_document("key")
+                    .is_ok_and(|key| key == keys)
+            };
             let position = indexes.iter().position(matches).ok_or_else(|| {
                 Error::new(
                     ErrorCode::IndexNotFound,

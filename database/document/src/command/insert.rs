@@ -13,9 +13,16 @@ use crate::{Operation, Result};
 const POINT_BYTES: usize = 128 * 1024;
 
 pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
-    let sequences = request.sequences.iter().flat_map(|(_, documents)| documents);
+    let sequences = request
+        .sequences
+        .iter()
+        .flat_map(|(_, documents)| documents);
     let bytes: usize = sequences.map(|document| document.as_bytes().len()).sum();
-    if bytes + request.body.as_bytes().len() > POINT_BYTES { Weight::Long } else { Weight::Point }
+    if bytes + request.body.as_bytes().len() > POINT_BYTES {
+        Weight::Long
+    } else {
+        Weight::Point
+    }
 }
 
 pub(super) fn insert(
@@ -27,7 +34,12 @@ pub(super) fn insert(
     let arguments = Arguments::of_command(
         "insert",
         request.body,
-        &["documents", "ordered", "bypassDocumentValidation", "encryptionInformation"],
+        &[
+            "documents",
+            "ordered",
+            "bypassDocumentValidation",
+            "encryptionInformation",
+        ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     check_writable(&namespace)?;
@@ -47,8 +59,14 @@ pub(super) fn insert(
         writer.count("n", outcome.inserted);
         write_errors(writer, &outcome.errors)
     })?;
-    let counts = Counts { inserted: outcome.inserted, ..Counts::default() };
-    Ok(Effects { counts, ..Effects::written(outcome.optime) })
+    let counts = Counts {
+        inserted: outcome.inserted,
+        ..Counts::default()
+    };
+    Ok(Effects {
+        counts,
+        ..Effects::written(outcome.optime)
+    })
 }
 
 /// Refuses collections that the server keeps for itself.

@@ -22,10 +22,27 @@ use crate::{Error, ErrorCode, Operation, Result};
 
 /// The fields of `create`.
 const CREATE_FIELDS: &[&str] = &[
-    "capped", "autoIndexId", "idIndex", "size", "max", "storageEngine", "validator",
-    "validationLevel", "validationAction", "indexOptionDefaults", "viewOn", "pipeline", "collation",
-    "timeseries", "expireAfterSeconds", "clusteredIndex", "changeStreamPreAndPostImages",
-    "encryptedFields", "flags", "temp", "recordPreImages",
+    "capped",
+    "autoIndexId",
+    "idIndex",
+    "size",
+    "max",
+    "storageEngine",
+    "validator",
+    "validationLevel",
+    "validationAction",
+    "indexOptionDefaults",
+    "viewOn",
+    "pipeline",
+    "collation",
+    "timeseries",
+    "expireAfterSeconds",
+    "clusteredIndex",
+    "changeStreamPreAndPostImages",
+    "encryptedFields",
+    "flags",
+    "temp",
+    "recordPreImages",
 ];
 
 /// The largest capped collection: 1 PiB.
@@ -60,10 +77,16 @@ pub(super) fn create(
     }
     let options = create_options(&arguments)?;
     Validator::from_options(&options)?;
-    match database.catalog.create(&namespace, options.clone(), &**operation.environment()) {
+    match database
+        .catalog
+        .create(&namespace, options.clone(), &**operation.environment())
+    {
         Err(error) if error.code() == ErrorCode::NamespaceExists => {
             // Creating what is there already, just so, is no error.
-            let same = database.catalog.find(&namespace).is_some_and(|c| c.options == options);
+            let same = database
+                .catalog
+                .find(&namespace)
+                .is_some_and(|c| c.options == options);
             if !same {
                 return Err(Error::new(
                     ErrorCode::NamespaceExists,
@@ -92,7 +115,9 @@ fn create_options(arguments: &Arguments<'_>) -> Result<Document> {
         if !(1..=CAPPED_BYTES_MAX).contains(&size) {
             return Err(Error::new(
                 ErrorCode::BadValue,
-                format!("BSON field 'size' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"),
+                format!(
+                    "BSON field 'size' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"
+                ),
             ));
         }
         options.insert("capped", true);
@@ -112,14 +137,26 @@ fn create_options(arguments: &Arguments<'_>) -> Result<Document> {
         options.insert("validator", Document::try_from(validator)?);
     }
     if let Some(level) = arguments.string("validationLevel")? {
-        one_of("create.validationLevel", level, &["off", "strict", "moderate"])?;
+        one_of(
+            "create.validationLevel",
+            level,
+            &["off", "strict", "moderate"],
+        )?;
         options.insert("validationLevel", level);
     }
     if let Some(action) = arguments.string("validationAction")? {
-        one_of("create.validationAction", action, &["error", "warn", "errorAndLog"])?;
+        one_of(
+            "create.validationAction",
+            action,
+            &["error", "warn", "errorAndLog"],
+        )?;
         options.insert("validationAction", action);
     }
-    for name in ["storageEngine", "indexOptionDefaults", "changeStreamPreAndPostImages"] {
+    for name in [
+        "storageEngine",
+        "indexOptionDefaults",
+        "changeStreamPreAndPostImages",
+    ] {
         if let Some(value) = arguments.tree(name)? {
             options.insert(name, value);
         }
@@ -208,7 +245,9 @@ pub(super) fn rename_collection(
         ));
     }
     let source = Namespace::parse(arguments.collection()?)?;
-    let target = arguments.string("to")?.ok_or_else(|| arguments.missing("to"))?;
+    let target = arguments
+        .string("to")?
+        .ok_or_else(|| arguments.missing("to"))?;
     let target = Namespace::parse(target)?;
     super::insert::check_writable(&source)?;
     super::insert::check_writable(&target)?;
@@ -229,13 +268,24 @@ pub(super) fn coll_mod(
         "collMod",
         request.body,
         &[
-            "index", "validator", "validationLevel", "validationAction", "cappedSize", "cappedMax",
-            "changeStreamPreAndPostImages", "viewOn", "pipeline", "collectionUUID", "dryRun",
+            "index",
+            "validator",
+            "validationLevel",
+            "validationAction",
+            "cappedSize",
+            "cappedMax",
+            "changeStreamPreAndPostImages",
+            "viewOn",
+            "pipeline",
+            "collectionUUID",
+            "dryRun",
         ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    let collection =
-        database.catalog.find(&namespace).ok_or_else(|| namespace_not_found(&namespace))?;
+    let collection = database
+        .catalog
+        .find(&namespace)
+        .ok_or_else(|| namespace_not_found(&namespace))?;
     let mut optime = change_options(database, &collection, &arguments)?;
     let mut changes = Document::new();
     if let Some(index) = arguments.tree("index")? {
@@ -261,17 +311,28 @@ fn change_options(
         changed.insert("validator", Document::try_from(validator)?);
     }
     if let Some(level) = arguments.string("validationLevel")? {
-        one_of("collMod.validationLevel", level, &["off", "strict", "moderate"])?;
+        one_of(
+            "collMod.validationLevel",
+            level,
+            &["off", "strict", "moderate"],
+        )?;
         changed.insert("validationLevel", level);
     }
     if let Some(action) = arguments.string("validationAction")? {
-        one_of("collMod.validationAction", action, &["error", "warn", "errorAndLog"])?;
+        one_of(
+            "collMod.validationAction",
+            action,
+            &["error", "warn", "errorAndLog"],
+        )?;
         changed.insert("validationAction", action);
     }
     for (argument, option) in [("cappedSize", "size"), ("cappedMax", "max")] {
         if let Some(value) = arguments.integer(argument)? {
             if collection.capped().is_none() {
-                return Err(Error::new(ErrorCode::InvalidOptions, "Collection must be capped."));
+                return Err(Error::new(
+                    ErrorCode::InvalidOptions,
+                    "Collection must be capped.",
+                ));
             }
             changed.insert(option, small_int(value));
         }
@@ -283,10 +344,12 @@ fn change_options(
         return Ok(None);
     }
     Validator::from_options(&changed)?;
-    let optime = database.catalog.change_options(&collection.namespace, |options| {
-        options.extend(changed);
-        Ok(())
-    })?;
+    let optime = database
+        .catalog
+        .change_options(&collection.namespace, |options| {
+            options.extend(changed);
+            Ok(())
+        })?;
     Ok(Some(optime))
 }
 
@@ -298,35 +361,46 @@ fn change_index(
 ) -> Result<Optime> {
     let wanted = |spec: &IndexSpec| match (request.get("name"), request.get("keyPattern")) {
         (Some(Bson::String(name)), None) => spec.name == *name,
-        (None, Some(Bson::Document(pattern))) => spec.document.get_document("key").is_ok_and(|key| key == pattern),
+        (None, Some(Bson::Document(pattern))) => spec
+            .document
+            .get_document("key")
+            .is_ok_and(|key| key == pattern),
         _ => false,
     };
-    database.catalog.change_indexes(&collection.namespace, |indexes| {
-        let position = indexes.iter().position(|index| wanted(&index.spec)).ok_or_else(|| {
-            Error::new(
-                ErrorCode::IndexNotFound,
-                format!("cannot find index {} for ns {}", request, collection.namespace),
-            )
-        })?;
-        let index = &indexes[position];
-        let mut document = index.spec.document.clone();
-        for name in ["expireAfterSeconds", "hidden"] {
-            if let Some(value) = request.get(name) {
-                if name == "hidden" && index.spec.name == "_id_" {
-                    return Err(Error::new(ErrorCode::BadValue, "can't hide _id index"));
+    database
+        .catalog
+        .change_indexes(&collection.namespace, |indexes| {
+            let position = indexes
+                .iter()
+                .position(|index| wanted(&index.spec))
+                .ok_or_else(|| {
+                    Error::new(
+                        ErrorCode::IndexNotFound,
+                        format!(
+                            "cannot find index {} for ns {}",
+                            request, collection.namespace
+                        ),
+                    )
+                })?;
+            let index = &indexes[position];
+            let mut document = index.spec.document.clone();
+            for name in ["expireAfterSeconds", "hidden"] {
+                if let Some(value) = request.get(name) {
+                    if name == "hidden" && index.spec.name == "_id_" {
+                        return Err(Error::new(ErrorCode::BadValue, "can't hide _id index"));
+                    }
+                    let old = document.get(name).cloned();
+                    changes.insert(format!("{name}_new"), value.clone());
+                    if let Some(old) = old {
+                        changes.insert(format!("{name}_old"), old);
+                    }
+                    document.insert(name, value.clone());
                 }
-                let old = document.get(name).cloned();
-                changes.insert(format!("{name}_new"), value.clone());
-                if let Some(old) = old {
-                    changes.insert(format!("{name}_old"), old);
-                }
-                document.insert(name, value.clone());
             }
-        }
-        let spec = IndexSpec::parse(&document)?;
-        indexes[position] = Arc::new(index.with_spec(spec));
-        Ok(())
-    })
+            let spec = IndexSpec::parse(&document)?;
+            indexes[position] = Arc::new(index.with_spec(spec));
+            Ok(())
+        })
 }
 
 /// `listCollections`.
@@ -339,7 +413,13 @@ pub(super) fn list_collections(
     let arguments = Arguments::of_command(
         "listCollections",
         request.body,
-        &["filter", "nameOnly", "authorizedCollections", "cursor", "includePendingDrops"],
+        &[
+            "filter",
+            "nameOnly",
+            "authorizedCollections",
+            "cursor",
+            "includePendingDrops",
+        ],
     )?;
     Namespace::check_database(request.database)?;
     let name_only = arguments.flag("nameOnly")?;
@@ -389,4 +469,3 @@ fn describe(collection: &Collection) -> Document {
     }
     document
 }
-

@@ -27,9 +27,10 @@ fn record_bytes(database: &Database, collection: &Collection) -> Result<u64> {
 fn scale(arguments: &Arguments<'_>) -> Result<i64> {
     let scale = arguments.integer("scale")?.unwrap_or(1);
     if scale < 1 {
-        return Err(Error::location(51024, format!(
-            "BSON field 'scale' value must be >= 1, actual value '{scale}'"
-        )));
+        return Err(Error::location(
+            51024,
+            format!("BSON field 'scale' value must be >= 1, actual value '{scale}'"),
+        ));
     }
     Ok(scale)
 }
@@ -39,7 +40,11 @@ fn number(value: i64) -> Bson {
 }
 
 /// The storage statistics of one collection, in units of `scale` bytes.
-fn collection_document(database: &Database, collection: &Collection, scale: i64) -> Result<Document> {
+fn collection_document(
+    database: &Database,
+    collection: &Collection,
+    scale: i64,
+) -> Result<Document> {
     let Counter { count, bytes } = database.engine().counter(&collection.counter_key())?;
     let scaled = |bytes: u64| number(i64::try_from(bytes).unwrap_or(i64::MAX) / scale);
     let storage = record_bytes(database, collection)?;
@@ -150,8 +155,7 @@ pub(super) fn db_stats(
     _operation: &Operation,
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
-    let arguments =
-        Arguments::of_command(request.name, request.body, &["scale", "freeStorage"])?;
+    let arguments = Arguments::of_command(request.name, request.body, &["scale", "freeStorage"])?;
     Namespace::check_database(request.database)?;
     let scale = scale(&arguments)?;
     let collections = database.catalog.collections(request.database);
@@ -164,14 +168,21 @@ pub(super) fn db_stats(
         index_storage += storage_bytes(database, collection)? - records;
         indexes += collection.indexes.len() as u64;
     }
-    #[expect(clippy::cast_precision_loss, reason = "MongoDB reports these as doubles")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "MongoDB reports these as doubles"
+    )]
     reply_ok(reply, |writer| {
         let scaled = |bytes: u64| bytes as f64 / scale as f64;
         writer.string("db", request.database);
         writer.count("collections", collections.len() as u64);
         writer.count("views", 0);
         writer.value("objects", &number(total.count))?;
-        let average = if total.count > 0 { total.bytes as f64 / total.count as f64 } else { 0.0 };
+        let average = if total.count > 0 {
+            total.bytes as f64 / total.count as f64
+        } else {
+            0.0
+        };
         writer.double("avgObjSize", average);
         writer.double("dataSize", total.bytes as f64 / scale as f64);
         writer.double("storageSize", scaled(storage));
@@ -199,11 +210,16 @@ pub(super) fn coll_stats_stage(
     };
     for (name, options) in spec {
         let Bson::Document(options) = options else {
-            return Err(Error::location(40167, format!("{name} argument must be an object")));
+            return Err(Error::location(
+                40167,
+                format!("{name} argument must be an object"),
+            ));
         };
         match name.as_str() {
             "storageStats" => {
-                let scale = crate::catalog::as_i64(options.get("scale")).unwrap_or(1).max(1);
+                let scale = crate::catalog::as_i64(options.get("scale"))
+                    .unwrap_or(1)
+                    .max(1);
                 if let Some(collection) = &collection {
                     let statistics = collection_document(database, collection, scale)?;
                     document.insert("storageStats", statistics);
@@ -250,7 +266,12 @@ pub(super) fn index_stats_stage(
         .indexes
         .iter()
         .map(|index| {
-            let key = index.spec.document.get_document("key").cloned().unwrap_or_default();
+            let key = index
+                .spec
+                .document
+                .get_document("key")
+                .cloned()
+                .unwrap_or_default();
             doc! {
                 "name": index.spec.name.clone(),
                 "key": key,

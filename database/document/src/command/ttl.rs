@@ -32,7 +32,13 @@ pub(super) fn delete_expired(
                 let Some(filter) = expired_filter(&index.spec, operation) else {
                     continue;
                 };
-                match delete_by(database, &collection.namespace, &filter, &index.spec, operation) {
+                match delete_by(
+                    database,
+                    &collection.namespace,
+                    &filter,
+                    &index.spec,
+                    operation,
+                ) {
                     Ok(deleted) => optime = latest(optime, deleted),
                     Err(error) if error.code() == ErrorCode::InternalError => return Err(error),
                     Err(error) => tracing::warn!(
@@ -55,8 +61,13 @@ fn expired_filter(spec: &IndexSpec, operation: &Operation) -> Option<Document> {
     let [field] = spec.fields.as_slice() else {
         return None;
     };
-    let milliseconds = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1000);
-    let before = operation.environment().wall_clock_ms().saturating_sub(milliseconds);
+    let milliseconds = i64::try_from(seconds)
+        .unwrap_or(i64::MAX)
+        .saturating_mul(1000);
+    let before = operation
+        .environment()
+        .wall_clock_ms()
+        .saturating_sub(milliseconds);
     let expired = doc! {field.path.to_string(): {"$lte": DateTime::from_millis(before)}};
     Some(match &spec.partial_filter {
         Some(filter) => doc! {"$and": [expired, filter.clone()]},
@@ -82,6 +93,8 @@ fn delete_by(
         hint: Some(Hint::Name(spec.name.clone())),
     };
     let result = run_delete(database, namespace, &statement, operation)?;
-    database.expired_documents.fetch_add(result.deleted, Ordering::Relaxed);
+    database
+        .expired_documents
+        .fetch_add(result.deleted, Ordering::Relaxed);
     Ok(result.optime)
 }

@@ -85,10 +85,23 @@ impl<'a> UpdateStatement<'a> {
         let arguments = Arguments::of_statement(
             "update.updates",
             body,
-            &["q", "u", "c", "multi", "upsert", "collation", "arrayFilters", "hint", "sort", "sampleId"],
+            &[
+                "q",
+                "u",
+                "c",
+                "multi",
+                "upsert",
+                "collation",
+                "arrayFilters",
+                "hint",
+                "sort",
+                "sampleId",
+            ],
         )?;
         arguments.check_collation()?;
-        let filter = arguments.document("q")?.ok_or_else(|| arguments.missing("q"))?;
+        let filter = arguments
+            .document("q")?
+            .ok_or_else(|| arguments.missing("q"))?;
         let update = arguments.get("u").ok_or_else(|| arguments.missing("u"))?;
         let constants = arguments.tree("c")?;
         if constants.is_some() && !matches!(update, RawBsonRef::Array(_)) {
@@ -146,7 +159,10 @@ pub(super) fn weigh_statements(
         all_point = all_point && count <= STATEMENTS_MAX && is_point(statement);
     };
     for (_, documents) in request.sequences.iter().filter(|(other, _)| *other == name) {
-        documents.iter().take(STATEMENTS_MAX + 1).for_each(|statement| look(statement));
+        documents
+            .iter()
+            .take(STATEMENTS_MAX + 1)
+            .for_each(|statement| look(statement));
     }
     if let Ok(Some(RawBsonRef::Array(array))) = request.body.get(name) {
         for value in array.into_iter().take(STATEMENTS_MAX + 1).flatten() {
@@ -155,7 +171,11 @@ pub(super) fn weigh_statements(
             }
         }
     }
-    if all_point { Weight::Point } else { Weight::Long }
+    if all_point {
+        Weight::Point
+    } else {
+        Weight::Long
+    }
 }
 
 pub(super) fn update(
@@ -167,7 +187,13 @@ pub(super) fn update(
     let arguments = Arguments::of_command(
         "update",
         request.body,
-        &["updates", "ordered", "bypassDocumentValidation", "let", "encryptionInformation"],
+        &[
+            "updates",
+            "ordered",
+            "bypassDocumentValidation",
+            "let",
+            "encryptionInformation",
+        ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     check_writable(&namespace)?;
@@ -177,12 +203,16 @@ pub(super) fn update(
     let mut totals = UpdateResult::default();
     let mut upserted = Vec::new();
     let mut errors = Vec::new();
-    for (index, body) in statements(request, &arguments, "updates")?.into_iter().enumerate() {
+    for (index, body) in statements(request, &arguments, "updates")?
+        .into_iter()
+        .enumerate()
+    {
         operation.check()?;
-        let result = UpdateStatement::parse(body, &bindings, operation).and_then(|mut statement| {
-            statement.bypass_validation = bypass_validation;
-            run_update(database, &namespace, &statement, operation)
-        });
+        let result =
+            UpdateStatement::parse(body, &bindings, operation).and_then(|mut statement| {
+                statement.bypass_validation = bypass_validation;
+                run_update(database, &namespace, &statement, operation)
+            });
         match result {
             Ok(result) => {
                 totals.matched += result.matched;
@@ -222,7 +252,10 @@ pub(super) fn update(
         inserted: upserted.len() as u64,
         ..Counts::default()
     };
-    Ok(Effects { counts, ..Effects::written(totals.optime) })
+    Ok(Effects {
+        counts,
+        ..Effects::written(totals.optime)
+    })
 }
 
 /// Runs one statement.
@@ -246,8 +279,10 @@ pub(crate) fn run_update(
         match upsert(database, namespace, statement, operation) {
             // The document, or one with the same unique key, was inserted since we looked.
             Err(error)
-                if matches!(error.code(), ErrorCode::DuplicateKey | ErrorCode::WriteConflict)
-                    && attempt < UPSERT_ATTEMPTS =>
+                if matches!(
+                    error.code(),
+                    ErrorCode::DuplicateKey | ErrorCode::WriteConflict
+                ) && attempt < UPSERT_ATTEMPTS =>
             {
                 operation.check()?;
             }
@@ -265,12 +300,16 @@ fn update_matching(
     result: &mut UpdateResult,
 ) -> Result<()> {
     let direct = match planner::id_equality(statement.filter) {
-        Some(id) if collection.kind == RecordKind::Clustered && statement.hint.is_none() => Some(id),
+        Some(id) if collection.kind == RecordKind::Clustered && statement.hint.is_none() => {
+            Some(id)
+        }
         _ => None,
     };
     if let Some(id) = direct {
         let record_id = clustered_record_id(id)?;
-        return update_record(database, collection, statement, &record_id, operation, result);
+        return update_record(
+            database, collection, statement, &record_id, operation, result,
+        );
     }
     let query = Arc::new(plain_query(
         statement.filter,
@@ -288,7 +327,14 @@ fn update_matching(
     )?;
     while let Some(record) = executor.next(operation)? {
         operation.check()?;
-        update_record(database, collection, statement, &record.record_id, operation, result)?;
+        update_record(
+            database,
+            collection,
+            statement,
+            &record.record_id,
+            operation,
+            result,
+        )?;
         if result.matched > 0 && !statement.multi {
             break;
         }
@@ -306,7 +352,11 @@ fn update_record(
     result: &mut UpdateResult,
 ) -> Result<()> {
     let context = EvaluationContext::new(operation, &statement.bindings.variables);
-    let validator = if statement.bypass_validation { None } else { Validator::of(collection)? };
+    let validator = if statement.bypass_validation {
+        None
+    } else {
+        Validator::of(collection)?
+    };
     let replaced = replace_record(
         &database.catalog,
         &collection.namespace,
@@ -314,7 +364,10 @@ fn update_record(
         operation,
         |before| {
             let mut details = MatchDetails::default();
-            if !statement.matcher.matches_recording(before, &context, &mut details)? {
+            if !statement
+                .matcher
+                .matches_recording(before, &context, &mut details)?
+            {
                 return Ok(None);
             }
             let document = Document::try_from(before)?;
@@ -340,7 +393,11 @@ fn update_record(
             result.before = Some(document.clone());
             result.after = Some(document);
         }
-        Replaced::Changed { before, after, optime } => {
+        Replaced::Changed {
+            before,
+            after,
+            optime,
+        } => {
             result.matched += 1;
             result.modified += 1;
             result.optime = latest(result.optime, optime);
@@ -373,7 +430,9 @@ fn upsert(
     }
     let raw = RawDocumentBuf::try_from(&document)?;
     let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
-    let id = raw.get("_id")?.ok_or_else(|| crate::collection::internal("an upsert has no _id"))?;
+    let id = raw
+        .get("_id")?
+        .ok_or_else(|| crate::collection::internal("an upsert has no _id"))?;
     check_id(id)?;
     let id = Bson::try_from(id)?;
     let guard = database.catalog.find_or_create(namespace, environment)?;

@@ -46,7 +46,14 @@ pub(super) fn validate(
     let arguments = Arguments::of_command(
         "validate",
         request.body,
-        &["full", "repair", "metadata", "checkBSONConformance", "background", "fixMultikey"],
+        &[
+            "full",
+            "repair",
+            "metadata",
+            "checkBSONConformance",
+            "background",
+            "fixMultikey",
+        ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     let collection = database.catalog.find(&namespace).ok_or_else(|| {
@@ -58,7 +65,10 @@ pub(super) fn validate(
     })?;
     // The counter and the snapshot must be of one moment: no write may commit in between.
     let (snapshot, counted) = database.catalog.quiesce(&namespace, |engine, collection| {
-        Ok((engine.snapshot()?, engine.counter(&collection.counter_key())?))
+        Ok((
+            engine.snapshot()?,
+            engine.counter(&collection.counter_key())?,
+        ))
     })?;
     let mut findings = Findings::default();
     check_records(&*snapshot, &collection, operation, &mut findings)?;
@@ -132,8 +142,13 @@ fn check_record(
             let mut same = false;
             snapshot.get_with(&entry, &mut |value| same = value == expected)?;
             if !same && findings.missing.len() < FINDINGS_MAX {
-                let id = id.map(bson::Bson::try_from).transpose()?.unwrap_or(bson::Bson::Null);
-                findings.missing.push(doc! {"indexName": index.spec.name.clone(), "recordId": id});
+                let id = id
+                    .map(bson::Bson::try_from)
+                    .transpose()?
+                    .unwrap_or(bson::Bson::Null);
+                findings
+                    .missing
+                    .push(doc! {"indexName": index.spec.name.clone(), "recordId": id});
             }
         }
     }
@@ -156,13 +171,18 @@ fn check_entries(
         count += 1;
         let supported = match IndexEntry::parse(index.spec.unique, cursor.key(), cursor.value()) {
             Err(error) => {
-                findings.error(format!("an entry of {} is damaged: {error}", index.spec.name));
+                findings.error(format!(
+                    "an entry of {} is damaged: {error}",
+                    index.spec.name
+                ));
                 true
             }
             Ok(entry) => is_supported(snapshot, collection, index, &entry)?,
         };
         if !supported && findings.extra.len() < FINDINGS_MAX {
-            findings.extra.push(doc! {"indexName": index.spec.name.clone()});
+            findings
+                .extra
+                .push(doc! {"indexName": index.spec.name.clone()});
         }
         found = cursor.next()?;
     }
@@ -205,13 +225,21 @@ fn report(
     writer.open_document("keysPerIndex");
     for index in &collection.indexes {
         // The index on _id of a clustered collection is the collection itself.
-        let keys = findings.keys.get(&index.ident).copied().unwrap_or(findings.records);
+        let keys = findings
+            .keys
+            .get(&index.ident)
+            .copied()
+            .unwrap_or(findings.records);
         writer.count(&index.spec.name, keys);
     }
     writer.close();
     writer.open_document("indexDetails");
     for index in &collection.indexes {
-        let is_of = |finding: &Document| finding.get_str("indexName").is_ok_and(|name| name == index.spec.name);
+        let is_of = |finding: &Document| {
+            finding
+                .get_str("indexName")
+                .is_ok_and(|name| name == index.spec.name)
+        };
         let valid = !findings.missing.iter().any(is_of) && !findings.extra.iter().any(is_of);
         writer.open_document(&index.spec.name);
         writer.boolean("valid", valid);
@@ -227,9 +255,10 @@ fn report(
         writer.string(&position.to_string(), error);
     }
     writer.close();
-    for (name, list) in
-        [("extraIndexEntries", &findings.extra), ("missingIndexEntries", &findings.missing)]
-    {
+    for (name, list) in [
+        ("extraIndexEntries", &findings.extra),
+        ("missingIndexEntries", &findings.missing),
+    ] {
         writer.open_array(name);
         for (position, finding) in list.iter().enumerate() {
             writer.value(&position.to_string(), &finding.clone().into())?;

@@ -15,7 +15,10 @@ pub(crate) struct Bindings {
 impl Bindings {
     /// The system variables alone.
     pub(crate) fn system(operation: &Operation) -> Self {
-        Self { scope: Scope::default(), variables: Variables::new(operation) }
+        Self {
+            scope: Scope::default(),
+            variables: Variables::new(operation),
+        }
     }
 
     /// The system variables and those of `definitions`, whose expressions must be constant.
@@ -30,7 +33,11 @@ impl Bindings {
     ///
     /// # Errors
     /// As [`Bindings::with_let`].
-    pub(crate) fn and(&self, definitions: Option<&Document>, operation: &Operation) -> Result<Self> {
+    pub(crate) fn and(
+        &self,
+        definitions: Option<&Document>,
+        operation: &Operation,
+    ) -> Result<Self> {
         let mut bindings = self.clone();
         let root = Document::new();
         for (name, value) in definitions.into_iter().flatten() {
@@ -47,7 +54,10 @@ impl Bindings {
 
 fn check_name(name: &str) -> Result<()> {
     if name.is_empty() {
-        return Err(Error::new(ErrorCode::FailedToParse, "empty variable names are not allowed"));
+        return Err(Error::new(
+            ErrorCode::FailedToParse,
+            "empty variable names are not allowed",
+        ));
     }
     if !name.starts_with(|c: char| c.is_ascii_lowercase() || !c.is_ascii()) {
         return Err(Error::new(
