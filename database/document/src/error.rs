@@ -148,6 +148,7 @@ codes! {
     BackgroundOperationInProgressForNamespace = 12587,
     MergeStageNoMatchingDocument = 13113,
     ConversionFailure = 241,
+    MaxSubPipelineDepthExceeded = 232,
     InvalidRegex = 51091,
     RetryChangeStream = 234,
     ChangeStreamHistoryLost = 286,

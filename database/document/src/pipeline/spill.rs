@@ -156,13 +156,16 @@ impl RunReader {
     }
 }
 
+/// An entry of a run that waits to be merged: its key, its run, its payload.
+type Head = Reverse<(Vec<u8>, u32, Vec<u8>)>;
+
 /// Merges runs. It owns the scratch space, which is freed with it.
 #[derive(Debug)]
 pub(crate) struct Merge {
     readers: Vec<RunReader>,
     /// The least entry of every run that has one left. The number of the run comes after the key, so
     /// that equal keys come out in the order in which they were written.
-    heads: BinaryHeap<Reverse<(Vec<u8>, u32, Vec<u8>)>>,
+    heads: BinaryHeap<Head>,
     spill: Spill,
 }
 

@@ -1,0 +1,25 @@
+//! `$count` as an accumulator.
+
+use std::sync::Arc;
+
+use bson::Bson;
+
+use super::{Parsed, sum::Sum};
+use crate::expression::{Expression, Scope};
+use crate::{Error, ErrorCode, Result};
+
+/// `{$count: {}}` is `{$sum: 1}`.
+pub(super) fn parse(_name: &'static str, argument: &Bson, _scope: &Scope) -> Result<Parsed> {
+    match argument {
+        Bson::Document(fields) if fields.is_empty() => Ok(Parsed {
+            input: Expression::constant(Bson::Int32(1)),
+            sort_by: None,
+            count: None,
+            start: Arc::new(|_| Box::new(Sum::default())),
+        }),
+        _ => Err(Error::new(
+            ErrorCode::TypeMismatch,
+            "$count takes no arguments, i.e. $count:{}",
+        )),
+    }
+}

@@ -1,0 +1,60 @@
+//! `$addToSet`.
+
+use std::collections::HashSet;
+
+use bson::Bson;
+
+use super::{Accumulator, Input, state_array};
+use crate::Result;
+use crate::key;
+use crate::pipeline::size;
+
+/// `$addToSet`: all different values that are not missing. MongoDB promises no order; they come out in
+/// the order in which they were first seen.
+#[derive(Debug, Default)]
+pub(super) struct AddToSet {
+    values: Vec<Bson>,
+    seen: HashSet<Vec<u8>>,
+    bytes: usize,
+}
+
+impl AddToSet {
+    fn insert(&mut self, value: Bson) {
+        let key = key::equality_key(&value);
+        let key_bytes = key.len() + size_of::<Vec<u8>>();
+        if self.seen.insert(key) {
+            self.bytes += key_bytes + size::value_bytes(&value);
+            self.values.push(value);
+        }
+    }
+}
+
+impl Accumulator for AddToSet {
+    fn add(&mut self, input: Input) -> Result<()> {
+        if let Some(value) = input.value {
+            self.insert(value);
+        }
+        Ok(())
+    }
+
+    fn state(&mut self) -> Bson {
+        self.bytes = 0;
+        self.seen.clear();
+        Bson::Array(std::mem::take(&mut self.values))
+    }
+
+    fn merge(&mut self, state: Bson) -> Result<()> {
+        state_array(state)?
+            .into_iter()
+            .for_each(|value| self.insert(value));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Option<Bson>> {
+        Ok(Some(Bson::Array(std::mem::take(&mut self.values))))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+}

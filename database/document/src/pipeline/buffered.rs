@@ -1,0 +1,119 @@
+//! Documents that are read several times.
+
+use std::sync::Arc;
+
+use bson::{Document, RawDocumentBuf};
+
+use super::context::Context;
+use super::sort::SortItem;
+use super::spill::{RunReader, Spill};
+use super::{DocumentStream, size};
+use crate::{Error, ErrorCode, Operation, Result};
+
+/// All documents of a stream: in memory, and what does not fit there in scratch space.
+pub(super) struct Buffered {
+    documents: Arc<[Document]>,
+    bytes: usize,
+    spill: Option<Spill>,
+}
+
+impl Buffered {
+    /// Reads `source` to its end.
+    pub(super) fn read(
+        source: &mut dyn DocumentStream,
+        operation: &Operation,
+        context: &Context,
+    ) -> Result<Self> {
+        let limit = operation.limits().stage_memory_bytes;
+        let (mut documents, mut bytes) = (Vec::new(), 0);
+        let mut overflow = None;
+        while let Some(document) = source.next(operation)? {
+            operation.check()?;
+            bytes += size::document_bytes(&document);
+            if bytes > limit {
+                bytes -= size::document_bytes(&document);
+                overflow = Some(document);
+                break;
+            }
+            documents.push(document);
+        }
+        let spill = match overflow {
+            Some(first) => Some(spill_rest(first, source, operation, context)?),
+            None => None,
+        };
+        Ok(Self {
+            documents: documents.into(),
+            bytes,
+            spill,
+        })
+    }
+
+    /// The documents from the first on. The stream must not outlive this.
+    pub(super) fn stream(&self) -> Result<Box<dyn DocumentStream>> {
+        let rest = match &self.spill {
+            Some(spill) => Some(spill.run(0)?),
+            None => None,
+        };
+        let documents = Arc::clone(&self.documents);
+        Ok(Box::new(BufferedStream {
+            documents,
+            next: 0,
+            bytes: self.bytes,
+            rest,
+        }))
+    }
+}
+
+fn spill_rest(
+    first: Document,
+    source: &mut dyn DocumentStream,
+    operation: &Operation,
+    context: &Context,
+) -> Result<Spill> {
+    if !context.allow_disk_use {
+        return Err(Error::new(
+            ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
+            "Exceeded memory limit for $facet, but didn't allow external sort. Pass \
+             allowDiskUse:true to opt in.",
+        ));
+    }
+    let mut spill = Spill::new(context.host.scratch()?);
+    let mut run = spill.start_run();
+    let mut next = Some(first);
+    while let Some(document) = next {
+        run.append(operation, &[], &document.to_bytes()?)?;
+        next = source.next(operation)?;
+    }
+    Ok(spill)
+}
+
+struct BufferedStream {
+    documents: Arc<[Document]>,
+    next: usize,
+    bytes: usize,
+    rest: Option<RunReader>,
+}
+
+impl DocumentStream for BufferedStream {
+    fn next(&mut self, operation: &Operation) -> Result<Option<Document>> {
+        operation.check()?;
+        if let Some(document) = self.documents.get(self.next) {
+            self.next += 1;
+            return Ok(Some(document.clone()));
+        }
+        let Some(rest) = &mut self.rest else {
+            return Ok(None);
+        };
+        match rest.next()? {
+            Some(entry) => {
+                let raw = RawDocumentBuf::from_bytes(entry.payload)?;
+                Ok(Some(Document::try_from(raw)?))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+}

@@ -1,0 +1,52 @@
+//! The stream of all stages that look at one document at a time.
+
+use bson::Document;
+
+use super::DocumentStream;
+use crate::expression::{EvaluationContext, Variables};
+use crate::{Operation, Result};
+
+/// Gives what `step` makes of every document of `source`; leaves out those of which it makes nothing.
+pub(crate) struct FilterMap<F> {
+    source: Box<dyn DocumentStream>,
+    variables: Variables,
+    step: F,
+}
+
+impl<F> FilterMap<F>
+where
+    F: FnMut(Document, &EvaluationContext<'_>) -> Result<Option<Document>> + Send + 'static,
+{
+    /// The stream, boxed. `variables` are those that `step` evaluates with.
+    pub(crate) fn boxed(
+        source: Box<dyn DocumentStream>,
+        variables: Variables,
+        step: F,
+    ) -> Box<dyn DocumentStream> {
+        Box::new(Self {
+            source,
+            variables,
+            step,
+        })
+    }
+}
+
+impl<F> DocumentStream for FilterMap<F>
+where
+    F: FnMut(Document, &EvaluationContext<'_>) -> Result<Option<Document>> + Send,
+{
+    fn next(&mut self, operation: &Operation) -> Result<Option<Document>> {
+        let eval = EvaluationContext::new(operation, &self.variables);
+        while let Some(document) = self.source.next(operation)? {
+            operation.check()?;
+            if let Some(document) = (self.step)(document, &eval)? {
+                return Ok(Some(document));
+            }
+        }
+        Ok(None)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.source.memory_bytes()
+    }
+}

@@ -1,0 +1,198 @@
+//! Filters by which a join asks another collection for what goes with a document.
+
+use bson::{Bson, Document, doc};
+
+use super::field_path;
+use crate::expression::{EvaluationContext, Expression, Scope, Variables};
+use crate::value::Path;
+use crate::{Operation, Result};
+
+/// The filter for documents whose `foreign` field equals the `local` field of `document`. An array
+/// stands for its elements; nothing stands for null, which also finds documents without the field.
+pub(super) fn filter(document: &Document, local: &Path, foreign: &Path) -> Document {
+    let mut values = Vec::new();
+    field_path::visit_all(document, local, &mut |value| values.push(value.clone()));
+    equal_to_any(foreign, values)
+}
+
+/// The filter for documents whose field equals any of `values`; of null if there are none.
+pub(super) fn equal_to_any(path: &Path, mut values: Vec<Bson>) -> Document {
+    if values.is_empty() {
+        values.push(Bson::Null);
+    }
+    let field = path.to_string();
+    if values.len() == 1 {
+        return doc! {field: {"$eq": values.remove(0)}};
+    }
+    // A regular expression in `$in` would be matched against, but values are joined as they are.
+    if values
+        .iter()
+        .any(|value| matches!(value, Bson::RegularExpression(_)))
+    {
+        let any: Vec<Document> = values
+            .into_iter()
+            .map(|value| doc! {field.clone(): {"$eq": value}})
+            .collect();
+        return doc! {"$or": any};
+    }
+    doc! {field: {"$in": values}}
+}
+
+/// The filter that asks for all of those given.
+pub(super) fn all_of(filters: impl IntoIterator<Item = Option<Document>>) -> Option<Document> {
+    let mut filters: Vec<Document> = filters.into_iter().flatten().collect();
+    match filters.len() {
+        0 => None,
+        1 => filters.pop(),
+        _ => Some(doc! {"$and": filters}),
+    }
+}
+
+/// What of `filter`, the leading `$match` of a sub-pipeline, can be asked of the collection: conditions
+/// without expressions as they are, and `{$expr: {$eq: ["$field", "$$variable"]}}` as an equality with
+/// the variable's value. The result lets through at least what `filter` does.
+pub(super) fn pushed(
+    filter: &Document,
+    lets: &[(String, Expression)],
+    variables: &Variables,
+    operation: &Operation,
+) -> Result<Option<Document>> {
+    let mut conditions = Vec::new();
+    let pushing = Pushing {
+        lets,
+        variables,
+        operation,
+    };
+    pushing.collect(filter, &mut conditions)?;
+    Ok(all_of(conditions.into_iter().map(Some)))
+}
+
+struct Pushing<'a> {
+    lets: &'a [(String, Expression)],
+    variables: &'a Variables,
+    operation: &'a Operation,
+}
+
+impl Pushing<'_> {
+    /// Collects what every document that matches `filter` fulfils. The matcher has checked `filter`, and
+    /// with it how deep it is nested.
+    fn collect(&self, filter: &Document, conditions: &mut Vec<Document>) -> Result<()> {
+        for (name, value) in filter {
+            match (name.as_str(), value) {
+                ("$and", Bson::Array(all)) => {
+                    for filter in all.iter().filter_map(Bson::as_document) {
+                        self.collect(filter, conditions)?;
+                    }
+                }
+                ("$expr", expression) => self.collect_expression(expression, conditions)?,
+                // Operators may hold expressions, whose variables the collection does not know.
+                (operator, _) if operator.starts_with('$') => {}
+                (_, value) if mentions_expression(value) => {}
+                (field, value) => conditions.push(doc! {field: value.clone()}),
+            }
+        }
+        Ok(())
+    }
+
+    fn collect_expression(&self, expression: &Bson, conditions: &mut Vec<Document>) -> Result<()> {
+        let Bson::Document(operator) = expression else {
+            return Ok(());
+        };
+        match operator.iter().next() {
+            Some((name, Bson::Array(all))) if name == "$and" => all
+                .iter()
+                .try_for_each(|one| self.collect_expression(one, conditions)),
+            Some((name, Bson::Array(sides))) if name == "$eq" => {
+                if let [a, b] = sides.as_slice() {
+                    let field = field_of(a).map(|field| (field, b));
+                    if let Some((field, value)) =
+                        field.or_else(|| field_of(b).map(|field| (field, a)))
+                    {
+                        conditions.extend(self.equality(field, value)?);
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `field: value` if `value` does not depend on the document. Null and arrays are left out: the query
+    /// language compares them differently.
+    fn equality(&self, field: &str, value: &Bson) -> Result<Option<Document>> {
+        let scope = self
+            .lets
+            .iter()
+            .fold(Scope::default(), |scope, (name, _)| scope.with(name));
+        // Variables from further out are not in this scope; such conditions are not pushed.
+        let Ok(expression) = Expression::parse(value, &scope) else {
+            return Ok(None);
+        };
+        let reads = expression.field_paths();
+        if reads.whole_document || !reads.paths.is_empty() {
+            return Ok(None);
+        }
+        let eval = EvaluationContext::new(self.operation, self.variables);
+        Ok(match expression.evaluate(&Document::new(), &eval)? {
+            None | Some(Bson::Null | Bson::Undefined | Bson::Array(_)) => None,
+            Some(value) => Some(doc! {field: {"$eq": value}}),
+        })
+    }
+}
+
+/// The path of a `"$path"`.
+fn field_of(operand: &Bson) -> Option<&str> {
+    operand
+        .as_str()?
+        .strip_prefix('$')
+        .filter(|path| !path.starts_with('$'))
+}
+
+/// Whether `$expr` occurs anywhere in a condition.
+fn mentions_expression(value: &Bson) -> bool {
+    match value {
+        Bson::Document(document) => document
+            .iter()
+            .any(|(name, value)| name == "$expr" || mentions_expression(value)),
+        Bson::Array(values) => values.iter().any(mentions_expression),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::Regex;
+
+    use super::*;
+
+    #[test]
+    fn local_values_become_equality_with_the_foreign_field() {
+        let case = |document: Document, expected: Document| {
+            assert_eq!(
+                filter(&document, &Path::parse("a.b"), &Path::parse("x")),
+                expected
+            );
+        };
+        case(doc! {"a": {"b": 1}}, doc! {"x": {"$eq": 1}});
+        case(doc! {"a": {"b": [1, 2]}}, doc! {"x": {"$in": [1, 2]}});
+        case(
+            doc! {"a": [{"b": 1}, {"b": [2]}]},
+            doc! {"x": {"$in": [1, 2]}},
+        );
+        case(doc! {}, doc! {"x": {"$eq": null}});
+        case(doc! {"a": {"b": []}}, doc! {"x": {"$eq": null}});
+    }
+
+    #[test]
+    fn regular_expressions_are_joined_as_values() {
+        let regex = Bson::RegularExpression(Regex {
+            pattern: "a".try_into().expect("no NUL"),
+            options: "".try_into().expect("no NUL"),
+        });
+        let filter = equal_to_any(&Path::parse("x"), vec![regex.clone(), Bson::Int32(1)]);
+        assert_eq!(
+            filter,
+            doc! {"$or": [{"x": {"$eq": regex}}, {"x": {"$eq": 1}}]}
+        );
+    }
+}
