@@ -130,6 +130,7 @@ codes! {
     ViewDepthLimitExceeded = 165,
     CollectionUUIDMismatch = 361,
     CannotBuildIndexKeys = 201,
+    CannotIndexParallelArrays = 171,
     IndexBuildAborted = 276,
     NotImplemented = 238,
     TransactionTooOld = 225,

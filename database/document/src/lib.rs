@@ -26,8 +26,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod catalog;
 pub mod error;
 pub mod expression;
+pub mod index;
 pub mod key;
 pub mod matcher;
 pub mod operation;

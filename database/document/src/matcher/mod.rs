@@ -38,8 +38,10 @@ pub use element::ElementMatcher;
 pub use modulus::Modulus;
 pub use node::Node;
 pub use predicate::Predicate;
+pub(crate) use predicate::{Comparison, compare, contains};
 pub use regex::{Regex, RegexMatch};
 pub use schema::Schema;
+pub(crate) use walk::{Leaf, walk};
 
 use bson::RawDocument;
 use evaluation::Evaluation;

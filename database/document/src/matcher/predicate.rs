@@ -56,7 +56,7 @@ pub enum Predicate {
 
 /// The four order comparisons and equality.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     Less,
     LessOrEqual,
@@ -134,7 +134,7 @@ fn is_nan(value: RawBsonRef<'_>) -> bool {
 }
 
 /// Whether `value` (`None`: missing) stands in the relation to `operand`.
-pub(super) fn compare(
+pub(crate) fn compare(
     comparison: Comparison,
     value: Option<RawBsonRef<'_>>,
     operand: &RawBson,
@@ -176,7 +176,7 @@ pub(super) fn compare(
 }
 
 /// Whether the sorted `values` contain `value`; a missing value counts as null.
-fn contains(values: &[RawBson], value: Option<RawBsonRef<'_>>) -> bool {
+pub(crate) fn contains(values: &[RawBson], value: Option<RawBsonRef<'_>>) -> bool {
     let wanted = match value {
         Some(RawBsonRef::Undefined) => return false,
         Some(value) => value,

@@ -19,7 +19,7 @@ use crate::{Result, value};
 
 /// What to do with an array at the end of the path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaf {
+pub(crate) enum Leaf {
     /// Visit each element, then the array.
     Elements,
     /// Visit the array only.
@@ -28,7 +28,7 @@ pub(super) enum Leaf {
 
 /// Calls `visit` with each value that `path` leads to and the index by which the outermost array
 /// was entered implicitly, until `visit` returns true. Returns whether it did.
-pub(super) fn walk<F>(
+pub(crate) fn walk<F>(
     document: &RawDocument,
     path: &[Box<str>],
     leaf: Leaf,
