@@ -48,6 +48,11 @@ fn update(digest: &mut Md5, value: RawBsonRef<'_>, name: Option<&str>, depth: us
         RawBsonRef::Array(array) => {
             update_fields(digest, RawDocument::from_bytes(array.as_bytes())?, depth)
         }
+        RawBsonRef::JavaScriptCodeWithScope(value) => {
+            digest.update(value.code.as_bytes());
+            digest.update([0]);
+            update_fields(digest, value.scope, depth)
+        }
         value => {
             match Number::from_raw(value) {
                 Some(number) => digest.update(whole(number).to_le_bytes()),
@@ -74,7 +79,8 @@ fn update_fields(digest: &mut Md5, document: &RawDocument, depth: usize) -> Resu
             depth,
         )?;
     }
-    digest.update([0]);
+    // The end counts as an element of its own.
+    digest.update(0_i32.to_le_bytes());
     Ok(())
 }
 
@@ -84,7 +90,7 @@ fn whole(number: Number) -> i64 {
     match number {
         Number::Int32(value) => i64::from(value),
         Number::Int64(value) => value,
-        Number::Double(value) if value == 9_223_372_036_854_775_808.0 => i64::MIN,
+        Number::Double(9_223_372_036_854_775_808.0) => i64::MIN,
         #[expect(clippy::cast_possible_truncation, reason = "cutting is what is wanted")]
         Number::Double(value) => value as i64,
         Number::Decimal(value) => {
