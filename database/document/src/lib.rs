@@ -28,12 +28,14 @@
 
 pub mod catalog;
 pub mod error;
+pub mod executor;
 pub mod expression;
 pub mod index;
 pub mod key;
 pub mod matcher;
 pub mod operation;
 pub mod pipeline;
+pub mod planner;
 pub mod projection;
 pub mod update;
 pub mod value;

@@ -70,6 +70,11 @@ impl Matcher {
         })
     }
 
+    /// A filter of conditions that must all hold.
+    pub(crate) fn of_conditions(conditions: Vec<Node>) -> Self {
+        Self { root: Node::all_of(conditions) }
+    }
+
     /// The conditions.
     #[must_use]
     pub const fn root(&self) -> &Node {

@@ -178,6 +178,13 @@ impl Projection {
         self.shape.keeps_others
     }
 
+    /// Whether it does nothing but keep or drop fields of the top level.
+    #[must_use]
+    pub(crate) fn is_simple(&self) -> bool {
+        let plain = |field: &Field| matches!(field, Field::Include | Field::Exclude);
+        self.shape.tree.fields().iter().all(|(_, field)| plain(field))
+    }
+
     /// Whether the positional `$` occurs, so that [`MatchDetails`] must be recorded.
     #[must_use]
     pub const fn needs_match_details(&self) -> bool {

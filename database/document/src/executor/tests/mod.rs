@@ -1,0 +1,6 @@
+//! Tests of planner and executor together.
+
+mod bed;
+mod cursors;
+mod explain;
+mod model;

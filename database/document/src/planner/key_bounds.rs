@@ -1,0 +1,274 @@
+//! Which keys of an index a scan visits, in bytes.
+//!
+//! A scan of a compound index is bounded in every field: `{a: {$in: [1, 3]}, b: {$gt: 5}}` on
+//! `{a: 1, b: 1}` visits the keys from (1, 5) to the end of a = 1, then those from (3, 5) to the end of
+//! a = 3. [`KeyBounds::check`] looks at the key under a cursor and says whether it is inside or where
+//! to seek next, comparing encoded fields: a field's encoding is never a proper prefix of another's,
+//! so that the order of the bytes is the order of the values field by field.
+
+use millrace_engine::KeyRange;
+
+use super::interval::{Interval, IntervalSet};
+use crate::Result;
+use crate::catalog::Ident;
+use crate::key::{self, TypeBits};
+
+/// One field's interval in encoded form. In a descending field the ends have changed places.
+#[derive(Clone, Debug, PartialEq)]
+struct ByteInterval {
+    low: Vec<u8>,
+    low_inclusive: bool,
+    high: Vec<u8>,
+    high_inclusive: bool,
+}
+
+impl ByteInterval {
+    fn encode(interval: &Interval, descending: bool) -> Result<Self> {
+        let (mut low, mut high) = (Vec::new(), Vec::new());
+        let mut type_bits = TypeBits::default();
+        key::encode_bson(&mut low, &mut type_bits, &interval.start, descending)?;
+        key::encode_bson(&mut high, &mut type_bits, &interval.end, descending)?;
+        let (mut low_inclusive, mut high_inclusive) =
+            (interval.start_inclusive, interval.end_inclusive);
+        if descending {
+            std::mem::swap(&mut low, &mut high);
+            std::mem::swap(&mut low_inclusive, &mut high_inclusive);
+        }
+        Ok(Self {
+            low,
+            low_inclusive,
+            high,
+            high_inclusive,
+        })
+    }
+
+    fn is_point(&self) -> bool {
+        self.low == self.high
+    }
+
+    fn starts_after(&self, field: &[u8]) -> bool {
+        field < self.low.as_slice() || (field == self.low && !self.low_inclusive)
+    }
+
+    fn ends_before(&self, field: &[u8]) -> bool {
+        field > self.high.as_slice() || (field == self.high && !self.high_inclusive)
+    }
+}
+
+/// The intervals of one field, ascending in the order of keys.
+#[derive(Clone, Debug, PartialEq)]
+struct FieldBounds {
+    intervals: Vec<ByteInterval>,
+    descending: bool,
+    /// Whether every value is inside.
+    all: bool,
+}
+
+impl FieldBounds {
+    fn encode(set: &IntervalSet, descending: bool) -> Result<Self> {
+        let mut intervals = set
+            .intervals()
+            .iter()
+            .map(|interval| ByteInterval::encode(interval, descending))
+            .collect::<Result<Vec<_>>>()?;
+        if descending {
+            intervals.reverse();
+        }
+        Ok(Self {
+            intervals,
+            descending,
+            all: set.is_all(),
+        })
+    }
+
+    fn point(&self) -> Option<&ByteInterval> {
+        match &self.intervals[..] {
+            [only] if only.is_point() => Some(only),
+            _ => None,
+        }
+    }
+}
+
+/// What [`KeyBounds::check`] says of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The key is inside the bounds.
+    Inside,
+    /// It is not; the next one that may be is, forward, the first key not less than this one and,
+    /// backward, the last key that is less than it.
+    Seek(Vec<u8>),
+    /// It is not, and neither is any key after it in the direction of the scan.
+    Done,
+}
+
+/// The bounds of a scan over the keys of one ident.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeyBounds {
+    range: KeyRange,
+    fields: Vec<FieldBounds>,
+    /// Whether `range` says it all: points, then at most one interval, then everything.
+    contiguous: bool,
+}
+
+impl KeyBounds {
+    /// The bounds of a scan whose field *i* has the values `fields[i].0`; `fields[i].1` says whether
+    /// the index keeps the field in descending order.
+    pub(crate) fn new(ident: Ident, fields: &[(&IntervalSet, bool)]) -> Result<Self> {
+        let fields = fields
+            .iter()
+            .map(|(set, descending)| FieldBounds::encode(set, *descending))
+            .collect::<Result<Vec<_>>>()?;
+        let points = fields
+            .iter()
+            .take_while(|field| field.point().is_some())
+            .count();
+        let contiguous = fields
+            .iter()
+            .skip(points)
+            .take(1)
+            .all(|field| field.intervals.len() == 1)
+            && fields.iter().skip(points + 1).all(|field| field.all);
+        let range = outer_range(ident, &fields, points);
+        Ok(Self {
+            range,
+            fields,
+            contiguous,
+        })
+    }
+
+    /// The keys of `ident` from `start` up to but not including `end`, both encoded without the ident.
+    pub(crate) fn between(ident: Ident, start: Option<&[u8]>, end: Option<&[u8]>) -> Self {
+        let mut range = ident.range();
+        if let Some(start) = start {
+            range.start = ident.key(start);
+        }
+        if let Some(end) = end {
+            range.end = Some(ident.key(end));
+        }
+        Self {
+            range,
+            fields: Vec::new(),
+            contiguous: true,
+        }
+    }
+
+    /// The smallest range that holds every key inside the bounds.
+    pub(crate) const fn range(&self) -> &KeyRange {
+        &self.range
+    }
+
+    /// Whether the bounds let no key through.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.range.is_empty() || self.fields.iter().any(|field| field.intervals.is_empty())
+    }
+
+    /// Places `key`, an engine key of the ident, relative to the bounds.
+    pub(crate) fn check(&self, key: &[u8], backward: bool) -> Result<Verdict> {
+        if self.contiguous {
+            return Ok(Verdict::Inside);
+        }
+        let mut start = Ident::LEN;
+        for (position, field) in self.fields.iter().enumerate() {
+            let mut rest = &key[start..];
+            key::skip(&mut rest, field.descending)?;
+            let end = key.len() - rest.len();
+            if !field.all {
+                let verdict = self.check_field(&key[..start], &key[start..end], position, backward);
+                if verdict != Verdict::Inside {
+                    return Ok(verdict);
+                }
+            }
+            start = end;
+        }
+        Ok(Verdict::Inside)
+    }
+
+    /// Places the field at `position`, whose bytes are `field` and follow `prefix` in the key.
+    fn check_field(&self, prefix: &[u8], field: &[u8], position: usize, backward: bool) -> Verdict {
+        let intervals = &self.fields[position].intervals;
+        // The first interval that does not end before the field is the only one that may hold it.
+        let at = intervals.partition_point(|interval| interval.ends_before(field));
+        match intervals.get(at) {
+            Some(interval) if !interval.starts_after(field) => Verdict::Inside,
+            _ if backward => match at.checked_sub(1) {
+                Some(before) => Self::seek_back_into(prefix, &intervals[before]),
+                None if position == 0 => Verdict::Done,
+                // Nothing below with these fields before: the last key that is less than all of them.
+                None => Verdict::Seek(prefix.to_vec()),
+            },
+            Some(interval) => self.seek_into(prefix, interval, position),
+            None if position == 0 => Verdict::Done,
+            None => past(prefix),
+        }
+    }
+
+    /// The first key that may lie in `interval` of the field at `position` after `prefix`.
+    fn seek_into(&self, prefix: &[u8], interval: &ByteInterval, position: usize) -> Verdict {
+        let mut target = [prefix, &interval.low].concat();
+        if !interval.low_inclusive {
+            return past(&target);
+        }
+        // If the field has the interval's least value, the fields after it have at least theirs.
+        for field in &self.fields[position + 1..] {
+            match field.intervals.first() {
+                Some(first) if first.low_inclusive => target.extend_from_slice(&first.low),
+                Some(first) => {
+                    target.extend_from_slice(&first.low);
+                    return past(&target);
+                }
+                None => return Verdict::Done,
+            }
+        }
+        Verdict::Seek(target)
+    }
+
+    /// The key after the last one that may lie in `interval` of a field after `prefix`.
+    fn seek_back_into(prefix: &[u8], interval: &ByteInterval) -> Verdict {
+        let target = [prefix, &interval.high].concat();
+        if interval.high_inclusive {
+            past(&target)
+        } else {
+            Verdict::Seek(target)
+        }
+    }
+}
+
+/// Where to go to leave all keys that begin with `prefix` behind: forward this is the first key after
+/// them; backward it is the key below which the last of them lies.
+fn past(prefix: &[u8]) -> Verdict {
+    KeyRange::prefix(prefix)
+        .end
+        .map_or(Verdict::Done, Verdict::Seek)
+}
+
+/// The range from the first to the last key that may be inside: `points` fields of one value each, then
+/// the ends of the first field that has more.
+fn outer_range(ident: Ident, fields: &[FieldBounds], points: usize) -> KeyRange {
+    let mut prefix = ident.prefix().to_vec();
+    for field in &fields[..points] {
+        if let Some(point) = field.point() {
+            prefix.extend_from_slice(&point.low);
+        }
+    }
+    let mut range = KeyRange::prefix(&prefix);
+    let Some(field) = fields.get(points) else {
+        return range;
+    };
+    if let Some(first) = field.intervals.first() {
+        let low = [&prefix[..], &first.low].concat();
+        range.start = if first.low_inclusive {
+            low
+        } else {
+            KeyRange::prefix(&low).end.unwrap_or(low)
+        };
+    }
+    if let Some(last) = field.intervals.last() {
+        let high = [&prefix[..], &last.high].concat();
+        range.end = if last.high_inclusive {
+            KeyRange::prefix(&high).end
+        } else {
+            Some(high)
+        };
+    }
+    range
+}

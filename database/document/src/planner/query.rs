@@ -1,0 +1,70 @@
+//! What is asked of a collection.
+
+use bson::{Document, RawDocumentBuf};
+
+use crate::matcher::Matcher;
+use crate::projection::Projection;
+
+/// Which index, or which direction of the collection, a client insists on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hint {
+    /// The index of this name.
+    Name(String),
+    /// The index with these keys.
+    Keys(Document),
+    /// No index: natural order, backward if negative.
+    Natural(i32),
+}
+
+/// A find, or the reading half of an update, delete, count, distinct or aggregation.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// Which documents.
+    pub filter: Matcher,
+    /// The filter as the client wrote it.
+    pub filter_document: RawDocumentBuf,
+    /// In which order; none or empty: as they come. `{$natural: 1 or -1}` is the collection's own.
+    pub sort: Option<Document>,
+    /// How many of the first ones to leave out.
+    pub skip: u64,
+    /// How many to return at most.
+    pub limit: Option<u64>,
+    /// What the client insists on.
+    pub hint: Option<Hint>,
+    /// The least index key, included; needs a hint.
+    pub min: Option<Document>,
+    /// The first index key that is too great; needs a hint.
+    pub max: Option<Document>,
+    /// What of a document to return; all of it if none.
+    pub projection: Option<Projection>,
+    /// Return the index key instead of the document.
+    pub return_key: bool,
+    /// Add the record's id as `$recordId`.
+    pub show_record_id: bool,
+    /// Whether a sort may spill to disk.
+    pub allow_disk_use: bool,
+    /// Whether the end of a capped collection is only the end for now.
+    pub tailable: bool,
+}
+
+impl Query {
+    /// Every document that satisfies `filter`, which was parsed from `filter_document`.
+    #[must_use]
+    pub const fn new(filter: Matcher, filter_document: RawDocumentBuf) -> Self {
+        Self {
+            filter,
+            filter_document,
+            sort: None,
+            skip: 0,
+            limit: None,
+            hint: None,
+            min: None,
+            max: None,
+            projection: None,
+            return_key: false,
+            show_record_id: false,
+            allow_disk_use: true,
+            tailable: false,
+        }
+    }
+}
