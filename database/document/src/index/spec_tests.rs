@@ -95,7 +95,7 @@ fn seconds_of_ttl() {
 }
 
 #[test]
-fn refusals() {
+fn key_patterns_that_cannot_be() {
     let cases = [
         (doc! {}, 9, "The 'key' field is a required property"),
         (
@@ -137,6 +137,26 @@ fn refusals() {
             16764,
             "cannot guarantee uniqueness",
         ),
+    ];
+    check_refusals(&cases);
+    let many: Document = (0..33).map(|n| (format!("f{n}"), bson!(1))).collect();
+    assert_eq!(
+        IndexSpec::parse(&doc! {"key": many})
+            .unwrap_err()
+            .code()
+            .number(),
+        13103
+    );
+    let long = doc! {"key": {"x".repeat(3000): 1}};
+    assert_eq!(
+        IndexSpec::parse(&long).unwrap_err().message(),
+        "Index key pattern too large."
+    );
+}
+
+#[test]
+fn options_that_cannot_be() {
+    let cases = [
         (
             doc! {"key": {"a": 1}, "name": 1},
             14,
@@ -176,26 +196,6 @@ fn refusals() {
         ),
         (doc! {"key": {"_id": -1}}, 2, "must be {_id: 1}"),
         (
-            doc! {"key": {"a": 1}, "expireAfterSeconds": "x"},
-            67,
-            "must be numeric",
-        ),
-        (
-            doc! {"key": {"a": 1}, "expireAfterSeconds": -1},
-            67,
-            "cannot be less than 0",
-        ),
-        (
-            doc! {"key": {"a": 1}, "expireAfterSeconds": 1e10},
-            67,
-            "acceptable range",
-        ),
-        (
-            doc! {"key": {"a": 1, "b": 1}, "expireAfterSeconds": 1},
-            67,
-            "single-field indexes",
-        ),
-        (
             doc! {"key": {"a": 1}, "collation": {"locale": "de"}},
             67,
             "collation",
@@ -216,24 +216,42 @@ fn refusals() {
             "cannot mix",
         ),
     ];
+    check_refusals(&cases);
+}
+
+#[test]
+fn seconds_that_cannot_be() {
+    let cases = [
+        (
+            doc! {"key": {"a": 1}, "expireAfterSeconds": "x"},
+            67,
+            "must be numeric",
+        ),
+        (
+            doc! {"key": {"a": 1}, "expireAfterSeconds": -1},
+            67,
+            "cannot be less than 0",
+        ),
+        (
+            doc! {"key": {"a": 1}, "expireAfterSeconds": 1e10},
+            67,
+            "acceptable range",
+        ),
+        (
+            doc! {"key": {"a": 1, "b": 1}, "expireAfterSeconds": 1},
+            67,
+            "single-field indexes",
+        ),
+    ];
+    check_refusals(&cases);
+}
+
+fn check_refusals(cases: &[(Document, i32, &str)]) {
     for (document, code, message) in cases {
-        let error = IndexSpec::parse(&document).unwrap_err();
-        assert_eq!(error.code().number(), code, "{document}: {error}");
+        let error = IndexSpec::parse(document).unwrap_err();
+        assert_eq!(error.code().number(), *code, "{document}: {error}");
         assert!(error.message().contains(message), "{document}: {error}");
     }
-    let many: Document = (0..33).map(|n| (format!("f{n}"), bson!(1))).collect();
-    assert_eq!(
-        IndexSpec::parse(&doc! {"key": many})
-            .unwrap_err()
-            .code()
-            .number(),
-        13103
-    );
-    let long = doc! {"key": {"x".repeat(3000): 1}};
-    assert_eq!(
-        IndexSpec::parse(&long).unwrap_err().message(),
-        "Index key pattern too large."
-    );
 }
 
 #[test]
