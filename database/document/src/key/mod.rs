@@ -68,7 +68,7 @@
 //! integers and everything without type bits need none. Sign and payload of NaN are not restored.
 //!
 //! # Limits, safety
-//! Values may nest [`NESTING_MAX`](crate::value::NESTING_MAX) levels deep. Any bytes can be given to
+//! Values may nest [`NESTING_MAX`] levels deep. Any bytes can be given to
 //! [`decode`] and [`skip`]: what [`encode`] cannot have written is an error or some other value, never a
 //! panic. Encoding an ObjectId, a string or an integer allocates nothing but room in `out`.
 //!

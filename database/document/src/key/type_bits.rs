@@ -1,20 +1,37 @@
 //! What a key's order does not see.
 
+/// How many bytes of type bits are kept without allocating: those of 64 numbers.
+const INLINE_LEN: usize = 16;
+
 /// The bits that restore the types of encoded values; see [the module's page](super).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct TypeBits {
-    /// Up to the last byte that is not zero.
-    bytes: Vec<u8>,
+    /// The bytes while they are few.
+    inline: [u8; INLINE_LEN],
+    /// All bytes once there are more than fit inline; empty before.
+    spilled: Vec<u8>,
+    /// How many bytes there are up to the last one that is not zero.
+    used: usize,
     /// How many bits there are, zeros included.
     count: usize,
 }
+
+impl PartialEq for TypeBits {
+    fn eq(&self, other: &Self) -> bool {
+        self.count == other.count && self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for TypeBits {}
 
 impl TypeBits {
     /// No bits.
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            bytes: Vec::new(),
+            inline: [0; INLINE_LEN],
+            spilled: Vec::new(),
+            used: 0,
             count: 0,
         }
     }
@@ -22,26 +39,45 @@ impl TypeBits {
     /// The bits as bytes, without trailing zero bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        if self.spilled.is_empty() {
+            &self.inline[..self.used]
+        } else {
+            &self.spilled
+        }
     }
 
     /// The bits as bytes, without trailing zero bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        if self.spilled.is_empty() {
+            self.inline[..self.used].to_vec()
+        } else {
+            self.spilled
+        }
     }
 
     /// Forgets all bits and keeps the memory.
     pub fn clear(&mut self) {
-        self.bytes.clear();
+        self.inline = [0; INLINE_LEN];
+        self.spilled.clear();
+        self.used = 0;
         self.count = 0;
     }
 
     /// Appends one bit.
     pub(super) fn push(&mut self, bit: bool) {
         if bit {
-            self.bytes.resize(self.count / 8 + 1, 0);
-            self.bytes[self.count / 8] |= 1 << (self.count % 8);
+            let place = self.count / 8;
+            self.used = place + 1;
+            if place >= INLINE_LEN || !self.spilled.is_empty() {
+                if self.spilled.is_empty() {
+                    self.spilled.extend_from_slice(&self.inline);
+                }
+                self.spilled.resize(place + 1, 0);
+                self.spilled[place] |= 1 << (self.count % 8);
+            } else {
+                self.inline[place] |= 1 << (self.count % 8);
+            }
         }
         self.count += 1;
     }
@@ -100,6 +136,22 @@ mod tests {
         assert_eq!((0..100).filter(|_| reader.next()).count(), 0);
         assert!(reader.next());
         assert_eq!(reader.next_number(30), 0);
+    }
+
+    #[test]
+    fn many_bits_come_back() {
+        let mut bits = TypeBits::new();
+        let pattern = |place: usize| place % 3 == 0 || place % 7 == 2;
+        for place in 0..1000 {
+            bits.push(pattern(place));
+        }
+        let mut reader = TypeBitsReader::new(bits.as_bytes());
+        assert!((0..1000).all(|place| reader.next() == pattern(place)));
+        assert_eq!(bits.clone().into_bytes(), bits.as_bytes());
+        bits.clear();
+        assert_eq!(bits, TypeBits::new());
+        bits.push(true);
+        assert_eq!(bits.as_bytes(), [1]);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! and allocates nothing. Only `$expr` makes a tree of the document, once for each document.
 //!
 //! # Semantics
-//! [`walk`] tells which values a dotted path leads to, [`Predicate`] which of them count. A condition
+//! `walk` tells which values a dotted path leads to, [`Predicate`] which of them count. A condition
 //! on a path holds if *one* value satisfies it; a negation holds if none does.
 //!
 //! # Limits
