@@ -1,0 +1,155 @@
+//! A database in memory, spoken to in commands.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bson::{Bson, Document, RawDocumentBuf};
+use millrace_document::catalog::Namespace;
+use millrace_document::command::{CommandRequest, Database, Effects, Surroundings};
+use millrace_document::operation::Limits;
+use millrace_document::{Environment, Error, Interrupt, Operation, Result};
+use millrace_engine::{Engine, MemoryEngine};
+
+/// A clock that moves only when told to, and numbers that are the same in every run.
+#[derive(Debug)]
+pub struct Steady {
+    pub wall_ms: AtomicI64,
+    next: AtomicU64,
+}
+
+impl Environment for Steady {
+    fn wall_clock_ms(&self) -> i64 {
+        self.wall_ms.load(Ordering::Relaxed)
+    }
+
+    fn monotonic(&self) -> Duration {
+        let ms = self.wall_ms.load(Ordering::Relaxed);
+        Duration::from_millis(u64::try_from(ms).expect("the clock starts after 1970"))
+    }
+
+    fn random(&self) -> u64 {
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        let mut z = self.next.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Surroundings for Nobody {
+    fn capped_insert(&self, _: &Namespace) {}
+
+    fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
+        Ok(Vec::new())
+    }
+
+    fn sessions(&self, _: &Document) -> Result<Vec<Document>> {
+        Ok(Vec::new())
+    }
+
+    fn address(&self) -> String {
+        "localhost:27017".to_owned()
+    }
+}
+
+/// A database and the ways to talk to it.
+#[derive(Debug, Clone)]
+pub struct Bed {
+    pub engine: Arc<dyn Engine>,
+    pub database: Arc<Database>,
+    pub environment: Arc<Steady>,
+    pub limits: Limits,
+}
+
+impl Bed {
+    pub fn new() -> Self {
+        Self::on(Arc::new(MemoryEngine::new()))
+    }
+
+    pub fn on(engine: Arc<dyn Engine>) -> Self {
+        let environment =
+            Arc::new(Steady { wall_ms: AtomicI64::new(1_700_000_000_000), next: AtomicU64::new(1) });
+        let database =
+            Database::open(Arc::clone(&engine), Arc::new(Nobody)).expect("the engine is readable");
+        Self { engine, database: Arc::new(database), environment, limits: Limits::default() }
+    }
+
+    pub fn operation(&self) -> Operation {
+        let environment: Arc<dyn Environment> = Arc::clone(&self.environment) as _;
+        Operation::new(environment, Arc::new(Interrupt::default()), self.limits)
+    }
+
+    /// Runs a command on the database `test` (or `admin` if it belongs there).
+    pub fn try_run(&self, command: Document) -> Result<(Document, Effects), Error> {
+        let name = command.keys().next().expect("a command has a name").clone();
+        let database = match name.as_str() {
+            "listDatabases" | "renameCollection" | "bulkWrite" => "admin",
+            _ => "test",
+        };
+        let body = RawDocumentBuf::try_from(&command)?;
+        let request = CommandRequest {
+            database,
+            name: &name,
+            body: &body,
+            sequences: &[],
+            session: None,
+        };
+        let mut reply = Vec::new();
+        let effects = self.database.run(&request, &self.operation(), &mut reply)?;
+        let reply = Document::from_reader(reply.as_slice()).expect("the reply is BSON");
+        assert_eq!(reply.get("ok"), Some(&Bson::Double(1.0)), "{reply}");
+        Ok((reply, effects))
+    }
+
+    /// Runs a command that succeeds.
+    pub fn run(&self, command: Document) -> Document {
+        match self.try_run(command.clone()) {
+            Ok((reply, _)) => reply,
+            Err(error) => panic!("{command} failed with {:?}: {error}", error.code()),
+        }
+    }
+
+    /// The number of the error that a command fails with.
+    pub fn code(&self, command: Document) -> i32 {
+        match self.try_run(command.clone()) {
+            Ok((reply, _)) => panic!("{command} succeeded: {reply}"),
+            Err(error) => error.code().number(),
+        }
+    }
+
+    /// All documents that a command with a cursor returns, batch by batch.
+    pub fn all(&self, command: Document) -> Vec<Document> {
+        let mut reply = self.run(command);
+        let mut documents = Vec::new();
+        loop {
+            let cursor = reply.get_document("cursor").expect("the command has a cursor");
+            let batch = cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch"));
+            for document in batch.expect("the cursor has a batch") {
+                documents.push(document.as_document().expect("a document").clone());
+            }
+            let id = cursor.get_i64("id").expect("the cursor has an id");
+            if id == 0 {
+                return documents;
+            }
+            let namespace = cursor.get_str("ns").expect("the cursor has a namespace");
+            let (_, collection) = namespace.split_once('.').expect("a namespace has a dot");
+            reply = self.run(bson::doc! {"getMore": id, "collection": collection, "batchSize": 7});
+        }
+    }
+
+    pub fn insert(&self, collection: &str, documents: Vec<Document>) {
+        let count = i32::try_from(documents.len()).expect("few documents");
+        let reply = self.run(bson::doc! {"insert": collection, "documents": documents});
+        assert_eq!(reply.get_i32("n").ok(), Some(count), "{reply}");
+    }
+
+    /// That documents, indexes and counters agree.
+    pub fn assert_valid(&self, collection: &str) {
+        let reply = self.run(bson::doc! {"validate": collection});
+        assert_eq!(reply.get_bool("valid").ok(), Some(true), "{reply}");
+    }
+}
