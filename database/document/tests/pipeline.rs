@@ -10,6 +10,8 @@ mod environment;
 mod errors;
 #[path = "pipeline/grouping.rs"]
 mod grouping;
+#[path = "pipeline/hostile.rs"]
+mod hostile;
 #[path = "pipeline/joins.rs"]
 mod joins;
 #[path = "pipeline/optimising.rs"]

@@ -1,8 +1,8 @@
-//! Filters by which a join asks another collection for what goes with a document.
+//! How stages read other collections: with filters, so that indexes are used.
 
 use bson::{Bson, Document, doc};
 
-use super::field_path;
+use super::{Pipeline, field_path};
 use crate::expression::{EvaluationContext, Expression, Scope, Variables};
 use crate::value::Path;
 use crate::{Operation, Result};
@@ -48,23 +48,62 @@ pub(super) fn all_of(filters: impl IntoIterator<Item = Option<Document>>) -> Opt
     }
 }
 
-/// What of `filter`, the leading `$match` of a sub-pipeline, can be asked of the collection: conditions
-/// without expressions as they are, and `{$expr: {$eq: ["$field", "$$variable"]}}` as an equality with
-/// the variable's value. The result lets through at least what `filter` does.
-pub(super) fn pushed(
-    filter: &Document,
-    lets: &[(String, Expression)],
-    variables: &Variables,
-    operation: &Operation,
-) -> Result<Option<Document>> {
-    let mut conditions = Vec::new();
-    let pushing = Pushing {
-        lets,
-        variables,
-        operation,
-    };
-    pushing.collect(filter, &mut conditions)?;
-    Ok(all_of(conditions.into_iter().map(Some)))
+/// A pipeline over another collection, split into what the collection can be asked for and the rest.
+#[derive(Clone, Debug)]
+pub(super) struct SubPipeline {
+    /// A leading filter that the collection answers as a whole.
+    answered: Option<Document>,
+    /// The other stages. They may begin with a filter of which the collection can answer a part.
+    rest: Pipeline,
+}
+
+impl SubPipeline {
+    /// Splits `pipeline`.
+    pub(super) fn new(pipeline: &Pipeline) -> Self {
+        let answered = pipeline
+            .leading_match()
+            .filter(|filter| !holds_expression(filter))
+            .cloned();
+        let rest = match answered {
+            Some(_) => pipeline.without_leading_match(),
+            None => pipeline.clone(),
+        };
+        Self { answered, rest }
+    }
+
+    /// The stages after what [`filter`](Self::filter) asks for.
+    pub(super) const fn rest(&self) -> &Pipeline {
+        &self.rest
+    }
+
+    /// Whether the pipeline makes its own documents.
+    pub(super) fn is_collectionless(&self) -> bool {
+        self.answered.is_none() && self.rest.is_collectionless()
+    }
+
+    /// What to ask the collection for: conditions without expressions as they are, and
+    /// `{$expr: {$eq: ["$field", "$$variable"]}}` as an equality with the variable's value. `lets` are
+    /// the variables of this pipeline.
+    pub(super) fn filter(
+        &self,
+        lets: &[(String, Expression)],
+        variables: &Variables,
+        operation: &Operation,
+    ) -> Result<Option<Document>> {
+        if self.answered.is_some() {
+            return Ok(self.answered.clone());
+        }
+        let mut conditions = Vec::new();
+        if let Some(filter) = self.rest.leading_match() {
+            Pushing {
+                lets,
+                variables,
+                operation,
+            }
+            .collect(filter, &mut conditions)?;
+        }
+        Ok(all_of(conditions.into_iter().map(Some)))
+    }
 }
 
 struct Pushing<'a> {
@@ -87,7 +126,7 @@ impl Pushing<'_> {
                 ("$expr", expression) => self.collect_expression(expression, conditions)?,
                 // Operators may hold expressions, whose variables the collection does not know.
                 (operator, _) if operator.starts_with('$') => {}
-                (_, value) if mentions_expression(value) => {}
+                (_, value) if value_holds_expression(value) => {}
                 (field, value) => conditions.push(doc! {field: value.clone()}),
             }
         }
@@ -148,13 +187,17 @@ fn field_of(operand: &Bson) -> Option<&str> {
         .filter(|path| !path.starts_with('$'))
 }
 
-/// Whether `$expr` occurs anywhere in a condition.
-fn mentions_expression(value: &Bson) -> bool {
+/// Whether `$expr` occurs anywhere in a filter.
+fn holds_expression(filter: &Document) -> bool {
+    filter
+        .iter()
+        .any(|(name, value)| name == "$expr" || value_holds_expression(value))
+}
+
+fn value_holds_expression(value: &Bson) -> bool {
     match value {
-        Bson::Document(document) => document
-            .iter()
-            .any(|(name, value)| name == "$expr" || mentions_expression(value)),
-        Bson::Array(values) => values.iter().any(mentions_expression),
+        Bson::Document(document) => holds_expression(document),
+        Bson::Array(values) => values.iter().any(value_holds_expression),
         _ => false,
     }
 }

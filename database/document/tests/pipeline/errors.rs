@@ -6,9 +6,20 @@ use millrace_document::pipeline::Pipeline;
 
 use crate::database::failure;
 
+/// Checks the codes that stages fail with.
+fn check(cases: &[(Document, i32)]) {
+    for (stage, code) in cases {
+        assert_eq!(
+            failure(std::slice::from_ref(stage), vec![]).0,
+            *code,
+            "{stage}"
+        );
+    }
+}
+
 #[test]
 fn malformed_stages() {
-    let cases = [
+    check(&[
         (doc! {}, 40323),
         (doc! {"$match": {}, "$limit": 1}, 40323),
         (doc! {"$foo": 1}, 40324),
@@ -49,6 +60,12 @@ fn malformed_stages() {
             doc! {"$unwind": {"path": "$a", "includeArrayIndex": "$i"}},
             28822,
         ),
+    ]);
+}
+
+#[test]
+fn more_malformed_stages() {
+    check(&[
         (doc! {"$count": 1}, 40156),
         (doc! {"$count": ""}, 40157),
         (doc! {"$count": "$a"}, 40158),
@@ -86,10 +103,7 @@ fn malformed_stages() {
         (doc! {"$collStats": {"x": {}}}, 40415),
         (doc! {"$changeStream": {}}, 40573),
         (doc! {"$geoNear": {}}, 115),
-    ];
-    for (stage, code) in cases {
-        assert_eq!(failure(&[stage.clone()], vec![]).0, code, "{stage}");
-    }
+    ]);
 }
 
 #[test]
@@ -221,9 +235,12 @@ fn values_that_cannot_be_processed() {
     let bucket = doc! {"$bucket": {"groupBy": "$a", "boundaries": [1, 2]}};
     assert_eq!(failure(&[bucket], vec![doc! {"a": 5}]).0, 40066);
     let rounded = doc! {"$bucketAuto": {"groupBy": "$a", "buckets": 1, "granularity": "R5"}};
-    assert_eq!(failure(&[rounded.clone()], vec![doc! {"a": "x"}]).0, 40258);
     assert_eq!(
-        failure(&[rounded.clone()], vec![doc! {"a": f64::NAN}]).0,
+        failure(std::slice::from_ref(&rounded), vec![doc! {"a": "x"}]).0,
+        40258
+    );
+    assert_eq!(
+        failure(std::slice::from_ref(&rounded), vec![doc! {"a": f64::NAN}]).0,
         40259
     );
     assert_eq!(failure(&[rounded], vec![doc! {"a": -1}]).0, 40260);

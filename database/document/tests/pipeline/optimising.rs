@@ -1,8 +1,11 @@
 //! What the optimiser makes of pipelines, and that it keeps their results.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use millrace_document::expression::Scope;
 use millrace_document::pipeline::Pipeline;
+use proptest::prelude::*;
+
+use crate::database::run;
 
 fn parse(stages: &[Document]) -> Pipeline {
     Pipeline::parse(stages, &Scope::default()).expect("a pipeline")
@@ -169,4 +172,73 @@ fn writers_are_told() {
         (None, "c", true)
     );
     assert!(parse(&[doc! {"$limit": 1}]).writes_to().is_none());
+}
+
+/// Stages whose neighbours the optimiser rearranges.
+fn stage() -> impl Strategy<Value = Document> {
+    let field = prop::sample::select(vec!["a", "b", "a.x", "c", "i"]);
+    let value = prop::sample::select(vec![Bson::Null, Bson::Int32(1), Bson::Int32(2)]);
+    let condition = (field.clone(), value)
+        .prop_map(|(field, value)| doc! {field: {"$gte": value}})
+        .boxed();
+    prop_oneof![
+        3 => condition.clone().prop_map(|filter| doc! {"$match": filter}),
+        2 => (condition.clone(), condition.clone())
+            .prop_map(|(a, b)| doc! {"$match": {"$and": [a, {"$nor": [b]}]}}),
+        1 => condition.prop_map(|filter| doc! {"$match": {"$expr": {"$eq": ["$a", 1]}, "$and": [filter]}}),
+        1 => (0..4_i32).prop_map(|count| doc! {"$skip": count}),
+        1 => (1..6_i32).prop_map(|count| doc! {"$limit": count}),
+        1 => field.clone().prop_map(|field| doc! {"$sort": {field: -1}}),
+        1 => field.clone().prop_map(|field| doc! {"$project": {field: 1, "n": "$b"}}),
+        1 => field.clone().prop_map(|field| doc! {"$project": {"_id": 0, field: 1}}),
+        1 => field.clone().prop_map(|field| doc! {"$project": {field: 0}}),
+        1 => field.clone().prop_map(|field| doc! {"$addFields": {field: {"$add": ["$b", 1]}}}),
+        1 => Just(doc! {"$replaceRoot": {"newRoot": {"a": "$b", "b": "$a", "c": "$$ROOT"}}}),
+        1 => field.prop_map(|field| doc! {"$unwind": {"path": format!("${field}"), "includeArrayIndex": "i"}}),
+        1 => Just(doc! {"$lookup": {"from": "none", "localField": "a", "foreignField": "a", "as": "c"}}),
+        1 => Just(doc! {"$unwind": {"path": "$c", "preserveNullAndEmptyArrays": true}}),
+    ]
+}
+
+fn document() -> impl Strategy<Value = Document> {
+    let leaf = prop_oneof![Just(Bson::Null), (0..4_i32).prop_map(Bson::Int32)];
+    let value = prop_oneof![
+        2 => leaf.clone(),
+        1 => prop::collection::vec(leaf.clone(), 0..3).prop_map(Bson::Array),
+        1 => leaf.clone().prop_map(|x| Bson::Document(doc! {"x": x})),
+    ];
+    (value, leaf, any::<bool>()).prop_map(|(a, b, with_b)| {
+        let mut document = doc! {"a": a};
+        if with_b {
+            document.insert("b", b);
+        }
+        document
+    })
+}
+
+proptest! {
+    /// The stages one after another, each a pipeline of its own, are what no optimiser has seen.
+    #[test]
+    fn results_stay_the_same(
+        stages in prop::collection::vec(stage(), 0..7),
+        documents in prop::collection::vec(document(), 0..8),
+    ) {
+        // Sums of what is no number fail whether or not a later stage would leave the document out.
+        let input: Vec<Document> = (0..)
+            .zip(documents)
+            .map(|(id, fields)| {
+                let mut document = doc! {"_id": id};
+                document.extend(fields);
+                document
+            })
+            .collect();
+        let one_by_one = stages
+            .iter()
+            .try_fold(input.clone(), |input, stage| {
+                crate::database::Run::default().run(std::slice::from_ref(stage), input)
+            });
+        if let Ok(expected) = one_by_one {
+            prop_assert_eq!(run(&stages, input), expected);
+        }
+    }
 }

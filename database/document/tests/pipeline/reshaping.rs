@@ -167,7 +167,7 @@ fn facets_see_the_same_documents() {
     };
     for run in [whole, spilling] {
         let output = run
-            .run(&[facet.clone()], input.clone())
+            .run(std::slice::from_ref(&facet), input.clone())
             .expect("the facets run");
         let all: Vec<Bson> = input.iter().cloned().map(Bson::Document).collect();
         assert_eq!(

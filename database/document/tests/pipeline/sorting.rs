@@ -39,7 +39,7 @@ fn ids(documents: &[Document]) -> Vec<i32> {
 }
 
 /// Documents `{_id: position, ..}` of the given fields, sorted; the ids in their new order.
-fn order(pattern: Document, fields: Vec<Document>) -> Vec<i32> {
+fn order(pattern: &Document, fields: Vec<Document>) -> Vec<i32> {
     let documents: Vec<Document> = (0..)
         .zip(fields)
         .map(|(id, fields)| {
@@ -48,7 +48,7 @@ fn order(pattern: Document, fields: Vec<Document>) -> Vec<i32> {
             document
         })
         .collect();
-    ids(&sorted(&documents, &pattern, None, UNLIMITED).expect("the documents can be sorted"))
+    ids(&sorted(&documents, pattern, None, UNLIMITED).expect("the documents can be sorted"))
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn types_follow_mongodbs_order() {
         doc! {"a": null},
     ];
     assert_eq!(
-        order(doc! {"a": 1}, values.clone()),
+        order(&doc! {"a": 1}, values.clone()),
         [7, 4, 8, 6, 3, 2, 5, 1, 0]
     );
-    assert_eq!(order(doc! {"a": -1}, values), [0, 1, 5, 2, 3, 6, 4, 8, 7]);
+    assert_eq!(order(&doc! {"a": -1}, values), [0, 1, 5, 2, 3, 6, 4, 8, 7]);
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn arrays_stand_for_their_least_or_greatest_element() {
         doc! {"a": [3, 4]},
         doc! {"a": []},
     ];
-    assert_eq!(order(doc! {"a": 1}, values.clone()), [3, 0, 1, 2]);
-    assert_eq!(order(doc! {"a": -1}, values), [0, 2, 1, 3]);
+    assert_eq!(order(&doc! {"a": 1}, values.clone()), [3, 0, 1, 2]);
+    assert_eq!(order(&doc! {"a": -1}, values), [0, 2, 1, 3]);
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn arrays_of_documents_are_looked_into() {
         doc! {"a": [{"c": 1}, {"b": 1}]},
         doc! {"a": [8]},
     ];
-    assert_eq!(order(doc! {"a.b": 1}, values.clone()), [3, 4, 0, 2, 1]);
-    assert_eq!(order(doc! {"a.b": -1}, values), [0, 2, 1, 3, 4]);
+    assert_eq!(order(&doc! {"a.b": 1}, values.clone()), [3, 4, 0, 2, 1]);
+    assert_eq!(order(&doc! {"a.b": -1}, values), [0, 2, 1, 3, 4]);
 }
 
 #[test]
@@ -103,14 +103,14 @@ fn one_element_is_chosen_for_all_fields_of_an_array() {
         doc! {"a": [{"x": 1, "y": 9}, {"x": 2, "y": 0}]},
         doc! {"a": [{"x": 1, "y": 5}]},
     ];
-    assert_eq!(order(doc! {"a.x": 1, "a.y": 1}, values), [1, 0]);
+    assert_eq!(order(&doc! {"a.x": 1, "a.y": 1}, values), [1, 0]);
 }
 
 #[test]
 fn positions_name_elements() {
     let values = vec![doc! {"a": [5, 1]}, doc! {"a": [3, 2]}, doc! {"a": [4]}];
-    assert_eq!(order(doc! {"a.0": 1}, values.clone()), [1, 2, 0]);
-    assert_eq!(order(doc! {"a.1": 1}, values), [2, 0, 1]);
+    assert_eq!(order(&doc! {"a.0": 1}, values.clone()), [1, 2, 0]);
+    assert_eq!(order(&doc! {"a.1": 1}, values), [2, 0, 1]);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn merge_by_other_fields_needs_a_unique_index() {
     };
     let stage = doc! {"$merge": {"into": {"db": "db", "coll": "target"}, "on": "k"}};
     run.run(
-        &[stage.clone()],
+        std::slice::from_ref(&stage),
         vec![doc! {"k": "x", "n": 2}, doc! {"k": "y", "n": 3}],
     )
     .expect("it merges");
@@ -128,7 +128,7 @@ fn merge_by_other_fields_needs_a_unique_index() {
     );
     for value in [Bson::Null, bson!([1])] {
         let error = run
-            .run(&[stage.clone()], vec![doc! {"k": value}])
+            .run(std::slice::from_ref(&stage), vec![doc! {"k": value}])
             .expect_err("no such key");
         assert_eq!(error.code().number(), 51132);
     }

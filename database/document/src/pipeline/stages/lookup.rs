@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bson::{Bson, Document, doc};
 
 use super::{Run, Stage, Unwind};
-use crate::expression::{EvaluationContext, Expression, Scope, Variables};
+use crate::expression::{EvaluationContext, Expression, Scope};
 use crate::pipeline::context::{Context, ParseContext, Place};
-use crate::pipeline::join;
+use crate::pipeline::join::{self, SubPipeline};
 use crate::pipeline::{DocumentStream, Documents, Pipeline, field_path, size};
 use crate::value::Path;
 use crate::{Error, ErrorCode, Operation, Result};
@@ -32,7 +32,7 @@ struct Inner {
     /// The fields that must be equal.
     fields: Option<(Path, Path)>,
     lets: Vec<(String, Expression)>,
-    pipeline: Option<Pipeline>,
+    pipeline: Option<SubPipeline>,
 }
 
 impl Lookup {
@@ -119,7 +119,10 @@ impl LookupStream {
             .map(|(local, foreign)| join::filter(document, local, foreign));
         let source: Box<dyn DocumentStream> = match &inner.from {
             Some((database, collection)) => {
-                let pushed = inner.pushed_filter(&variables, operation)?;
+                let pushed = match &inner.pipeline {
+                    Some(pipeline) => pipeline.filter(&inner.lets, &variables, operation)?,
+                    None => None,
+                };
                 let filter = join::all_of([equality, pushed]);
                 let database = database.as_ref().unwrap_or(&self.context.database);
                 self.context
@@ -135,7 +138,9 @@ impl LookupStream {
             .from
             .as_ref()
             .map_or_else(|| Arc::from(""), |(_, name)| Arc::clone(name));
-        pipeline.run(source, &self.context.nested(&collection, variables))
+        pipeline
+            .rest()
+            .run(source, &self.context.nested(&collection, variables))
     }
 
     fn join(&self, mut document: Document, operation: &Operation) -> Result<Document> {
@@ -230,21 +235,6 @@ impl DocumentStream for LookupStream {
             size::document_bytes(&current.document) + current.matches.memory_bytes()
         });
         self.source.memory_bytes() + current
-    }
-}
-
-impl Inner {
-    /// What of the pipeline's leading `$match` the collection can be asked for, so that an index is
-    /// used. The `$match` itself stays, so that this need only let through enough.
-    fn pushed_filter(
-        &self,
-        variables: &Variables,
-        operation: &Operation,
-    ) -> Result<Option<Document>> {
-        match self.pipeline.as_ref().and_then(Pipeline::leading_match) {
-            Some(filter) => join::pushed(filter, &self.lets, variables, operation),
-            None => Ok(None),
-        }
     }
 }
 
@@ -348,7 +338,10 @@ impl<'a> Options<'a> {
             )?),
             None => None,
         };
-        let makes_documents = pipeline.as_ref().is_some_and(Pipeline::is_collectionless);
+        let pipeline = pipeline.as_ref().map(SubPipeline::new);
+        let makes_documents = pipeline
+            .as_ref()
+            .is_some_and(SubPipeline::is_collectionless);
         if self.from.is_none() && !makes_documents {
             return Err(failed("must specify 'from' field for a $lookup".to_owned()));
         }

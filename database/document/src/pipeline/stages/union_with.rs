@@ -6,6 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::{Run, Stage, options};
 use crate::pipeline::context::{Context, ParseContext, Place};
+use crate::pipeline::join::SubPipeline;
 use crate::pipeline::{DocumentStream, Documents, Pipeline};
 use crate::value::type_alias;
 use crate::{Error, ErrorCode, Operation, Result};
@@ -16,7 +17,7 @@ pub(crate) struct UnionWith {
     argument: Bson,
     /// None when the pipeline makes its own documents.
     collection: Option<Arc<str>>,
-    pipeline: Pipeline,
+    pipeline: SubPipeline,
 }
 
 impl Run for UnionWith {
@@ -46,19 +47,16 @@ impl UnionWith {
     fn open(&self, context: &Context, operation: &Operation) -> Result<Box<dyn DocumentStream>> {
         let Some(collection) = &self.collection else {
             let context = context.nested(&Arc::from(""), context.variables.clone());
-            return self.pipeline.run(Box::new(Documents::empty()), &context);
+            return self
+                .pipeline
+                .rest()
+                .run(Box::new(Documents::empty()), &context);
         };
-        let filter = self
-            .pipeline
-            .leading_match()
-            .filter(|filter| !filter.contains_key("$expr"));
-        let source = context
-            .host
-            .open(operation, &context.database, collection, filter)?;
-        self.pipeline.run(
-            source,
-            &context.nested(collection, context.variables.clone()),
-        )
+        let filter = self.pipeline.filter(&[], &context.variables, operation)?;
+        let host = &context.host;
+        let source = host.open(operation, &context.database, collection, filter.as_ref())?;
+        let context = context.nested(collection, context.variables.clone());
+        self.pipeline.rest().run(source, &context)
     }
 }
 
@@ -116,7 +114,7 @@ pub(super) fn parse(_: &str, argument: &Bson, context: &ParseContext) -> Result<
         }
     }
     let nested = context.nested(Place::UnionWith, context.scope.clone())?;
-    let pipeline = Pipeline::parse_nested(&stages, nested)?;
+    let pipeline = SubPipeline::new(&Pipeline::parse_nested(&stages, nested)?);
     if collection.is_none() && !pipeline.is_collectionless() {
         return Err(Error::new(
             ErrorCode::FailedToParse,
