@@ -27,6 +27,8 @@
 #![forbid(unsafe_code)]
 
 pub mod catalog;
+pub mod collection;
+pub mod command;
 pub mod error;
 pub mod executor;
 pub mod expression;
@@ -38,6 +40,7 @@ pub mod pipeline;
 pub mod planner;
 pub mod projection;
 pub mod update;
+mod validation;
 pub mod value;
 
 pub use error::{Error, ErrorCode, Result};
