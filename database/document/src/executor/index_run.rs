@@ -30,7 +30,10 @@ pub(super) struct IndexRun {
 impl IndexRun {
     pub(super) fn new(scan: IndexScan) -> Self {
         let seen = scan.may_repeat().then(Deduplicator::default);
-        let walk = Walk::new(scan.bounds.range().clone(), scan.backward);
+        let mut walk = Walk::new(scan.bounds.range().clone(), scan.backward);
+        if scan.bounds.is_empty() {
+            walk.finish();
+        }
         Self {
             scan,
             walk,
@@ -42,9 +45,6 @@ impl IndexRun {
 
     pub(super) fn step(&mut self, context: &mut Context<'_>, emit: Emit<'_>) -> Result<Step> {
         self.statistics.works += 1;
-        if self.scan.bounds.is_empty() {
-            self.walk.finish();
-        }
         if self.walk.needs_cursor() && !self.open(context)? {
             return Ok(Step::Stale);
         }

@@ -14,6 +14,14 @@ pub(super) struct RunStatistics {
     pub(super) ended: bool,
 }
 
+impl RunStatistics {
+    /// Takes back the last document: another scan had found it before.
+    pub(super) fn take_back(&mut self) {
+        self.emitted = self.emitted.saturating_sub(1);
+        self.duplicates_dropped += 1;
+    }
+}
+
 /// What a plan did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionStats {

@@ -84,7 +84,7 @@ impl UnionRun {
             return Ok(self.pass_on(step));
         };
         if !seen.insert(&record_id, context.view, context.evaluation.operation)? {
-            arm.statistics.duplicates_dropped += 1;
+            arm.statistics.take_back();
             return Ok(Step::Working);
         }
         emit(Found {
@@ -145,7 +145,7 @@ impl UnionRun {
         merge.wanting.push(head.arm);
         if let Some(seen) = &mut self.seen {
             if !seen.insert(&head.record_id, context.view, context.evaluation.operation)? {
-                self.arms[head.arm].statistics.duplicates_dropped += 1;
+                self.arms[head.arm].statistics.take_back();
                 return Ok(Step::Working);
             }
         }

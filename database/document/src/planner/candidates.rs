@@ -18,7 +18,7 @@ use crate::matcher::{Matcher, Node, Predicate};
 use crate::pipeline::sort::SortPattern;
 use crate::{Error, ErrorCode, Result};
 
-/// Into how many scans one may be split so that their results can be merged in order.
+/// How many scans may be merged in order; each keeps a cursor of the engine.
 const MERGED_SCANS_MAX: usize = 200;
 
 /// A filter's parts.
@@ -403,10 +403,12 @@ impl<'q> Enumeration<'q> {
                 sort: None,
             };
         };
+        // A merge keeps a cursor on every arm at once.
         let directions: Option<Vec<bool>> = arms
             .iter()
             .map(|arm| ordering::provides(arm, pattern))
-            .collect();
+            .collect::<Option<_>>()
+            .filter(|_| arms.len() <= MERGED_SCANS_MAX);
         match directions {
             Some(directions) => {
                 let arms = arms

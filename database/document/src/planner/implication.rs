@@ -129,3 +129,109 @@ fn same_equality(given: &Predicate, wanted: &Predicate) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::{Document, doc};
+
+    use super::*;
+    use crate::catalog::Ident;
+    use crate::index::IndexSpec;
+
+    /// Whether an index on `a` with these options holds every document that `filter` finds.
+    fn is_complete(options: &Document, filter: &Document) -> bool {
+        let mut document = doc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
+        document.extend(options.clone());
+        let spec = IndexSpec::parse(&document).expect("a valid index");
+        let index = Index::new(Ident::new(1), spec, true, 0);
+        let filter = bson::RawDocumentBuf::try_from(filter).expect("a valid filter");
+        let matcher = Matcher::parse(&filter, &Scope::default()).expect("a valid filter");
+        let mut conjuncts = Vec::new();
+        term::flatten(matcher.root(), &mut conjuncts);
+        let terms = term::collect(&conjuncts).expect("valid terms");
+        index_is_complete(&index, &conjuncts, &terms).expect("a decision")
+    }
+
+    #[test]
+    fn a_sparse_index_serves_filters_that_need_its_field() {
+        let sparse = doc! { "sparse": true };
+        for (filter, complete) in [
+            (doc! { "a": 5 }, true),
+            (doc! { "a": { "$exists": true } }, true),
+            (doc! { "a": { "$in": [1, "x"] }, "b": 3 }, true),
+            (doc! { "a": Bson::Null }, false),
+            (doc! { "a": { "$ne": 5 } }, false),
+            (doc! { "a": { "$exists": false } }, false),
+            (doc! { "b": 5 }, false),
+            (doc! {}, false),
+        ] {
+            assert_eq!(is_complete(&sparse, &filter), complete, "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_partial_index_serves_filters_that_imply_its_condition() {
+        for (condition, filter, complete) in [
+            (
+                doc! { "b": { "$gt": 5 } },
+                doc! { "a": 1, "b": { "$gt": 5 } },
+                true,
+            ),
+            (
+                doc! { "b": { "$gt": 5 } },
+                doc! { "a": 1, "b": { "$gte": 6, "$lt": 9 } },
+                true,
+            ),
+            (
+                doc! { "b": { "$gt": 5 } },
+                doc! { "a": 1, "b": { "$in": [6, 7.5] } },
+                true,
+            ),
+            (
+                doc! { "b": { "$gt": 5 } },
+                doc! { "a": 1, "b": { "$gte": 5 } },
+                false,
+            ),
+            (doc! { "b": { "$gt": 5 } }, doc! { "a": 1, "b": "x" }, false),
+            (doc! { "b": { "$gt": 5 } }, doc! { "a": 1 }, false),
+            (
+                doc! { "b": { "$exists": true } },
+                doc! { "a": 1, "b": { "$lt": 3 } },
+                true,
+            ),
+            (
+                doc! { "b": { "$exists": true } },
+                doc! { "a": 1, "b": { "$ne": 3 } },
+                false,
+            ),
+            (
+                doc! { "b": 1, "c": 2 },
+                doc! { "a": 1, "b": 1, "c": 2 },
+                true,
+            ),
+            (doc! { "b": 1, "c": 2 }, doc! { "a": 1, "b": 1 }, false),
+            (
+                doc! { "$or": [{ "b": 1 }, { "c": 2 }] },
+                doc! { "a": 1, "c": 2 },
+                true,
+            ),
+            (
+                doc! { "b": { "$gt": 5 } },
+                doc! { "a": 1, "$or": [{ "b": 7 }, { "b": 8, "c": 1 }] },
+                true,
+            ),
+            (
+                doc! { "b": { "$gt": 5 } },
+                doc! { "a": 1, "$or": [{ "b": 7 }, { "c": 1 }] },
+                false,
+            ),
+        ] {
+            let options = doc! { "partialFilterExpression": condition.clone() };
+            assert_eq!(
+                is_complete(&options, &filter),
+                complete,
+                "{condition} for {filter}"
+            );
+        }
+    }
+}

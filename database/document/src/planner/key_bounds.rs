@@ -272,3 +272,134 @@ fn outer_range(ident: Ident, fields: &[FieldBounds], points: usize) -> KeyRange 
     }
     range
 }
+
+#[cfg(test)]
+mod tests {
+    use bson::Bson;
+    use millrace_engine::{Batch, Cursor, Durability, Engine, Guards, MemoryEngine};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const IDENT: Ident = Ident::new(7);
+
+    /// The fields of a key and whether they are descending.
+    const DESCENDING: [bool; 3] = [false, true, false];
+
+    fn key_of(values: [i32; 3]) -> Vec<u8> {
+        let mut key = IDENT.prefix().to_vec();
+        for (value, descending) in values.into_iter().zip(DESCENDING) {
+            let value = Bson::Int32(value);
+            key::encode_bson(&mut key, &mut TypeBits::default(), &value, descending)
+                .expect("a number has a key");
+        }
+        key
+    }
+
+    fn sets() -> impl Strategy<Value = IntervalSet> {
+        let one = (0..4_i32, any::<bool>(), 0..4_i32, any::<bool>())
+            .prop_map(|(a, b, c, d)| Interval::new(Bson::Int32(a), b, Bson::Int32(c), d));
+        prop_oneof![
+            1 => Just(IntervalSet::all()),
+            1 => (0..4_i32).prop_map(|value| IntervalSet::point(Bson::Int32(value))),
+            3 => proptest::collection::vec(one, 0..4).prop_map(IntervalSet::new),
+        ]
+    }
+
+    /// All keys of three numbers from 0 to 3, beside keys of other idents.
+    fn engine() -> MemoryEngine {
+        let engine = MemoryEngine::new();
+        let mut batch = Batch::new();
+        batch.put(&Ident::new(6).key(b"x"), b"");
+        batch.put(&Ident::new(8).key(b"x"), b"");
+        for number in 0..64 {
+            batch.put(&key_of([number / 16, number / 4 % 4, number % 4]), b"");
+        }
+        engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .expect("the engine in memory commits");
+        engine
+    }
+
+    /// The keys that a scan visits, by seeking where the verdicts say.
+    fn visited(bounds: &KeyBounds, cursor: &mut dyn Cursor, backward: bool) -> Vec<Vec<u8>> {
+        let mut found = if backward {
+            cursor.seek_last()
+        } else {
+            cursor.seek_first()
+        };
+        let mut keys = Vec::new();
+        // Every key is looked at once at most: a scan that goes back or stands still never ends.
+        for _ in 0..=64 {
+            if !found.expect("a move") {
+                return keys;
+            }
+            let key = cursor.key().to_vec();
+            found = match bounds.check(&key, backward).expect("a key of the index") {
+                Verdict::Inside => {
+                    keys.push(key);
+                    if backward {
+                        cursor.previous()
+                    } else {
+                        cursor.next()
+                    }
+                }
+                Verdict::Seek(target) if backward => cursor.seek_back(&target).and_then(|found| {
+                    if found && cursor.key() == target {
+                        cursor.previous()
+                    } else {
+                        Ok(found)
+                    }
+                }),
+                Verdict::Seek(target) => cursor.seek(&target),
+                Verdict::Done => return keys,
+            };
+        }
+        panic!("the scan does not end");
+    }
+
+    proptest! {
+        #[test]
+        fn a_scan_visits_the_keys_inside_and_no_others(a in sets(), b in sets(), c in sets()) {
+            let fields = [(&a, DESCENDING[0]), (&b, DESCENDING[1]), (&c, DESCENDING[2])];
+            let bounds = KeyBounds::new(IDENT, &fields).expect("bounds have keys");
+            let mut expected: Vec<Vec<u8>> = (0..64)
+                .map(|number| [number / 16, number / 4 % 4, number % 4])
+                .filter(|values| {
+                    let inside = |set: &IntervalSet, value: i32| set.contains(&Bson::Int32(value));
+                    inside(&a, values[0]) && inside(&b, values[1]) && inside(&c, values[2])
+                })
+                .map(key_of)
+                .collect();
+            expected.sort();
+            prop_assert!(expected.is_empty() || !bounds.is_empty());
+            if bounds.is_empty() {
+                return Ok(());
+            }
+            let engine = engine();
+            for backward in [false, true] {
+                let mut cursor = engine.cursor(bounds.range().clone()).expect("a cursor");
+                prop_assert_eq!(visited(&bounds, cursor.as_mut(), backward), expected.clone());
+                expected.reverse();
+            }
+        }
+    }
+
+    #[test]
+    fn one_interval_behind_points_needs_no_checks() {
+        let point = IntervalSet::point(Bson::Int32(2));
+        let range = IntervalSet::new(vec![Interval::closed(Bson::Int32(1), Bson::Int32(3))]);
+        let all = IntervalSet::all();
+        let contiguous = |fields: [&IntervalSet; 3]| {
+            let fields: Vec<_> = fields.into_iter().map(|set| (set, false)).collect();
+            KeyBounds::new(IDENT, &fields)
+                .expect("bounds have keys")
+                .contiguous
+        };
+        assert!(contiguous([&point, &range, &all]));
+        assert!(contiguous([&all, &all, &all]));
+        assert!(contiguous([&point, &point, &point]));
+        assert!(!contiguous([&range, &point, &all]));
+        assert!(!contiguous([&all, &range, &all]));
+    }
+}

@@ -167,7 +167,7 @@ impl Stages<'_> {
     fn index_scan(&self, scan: &IndexScan, position: usize) -> Document {
         let run = self.run(position);
         let work = run.map(|run| Work {
-            returned: run.keys_matched - run.duplicates_dropped,
+            returned: run.keys_matched.saturating_sub(run.duplicates_dropped),
             ..work_of(run)
         });
         let mut fields = Document::new();
@@ -214,10 +214,7 @@ impl Stages<'_> {
         let work = match self.detail {
             Detail::Plan => None,
             Detail::Execution { runs, .. } => Some(Work {
-                returned: runs
-                    .iter()
-                    .map(|run| run.emitted - run.duplicates_dropped.min(run.emitted))
-                    .sum(),
+                returned: runs.iter().map(|run| run.emitted).sum(),
                 works: runs.iter().map(|run| run.works).sum(),
                 ended: runs.iter().all(|run| run.ended),
             }),
