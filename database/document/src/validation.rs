@@ -9,7 +9,7 @@ use crate::{Error, ErrorCode, Operation, Result};
 
 /// The validator of a collection, ready to check documents.
 #[derive(Debug)]
-pub struct Validator {
+pub(crate) struct Validator {
     matcher: Matcher,
     specification: Document,
     /// Whether a document that fails is stored all the same, with a warning in the log.
@@ -23,7 +23,7 @@ impl Validator {
     ///
     /// # Errors
     /// When the stored validator cannot be parsed.
-    pub fn of(collection: &Collection) -> Result<Option<Self>> {
+    pub(crate) fn of(collection: &Collection) -> Result<Option<Self>> {
         Self::from_options(&collection.options)
     }
 
@@ -31,7 +31,7 @@ impl Validator {
     ///
     /// # Errors
     /// When it cannot be parsed, as the matcher answers.
-    pub fn from_options(options: &Document) -> Result<Option<Self>> {
+    pub(crate) fn from_options(options: &Document) -> Result<Option<Self>> {
         let Ok(specification) = options.get_document("validator") else {
             return Ok(None);
         };
@@ -54,7 +54,7 @@ impl Validator {
     ///
     /// # Errors
     /// `DocumentValidationFailure`.
-    pub fn check(&self, document: &RawDocument, operation: &Operation) -> Result<()> {
+    pub(crate) fn check(&self, document: &RawDocument, operation: &Operation) -> Result<()> {
         let variables = Variables::new(operation);
         let context = EvaluationContext::new(operation, &variables);
         if self.matcher.matches(document, &context)? {
@@ -89,7 +89,7 @@ impl Validator {
     ///
     /// # Errors
     /// As [`Validator::check`].
-    pub fn check_update(
+    pub(crate) fn check_update(
         &self,
         before: &RawDocument,
         after: &RawDocument,

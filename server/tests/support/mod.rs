@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 /// A running server; it is stopped and its folder removed when this is dropped.
-pub struct Server {
+pub(crate) struct Server {
     process: Child,
     port: u16,
     _folder: TempDir,
@@ -15,7 +15,7 @@ pub struct Server {
 
 impl Server {
     /// Starts the server with further options and waits until it says that it accepts connections.
-    pub fn start(options: &[&str]) -> Self {
+    pub(crate) fn start(options: &[&str]) -> Self {
         let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
@@ -45,7 +45,7 @@ impl Server {
     }
 
     /// Where clients connect to.
-    pub fn uri(&self) -> String {
+    pub(crate) fn uri(&self) -> String {
         format!("mongodb://127.0.0.1:{}/?directConnection=true", self.port)
     }
 }

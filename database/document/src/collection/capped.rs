@@ -13,7 +13,6 @@ use crate::{Error, ErrorCode, Result};
 /// Inserts into a capped collection. It holds the collection's sequence from taking a number to the
 /// commit, so that documents become visible in the order of their numbers.
 pub(crate) struct CappedWriter<'a> {
-    engine: &'a dyn Engine,
     collection: &'a Collection,
     limits: Capped,
     sequence: MutexGuard<'a, Option<Sequence>>,
@@ -38,7 +37,6 @@ impl<'a> CappedWriter<'a> {
         };
         let held = engine.counter(&collection.counter_key())?;
         Ok(Self {
-            engine,
             collection,
             limits,
             sequence,

@@ -8,10 +8,10 @@ use crate::value::DocumentWriter;
 use crate::{Environment, Error, ErrorCode, Result};
 
 /// The largest document that is stored, in bytes.
-pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub(crate) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// How deep documents may be nested.
-pub const DEPTH_MAX: usize = 180;
+pub(crate) const DEPTH_MAX: usize = 180;
 
 /// Checks that every element of a document is well-formed, nested no deeper than allowed.
 ///

@@ -290,9 +290,4 @@ impl<'a> Arguments<'a> {
             )),
         }
     }
-
-    /// All fields.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a str, RawBsonRef<'a>)> + '_ {
-        self.fields.iter().copied()
-    }
 }

@@ -1,7 +1,7 @@
 //! What the commands that write batches of statements share.
 
 use bson::raw::RawBsonRef;
-use bson::{Document, RawDocument};
+use bson::RawDocument;
 
 use super::CommandRequest;
 use super::arguments::Arguments;
@@ -95,18 +95,4 @@ pub(crate) fn write_errors(
     }
     writer.close();
     Ok(())
-}
-
-/// An error as a document, for replies that carry one.
-pub(crate) fn error_document(error: &Error) -> Document {
-    let mut document = bson::doc! {
-        "ok": 0.0,
-        "errmsg": error.message(),
-        "code": error.code().number(),
-        "codeName": error.code().name(),
-    };
-    if let Some(details) = error.details() {
-        document.extend(details.clone());
-    }
-    document
 }

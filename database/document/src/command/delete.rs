@@ -72,12 +72,9 @@ impl<'a> DeleteStatement<'a> {
 
 /// Deletions of one document by `_id` are point operations.
 pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
-    let is_point = |statement: &RawDocument| {
-        let by_id = match statement.get("q") {
-            Ok(Some(RawBsonRef::Document(filter))) => planner::id_equality(filter).is_some(),
-            _ => false,
-        };
-        by_id
+    let is_point = |statement: &RawDocument| match statement.get("q") {
+        Ok(Some(RawBsonRef::Document(filter))) => planner::id_equality(filter).is_some(),
+        _ => false,
     };
     super::update::weigh_statements(request, "deletes", is_point)
 }

@@ -58,9 +58,8 @@ const FIELDS: &[&str] = &[
 ];
 
 /// A parsed `find`.
-pub(crate) struct FindRequest<'a> {
+pub(crate) struct FindRequest {
     pub(crate) namespace: Namespace,
-    pub(crate) filter: &'a RawDocument,
     pub(crate) bindings: Bindings,
     pub(crate) query: Query,
     batch_size: Option<u64>,
@@ -137,10 +136,10 @@ pub(crate) fn parse_hint(arguments: &Arguments<'_>) -> Result<Option<Hint>> {
     }
 }
 
-impl<'a> FindRequest<'a> {
+impl FindRequest {
     pub(crate) fn parse(
         database: &str,
-        body: &'a RawDocument,
+        body: &RawDocument,
         operation: &Operation,
     ) -> Result<Self> {
         let arguments = Arguments::of_command("find", body, FIELDS)?;
@@ -185,7 +184,6 @@ impl<'a> FindRequest<'a> {
         };
         Ok(Self {
             namespace,
-            filter,
             bindings,
             query,
             batch_size: arguments.count("batchSize")?,

@@ -60,7 +60,8 @@ struct QueryStream {
 
 impl DocumentStream for QueryStream {
     fn next(&mut self, operation: &Operation) -> Result<Option<Document>> {
-        match self.executor.lock().next(operation)? {
+        let record = self.executor.lock().next(operation)?;
+        match record {
             Some(record) => Ok(Some(Document::try_from(record.document)?)),
             None => Ok(None),
         }

@@ -13,8 +13,8 @@ use millrace_engine::{Engine, MemoryEngine};
 
 /// A clock that moves only when told to, and numbers that are the same in every run.
 #[derive(Debug)]
-pub struct Steady {
-    pub wall_ms: AtomicI64,
+pub(crate) struct Steady {
+    pub(crate) wall_ms: AtomicI64,
     next: AtomicU64,
 }
 
@@ -30,7 +30,9 @@ impl Environment for Steady {
 
     fn random(&self) -> u64 {
         // SplitMix64 (Steele, Lea, Flood 2014).
-        let mut z = self.next.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        let mut z = self
+            .next
+            .fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
@@ -58,33 +60,44 @@ impl Surroundings for Nobody {
 
 /// A database and the ways to talk to it.
 #[derive(Debug, Clone)]
-pub struct Bed {
-    pub engine: Arc<dyn Engine>,
-    pub database: Arc<Database>,
-    pub environment: Arc<Steady>,
-    pub limits: Limits,
+pub(crate) struct Bed {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) database: Arc<Database>,
+    pub(crate) environment: Arc<Steady>,
+    pub(crate) limits: Limits,
 }
 
 impl Bed {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::on(Arc::new(MemoryEngine::new()))
     }
 
-    pub fn on(engine: Arc<dyn Engine>) -> Self {
-        let environment =
-            Arc::new(Steady { wall_ms: AtomicI64::new(1_700_000_000_000), next: AtomicU64::new(1) });
+    pub(crate) fn on(engine: Arc<dyn Engine>) -> Self {
+        let environment = Arc::new(Steady {
+            wall_ms: AtomicI64::new(1_700_000_000_000),
+            next: AtomicU64::new(1),
+        });
         let database =
             Database::open(Arc::clone(&engine), Arc::new(Nobody)).expect("the engine is readable");
-        Self { engine, database: Arc::new(database), environment, limits: Limits::default() }
+        Self {
+            engine,
+            database: Arc::new(database),
+            environment,
+            limits: Limits::default(),
+        }
     }
 
-    pub fn operation(&self) -> Operation {
+    pub(crate) fn operation(&self) -> Operation {
         let environment: Arc<dyn Environment> = Arc::clone(&self.environment) as _;
         Operation::new(environment, Arc::new(Interrupt::default()), self.limits)
     }
 
     /// Runs a command on the database `test` (or `admin` if it belongs there).
-    pub fn try_run(&self, command: Document) -> Result<(Document, Effects), Error> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "commands are written in place"
+    )]
+    pub(crate) fn try_run(&self, command: Document) -> Result<(Document, Effects), Error> {
         let name = command.keys().next().expect("a command has a name").clone();
         let database = match name.as_str() {
             "listDatabases" | "renameCollection" | "bulkWrite" => "admin",
@@ -106,28 +119,34 @@ impl Bed {
     }
 
     /// Runs a command that succeeds.
-    pub fn run(&self, command: Document) -> Document {
-        match self.try_run(command.clone()) {
+    pub(crate) fn run(&self, command: Document) -> Document {
+        let text = command.to_string();
+        match self.try_run(command) {
             Ok((reply, _)) => reply,
-            Err(error) => panic!("{command} failed with {:?}: {error}", error.code()),
+            Err(error) => panic!("{text} failed with {:?}: {error}", error.code()),
         }
     }
 
     /// The number of the error that a command fails with.
-    pub fn code(&self, command: Document) -> i32 {
-        match self.try_run(command.clone()) {
-            Ok((reply, _)) => panic!("{command} succeeded: {reply}"),
+    pub(crate) fn code(&self, command: Document) -> i32 {
+        let text = command.to_string();
+        match self.try_run(command) {
+            Ok((reply, _)) => panic!("{text} succeeded: {reply}"),
             Err(error) => error.code().number(),
         }
     }
 
     /// All documents that a command with a cursor returns, batch by batch.
-    pub fn all(&self, command: Document) -> Vec<Document> {
+    pub(crate) fn all(&self, command: Document) -> Vec<Document> {
         let mut reply = self.run(command);
         let mut documents = Vec::new();
         loop {
-            let cursor = reply.get_document("cursor").expect("the command has a cursor");
-            let batch = cursor.get_array("firstBatch").or_else(|_| cursor.get_array("nextBatch"));
+            let cursor = reply
+                .get_document("cursor")
+                .expect("the command has a cursor");
+            let batch = cursor
+                .get_array("firstBatch")
+                .or_else(|_| cursor.get_array("nextBatch"));
             for document in batch.expect("the cursor has a batch") {
                 documents.push(document.as_document().expect("a document").clone());
             }
@@ -141,14 +160,14 @@ impl Bed {
         }
     }
 
-    pub fn insert(&self, collection: &str, documents: Vec<Document>) {
+    pub(crate) fn insert(&self, collection: &str, documents: Vec<Document>) {
         let count = i32::try_from(documents.len()).expect("few documents");
         let reply = self.run(bson::doc! {"insert": collection, "documents": documents});
         assert_eq!(reply.get_i32("n").ok(), Some(count), "{reply}");
     }
 
     /// That documents, indexes and counters agree.
-    pub fn assert_valid(&self, collection: &str) {
+    pub(crate) fn assert_valid(&self, collection: &str) {
         let reply = self.run(bson::doc! {"validate": collection});
         assert_eq!(reply.get_bool("valid").ok(), Some(true), "{reply}");
     }
