@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bson::{Bson, Document, doc};
 
 use super::{Position, Run, Stage, options, shown};
+use crate::collection::new_object_id;
 use crate::expression::{EvaluationContext, Expression, Scope, Variables};
 use crate::pipeline::context::{Context, ParseContext, Place};
 use crate::pipeline::{DocumentStream, Documents, MergeAction, Pipeline, display, field_path};
@@ -222,12 +223,7 @@ fn keep_id(document: Document, existing: &Document) -> Document {
 
 /// The document with a new `_id` in front.
 fn with_fresh_id(document: Document, operation: &Operation) -> Document {
-    let environment = operation.environment();
-    let seconds = u32::try_from(environment.wall_clock_ms() / 1000).unwrap_or(u32::MAX);
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
-    bytes[4..].copy_from_slice(&environment.random().to_be_bytes());
-    let mut identified = doc! {"_id": bson::oid::ObjectId::from_bytes(bytes)};
+    let mut identified = doc! {"_id": new_object_id(&**operation.environment())};
     identified.extend(document);
     identified
 }
