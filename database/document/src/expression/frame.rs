@@ -110,6 +110,14 @@ impl<'a> Frame<'a> {
         self.variables.get(name)
     }
 
+    /// Counts a value that is held until the innermost meter there is now is dropped.
+    pub(super) fn hold(&self, value: Value<'a>) -> Result<Value<'a>> {
+        let meter = self.meter();
+        let value = meter.hold(value)?;
+        std::mem::forget(meter);
+        Ok(value)
+    }
+
     /// Counts bytes of intermediate values until it is dropped.
     pub(super) fn meter(&self) -> Meter<'a> {
         Meter::new(self.live_bytes, self.bytes_max)

@@ -1,10 +1,11 @@
 //! How much intermediate values hold, and how deep they are nested.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use bson::Bson;
 
-use super::{DEPTH_MAX, VALUE_BYTES_MAX};
+use super::{DEPTH_MAX, VALUE_BYTES_MAX, Value};
 use crate::{Error, ErrorCode, Result};
 
 /// What one element of an array takes beside its heap memory.
@@ -14,50 +15,55 @@ const ELEMENT_BYTES: usize = size_of::<Bson>();
 /// into the entries, the name's string header.
 const FIELD_BYTES: usize = ELEMENT_BYTES + 48;
 
-/// Bytes reserved by one value under construction. Several are alive at once when expressions nest; they
-/// share one counter, so that the limit holds for their sum.
+/// Counts the bytes of values while they are held, and gives them back when it is dropped.
+///
+/// Several meters are alive at once when expressions nest, one within the other. They share one counter,
+/// so that the limit holds for the sum of all values that are held at a moment; a meter remembers what
+/// the counter was when it began.
 #[derive(Debug)]
 pub(super) struct Meter<'a> {
     live_bytes: &'a Cell<usize>,
+    bytes_before: usize,
     bytes_max: usize,
-    held_bytes: usize,
 }
 
 impl<'a> Meter<'a> {
     pub(super) fn new(live_bytes: &'a Cell<usize>, bytes_max: usize) -> Self {
         Self {
             live_bytes,
+            bytes_before: live_bytes.get(),
             bytes_max,
-            held_bytes: 0,
         }
     }
 
-    /// Reserves `bytes` more.
-    pub(super) fn add(&mut self, bytes: usize) -> Result<()> {
+    /// Counts `bytes` more.
+    pub(super) fn add(&self, bytes: usize) -> Result<()> {
         let live = self.live_bytes.get().saturating_add(bytes);
         if live > self.bytes_max {
             return Err(exceeded());
         }
         self.live_bytes.set(live);
-        self.held_bytes += bytes;
         Ok(())
     }
 
-    /// Reserves `bytes` in place of everything reserved so far.
-    pub(super) fn replace(&mut self, bytes: usize) -> Result<()> {
-        self.release();
-        self.add(bytes)
+    /// Counts a value that is to be held; one that is borrowed takes nothing.
+    pub(super) fn hold<'v>(&self, value: Value<'v>) -> Result<Value<'v>> {
+        if let Some(Cow::Owned(value)) = &value {
+            self.add(value_bytes(value))?;
+        }
+        Ok(value)
     }
 
-    fn release(&mut self) {
-        self.live_bytes.set(self.live_bytes.get() - self.held_bytes);
-        self.held_bytes = 0;
+    /// Counts `bytes` in place of everything counted so far.
+    pub(super) fn replace(&self, bytes: usize) -> Result<()> {
+        self.live_bytes.set(self.bytes_before);
+        self.add(bytes)
     }
 }
 
 impl Drop for Meter<'_> {
     fn drop(&mut self) {
-        self.release();
+        self.live_bytes.set(self.bytes_before);
     }
 }
 

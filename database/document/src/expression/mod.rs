@@ -217,7 +217,11 @@ impl Expression {
             Node::Array(items) => eval_array(items, frame).map(owned),
             Node::Call { operator, operands } => eval_call(operator, operands, frame),
             Node::NamedCall { operator, operands } => match operator.form {
-                Form::Named { evaluate, .. } => evaluate(Operands::new(operands), frame),
+                Form::Named { evaluate, .. } => {
+                    // It gives back what the operands took.
+                    let _meter = frame.meter();
+                    evaluate(Operands::new(operands), frame)
+                }
                 _ => Err(internal(
                     "a call by name of an operator that takes operands by position",
                 )),
@@ -240,7 +244,7 @@ fn internal(what: &str) -> Error {
 }
 
 fn eval_object(fields: &[(String, Expression)], frame: Frame<'_>) -> Result<Bson> {
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut document = Document::new();
     for (name, expression) in fields {
         if let Some(value) = expression.eval(frame)? {
@@ -253,7 +257,7 @@ fn eval_object(fields: &[(String, Expression)], frame: Frame<'_>) -> Result<Bson
 
 /// Missing elements become null, for an array has no holes.
 fn eval_array(items: &[Expression], frame: Frame<'_>) -> Result<Bson> {
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut array = Vec::with_capacity(items.len());
     for expression in items {
         let value = expression.eval(frame)?.map_or(Bson::Null, Cow::into_owned);
@@ -274,18 +278,16 @@ fn eval_call<'a>(
             Ok(evaluate(operand.as_deref(), frame)?.map(Cow::Owned))
         }
         (Form::Binary(evaluate), [first, second]) => {
-            let (first, second) = (first.eval(frame)?, second.eval(frame)?);
+            let meter = frame.meter();
+            let first = meter.hold(first.eval(frame)?)?;
+            let second = second.eval(frame)?;
             Ok(evaluate(first.as_deref(), second.as_deref(), frame)?.map(Cow::Owned))
         }
         (Form::Variadic { evaluate, .. }, operands) => {
-            let mut meter = frame.meter();
+            let meter = frame.meter();
             let mut values = Vec::with_capacity(operands.len());
             for operand in operands {
-                let value = operand.eval(frame)?;
-                if let Some(Cow::Owned(value)) = &value {
-                    meter.add(memory::value_bytes(value))?;
-                }
-                values.push(value);
+                values.push(meter.hold(operand.eval(frame)?)?);
             }
             Ok(evaluate(&values, frame)?.map(Cow::Owned))
         }

@@ -214,7 +214,7 @@ fn pair_of_object(pair: &Document) -> Result<(&str, &Bson)> {
 }
 
 fn concat_arrays(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson>> {
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut all = Vec::new();
     for operand in operands {
         frame.check()?;

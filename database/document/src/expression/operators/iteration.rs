@@ -138,14 +138,10 @@ impl Let {
 
 impl Custom for Let {
     fn evaluate<'a>(&'a self, frame: Frame<'a>) -> Result<Value<'a>> {
-        let mut meter = frame.meter();
+        let meter = frame.meter();
         let mut values = Vec::with_capacity(self.bindings.len());
         for (_, expression) in &self.bindings {
-            let value = expression.eval(frame)?;
-            if let Some(Cow::Owned(value)) = &value {
-                meter.add(memory::value_bytes(value))?;
-            }
-            values.push(value);
+            values.push(meter.hold(expression.eval(frame)?)?);
         }
         self.bind(values.into_iter(), &self.bindings, frame)
     }
@@ -185,11 +181,11 @@ impl Map {
 
 impl Custom for Map {
     fn evaluate<'a>(&'a self, frame: Frame<'a>) -> Result<Value<'a>> {
-        let input = self.input.eval(frame)?;
+        let meter = frame.meter();
+        let input = meter.hold(self.input.eval(frame)?)?;
         let Some(items) = elements("$map", 16883, &input)? else {
             return Ok(owned(Bson::Null));
         };
-        let mut meter = frame.meter();
         let mut mapped = Vec::with_capacity(items.len());
         for item in items {
             frame.check()?;
@@ -274,7 +270,8 @@ impl Filter {
 
 impl Custom for Filter {
     fn evaluate<'a>(&'a self, frame: Frame<'a>) -> Result<Value<'a>> {
-        let input = self.input.eval(frame)?;
+        let meter = frame.meter();
+        let input = meter.hold(self.input.eval(frame)?)?;
         let Some(items) = elements("$filter", 28651, &input)? else {
             return Ok(owned(Bson::Null));
         };
@@ -288,6 +285,7 @@ impl Custom for Filter {
                 .eval(frame.with(&local))?
                 .is_some_and(|value| is_truthy(&value))
             {
+                meter.add(memory::value_bytes(item))?;
                 kept.push(item.clone());
                 if kept.len() == limit {
                     break;
@@ -348,7 +346,8 @@ impl Reduce {
 
 impl Custom for Reduce {
     fn evaluate<'a>(&'a self, frame: Frame<'a>) -> Result<Value<'a>> {
-        let input = self.input.eval(frame)?;
+        let held = frame.meter();
+        let input = held.hold(self.input.eval(frame)?)?;
         let items = match present(input.as_deref()) {
             None => return Ok(owned(Bson::Null)),
             Some(Bson::Array(items)) => items,
@@ -362,7 +361,7 @@ impl Custom for Reduce {
                 ));
             }
         };
-        let mut meter = frame.meter();
+        let meter = frame.meter();
         let mut accumulated = self.initial.eval(frame)?.map(Cow::into_owned);
         for item in items {
             frame.check()?;

@@ -238,10 +238,10 @@ impl<'a> Operands<'a> {
         self.0[place].as_ref()
     }
 
-    /// Its value; missing if the operand was not given.
+    /// Its value; missing if the operand was not given. It counts as held until the call is over.
     pub(super) fn value(&self, place: usize, frame: Frame<'a>) -> Result<Value<'a>> {
         self.get(place)
-            .map_or(Ok(None), |operand| operand.eval(frame))
+            .map_or(Ok(None), |operand| frame.hold(operand.eval(frame)?))
     }
 }
 

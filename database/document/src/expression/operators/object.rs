@@ -191,7 +191,7 @@ fn unset_field<'a>(operands: Operands<'a>, frame: Frame<'a>) -> Result<Value<'a>
 /// its elements.
 fn merge_objects(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson>> {
     let mut merged = Document::new();
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut merge = |value: Option<&Bson>| match present(value) {
         None => Ok(()),
         Some(Bson::Document(document)) => {
@@ -223,7 +223,7 @@ fn merge_objects(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson
     Ok(Some(Bson::Document(merged)))
 }
 
-fn object_to_array(object: Option<&Bson>, _: Frame<'_>) -> Result<Option<Bson>> {
+fn object_to_array(object: Option<&Bson>, frame: Frame<'_>) -> Result<Option<Bson>> {
     match present(object) {
         None => null(),
         Some(Bson::Document(document)) => {

@@ -115,7 +115,8 @@ impl Search {
 impl Custom for Search {
     fn evaluate<'a>(&'a self, frame: Frame<'a>) -> Result<Value<'a>> {
         frame.check()?;
-        let input = self.input.eval(frame)?;
+        let meter = frame.meter();
+        let input = meter.hold(self.input.eval(frame)?)?;
         let input = match (present(input.as_deref()), text(input.as_deref())) {
             (Some(_), None) => {
                 return Err(Error::location(
@@ -214,7 +215,7 @@ fn compile(operator: &str, regex: Option<&Bson>, options: Option<&Bson>) -> Resu
 }
 
 fn find_all(regex: &Regex, input: &str, frame: Frame<'_>) -> Result<Bson> {
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut matches = Vec::new();
     let (mut start, mut counted_to, mut index) = (0, 0, 0);
     while let Some(found) = regex.find_at(input, start)? {

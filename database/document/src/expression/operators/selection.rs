@@ -358,11 +358,14 @@ fn parse_list(
 
 impl Custom for Zip {
     fn evaluate<'a>(&'a self, frame: Frame<'a>) -> Result<Value<'a>> {
-        let inputs = self
-            .inputs
-            .iter()
-            .map(|e| e.eval(frame))
-            .collect::<Result<Vec<_>>>()?;
+        let meter = frame.meter();
+        let values = |expressions: &'a [Expression]| {
+            expressions
+                .iter()
+                .map(|expression| meter.hold(expression.eval(frame)?))
+                .collect::<Result<Vec<_>>>()
+        };
+        let inputs = values(&self.inputs)?;
         let mut arrays = Vec::with_capacity(inputs.len());
         for input in &inputs {
             match present(input.as_deref()) {
@@ -386,12 +389,7 @@ impl Custom for Zip {
             lengths.min()
         }
         .unwrap_or(0);
-        let defaults = self
-            .defaults
-            .iter()
-            .map(|e| e.eval(frame))
-            .collect::<Result<Vec<_>>>()?;
-        let mut meter = frame.meter();
+        let defaults = values(&self.defaults)?;
         let mut zipped = Vec::new();
         for row in 0..length {
             frame.check()?;

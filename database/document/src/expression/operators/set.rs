@@ -184,7 +184,7 @@ fn union(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson>> {
     let Some(arrays) = arrays("$setUnion", 17043, operands)? else {
         return null();
     };
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut all = BTreeSet::new();
     for item in arrays.into_iter().flatten() {
         if all.insert(Ordered(item)) {

@@ -97,7 +97,7 @@ pub(super) fn count(number: usize) -> Result<Option<Bson>> {
 }
 
 fn concat(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson>> {
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut result = String::new();
     for operand in operands {
         let operand = operand.as_deref();
@@ -184,20 +184,22 @@ fn index_of_bytes(operands: &[Value<'_>], _: Frame<'_>) -> Result<Option<Bson>> 
     };
     let (start, end) = search_range("$indexOfBytes", operands)?;
     let end = end.unwrap_or(input.len()).min(input.len());
-    let found = input
-        .as_bytes()
-        .get(start..end)
-        .and_then(|range| find_bytes(range, token.as_bytes()));
-    found.map_or(Ok(Some(Bson::Int32(-1))), |at| count(start + at))
-}
-
-fn find_bytes(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    if needle.is_empty() {
-        return Some(0);
+    if start > end {
+        return Ok(Some(Bson::Int32(-1)));
     }
-    haystack
-        .windows(needle.len())
-        .position(|window| window == needle)
+    if token.is_empty() {
+        return count(start);
+    }
+    // Text is only found between characters, so that the range may shrink to such places.
+    let first = (start..=end)
+        .find(|&at| input.is_char_boundary(at))
+        .unwrap_or(end);
+    let last = (first..=end)
+        .rev()
+        .find(|&at| input.is_char_boundary(at))
+        .unwrap_or(first);
+    let found = input.get(first..last).and_then(|range| range.find(token));
+    found.map_or(Ok(Some(Bson::Int32(-1))), |at| count(first + at))
 }
 
 fn index_of_cp(operands: &[Value<'_>], _: Frame<'_>) -> Result<Option<Bson>> {
@@ -254,7 +256,11 @@ fn trim<'a>(operator: &str, operands: Operands<'a>, frame: Frame<'a>) -> Result<
                 ),
             ));
         };
-        trimmed(operator, input, |c| chars.contains(c))
+        {
+            let mut set: Vec<char> = chars.chars().collect();
+            set.sort_unstable();
+            trimmed(operator, input, |c| set.binary_search(&c).is_ok())
+        }
     } else {
         trimmed(operator, input, is_space)
     };
@@ -310,7 +316,7 @@ fn replace<'a>(
     } else {
         input.matches(find).count()
     };
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     meter.add(input.len().saturating_add(found.saturating_mul(by.len())))?;
     Ok(owned(Bson::String(replace(input, find, by))))
 }
@@ -341,7 +347,7 @@ fn split(input: Option<&Bson>, separator: Option<&Bson>, frame: Frame<'_>) -> Re
             "$split requires a non-empty separator",
         ));
     }
-    let mut meter = frame.meter();
+    let meter = frame.meter();
     let mut parts = Vec::new();
     for part in input.split(&separator) {
         meter.add(size_of::<Bson>() + part.len())?;
