@@ -18,7 +18,10 @@
 //! repair: what is not in the catalog has no keys. An index whose build did not end carries
 //! `ready: false` and is removed with its keys when the catalog is next opened.
 
-#[expect(clippy::module_inception, reason = "the module's main type is the catalog")]
+#[expect(
+    clippy::module_inception,
+    reason = "the module's main type is the catalog"
+)]
 mod catalog;
 mod collection;
 mod ident;
@@ -26,7 +29,7 @@ mod namespace;
 
 pub use catalog::{Catalog, CollectionGuard};
 pub(crate) use catalog::{multikey_key, namespace_not_found};
-pub(crate) use collection::{Sequence, as_i64};
 pub use collection::{Capped, Collection, Index, RecordKind};
+pub(crate) use collection::{Sequence, as_i64};
 pub use ident::Ident;
 pub use namespace::Namespace;

@@ -1,10 +1,11 @@
 //! What evaluation of one expression can see.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 
 use bson::{Bson, Document};
 
-use super::memory::Meter;
+use super::memory::{self, Meter};
 use super::{EvaluationContext, VALUE_BYTES_MAX, Value, Variables};
 use crate::{Operation, Result};
 
@@ -112,9 +113,9 @@ impl<'a> Frame<'a> {
 
     /// Counts a value that is held until the innermost meter there is now is dropped.
     pub(super) fn hold(&self, value: Value<'a>) -> Result<Value<'a>> {
-        let meter = self.meter();
-        let value = meter.hold(value)?;
-        std::mem::forget(meter);
+        if let Some(Cow::Owned(value)) = &value {
+            memory::count(self.live_bytes, memory::value_bytes(value), self.bytes_max)?;
+        }
         Ok(value)
     }
 

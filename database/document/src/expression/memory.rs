@@ -5,15 +5,14 @@ use std::cell::Cell;
 
 use bson::Bson;
 
+pub(super) use crate::pipeline::size::value_bytes;
+
 use super::{DEPTH_MAX, VALUE_BYTES_MAX, Value};
 use crate::{Error, ErrorCode, Result};
 
-/// What one element of an array takes beside its heap memory.
-const ELEMENT_BYTES: usize = size_of::<Bson>();
-
-/// What one field takes beside its name and its value's heap memory: the entry with its hash, the index
-/// into the entries, the name's string header.
-const FIELD_BYTES: usize = ELEMENT_BYTES + 48;
+/// What one field takes beside its name and its value: the name's header, its hash, its place in the
+/// index.
+const FIELD_BYTES: usize = size_of::<String>() + 2 * size_of::<usize>();
 
 /// Counts the bytes of values while they are held, and gives them back when it is dropped.
 ///
@@ -38,12 +37,7 @@ impl<'a> Meter<'a> {
 
     /// Counts `bytes` more.
     pub(super) fn add(&self, bytes: usize) -> Result<()> {
-        let live = self.live_bytes.get().saturating_add(bytes);
-        if live > self.bytes_max {
-            return Err(exceeded());
-        }
-        self.live_bytes.set(live);
-        Ok(())
+        count(self.live_bytes, bytes, self.bytes_max)
     }
 
     /// Counts a value that is to be held; one that is borrowed takes nothing.
@@ -67,37 +61,20 @@ impl Drop for Meter<'_> {
     }
 }
 
-fn exceeded() -> Error {
-    Error::new(
+/// Adds to the counter of live bytes.
+pub(super) fn count(live_bytes: &Cell<usize>, bytes: usize, bytes_max: usize) -> Result<()> {
+    let live = live_bytes.get().saturating_add(bytes);
+    if live <= bytes_max {
+        live_bytes.set(live);
+        return Ok(());
+    }
+    Err(Error::new(
         ErrorCode::ExceededMemoryLimit,
         format!(
             "expression used too much memory and cannot spill to disk. Memory limit: \
              {VALUE_BYTES_MAX} bytes"
         ),
-    )
-}
-
-/// About how many bytes a value takes in memory.
-pub(super) fn value_bytes(value: &Bson) -> usize {
-    let heap = match value {
-        Bson::String(text) | Bson::Symbol(text) | Bson::JavaScriptCode(text) => text.len(),
-        Bson::Binary(binary) => binary.bytes.len(),
-        Bson::RegularExpression(regex) => {
-            regex.pattern.as_str().len() + regex.options.as_str().len()
-        }
-        Bson::Array(items) => items.iter().map(value_bytes).sum(),
-        Bson::Document(document) => document.iter().map(|(name, v)| field_bytes(name, v)).sum(),
-        Bson::JavaScriptCodeWithScope(code) => {
-            let scope: usize = code
-                .scope
-                .iter()
-                .map(|(name, v)| field_bytes(name, v))
-                .sum();
-            code.code.len() + scope
-        }
-        _ => 0,
-    };
-    ELEMENT_BYTES + heap
+    ))
 }
 
 /// About how many bytes a field of an object takes in memory.

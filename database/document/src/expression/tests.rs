@@ -4,6 +4,7 @@ mod arithmetic;
 mod collections;
 mod conversion;
 mod date;
+mod hostile;
 mod language;
 
 use std::sync::Arc;

@@ -33,7 +33,7 @@ mod granularity;
 mod host;
 mod join;
 mod optimise;
-mod size;
+pub(crate) mod size;
 pub mod sort;
 mod source;
 mod spill;

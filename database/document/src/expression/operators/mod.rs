@@ -266,14 +266,16 @@ const FAMILIES: &[&[Operator]] = &[
     type_::OPERATORS,
 ];
 
-static BY_NAME: LazyLock<HashMap<&'static str, &'static Operator>> = LazyLock::new(|| {
+static BY_NAME: LazyLock<HashMap<&'static str, &'static Operator>> =
+    LazyLock::new(|| all().map(|row| (row.name, row)).collect());
+
+/// All rows of the table.
+pub(super) fn all() -> impl Iterator<Item = &'static Operator> {
     FAMILIES
         .iter()
         .chain(date::FAMILIES)
         .flat_map(|family| family.iter())
-        .map(|row| (row.name, row))
-        .collect()
-});
+}
 
 /// The operator with this name, which begins with `$`.
 pub(super) fn find(name: &str) -> Option<&'static Operator> {

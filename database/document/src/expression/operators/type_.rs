@@ -5,6 +5,7 @@ use bson::Bson;
 use super::string::count;
 use super::{Operator, null, present, type_name};
 use crate::expression::frame::Frame;
+use crate::index::hashed_value;
 use crate::value::Number;
 use crate::{Error, Result};
 
@@ -24,6 +25,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         timestamp_part("$tsIncrement", 5_687_302, x, |timestamp| {
             timestamp.increment
         })
+    }),
+    Operator::unary("$toHashedIndexKey", |x, _| {
+        Ok(Some(Bson::Int64(hashed_value(x.unwrap_or(&Bson::Null))?)))
     }),
 ];
 

@@ -265,6 +265,9 @@ fn accumulators() {
         {"$stdDevPop": [2, 4]} => 1.0;
         {"$stdDevSamp": [2]} => Bson::Null;
         {"$stdDevSamp": [[1, 3]]} => std::f64::consts::SQRT_2;
+        {"$median": {"input": "$a", "method": "approximate"}}, {"a": [3, 1, "x", 2]} => 2.0;
+        {"$percentile": {"input": [1, 2, 3, 4], "p": [0.25, 1], "method": "approximate"}} => bson!([1.0, 4.0]);
+        {"$percentile": {"input": 1, "p": [2], "method": "approximate"}} => fails(7_750_303, "'p'");
     }
 }
 
@@ -283,6 +286,7 @@ fn types_and_sizes() {
         {"$tsSecond": (bson::Timestamp { time: 7, increment: 8 })} => 7_i64;
         {"$tsIncrement": (bson::Timestamp { time: 7, increment: 8 })} => 8_i64;
         {"$tsSecond": 1} => fails(5_687_301, "must be a timestamp, but is int");
+        {"$toHashedIndexKey": 1} => crate::index::hashed_value(&Bson::Int32(1)).unwrap();
         {"$rand": {}} => 0.5;
         {"$rand": [1]} => fails(3_040_501, "does not currently accept arguments");
         {"$function": {}} => fails(31264, "does not execute JavaScript");

@@ -9,7 +9,7 @@ use crate::value::{Decimal, Number};
 
 /// `$avg`: the mean of the numbers; null if there are none.
 #[derive(Debug, Default)]
-pub(super) struct Average {
+pub(crate) struct Average {
     total: Total,
     count: i64,
 }

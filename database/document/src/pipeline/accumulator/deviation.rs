@@ -50,12 +50,12 @@ impl Moments {
 
 /// The standard deviation of the numbers; `SAMPLE` tells that they are a sample of a larger population.
 #[derive(Debug, Default)]
-pub(super) struct Deviation<const SAMPLE: bool>(Moments);
+pub(crate) struct Deviation<const SAMPLE: bool>(Moments);
 
 /// `$stdDevPop`
-pub(super) type Population = Deviation<false>;
+pub(crate) type Population = Deviation<false>;
 /// `$stdDevSamp`
-pub(super) type Sample = Deviation<true>;
+pub(crate) type Sample = Deviation<true>;
 
 impl<const SAMPLE: bool> Accumulator for Deviation<SAMPLE> {
     fn add(&mut self, input: Input) -> Result<()> {

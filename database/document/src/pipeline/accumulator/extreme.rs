@@ -11,15 +11,15 @@ use crate::value::compare_bson;
 
 /// The least or the greatest value in MongoDB's order; null if there is none but null and missing.
 #[derive(Debug, Default)]
-pub(super) struct Extreme<const GREATEST: bool> {
+pub(crate) struct Extreme<const GREATEST: bool> {
     value: Option<Bson>,
     bytes: usize,
 }
 
 /// `$min`
-pub(super) type Min = Extreme<false>;
+pub(crate) type Min = Extreme<false>;
 /// `$max`
-pub(super) type Max = Extreme<true>;
+pub(crate) type Max = Extreme<true>;
 
 impl<const GREATEST: bool> Accumulator for Extreme<GREATEST> {
     fn add(&mut self, input: Input) -> Result<()> {

@@ -18,6 +18,11 @@ mod ranked;
 mod set;
 mod sum;
 
+pub(crate) use average::Average;
+pub(crate) use deviation::{Population, Sample};
+pub(crate) use extreme::{Max, Min};
+pub(crate) use sum::Sum;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -84,7 +89,7 @@ const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "$avg",
-        parse: unary::<average::Average>,
+        parse: unary::<Average>,
     },
     Operator {
         name: "$bottom",
@@ -116,7 +121,7 @@ const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "$max",
-        parse: unary::<extreme::Max>,
+        parse: unary::<Max>,
     },
     Operator {
         name: "$maxN",
@@ -132,7 +137,7 @@ const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "$min",
-        parse: unary::<extreme::Min>,
+        parse: unary::<Min>,
     },
     Operator {
         name: "$minN",
@@ -148,15 +153,15 @@ const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "$stdDevPop",
-        parse: unary::<deviation::Population>,
+        parse: unary::<Population>,
     },
     Operator {
         name: "$stdDevSamp",
-        parse: unary::<deviation::Sample>,
+        parse: unary::<Sample>,
     },
     Operator {
         name: "$sum",
-        parse: unary::<sum::Sum>,
+        parse: unary::<Sum>,
     },
     Operator {
         name: "$top",

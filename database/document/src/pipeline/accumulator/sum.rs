@@ -157,7 +157,7 @@ impl Total {
 
 /// `$sum`: what is not a number counts as nothing.
 #[derive(Debug, Default)]
-pub(super) struct Sum(Total);
+pub(crate) struct Sum(Total);
 
 impl Accumulator for Sum {
     fn add(&mut self, input: Input) -> Result<()> {
