@@ -342,7 +342,10 @@ fn to_double(input: &Bson) -> Result<Option<Bson>> {
 
 fn parse_double(text: &str) -> Result<f64> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if unsigned.len() > 2 && unsigned[..2].eq_ignore_ascii_case("0x") {
+    if unsigned
+        .get(..2)
+        .is_some_and(|prefix| prefix.eq_ignore_ascii_case("0x"))
+    {
         return Err(failed_with("Illegal hexadecimal input", text));
     }
     let reason = match text.parse::<f64>() {

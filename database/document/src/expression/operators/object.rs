@@ -227,6 +227,11 @@ fn object_to_array(object: Option<&Bson>, frame: Frame<'_>) -> Result<Option<Bso
     match present(object) {
         None => null(),
         Some(Bson::Document(document)) => {
+            // Each field becomes an object of two.
+            let pair_bytes = 2 * memory::field_bytes("k", &Bson::Null);
+            frame
+                .meter()
+                .add(document.len().saturating_mul(pair_bytes))?;
             let pairs = document
                 .iter()
                 .map(|(name, value)| Bson::Document(doc! {"k": name.as_str(), "v": value.clone()}));

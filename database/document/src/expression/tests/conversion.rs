@@ -43,6 +43,7 @@ fn to_numbers() {
         {"$toDouble": true} => 1.0;
         {"$toDouble": 7} => 7.0;
         {"$toDouble": "0x10"} => fails(241, "Illegal hexadecimal input in $convert with no onError value: 0x10");
+        {"$toDouble": "aé"} => fails(241, "Failed to parse number 'aé'");
         {"$toDouble": "1e999"} => fails(241, "Out of range");
         {"$toDouble": (decimal("1E400"))} => fails(241, "would overflow target type");
         {"$toDouble": [[1]]} => fails(241, "Unsupported conversion from array to double");
