@@ -59,11 +59,7 @@ pub(super) fn count(
                 planned.winning,
                 bindings.variables,
             )?;
-            let mut counted = 0;
-            while executor.next(operation)?.is_some() {
-                counted += 1;
-            }
-            counted
+            executor.count(operation)?
         }
     };
     if i64::try_from(counted).is_err() {
