@@ -40,6 +40,7 @@ verify:
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- --deny warnings
+	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- --deny warnings
 	PATH=$(cache)/tools/bin:$(cache)/python/verify/bin:$$PATH
 	cargo-deny --all-features check bans licenses sources
 	typos

@@ -47,8 +47,11 @@ fuzz_target!(|data: &[u8]| {
     let Some(operand) = arguments.get("e") else {
         return;
     };
-    let operation =
-        Operation::new(Arc::new(Still), Arc::new(Interrupt::default()), Limits::default());
+    let operation = Operation::new(
+        Arc::new(Still),
+        Arc::new(Interrupt::default()),
+        Limits::default(),
+    );
     let variables = Variables::new(&operation);
     let context = EvaluationContext::new(&operation, &variables);
     if let Ok(expression) = Expression::parse(operand, &Scope::default()) {

@@ -37,15 +37,21 @@ impl Environment for Still {
 fn split(data: &[u8]) -> Option<(&RawDocument, &RawDocument)> {
     let length = u32::from_le_bytes(data.get(..4)?.try_into().ok()?);
     let (first, second) = data.split_at_checked(usize::try_from(length).ok()?)?;
-    Some((RawDocument::from_bytes(first).ok()?, RawDocument::from_bytes(second).ok()?))
+    Some((
+        RawDocument::from_bytes(first).ok()?,
+        RawDocument::from_bytes(second).ok()?,
+    ))
 }
 
 fuzz_target!(|data: &[u8]| {
     let Some((filter, document)) = split(data) else {
         return;
     };
-    let operation =
-        Operation::new(Arc::new(Still), Arc::new(Interrupt::default()), Limits::default());
+    let operation = Operation::new(
+        Arc::new(Still),
+        Arc::new(Interrupt::default()),
+        Limits::default(),
+    );
     let variables = Variables::new(&operation);
     let context = EvaluationContext::new(&operation, &variables);
     let mut details = MatchDetails::default();
