@@ -1,10 +1,35 @@
 //! The server of Millrace as a library: network, memory budget, journal, commands, settings.
 //!
+//! ```text
+//!   main -> settings -> serve -> engine, document layer, journal, network, metrics
+//!
+//!   network/   connections and buffers -> Service
+//!   dispatch   Service: message -> command -> reply
+//!   commands/  the server's own commands
+//!   documents  the seam to the document layer
+//!   journal    group commit for parked replies
+//! ```
+//!
 //! The binary is a thin shell around it; benchmarks and tests use the parts by themselves. This is the
 //! one crate that owns threads, the clock and the memory budget: all others are given them.
 
 #![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod commands;
+pub mod dispatch;
+pub mod documents;
+pub mod echo;
+pub mod error_names;
 pub mod journal;
+pub mod log;
+pub mod logical_sessions;
+pub mod machine;
 pub mod memory;
+pub mod metrics;
 pub mod network;
+pub mod operations;
+pub mod serve;
+pub mod session;
+pub mod settings;
+pub mod state;

@@ -1,2 +1,52 @@
-//! draft
-fn main() {}
+//! The binary: reads the command line and runs what it says.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use millrace::echo::Echo;
+use millrace::serve::serve;
+use millrace::settings::{Cli, EchoOptions, ServeOptions, Settings, Subcommand};
+
+/// Whatever ends the program.
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Subcommand::Serve(options) => serve_with(*options),
+        Subcommand::Echo(options) => echo(options).map_err(Failure::from),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&*error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_with(options: ServeOptions) -> Result<(), Failure> {
+    let settings = Settings::resolve(options, std::env::args().collect())?;
+    serve(settings)?;
+    Ok(())
+}
+
+/// Serves until a signal comes.
+fn echo(options: EchoOptions) -> std::io::Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    Echo::serve(options, || {
+        signals.forever().next();
+    })
+}
+
+/// Says what went wrong and why, on one line.
+fn report(error: &(dyn std::error::Error + 'static)) {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    eprintln!("millrace: {text}");
+}

@@ -1,6 +1,6 @@
 //! The network layer through real sockets: order, parking, waiting, bad and slow clients, shutdown.
 
-mod support;
+mod stage;
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use bson::doc;
 use millrace::memory::{Limits, Share};
 use millrace::network::NetworkConfig;
 use millrace_wire::{Compressed, Compressor, Frame, Message, MsgFlags};
-use support::{Client, PATIENCE, Said, Stage};
+use stage::{Client, PATIENCE, Said, Stage};
 
 fn holding(said: &Said) -> Option<()> {
     matches!(said, Said::Holding(_)).then_some(())

@@ -1,0 +1,322 @@
+//! The fail point `failCommand`: commands fail on demand, so that drivers can be tested.
+//!
+//! Only a server started with `enableTestCommands=1` has it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use millrace_document::{Error, ErrorCode, Result};
+
+use super::{Answer, CommandContext, count, integer, truthy, unknown_field, wrong_type};
+
+/// What happens to a command.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FailAction {
+    /// It waits before anything else happens.
+    pub block: Option<Duration>,
+    /// The connection is closed without a reply.
+    pub close: bool,
+    /// It is answered with this error instead of being run.
+    pub error_code: Option<i32>,
+    /// Fields added to the error.
+    pub error_details: Option<Document>,
+    /// The labels of the error.
+    pub error_labels: Vec<String>,
+    /// It is run, and this is added to its reply.
+    pub write_concern_error: Option<Document>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Off,
+    AlwaysOn,
+    Times(u64),
+    Skip(u64),
+}
+
+/// Which commands fail, and how.
+#[derive(Clone, Debug, Default)]
+struct Rule {
+    commands: Vec<String>,
+    every_command: bool,
+    application: Option<String>,
+    namespace: Option<String>,
+    action: FailAction,
+}
+
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    rule: Rule,
+    entered: u64,
+}
+
+/// The fail point. See the [module's page](self).
+#[derive(Debug)]
+pub struct FailPoint {
+    /// Whether the mode is not `Off`: looked at for every command, so it is kept outside of the lock.
+    active: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Default for FailPoint {
+    fn default() -> Self {
+        let state = State {
+            mode: Mode::Off,
+            rule: Rule::default(),
+            entered: 0,
+        };
+        Self {
+            active: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
+    }
+}
+
+impl FailPoint {
+    /// What is to happen to a command on `namespace` (`database.collection`) of an application. Counts
+    /// as one of its times.
+    pub fn apply(
+        &self,
+        command: &str,
+        application: Option<&str>,
+        namespace: impl FnOnce() -> String,
+    ) -> Option<FailAction> {
+        if !self.active.load(Ordering::Relaxed) || command == "configureFailPoint" {
+            return None;
+        }
+        let mut state = self.lock();
+        let rule = &state.rule;
+        let fits = (rule.every_command || rule.commands.iter().any(|name| name == command))
+            && rule
+                .application
+                .as_deref()
+                .is_none_or(|wanted| Some(wanted) == application)
+            && rule
+                .namespace
+                .as_ref()
+                .is_none_or(|wanted| *wanted == namespace());
+        if !fits {
+            return None;
+        }
+        match &mut state.mode {
+            Mode::Off => return None,
+            Mode::AlwaysOn => {}
+            Mode::Times(times) => {
+                *times -= 1;
+                if *times == 0 {
+                    state.mode = Mode::Off;
+                    self.active.store(false, Ordering::Relaxed);
+                }
+            }
+            Mode::Skip(0) => {}
+            Mode::Skip(left) => {
+                *left -= 1;
+                return None;
+            }
+        }
+        state.entered += 1;
+        Some(state.rule.action.clone())
+    }
+
+    /// Sets mode and rule and returns how often it was entered before.
+    fn configure(&self, mode: Mode, rule: Rule) -> u64 {
+        let mut state = self.lock();
+        self.active.store(mode != Mode::Off, Ordering::Relaxed);
+        state.mode = mode;
+        state.rule = rule;
+        state.entered
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) fn configure(context: &mut CommandContext<'_>) -> Result<Answer> {
+    if !context.state.settings.enable_test_commands {
+        return Err(Error::new(
+            ErrorCode::CommandNotFound,
+            "no such command: 'configureFailPoint'",
+        ));
+    }
+    let arguments = context.arguments()?;
+    match arguments.get("configureFailPoint") {
+        Some(Bson::String(name)) if name == "failCommand" => {}
+        Some(Bson::String(name)) => {
+            return Err(Error::location(266, format!("Failpoint not found: {name}")));
+        }
+        other => {
+            let value = other.unwrap_or(&Bson::Null);
+            return Err(wrong_type(
+                "configureFailPoint.configureFailPoint",
+                value,
+                "string",
+            ));
+        }
+    }
+    let mode = parse_mode(arguments.get("mode"))?;
+    let rule = match arguments.get("data") {
+        None => Rule::default(),
+        Some(Bson::Document(data)) => parse_rule(data)?,
+        Some(other) => return Err(wrong_type("configureFailPoint.data", other, "object")),
+    };
+    let entered = context.state.fail_point.configure(mode, rule);
+    Ok(Answer::Reply(doc! { "count": count(entered) }))
+}
+
+fn parse_mode(value: Option<&Bson>) -> Result<Mode> {
+    let bad = |what: &str| Error::new(ErrorCode::BadValue, what.to_owned());
+    match value {
+        Some(Bson::String(text)) => match text.as_str() {
+            "off" => Ok(Mode::Off),
+            "alwaysOn" => Ok(Mode::AlwaysOn),
+            other => Err(bad(&format!("unknown mode: {other}"))),
+        },
+        Some(Bson::Document(document)) => {
+            let (name, value) = document
+                .iter()
+                .next()
+                .ok_or_else(|| bad("invalid mode object"))?;
+            let number = integer(value)
+                .and_then(|number| u64::try_from(number).ok())
+                .ok_or_else(|| bad(&format!("'{name}' must be a non-negative number")))?;
+            match name.as_str() {
+                "times" if number == 0 => Ok(Mode::Off),
+                "times" => Ok(Mode::Times(number)),
+                "skip" => Ok(Mode::Skip(number)),
+                _ => Err(bad(
+                    "'mode' must be one of 'off', 'alwaysOn', 'times', and 'skip'",
+                )),
+            }
+        }
+        Some(_) => Err(bad("'mode' must be a string or JSON object")),
+        None => Err(Error::new(
+            ErrorCode::IDLFailedToParse,
+            "BSON field 'configureFailPoint.mode' is missing but a required field",
+        )),
+    }
+}
+
+fn parse_rule(data: &Document) -> Result<Rule> {
+    let mut rule = Rule::default();
+    let mut block_ms = None;
+    let mut blocks = false;
+    for (name, value) in data {
+        let text = || {
+            value
+                .as_str()
+                .map(str::to_owned)
+                .ok_or_else(|| wrong_type(name, value, "string"))
+        };
+        let number = || integer(value).ok_or_else(|| wrong_type(name, value, "number"));
+        match name.as_str() {
+            "failCommands" => rule.commands = texts(name, value)?,
+            "failAllCommands" => rule.every_command = truthy(Some(value)),
+            "appName" => rule.application = Some(text()?),
+            "namespace" => rule.namespace = Some(text()?),
+            "closeConnection" => rule.action.close = truthy(Some(value)),
+            "errorCode" => {
+                rule.action.error_code = i32::try_from(number()?).ok().filter(|code| *code != 0);
+            }
+            "errorExtraInfo" => rule.action.error_details = value.as_document().cloned(),
+            "errorLabels" => rule.action.error_labels = texts(name, value)?,
+            "writeConcernError" => {
+                let error = value.as_document().cloned();
+                rule.action.write_concern_error =
+                    Some(error.ok_or_else(|| wrong_type(name, value, "object"))?);
+            }
+            "blockConnection" => blocks = truthy(Some(value)),
+            "blockTimeMS" => block_ms = u64::try_from(number()?).ok(),
+            // Commands between servers, threads of a name: there are none here.
+            "failInternalCommands" | "threadName" => {}
+            other => return Err(unknown_field("configureFailPoint.data", other)),
+        }
+    }
+    if blocks {
+        let ms = block_ms.ok_or_else(|| {
+            Error::new(
+                ErrorCode::InvalidOptions,
+                "must specify 'blockTimeMS' when 'blockConnection' is true",
+            )
+        })?;
+        rule.action.block = Some(Duration::from_millis(ms.min(u64::from(u32::MAX))));
+    }
+    Ok(rule)
+}
+
+fn texts(name: &str, value: &Bson) -> Result<Vec<String>> {
+    let Bson::Array(items) = value else {
+        return Err(wrong_type(name, value, "array"));
+    };
+    let text = |item: &Bson| {
+        item.as_str()
+            .map(str::to_owned)
+            .ok_or_else(|| wrong_type(name, item, "string"))
+    };
+    items.iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(mode: Mode, data: &Document) -> FailPoint {
+        let point = FailPoint::default();
+        point.configure(mode, parse_rule(data).expect("the rule is legal"));
+        point
+    }
+
+    fn hits(
+        point: &FailPoint,
+        command: &str,
+        application: Option<&str>,
+        count: usize,
+    ) -> Vec<bool> {
+        let hit = |_| {
+            point
+                .apply(command, application, || "db.c".to_owned())
+                .is_some()
+        };
+        (0..count).map(hit).collect()
+    }
+
+    #[test]
+    fn modes_count_only_what_fits() {
+        let data = doc! { "failCommands": ["find"], "errorCode": 7 };
+        let times = point(Mode::Times(2), &data);
+        assert_eq!(hits(&times, "insert", None, 3), [false; 3]);
+        assert_eq!(hits(&times, "find", None, 3), [true, true, false]);
+        let skip = point(Mode::Skip(2), &data);
+        assert_eq!(hits(&skip, "find", None, 4), [false, false, true, true]);
+        let always = point(Mode::AlwaysOn, &data);
+        assert_eq!(hits(&always, "find", None, 3), [true; 3]);
+        assert_eq!(always.configure(Mode::Off, Rule::default()), 3);
+        assert_eq!(hits(&always, "find", None, 1), [false]);
+    }
+
+    #[test]
+    fn rules_may_name_an_application_and_a_namespace() {
+        let data = doc! { "failCommands": ["find"], "appName": "a", "closeConnection": true };
+        let point = point(Mode::AlwaysOn, &data);
+        assert_eq!(hits(&point, "find", None, 1), [false]);
+        assert_eq!(hits(&point, "find", Some("a"), 1), [true]);
+        let rule = parse_rule(&doc! { "failCommands": ["find"], "namespace": "db.d" });
+        point.configure(Mode::AlwaysOn, rule.expect("the rule is legal"));
+        assert_eq!(hits(&point, "find", Some("a"), 1), [false]);
+    }
+
+    #[test]
+    fn bad_configurations_are_errors() {
+        let code = |data: Document| parse_rule(&data).expect_err("illegal").code().number();
+        assert_eq!(code(doc! { "failCommands": "find" }), 14);
+        assert_eq!(code(doc! { "failCommands": [1] }), 14);
+        assert_eq!(code(doc! { "blockConnection": true }), 72);
+        assert_eq!(code(doc! { "unknown": 1 }), 40415);
+        assert!(parse_mode(Some(&Bson::from(doc! { "times": -1 }))).is_err());
+        assert!(parse_mode(Some(&Bson::from("sometimes"))).is_err());
+        assert!(parse_mode(None).is_err());
+    }
+}

@@ -1,0 +1,158 @@
+//! What the server and its machine are.
+
+use bson::{Bson, DateTime, Document, doc};
+use millrace_document::{Error, ErrorCode, Result};
+
+use super::handshake::USER_DOCUMENT_LEN_MAX;
+use super::{Answer, COMMANDS, CommandContext, count, truthy};
+use crate::machine::Machine;
+
+/// The release of MongoDB whose behaviour this is.
+pub(crate) const COMPATIBLE_VERSION: &str = "8.0.0";
+
+pub(super) fn nothing(_: &mut CommandContext<'_>) -> Result<Answer> {
+    Ok(Answer::Reply(Document::new()))
+}
+
+pub(super) fn build_info(_: &mut CommandContext<'_>) -> Result<Answer> {
+    Ok(Answer::Reply(doc! {
+        "version": COMPATIBLE_VERSION,
+        "gitVersion": option_env!("MILLRACE_COMMIT").unwrap_or("unknown"),
+        "modules": [],
+        "allocator": "system",
+        "javascriptEngine": "none",
+        "sysInfo": "deprecated",
+        "versionArray": [8, 0, 0, 0],
+        "openssl": { "running": "disabled", "compiled": "disabled" },
+        "buildEnvironment": {
+            "target_arch": std::env::consts::ARCH,
+            "target_os": std::env::consts::OS,
+        },
+        "bits": i32::try_from(usize::BITS).unwrap_or(64),
+        "debug": cfg!(debug_assertions),
+        "maxBsonObjectSize": USER_DOCUMENT_LEN_MAX,
+        "storageEngines": ["rocksdb"],
+        "millraceVersion": env!("CARGO_PKG_VERSION"),
+    }))
+}
+
+pub(super) fn connection_status(context: &mut CommandContext<'_>) -> Result<Answer> {
+    let mut info = doc! { "authenticatedUsers": [], "authenticatedUserRoles": [] };
+    if truthy(context.arguments()?.get("showPrivileges")) {
+        info.insert("authenticatedUserPrivileges", Bson::Array(Vec::new()));
+    }
+    let uuid = Bson::Binary(bson::Binary {
+        subtype: bson::spec::BinarySubtype::Uuid,
+        bytes: context.session.uuid().to_vec(),
+    });
+    Ok(Answer::Reply(doc! { "uuid": uuid, "authInfo": info }))
+}
+
+pub(super) fn features(context: &mut CommandContext<'_>) -> Result<Answer> {
+    let machine = context.state.process_id.bytes();
+    let number = i32::from_le_bytes([machine[4], machine[5], machine[6], 0]);
+    Ok(Answer::Reply(doc! { "oidMachine": number }))
+}
+
+pub(super) fn command_line(context: &mut CommandContext<'_>) -> Result<Answer> {
+    Ok(Answer::Reply(context.state.settings.command_line()))
+}
+
+pub(super) fn log(context: &mut CommandContext<'_>) -> Result<Answer> {
+    let arguments = context.arguments()?;
+    let value = arguments.get("getLog").cloned().unwrap_or(Bson::Null);
+    let Bson::String(name) = &value else {
+        return Err(Error::new(
+            ErrorCode::TypeMismatch,
+            "Argument to getLog must be of type String",
+        ));
+    };
+    match name.as_str() {
+        "*" => Ok(Answer::Reply(
+            doc! { "names": ["global", "startupWarnings"] },
+        )),
+        "global" => {
+            let (lines, total) = context.state.recent_lines.snapshot();
+            Ok(Answer::Reply(
+                doc! { "totalLinesWritten": count(total), "log": lines },
+            ))
+        }
+        // The server warns of nothing at its start that it has not also refused.
+        "startupWarnings" => Ok(Answer::Reply(
+            doc! { "totalLinesWritten": 0_i64, "log": [] },
+        )),
+        other => Err(Error::new(
+            ErrorCode::OperationFailed,
+            format!("No log named '{other}'"),
+        )),
+    }
+}
+
+pub(super) fn host_info(context: &mut CommandContext<'_>) -> Result<Answer> {
+    let machine = Machine::read();
+    Ok(Answer::Reply(doc! {
+        "system": {
+            "currentTime": DateTime::from_millis(context.operation.started_wall_ms()),
+            "hostname": &context.state.host,
+            "cpuAddrSize": i32::try_from(usize::BITS).unwrap_or(64),
+            "memSizeMB": count(machine.memory_bytes >> 20),
+            "memLimitMB": count(machine.memory_bytes >> 20),
+            "numCores": i32::try_from(machine.cores).unwrap_or(i32::MAX),
+            "numCoresAvailableToProcess": i32::try_from(machine.cores).unwrap_or(i32::MAX),
+            "cpuArch": std::env::consts::ARCH,
+            "numaEnabled": false,
+        },
+        "os": {
+            "type": machine.os_type,
+            "name": machine.os_name,
+            "version": &machine.kernel,
+        },
+        "extra": {
+            "versionString": machine.kernel_version,
+            "kernelVersion": machine.kernel,
+            "cpuString": machine.cpu,
+            "pageSize": count(machine.page_bytes),
+        },
+    }))
+}
+
+pub(super) fn list_commands(context: &mut CommandContext<'_>) -> Result<Answer> {
+    let mut commands = Document::new();
+    for command in COMMANDS {
+        commands.insert(
+            command.name,
+            doc! {
+                "help": command.help,
+                "requiresAuth": false,
+                "secondaryOk": true,
+                "adminOnly": command.admin_only,
+                "apiVersions": [],
+            },
+        );
+    }
+    for name in context.state.documents.command_names() {
+        commands.insert(
+            name,
+            doc! {
+                "help": "", "requiresAuth": false, "secondaryOk": false, "adminOnly": false,
+                "apiVersions": [],
+            },
+        );
+    }
+    let mut sorted: Vec<_> = commands.into_iter().collect();
+    sorted.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(Answer::Reply(
+        doc! { "commands": sorted.into_iter().collect::<Document>() },
+    ))
+}
+
+pub(super) fn own_address(context: &mut CommandContext<'_>) -> Result<Answer> {
+    Ok(Answer::Reply(doc! { "you": context.session.slot().peer() }))
+}
+
+pub(super) fn no_replication(_: &mut CommandContext<'_>) -> Result<Answer> {
+    Err(Error::new(
+        ErrorCode::NoReplicationEnabled,
+        "not running with --replSet",
+    ))
+}

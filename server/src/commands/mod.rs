@@ -1,0 +1,322 @@
+//! The commands that the server answers by itself: about connections, sessions, parameters, what is
+//! running and how it fares. Commands on documents go to the document layer.
+//!
+//! One file holds one family; [`COMMANDS`] lists them all.
+
+mod administration;
+pub mod fail_point;
+pub mod generic;
+mod handshake;
+mod information;
+mod operations;
+pub mod parameters;
+mod sessions;
+mod status;
+pub mod write_concern;
+
+use std::time::Instant;
+
+use bson::{Bson, Document, RawDocument};
+use millrace_document::{Error, ErrorCode, Operation, Result};
+use millrace_wire::MsgFlags;
+
+use crate::network::Resumed;
+use crate::session::Session;
+use crate::state::ServerState;
+use generic::GenericArguments;
+
+/// A command being answered.
+#[derive(Debug)]
+pub struct CommandContext<'a> {
+    /// The server.
+    pub state: &'a ServerState,
+    /// The connection.
+    pub session: &'a mut Session,
+    /// The operation.
+    pub operation: &'a Operation,
+    /// The command's name.
+    pub name: &'static str,
+    /// The whole command.
+    pub body: &'a RawDocument,
+    /// What every command may carry.
+    pub generic: &'a GenericArguments<'a>,
+    /// The request's flags.
+    pub flags: MsgFlags,
+    /// Set when the command waited before.
+    pub resumed: Option<Resumed>,
+    /// How many replies the request has had.
+    pub round: u32,
+}
+
+impl CommandContext<'_> {
+    /// The command as a document with its own fields only, the command's first.
+    ///
+    /// # Errors
+    /// When it is not BSON.
+    pub fn arguments(&self) -> Result<Document> {
+        let all = Document::try_from(self.body)?;
+        Ok(all
+            .into_iter()
+            .filter(|(name, _)| !generic::is_generic(name))
+            .collect())
+    }
+}
+
+/// What a handler answers.
+#[derive(Debug)]
+pub enum Answer {
+    /// The reply, without `ok`.
+    Reply(Document),
+    /// The reply, after which another one follows by itself.
+    ReplyAndMore(Document),
+    /// Ask again at this moment.
+    Wait(Instant),
+}
+
+type Handler = fn(&mut CommandContext<'_>) -> Result<Answer>;
+
+/// One command.
+#[derive(Clone, Copy)]
+pub struct Command {
+    /// The name; spelled as clients must spell it.
+    pub name: &'static str,
+    run: Handler,
+    /// The fields it has beside its own name; `None` if it takes any.
+    fields: Option<&'static [&'static str]>,
+    admin_only: bool,
+    /// Whether it may block: then it runs on an executor thread.
+    pub blocks: bool,
+    help: &'static str,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Command")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+const fn command(name: &'static str, run: Handler, help: &'static str) -> Command {
+    Command {
+        name,
+        run,
+        fields: None,
+        admin_only: false,
+        blocks: false,
+        help,
+    }
+}
+
+impl Command {
+    const fn fields(self, fields: &'static [&'static str]) -> Self {
+        Self {
+            fields: Some(fields),
+            ..self
+        }
+    }
+
+    const fn admin(self) -> Self {
+        Self {
+            admin_only: true,
+            ..self
+        }
+    }
+
+    const fn blocking(self) -> Self {
+        Self {
+            blocks: true,
+            ..self
+        }
+    }
+
+    /// Checks what is common to all commands and runs the handler.
+    ///
+    /// # Errors
+    /// What the client is to be told.
+    pub fn run(&self, context: &mut CommandContext<'_>) -> Result<Answer> {
+        if self.admin_only && context.generic.database != "admin" {
+            return Err(Error::new(
+                ErrorCode::Unauthorized,
+                format!("{} may only be run against the admin database.", self.name),
+            ));
+        }
+        if let Some(fields) = self.fields {
+            for element in context.body.iter_elements().flatten().skip(1) {
+                let name = element.key().as_str();
+                if !fields.contains(&name) && !generic::is_generic(name) {
+                    return Err(unknown_field(self.name, name));
+                }
+            }
+        }
+        (self.run)(context)
+    }
+}
+
+/// Every command of the server.
+pub const COMMANDS: &[Command] = &[
+    command("hello", handshake::hello, "the server's role and limits"),
+    command(
+        "isMaster",
+        handshake::hello,
+        "the server's role and limits, for old drivers",
+    ),
+    command(
+        "ismaster",
+        handshake::hello,
+        "the server's role and limits, for old drivers",
+    ),
+    command("buildInfo", information::build_info, "the version"),
+    command("buildinfo", information::build_info, "the version"),
+    command(
+        "connectionStatus",
+        information::connection_status,
+        "who is logged in here",
+    )
+    .fields(&["showPrivileges"]),
+    command("features", information::features, "features of this build"),
+    command(
+        "getCmdLineOpts",
+        information::command_line,
+        "how the server was started",
+    )
+    .admin(),
+    command("getLog", information::log, "the last lines of the log").admin(),
+    command("hostInfo", information::host_info, "the machine").fields(&[]),
+    command("listCommands", information::list_commands, "all commands").fields(&[]),
+    command("logout", information::nothing, "ends a login").fields(&[]),
+    command("ping", information::nothing, "nothing: the server is there"),
+    command(
+        "whatsmyuri",
+        information::own_address,
+        "the client's address",
+    )
+    .fields(&[]),
+    command(
+        "replSetGetStatus",
+        information::no_replication,
+        "the replica set",
+    )
+    .admin(),
+    command(
+        "replSetGetConfig",
+        information::no_replication,
+        "the replica set",
+    )
+    .admin(),
+    command(
+        "serverStatus",
+        status::server_status,
+        "counters of the server",
+    ),
+    command("getParameter", parameters::get, "reads parameters").admin(),
+    command("setParameter", parameters::set, "changes a parameter").admin(),
+    command("startSession", sessions::start, "begins a logical session").fields(&[]),
+    command(
+        "refreshSessions",
+        sessions::refresh,
+        "keeps logical sessions alive",
+    )
+    .fields(&[]),
+    command("endSessions", sessions::end, "ends logical sessions").fields(&[]),
+    command("killSessions", sessions::end, "ends logical sessions").fields(&[]),
+    command(
+        "killAllSessions",
+        sessions::end_all,
+        "ends all logical sessions",
+    )
+    .fields(&[]),
+    command(
+        "killAllSessionsByPattern",
+        sessions::end_all,
+        "ends all logical sessions",
+    )
+    .fields(&[]),
+    command(
+        "commitTransaction",
+        sessions::no_transaction,
+        "ends a transaction",
+    )
+    .admin(),
+    command(
+        "abortTransaction",
+        sessions::no_transaction,
+        "ends a transaction",
+    )
+    .admin(),
+    command("currentOp", operations::current_op, "what is running")
+        .admin()
+        .blocking(),
+    command("killOp", operations::kill_op, "stops an operation").admin(),
+    command("fsync", administration::fsync, "syncs the log")
+        .admin()
+        .blocking(),
+    command(
+        "fsyncUnlock",
+        administration::fsync_unlock,
+        "ends a lock of fsync",
+    )
+    .admin(),
+    command("shutdown", administration::shutdown, "stops the server").admin(),
+    command(
+        "configureFailPoint",
+        fail_point::configure,
+        "makes commands fail, for tests",
+    )
+    .admin()
+    .fields(&["mode", "data"]),
+];
+
+/// The error of a field that a command does not have.
+pub(crate) fn unknown_field(command: &str, field: &str) -> Error {
+    Error::new(
+        ErrorCode::IDLUnknownField,
+        format!("BSON field '{command}.{field}' is an unknown field."),
+    )
+}
+
+/// The error of a value of another type.
+pub(crate) fn wrong_type(path: &str, value: &Bson, expected: &str) -> Error {
+    Error::new(
+        ErrorCode::TypeMismatch,
+        format!(
+            "BSON field '{path}' is the wrong type '{}', expected type '{expected}'",
+            millrace_document::value::type_alias(value)
+        ),
+    )
+}
+
+/// Whether a value counts as true: booleans, numbers that are not 0, everything else that is there.
+pub(crate) fn truthy(value: Option<&Bson>) -> bool {
+    match value {
+        None | Some(Bson::Null | Bson::Undefined | Bson::Boolean(false) | Bson::Int32(0)) => false,
+        Some(Bson::Int64(number)) => *number != 0,
+        Some(Bson::Double(number)) => *number != 0.0,
+        Some(_) => true,
+    }
+}
+
+/// A number without a fraction, whatever its type.
+pub(crate) fn integer(value: &Bson) -> Option<i64> {
+    match value {
+        Bson::Int32(number) => Some(i64::from(*number)),
+        Bson::Int64(number) => Some(*number),
+        Bson::Double(number) => exact_integer(*number),
+        _ => None,
+    }
+}
+
+/// The integer that equals `number`, if there is one below 2^53.
+pub(crate) fn exact_integer(number: f64) -> Option<i64> {
+    const LIMIT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() != 0.0 || number.abs() > LIMIT {
+        return None;
+    }
+    // It has no fraction and few digits: its decimal form is that of the integer.
+    format!("{number:.0}").parse().ok()
+}
+
+/// A count for a reply: 64 bits, as most counters have.
+pub(crate) fn count(number: u64) -> Bson {
+    Bson::Int64(i64::try_from(number).unwrap_or(i64::MAX))
+}

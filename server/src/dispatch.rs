@@ -1,0 +1,754 @@
+//! From a message to the command that answers it, and back.
+//!
+//! ```text
+//!   message -> command's name -> fail point -> worker or executor thread
+//!           -> generic arguments -> operation begins -> server command or document layer
+//!           -> reply or error -> metrics -> outcome (now, when durable, when there is data)
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
+use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
+
+use crate::commands::fail_point::FailAction;
+use crate::commands::generic::GenericArguments;
+use crate::commands::{Answer, COMMANDS, Command, CommandContext};
+use crate::documents::{DocumentCommand, DocumentEffects, Weight};
+use crate::logical_sessions::SessionId;
+use crate::metrics::{CommandMetrics, OperationKind};
+use crate::network::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Service};
+use crate::session::Session;
+use crate::state::ServerState;
+
+/// How long a tailable cursor waits for data if the client does not say.
+const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+
+/// Commands that took at least this long are logged.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// How often the registry of sessions is told that a session is in use.
+const SESSION_TOUCH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The code of a command that came as OP_QUERY and may not.
+const UNSUPPORTED_OP_QUERY: i32 = 352;
+
+/// Document commands that write nothing and take no `writeConcern`.
+const READING: &[&str] = &[
+    "collStats",
+    "count",
+    "dataSize",
+    "dbStats",
+    "distinct",
+    "explain",
+    "find",
+    "getMore",
+    "killCursors",
+    "listCollections",
+    "listDatabases",
+    "listIndexes",
+    "validate",
+];
+
+/// Who answers a command.
+#[derive(Clone, Copy, Debug)]
+enum Handler {
+    Server(&'static Command),
+    Documents,
+}
+
+#[derive(Debug)]
+struct Entry {
+    name: &'static str,
+    handler: Handler,
+    metrics: Arc<CommandMetrics>,
+}
+
+/// Where a command is being served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Worker,
+    Executor,
+}
+
+/// What a command has come to.
+enum Done {
+    /// The reply is written.
+    Replied {
+        written: Option<millrace_engine::Optime>,
+        waits_for_journal: bool,
+    },
+    /// The same, and another reply follows by itself.
+    RepliedWithMore,
+    /// It is to be asked again.
+    Wait(Outcome),
+}
+
+/// The service behind the network.
+#[derive(Debug)]
+pub struct Dispatcher {
+    state: Arc<ServerState>,
+    commands: HashMap<&'static str, Entry>,
+}
+
+impl Dispatcher {
+    /// The names of all commands of the server itself.
+    pub fn server_command_names() -> impl Iterator<Item = &'static str> {
+        COMMANDS.iter().map(|command| command.name)
+    }
+
+    /// A dispatcher to the server's own commands and those of the document layer.
+    #[must_use]
+    pub fn new(state: Arc<ServerState>) -> Self {
+        let own = COMMANDS
+            .iter()
+            .map(|command| (command.name, Handler::Server(command)));
+        let names = state.documents.command_names();
+        let documents = names.into_iter().map(|name| (name, Handler::Documents));
+        let commands = documents
+            .chain(own)
+            .map(|(name, handler)| {
+                let metrics = state.metrics.command(name);
+                (
+                    name,
+                    Entry {
+                        name,
+                        handler,
+                        metrics,
+                    },
+                )
+            })
+            .collect();
+        Self { state, commands }
+    }
+
+    fn serve(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        reply: &mut ReplyBuffer<'_>,
+        place: Place,
+    ) -> Outcome {
+        match request.message.op_code {
+            OpCode::Msg => match OpMsg::parse(&request.message) {
+                Ok(message) => self.serve_message(session, request, &message, reply, place),
+                Err(error) => refuse(reply, &error),
+            },
+            OpCode::Query => match OpQuery::parse(&request.message) {
+                Ok(query) => self.serve_query(session, request, &query, reply),
+                Err(error) => refuse(reply, &error),
+            },
+            OpCode::Reply | OpCode::Compressed => Outcome::Close,
+        }
+    }
+
+    fn serve_message(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        message: &OpMsg<'_>,
+        reply: &mut ReplyBuffer<'_>,
+        place: Place,
+    ) -> Outcome {
+        if message.flags.contains(MsgFlags::CHECKSUM_PRESENT) {
+            reply.set_flags(MsgFlags::CHECKSUM_PRESENT);
+        }
+        let silent = message.flags.contains(MsgFlags::MORE_TO_COME);
+        let name = command_name(message.body);
+        let Some(entry) = self.commands.get(name) else {
+            self.state
+                .metrics
+                .record_unknown(ErrorCode::CommandNotFound.number());
+            let error = Error::new(
+                ErrorCode::CommandNotFound,
+                format!("no such command: '{name}'"),
+            );
+            write_error(reply, &error, &[]);
+            return if silent {
+                Outcome::NoReply
+            } else {
+                Outcome::Done
+            };
+        };
+        let sequences = sequences(message);
+        let command = DocumentCommand {
+            database: "",
+            name: entry.name,
+            body: message.body,
+            sequences: &sequences,
+            session: None,
+        };
+        if place == Place::Worker {
+            if let Some(outcome) = self.before(session, request, &command, entry, reply) {
+                return outcome;
+            }
+        }
+        let result = self.run(session, request, message, entry, command, reply);
+        self.after(session, request, entry, silent, result, reply)
+    }
+
+    /// What happens on the worker before a command runs: the fail point, and the choice of the place.
+    fn before(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        command: &DocumentCommand<'_>,
+        entry: &Entry,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Option<Outcome> {
+        if let Some((namespace, ticket)) = session.waiting.take() {
+            self.state.waits.forget(&namespace, ticket);
+        }
+        if request.resumed.is_none() && request.round == 0 {
+            let namespace = || namespace_of(command.body, entry.name);
+            session.fail =
+                self.state
+                    .fail_point
+                    .apply(entry.name, session.application(), namespace);
+            if let Some(block) = session.fail.as_ref().and_then(|action| action.block) {
+                return Some(Outcome::Wait {
+                    until: Instant::now() + block,
+                    ticket: None,
+                });
+            }
+        }
+        if let Some(action) = &session.fail {
+            if action.close {
+                return Some(Outcome::Close);
+            }
+            if let Some(error) = injected_error(action) {
+                let labels = action.error_labels.clone();
+                let code = error.code().number();
+                self.state
+                    .metrics
+                    .record(&entry.metrics, request.received.elapsed(), Some(code));
+                write_error(reply, &error, &labels);
+                return Some(Outcome::Done);
+            }
+        }
+        let long = match entry.handler {
+            Handler::Server(command) => command.blocks,
+            Handler::Documents => self.state.documents.classify(command) == Weight::Long,
+        };
+        long.then_some(Outcome::Offload)
+    }
+
+    /// Runs a command and writes its reply; an error is still to be written.
+    fn run(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        message: &OpMsg<'_>,
+        entry: &Entry,
+        command: DocumentCommand<'_>,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Result<Done> {
+        let generic = GenericArguments::parse(message.body)?;
+        generic.check(entry.name, self.state.parameters.flag("requireApiVersion"))?;
+        self.touch_session(session, &generic)?;
+        let slot = Arc::clone(session.slot());
+        let body = message.body.as_bytes();
+        let begun = self
+            .state
+            .operations
+            .begin(&slot, entry.name, generic.database, body)?;
+        if let (Some(ms), true) = (generic.max_time_ms, entry.name != "getMore") {
+            let started = self.state.environment.monotonic_at(request.received);
+            begun
+                .interrupt()
+                .set_deadline(Some(started + Duration::from_millis(ms)));
+        }
+        let environment: Arc<dyn Environment> = self.state.environment.clone();
+        let operation = Operation::new(
+            environment,
+            Arc::clone(begun.interrupt()),
+            operation::Limits::default(),
+        );
+        match entry.handler {
+            Handler::Server(command) => {
+                let mut context = CommandContext {
+                    state: &self.state,
+                    session,
+                    operation: &operation,
+                    name: entry.name,
+                    body: message.body,
+                    generic: &generic,
+                    flags: message.flags,
+                    resumed: request.resumed,
+                    round: request.round,
+                };
+                let answer = command.run(&mut context)?;
+                finish_answer(answer, reply)
+            }
+            Handler::Documents => {
+                let command = DocumentCommand {
+                    database: generic.database,
+                    session: generic.session,
+                    ..command
+                };
+                self.run_documents(
+                    session, request, message, &command, &generic, &operation, reply,
+                )
+            }
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one request, used together once"
+    )]
+    fn run_documents(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        message: &OpMsg<'_>,
+        command: &DocumentCommand<'_>,
+        generic: &GenericArguments<'_>,
+        operation: &Operation,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Result<Done> {
+        if generic.has_write_concern && READING.contains(&command.name) {
+            return Err(Error::new(
+                ErrorCode::InvalidOptions,
+                "Command does not support writeConcern",
+            ));
+        }
+        let effects = self
+            .state
+            .documents
+            .run(command, operation, reply.document())?;
+        if let Some(outcome) = self.await_data(session, request, generic, &effects) {
+            return Ok(Done::Wait(outcome));
+        }
+        self.count(message, command.name, &effects);
+        if let Some(error) = session
+            .fail
+            .take()
+            .and_then(|fail| fail.write_concern_error)
+        {
+            add_to_reply(reply, &doc! { "writeConcernError": error })?;
+        }
+        let streams = message.flags.contains(MsgFlags::EXHAUST_ALLOWED)
+            && command.name == "getMore"
+            && has_open_cursor(reply.written());
+        if streams {
+            return Ok(Done::RepliedWithMore);
+        }
+        let concern = generic.write_concern;
+        let waits_for_journal = !concern.unacknowledged
+            && (concern.journaled || self.state.journal.syncs_every_write());
+        Ok(Done::Replied {
+            written: effects.written,
+            waits_for_journal,
+        })
+    }
+
+    /// Whether a tailable cursor with nothing to return should wait some more.
+    fn await_data(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        generic: &GenericArguments<'_>,
+        effects: &DocumentEffects,
+    ) -> Option<Outcome> {
+        let awaited = effects.wait.as_ref()?;
+        let patience = generic
+            .max_time_ms
+            .map_or(AWAIT_DEFAULT, Duration::from_millis);
+        let until = request.received + patience;
+        if Instant::now() >= until {
+            return None;
+        }
+        // First the ticket, then the look: what is inserted in between notifies the ticket.
+        let ticket = self.state.waits.wait_for(awaited.namespace());
+        session.waiting = Some((awaited.namespace().to_owned(), ticket));
+        if awaited.is_over() {
+            self.state.waits.inserted(awaited.namespace());
+        }
+        Some(Outcome::Wait {
+            until,
+            ticket: Some(ticket),
+        })
+    }
+
+    fn touch_session(&self, session: &mut Session, generic: &GenericArguments<'_>) -> Result<()> {
+        let Some(id) = generic.session.and_then(SessionId::from_bytes) else {
+            return Ok(());
+        };
+        let now = self.state.environment.monotonic();
+        let fresh = session.last_session.is_some_and(|(last, told)| {
+            last == id && now.saturating_sub(told) < SESSION_TOUCH_INTERVAL
+        });
+        if !fresh {
+            self.state.sessions.touch(id, now)?;
+            session.last_session = Some((id, now));
+        }
+        Ok(())
+    }
+
+    fn count(&self, message: &OpMsg<'_>, name: &str, effects: &DocumentEffects) {
+        let metrics = &self.state.metrics;
+        metrics.count_documents(effects.counts);
+        let kind = OperationKind::of_command(name);
+        let operations = match kind {
+            OperationKind::Insert => effects.counts.inserted,
+            OperationKind::Update => statements(message, "updates"),
+            OperationKind::Delete => statements(message, "deletes"),
+            _ => 1,
+        };
+        metrics.count_operations(kind, operations);
+    }
+
+    /// Writes the error if there is one, counts, and says what is to become of the reply.
+    fn after(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        entry: &Entry,
+        silent: bool,
+        result: Result<Done>,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Outcome {
+        let mut code = None;
+        let outcome = match result {
+            Ok(Done::Wait(outcome)) => return outcome,
+            Ok(Done::RepliedWithMore) => {
+                reply.set_flags(MsgFlags::MORE_TO_COME);
+                Outcome::Done
+            }
+            Ok(Done::Replied {
+                written: Some(optime),
+                waits_for_journal: true,
+            }) => Outcome::AfterDurable(optime),
+            Ok(Done::Replied { .. }) => Outcome::Done,
+            Err(error) => {
+                code = Some(error.code().number());
+                let labels = session
+                    .fail
+                    .take()
+                    .map(|fail| fail.error_labels)
+                    .unwrap_or_default();
+                write_error(reply, &error, &labels);
+                Outcome::Done
+            }
+        };
+        session.fail = None;
+        let latency = request.received.elapsed();
+        self.state.metrics.record(&entry.metrics, latency, code);
+        if let Handler::Server(_) = entry.handler {
+            self.state
+                .metrics
+                .count_operations(OperationKind::Command, 1);
+        }
+        if latency >= SLOW && request.resumed.is_none() && !self.state.settings.quiet {
+            tracing::info!(
+                target: "COMMAND",
+                id = 51_803_u32,
+                command = entry.name,
+                connectionId = session.id().0,
+                durationMillis = u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
+                errCode = code.unwrap_or(0),
+                "Slow query"
+            );
+        }
+        if entry.name == "hello" || entry.name == "isMaster" || entry.name == "ismaster" {
+            reply.do_not_compress();
+        }
+        if silent { Outcome::NoReply } else { outcome }
+    }
+
+    /// OP_QUERY: the first message of old drivers, `hello` or `isMaster` on a `$cmd` collection.
+    fn serve_query(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        query: &OpQuery<'_>,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Outcome {
+        let wrapped = query.query.get_document("$query").ok();
+        let body = wrapped.unwrap_or(query.query);
+        let name = command_name(body);
+        let entry = self
+            .commands
+            .get(name)
+            .filter(|_| query.command_database().is_some());
+        let (
+            Some(
+                entry @ Entry {
+                    handler: Handler::Server(command),
+                    ..
+                },
+            ),
+            "hello" | "isMaster" | "ismaster",
+        ) = (entry, name)
+        else {
+            let error = Error::location(
+                UNSUPPORTED_OP_QUERY,
+                format!(
+                    "Unsupported OP_QUERY command: {name}. The client driver may require an upgrade. \
+                     For more details see https://dochub.mongodb.org/core/legacy-opcode-removal"
+                ),
+            );
+            write_error(reply, &error, &[]);
+            return Outcome::Done;
+        };
+        if request.resumed.is_none() {
+            session.fail = self
+                .state
+                .fail_point
+                .apply(name, session.application(), String::new);
+        }
+        if let Some(action) = session.fail.take() {
+            if action.close {
+                return Outcome::Close;
+            }
+            if let Some(error) = injected_error(&action) {
+                write_error(reply, &error, &action.error_labels);
+                return Outcome::Done;
+            }
+        }
+        let result = self.run_query(session, request, body, entry.name, command, reply);
+        self.after(session, request, entry, false, result, reply)
+    }
+
+    fn run_query(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        body: &RawDocument,
+        name: &'static str,
+        command: &Command,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Result<Done> {
+        let generic = GenericArguments::of_database("admin");
+        let slot = Arc::clone(session.slot());
+        let begun = self
+            .state
+            .operations
+            .begin(&slot, name, "admin", body.as_bytes())?;
+        let environment: Arc<dyn Environment> = self.state.environment.clone();
+        let interrupt = Arc::clone(begun.interrupt());
+        let operation = Operation::new(environment, interrupt, operation::Limits::default());
+        let mut context = CommandContext {
+            state: &self.state,
+            session,
+            operation: &operation,
+            name,
+            body,
+            generic: &generic,
+            flags: MsgFlags::NONE,
+            resumed: request.resumed,
+            round: request.round,
+        };
+        finish_answer(command.run(&mut context)?, reply)
+    }
+}
+
+impl Service for Dispatcher {
+    type Session = Session;
+
+    fn open(&self, connection: &ConnectionInfo) -> Session {
+        let slot = self.state.operations.open(connection.id, &connection.peer);
+        if !self.state.settings.quiet {
+            tracing::info!(
+                target: "NETWORK",
+                id = 22_943_u32,
+                remote = connection.peer,
+                connectionId = connection.id.0,
+                connectionCount = self.state.counters.open.load(Ordering::Relaxed),
+                "Connection accepted"
+            );
+        }
+        Session::new(slot, SessionId::random(&*self.state.environment))
+    }
+
+    fn call(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Outcome {
+        self.serve(session, request, reply, Place::Worker)
+    }
+
+    fn call_blocking(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Outcome {
+        self.serve(session, request, reply, Place::Executor)
+    }
+
+    fn durability_failed(&self, reply: &mut ReplyBuffer<'_>) {
+        let error = Error::new(
+            ErrorCode::InternalError,
+            "the write could not be made durable: the storage engine has failed",
+        );
+        write_error(reply, &error, &[]);
+    }
+
+    fn panicked(&self, reply: &mut ReplyBuffer<'_>) {
+        tracing::error!(target: "COMMAND", id = 23_305_u32, "Serving a request panicked");
+        let error = Error::new(
+            ErrorCode::InternalError,
+            "the server failed to serve the request",
+        );
+        write_error(reply, &error, &[]);
+    }
+
+    fn disconnected(&self, connection: ConnectionId) {
+        self.state.operations.disconnected(connection);
+    }
+
+    fn interrupt_all(&self) {
+        self.state.operations.stop();
+    }
+
+    fn close(&self, session: Session) {
+        if let Some((namespace, ticket)) = &session.waiting {
+            self.state.waits.forget(namespace, *ticket);
+        }
+        self.state.operations.close(session.id());
+        if !self.state.settings.quiet {
+            tracing::info!(
+                target: "NETWORK",
+                id = 22_944_u32,
+                remote = session.slot().peer(),
+                connectionId = session.id().0,
+                connectionCount = self.state.counters.open.load(Ordering::Relaxed),
+                "Connection ended"
+            );
+        }
+    }
+}
+
+/// The name of a command: that of its first field.
+fn command_name(body: &RawDocument) -> &str {
+    body.iter_elements()
+        .flatten()
+        .next()
+        .map_or("", |element| element.key().as_str())
+}
+
+/// `database.collection` of a command whose first field is a collection's name.
+fn namespace_of(body: &RawDocument, name: &str) -> String {
+    let database = body.get_str("$db").unwrap_or_default();
+    let field = if name == "getMore" {
+        "collection"
+    } else {
+        name
+    };
+    match body.get_str(field) {
+        Ok(collection) => format!("{database}.{collection}"),
+        Err(_) => database.to_owned(),
+    }
+}
+
+/// The document sequences of a message. A vector without elements costs nothing.
+fn sequences<'a>(message: &OpMsg<'a>) -> Vec<(&'a str, Vec<&'a RawDocument>)> {
+    let mut sequences = Vec::new();
+    for sequence in message.sequences() {
+        sequences.push((sequence.name(), sequence.documents().collect()));
+    }
+    sequences
+}
+
+/// How many statements a batch has.
+fn statements(message: &OpMsg<'_>, name: &str) -> u64 {
+    let count = match message.sequence(name) {
+        Some(sequence) => sequence.len(),
+        None => message
+            .body
+            .get_array(name)
+            .map_or(0, |array| array.into_iter().count()),
+    };
+    u64::try_from(count).unwrap_or(0)
+}
+
+/// Whether a reply says that its cursor stays open.
+fn has_open_cursor(reply: &[u8]) -> bool {
+    let cursor = RawDocument::from_bytes(reply).and_then(|reply| reply.get_document("cursor"));
+    cursor.is_ok_and(|cursor| cursor.get_i64("id").is_ok_and(|id| id != 0))
+}
+
+fn finish_answer(answer: Answer, reply: &mut ReplyBuffer<'_>) -> Result<Done> {
+    let (mut document, done) = match answer {
+        Answer::Wait(until) => {
+            return Ok(Done::Wait(Outcome::Wait {
+                until,
+                ticket: None,
+            }));
+        }
+        Answer::Reply(document) => (
+            document,
+            Done::Replied {
+                written: None,
+                waits_for_journal: false,
+            },
+        ),
+        Answer::ReplyAndMore(document) => (document, Done::RepliedWithMore),
+    };
+    document.insert("ok", 1.0);
+    let raw = RawDocumentBuf::try_from(document)?;
+    reply.document().extend_from_slice(raw.as_bytes());
+    Ok(done)
+}
+
+/// The error that a fail point puts in place of the command.
+fn injected_error(action: &FailAction) -> Option<Error> {
+    let code = action.error_code?;
+    let error = Error::location(code, "Failing command via 'failCommand' failpoint");
+    Some(match &action.error_details {
+        Some(details) => error.with_details(details.clone()),
+        None => error,
+    })
+}
+
+/// Writes `{ok: 0, errmsg, code, codeName, ...}`.
+fn write_error(reply: &mut ReplyBuffer<'_>, error: &Error, labels: &[String]) {
+    let mut document = doc! {
+        "ok": 0.0,
+        "errmsg": error.message(),
+        "code": error.code().number(),
+        "codeName": crate::error_names::name(error.code()),
+    };
+    if let Some(details) = error.details() {
+        document.extend(details.clone());
+    }
+    if !labels.is_empty() {
+        document.insert("errorLabels", labels.to_vec());
+    }
+    append(reply, &document);
+}
+
+fn append(reply: &mut ReplyBuffer<'_>, document: &Document) {
+    // What cannot be encoded is a name or pattern with a zero byte, which cannot come from BSON.
+    let raw = RawDocumentBuf::try_from(document)
+        .unwrap_or_else(|_| bson::rawdoc! { "ok": 0.0, "code": 1, "codeName": "InternalError" });
+    reply.document().extend_from_slice(raw.as_bytes());
+}
+
+/// Adds fields to a reply that is written already.
+fn add_to_reply(reply: &mut ReplyBuffer<'_>, fields: &Document) -> Result<()> {
+    let mut document = Document::from_reader(reply.written())?;
+    document.extend(fields.clone());
+    append(reply, &document);
+    Ok(())
+}
+
+/// Answers a message that is not well-formed.
+fn refuse(reply: &mut ReplyBuffer<'_>, error: &millrace_wire::Error) -> Outcome {
+    if !error.can_be_answered() {
+        return Outcome::Close;
+    }
+    if error.closes_connection() {
+        reply.close_after();
+    }
+    write_error(reply, &Error::location(error.code(), error.message()), &[]);
+    Outcome::Done
+}

@@ -1,0 +1,476 @@
+//! `millrace serve`: puts the parts together, waits for the end, and takes them apart again.
+//!
+//! # Order
+//! Start: data folder and engine, document layer, journal and maintenance threads, network, metrics.
+//! Stop: network (nothing new comes in, what runs comes to its end), metrics, maintenance, journal
+//! (which syncs a last time), document layer, engine.
+
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use millrace_document::command::Database;
+use millrace_document::{Environment, Interrupt, Operation, operation};
+use millrace_engine::{Engine, ErrorKind};
+use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::clock::SystemEnvironment;
+use crate::commands::fail_point::FailPoint;
+use crate::commands::parameters::Parameters;
+use crate::dispatch::Dispatcher;
+use crate::documents::{DocumentService, Documents};
+use crate::journal::Journal;
+use crate::log::{JsonLog, RecentLines};
+use crate::logical_sessions::LogicalSessions;
+use crate::machine;
+use crate::memory::{Limits, MemoryBudget};
+use crate::metrics::{Metrics, MetricsServer};
+use crate::network::{
+    Counters, Listener, Network, NetworkConfig, Notifier, TcpListener, UnixListener,
+};
+use crate::operations::Operations;
+use crate::settings::Settings;
+use crate::state::{InsertionWaits, ServerState, Stop, Surroundings};
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Something of the operating system failed.
+    #[error("{what}")]
+    System {
+        /// What was to be done.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Another server has the folder open.
+    #[error("the data folder {folder} is in use: another millrace server is running on it")]
+    FolderInUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The engine could not be opened.
+    #[error("the data folder {folder} could not be opened")]
+    Engine {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        source: millrace_engine::Error,
+    },
+    /// The collections could not be read, or a parameter is wrong.
+    #[error("{what}")]
+    Document {
+        /// What was to be done.
+        what: &'static str,
+        /// Why it failed.
+        source: millrace_document::Error,
+    },
+}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
+    let what = what.into();
+    |source| ServeError::System { what, source }
+}
+
+/// Starts a server, serves until a signal or the command `shutdown`, and closes everything.
+///
+/// # Errors
+/// Why it could not start.
+pub fn serve(settings: Settings) -> Result<(), ServeError> {
+    let recent_lines = Arc::new(RecentLines::default());
+    let log = JsonLog::open(settings.logpath.as_deref(), Arc::clone(&recent_lines))
+        .map_err(system("the log file could not be opened"))?;
+    // Only a second server in one process finds a subscriber already: then it logs where the first does.
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(log));
+
+    let (stop, stopped) = channel();
+    watch_signals(stop.clone()).map_err(system("signals could not be watched"))?;
+    let server = Server::start(settings, recent_lines, stop)?;
+    let reason = stopped.recv().unwrap_or(Stop::Command);
+    server.stop(reason);
+    Ok(())
+}
+
+/// The first signal stops the server in order, the second one at once.
+fn watch_signals(stop: Sender<Stop>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            let mut first = true;
+            for signal in signals.forever() {
+                if !first || stop.send(Stop::Signal(signal)).is_err() {
+                    std::process::exit(128 + signal);
+                }
+                first = false;
+            }
+        })?;
+    Ok(())
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    state: Arc<ServerState>,
+    network: Network<Dispatcher>,
+    metrics: Option<MetricsServer>,
+    journal_thread: JoinHandle<()>,
+    maintenance: Maintenance,
+}
+
+impl Server {
+    /// Starts a server; a reason to stop that comes from a client is sent to `stop`.
+    ///
+    /// # Errors
+    /// Why it could not start.
+    pub fn start(
+        settings: Settings,
+        recent_lines: Arc<RecentLines>,
+        stop: Sender<Stop>,
+    ) -> Result<Self, ServeError> {
+        raise_descriptor_limit();
+        tracing::info!(
+            target: "CONTROL",
+            id = 4_615_611_u32,
+            pid = std::process::id(),
+            port = settings.port,
+            dbPath = %settings.dbpath.display(),
+            version = env!("CARGO_PKG_VERSION"),
+            "Millrace starting"
+        );
+        let parameters = Parameters::default();
+        for (name, value) in &settings.parameters {
+            parameters
+                .set_at_startup(name, value)
+                .map_err(|source| ServeError::Document {
+                    what: "a parameter could not be set",
+                    source,
+                })?;
+        }
+        let engine = open_engine(&settings)?;
+        let state = assemble(settings, parameters, engine, recent_lines, stop)?;
+        let network = start_network(&state)?;
+        let metrics = start_metrics(&state)?;
+        let journal = Arc::clone(&state.journal);
+        let journal_thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || journal.run())
+            .map_err(system("the journal thread could not be started"))?;
+        let maintenance = Maintenance::start(&state)
+            .map_err(system("the maintenance thread could not be started"))?;
+        let server = Self {
+            state,
+            network,
+            metrics,
+            journal_thread,
+            maintenance,
+        };
+        server.announce()?;
+        Ok(server)
+    }
+
+    /// Says that the server is ready: in the log, on a terminal, to systemd, in the pid file.
+    fn announce(&self) -> Result<(), ServeError> {
+        let settings = &self.state.settings;
+        if let Some(path) = &settings.pid_file {
+            std::fs::write(path, format!("{}\n", std::process::id())).map_err(system(format!(
+                "the pid file {} could not be written",
+                path.display()
+            )))?;
+        }
+        if let Some(metrics) = &self.metrics {
+            metrics.set_ready(true);
+        }
+        tracing::info!(
+            target: "NETWORK",
+            id = 23_016_u32,
+            port = settings.port,
+            ssl = "off",
+            "Waiting for connections"
+        );
+        if io::stderr().is_terminal() {
+            let addresses: Vec<_> = settings
+                .addresses
+                .iter()
+                .map(|address| format!("mongodb://{address}/"))
+                .collect();
+            // The log has said the same; a terminal that is gone needs no answer.
+            let _ = writeln!(
+                io::stderr(),
+                "millrace {} serves {} at {} (Ctrl-C stops it)",
+                env!("CARGO_PKG_VERSION"),
+                settings.dbpath.display(),
+                addresses.join(", ")
+            );
+        }
+        notify_systemd("READY=1");
+        Ok(())
+    }
+
+    /// The server as its commands see it.
+    #[must_use]
+    pub const fn state(&self) -> &Arc<ServerState> {
+        &self.state
+    }
+
+    /// Closes everything in order.
+    pub fn stop(mut self, reason: Stop) {
+        tracing::info!(target: "CONTROL", id = 23_377_u32, reason = ?reason, "Shutting down");
+        notify_systemd("STOPPING=1");
+        if let Some(metrics) = &self.metrics {
+            metrics.set_ready(false);
+        }
+        self.network.stop();
+        if let Some(metrics) = &mut self.metrics {
+            metrics.stop();
+        }
+        self.maintenance.stop();
+        self.state.journal.stop();
+        // A journal thread that panicked has said so.
+        let _ = self.journal_thread.join();
+        if let Some(path) = &self.state.settings.pid_file {
+            let _ = std::fs::remove_file(path);
+        }
+        // The last owners of the document layer and the engine: dropping them closes the folder.
+        drop(self.network);
+        drop(self.state);
+        tracing::info!(target: "CONTROL", id = 23_138_u32, exitCode = 0, "Shut down");
+    }
+}
+
+/// Thousands of connections need as many descriptors.
+fn raise_descriptor_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current < maximum || maximum.is_none() {
+        // Fewer connections are no reason not to start.
+        let _ = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: maximum,
+                maximum,
+            },
+        );
+    }
+}
+
+fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
+    let folder = &settings.dbpath;
+    std::fs::create_dir_all(folder).map_err(system(format!(
+        "the data folder {} could not be made",
+        folder.display()
+    )))?;
+    let mut options = Options {
+        cache_bytes: settings.cache_bytes,
+        ..Options::default()
+    };
+    if settings.forgetful_file_system {
+        options.file_system = FileSystem::Forgetful(ForgetfulFileSystem::new());
+    }
+    match RocksEngine::open(folder, options) {
+        Ok(engine) => Ok(Arc::new(engine)),
+        Err(error) if error.kind() == ErrorKind::Locked => Err(ServeError::FolderInUse {
+            folder: folder.clone(),
+        }),
+        Err(source) => Err(ServeError::Engine {
+            folder: folder.clone(),
+            source,
+        }),
+    }
+}
+
+/// Makes everything that needs no thread.
+fn assemble(
+    settings: Settings,
+    parameters: Parameters,
+    engine: Arc<dyn Engine>,
+    recent_lines: Arc<RecentLines>,
+    stop: Sender<Stop>,
+) -> Result<Arc<ServerState>, ServeError> {
+    let environment = Arc::new(SystemEnvironment::new());
+    let operations = Arc::new(Operations::default());
+    let sessions = Arc::new(LogicalSessions::default());
+    let notifier = Notifier::new();
+    let waits = Arc::new(InsertionWaits::new(notifier));
+    let host = machine::host_name();
+    let surroundings = Surroundings {
+        operations: Arc::clone(&operations),
+        sessions: Arc::clone(&sessions),
+        waits: Arc::clone(&waits),
+        environment: Arc::clone(&environment),
+        address: format!("{host}:{}", settings.port),
+    };
+    let database =
+        Database::open(Arc::clone(&engine), Arc::new(surroundings)).map_err(|source| {
+            ServeError::Document {
+                what: "the collections could not be read",
+                source,
+            }
+        })?;
+    let documents: Arc<dyn DocumentService> = Arc::new(Documents::new(database));
+    let names = documents
+        .command_names()
+        .into_iter()
+        .chain(Dispatcher::server_command_names());
+    let limits = Limits {
+        engine_cache: settings.cache_bytes,
+        ..Limits::default()
+    };
+    let budget = MemoryBudget::new(limits);
+    let reserved = budget.try_reserve(crate::memory::Share::EngineCache, settings.cache_bytes);
+    assert!(reserved, "the share of the engine is as large as its cache");
+    Ok(Arc::new(ServerState {
+        journal: Journal::new(Arc::clone(&engine), settings.journal_interval),
+        process_id: process_id(&*environment),
+        metrics: Metrics::new(names),
+        settings,
+        environment,
+        engine,
+        documents,
+        budget,
+        counters: Arc::new(Counters::default()),
+        operations,
+        sessions,
+        waits,
+        fail_point: FailPoint::default(),
+        parameters,
+        recent_lines,
+        host,
+        stop: Mutex::new(stop),
+    }))
+}
+
+/// An ObjectId for this run of the server.
+fn process_id(environment: &dyn Environment) -> ObjectId {
+    let mut bytes = [0; 12];
+    let seconds = u32::try_from(environment.wall_clock_ms() / 1000).unwrap_or(u32::MAX);
+    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+    bytes[4..].copy_from_slice(&environment.random().to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}
+
+fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeError> {
+    let settings = &state.settings;
+    let mut listeners: Vec<Box<dyn Listener>> = Vec::new();
+    for address in &settings.addresses {
+        let listener = TcpListener::bind(*address).map_err(system(format!(
+            "the address {address} could not be listened on"
+        )))?;
+        listeners.push(Box::new(listener));
+    }
+    if settings.unix_socket {
+        let path = format!("/tmp/mongodb-{}.sock", settings.port);
+        let listener = UnixListener::bind(Path::new(&path)).map_err(system(format!(
+            "the socket {path} could not be listened on"
+        )))?;
+        listeners.push(Box::new(listener));
+    }
+    for listener in &listeners {
+        let address = listener.address();
+        tracing::info!(target: "NETWORK", id = 23_015_u32, address, "Listening on");
+    }
+    let config = NetworkConfig {
+        workers: settings.worker_threads,
+        connections_max: settings.connections_max,
+        ..NetworkConfig::default()
+    };
+    Network::start(
+        listeners,
+        Arc::new(Dispatcher::new(Arc::clone(state))),
+        config,
+        Arc::clone(&state.journal),
+        Arc::clone(&state.budget),
+        Arc::clone(state.waits.notifier()),
+        Arc::clone(&state.counters),
+    )
+    .map_err(system("the network could not be started"))
+}
+
+fn start_metrics(state: &Arc<ServerState>) -> Result<Option<MetricsServer>, ServeError> {
+    let Some(port) = state.settings.metrics_port else {
+        return Ok(None);
+    };
+    let server = MetricsServer::start(port, Arc::clone(state)).map_err(system(format!(
+        "the metrics port {port} could not be listened on"
+    )))?;
+    Ok(Some(server))
+}
+
+/// Tells systemd, if it started the server and wants to know.
+fn notify_systemd(message: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    // There is nobody else to tell that systemd cannot be told.
+    let _ = UnixDatagram::unbound()
+        .and_then(|socket| socket.send_to(message.as_bytes(), Path::new(&path)));
+}
+
+/// The thread for what is due now and then: expired documents, idle cursors, idle sessions.
+#[derive(Debug)]
+struct Maintenance {
+    stop: Sender<()>,
+    interrupt: Arc<Interrupt>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Maintenance {
+    fn start(state: &Arc<ServerState>) -> io::Result<Self> {
+        let (stop, stopped) = channel();
+        let interrupt = Arc::new(Interrupt::default());
+        let state = Arc::clone(state);
+        let interrupted = Arc::clone(&interrupt);
+        let thread = std::thread::Builder::new()
+            .name("maintenance".to_owned())
+            .spawn(move || maintain(&state, &interrupted, &stopped))?;
+        Ok(Self {
+            stop,
+            interrupt,
+            thread: Some(thread),
+        })
+    }
+
+    fn stop(&mut self) {
+        self.interrupt
+            .kill(millrace_document::ErrorCode::InterruptedAtShutdown);
+        // A thread that has ended already does not listen.
+        let _ = self.stop.send(());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn maintain(state: &ServerState, interrupt: &Arc<Interrupt>, stopped: &Receiver<()>) {
+    loop {
+        let seconds = u64::try_from(state.parameters.number("ttlMonitorSleepSecs")).unwrap_or(60);
+        match stopped.recv_timeout(Duration::from_secs(seconds.max(1))) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+        }
+        for id in state.sessions.idle(state.environment.monotonic()) {
+            state.end_session(id);
+        }
+        if !state.parameters.flag("ttlMonitorEnabled") {
+            continue;
+        }
+        let environment: Arc<dyn Environment> = state.environment.clone();
+        let limits = operation::Limits::default();
+        let operation = Operation::new(environment, Arc::clone(interrupt), limits);
+        match state.documents.maintain(&operation) {
+            // Nobody waits for the deletions: the next sync takes them along.
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(target: "INDEX", id = 22_537_u32, %error, "Maintenance failed");
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What is kept for each connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_wire::Compressor;
+
+use crate::commands::fail_point::FailAction;
+use crate::logical_sessions::SessionId;
+use crate::network::{ConnectionId, Ticket};
+use crate::operations::Slot;
+
+/// A connection's state between its requests.
+#[derive(Debug)]
+pub struct Session {
+    slot: Arc<Slot>,
+    uuid: SessionId,
+    compressors: Vec<Compressor>,
+    application: Option<String>,
+    /// The logical session used last and when the registry was told, so that it is not told for every
+    /// request.
+    pub(crate) last_session: Option<(SessionId, Duration)>,
+    /// What the fail point does to the request being served.
+    pub(crate) fail: Option<FailAction>,
+    /// The collection that the request being served waits for, and its ticket.
+    pub(crate) waiting: Option<(String, Ticket)>,
+}
+
+impl Session {
+    /// A connection that was just accepted.
+    #[must_use]
+    pub const fn new(slot: Arc<Slot>, uuid: SessionId) -> Self {
+        Self {
+            slot,
+            uuid,
+            compressors: Vec::new(),
+            application: None,
+            last_session: None,
+            fail: None,
+            waiting: None,
+        }
+    }
+
+    /// The connection's number.
+    #[must_use]
+    pub fn id(&self) -> ConnectionId {
+        self.slot.connection()
+    }
+
+    /// The connection's UUID.
+    #[must_use]
+    pub const fn uuid(&self) -> &[u8; 16] {
+        self.uuid.bytes()
+    }
+
+    /// What the connection is doing, as others see it.
+    #[must_use]
+    pub const fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    /// The compressors agreed on.
+    #[must_use]
+    pub fn compressors(&self) -> &[Compressor] {
+        &self.compressors
+    }
+
+    pub(crate) fn set_compressors(&mut self, compressors: Vec<Compressor>) {
+        self.compressors = compressors;
+    }
+
+    /// The application's name, as the client gave it.
+    #[must_use]
+    pub fn application(&self) -> Option<&str> {
+        self.application.as_deref()
+    }
+
+    pub(crate) fn set_application(&mut self, name: Option<&str>) {
+        self.application = name.map(str::to_owned);
+    }
+}

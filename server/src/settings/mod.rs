@@ -1,0 +1,312 @@
+//! How the server is started: command line, configuration file, and the defaults below both.
+
+mod config_file;
+mod options;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bson::{Document, doc};
+
+pub use options::{Cli, EchoOptions, ServeOptions, Subcommand};
+
+use crate::machine;
+
+/// What is wrong with the options.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// An option's value makes no sense.
+    #[error("{0}")]
+    Invalid(String),
+    /// The configuration file cannot be read.
+    #[error("the configuration file {path} cannot be read")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The configuration file is not what it should be.
+    #[error("error parsing the configuration file {path}: {reason}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The settings of a server, complete and checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The folder of the data.
+    pub dbpath: PathBuf,
+    /// The port.
+    pub port: u16,
+    /// The addresses to listen on; loopback only.
+    pub addresses: Vec<SocketAddr>,
+    /// Whether there is also a local socket in /tmp.
+    pub unix_socket: bool,
+    /// The log file, or the standard output.
+    pub logpath: Option<PathBuf>,
+    /// Whether connections and slow commands are not logged.
+    pub quiet: bool,
+    /// Memory for the engine's cache, in bytes.
+    pub cache_bytes: usize,
+    /// How often the journal is synced; zero for every acknowledged write.
+    pub journal_interval: Duration,
+    /// The port of the metrics.
+    pub metrics_port: Option<u16>,
+    /// How many connections there may be.
+    pub connections_max: usize,
+    /// How many workers there are.
+    pub worker_threads: usize,
+    /// Where the process's number is written to.
+    pub pid_file: Option<PathBuf>,
+    /// Parameters set at the start.
+    pub parameters: Vec<(String, String)>,
+    /// Whether `configureFailPoint` is there.
+    pub enable_test_commands: bool,
+    /// Whether the engine works on a file system that forgets what was not synced.
+    pub forgetful_file_system: bool,
+    /// The command line.
+    pub arguments: Vec<String>,
+}
+
+impl Settings {
+    /// The settings that options, and the configuration file they may name, make together.
+    ///
+    /// # Errors
+    /// What is wrong, in words for whoever starts the server.
+    pub fn resolve(options: ServeOptions, arguments: Vec<String>) -> Result<Self, SettingsError> {
+        let options = match options.config.clone() {
+            Some(path) => config_file::merge(options, &path)?,
+            None => options,
+        };
+        let parameters = parse_parameters(&options.set_parameter)?;
+        let enable_test_commands = parameters
+            .iter()
+            .any(|(name, value)| name == "enableTestCommands" && (value == "1" || value == "true"));
+        let forgetful_file_system = match options.test_file_system.as_deref() {
+            None => false,
+            Some("forgetful") if enable_test_commands => true,
+            Some("forgetful") => {
+                return Err(SettingsError::Invalid(
+                    "--testFileSystem needs --setParameter enableTestCommands=1".to_owned(),
+                ));
+            }
+            Some(other) => {
+                return Err(SettingsError::Invalid(format!(
+                    "--testFileSystem {other}: the only one is 'forgetful'"
+                )));
+            }
+        };
+        let port = options.port.unwrap_or(27017);
+        let bind_ip = options.bind_ip.as_deref().unwrap_or("127.0.0.1");
+        Ok(Self {
+            dbpath: options.dbpath.unwrap_or_else(|| PathBuf::from("data")),
+            port,
+            addresses: parse_addresses(bind_ip, port)?,
+            unix_socket: options.unix_socket,
+            logpath: options.logpath,
+            quiet: options.quiet,
+            cache_bytes: cache_bytes(options.cache_size_gb)?,
+            journal_interval: Duration::from_millis(options.journal_commit_interval.unwrap_or(0)),
+            metrics_port: options.metrics_port,
+            connections_max: options.max_conns.unwrap_or(20_000),
+            worker_threads: options
+                .worker_threads
+                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)),
+            pid_file: options.pid_file_path,
+            parameters,
+            enable_test_commands,
+            forgetful_file_system,
+            arguments,
+        })
+    }
+
+    /// The reply to `getCmdLineOpts`.
+    #[must_use]
+    pub fn command_line(&self) -> Document {
+        let addresses: Vec<String> = self
+            .addresses
+            .iter()
+            .map(|address| address.ip().to_string())
+            .collect();
+        let mut parsed = doc! {
+            "net": {
+                "bindIp": addresses.join(","),
+                "port": i32::from(self.port),
+                "maxIncomingConnections": i64::try_from(self.connections_max).unwrap_or(i64::MAX),
+            },
+            "storage": {
+                "dbPath": self.dbpath.display().to_string(),
+                "journal": {
+                    "commitIntervalMs":
+                        i64::try_from(self.journal_interval.as_millis()).unwrap_or(i64::MAX),
+                },
+            },
+        };
+        if !self.parameters.is_empty() {
+            let parameters = self.parameters.iter().map(|(n, v)| (n.clone(), v.into()));
+            parsed.insert("setParameter", parameters.collect::<Document>());
+        }
+        if let Some(path) = &self.logpath {
+            parsed.insert(
+                "systemLog",
+                doc! { "destination": "file", "path": path.display().to_string() },
+            );
+        }
+        doc! { "argv": self.arguments.clone(), "parsed": parsed }
+    }
+}
+
+fn parse_parameters(texts: &[String]) -> Result<Vec<(String, String)>, SettingsError> {
+    let split = |text: &String| {
+        let (name, value) = text.split_once('=').ok_or_else(|| {
+            SettingsError::Invalid(format!("--setParameter {text}: it has to be NAME=VALUE"))
+        })?;
+        Ok((name.trim().to_owned(), value.trim().to_owned()))
+    };
+    texts.iter().map(split).collect()
+}
+
+/// The addresses of `--bind_ip`. There is no authentication yet: whoever can connect can do
+/// everything, so only programs of this machine may.
+fn parse_addresses(text: &str, port: u16) -> Result<Vec<SocketAddr>, SettingsError> {
+    let mut addresses = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let address = match part {
+            "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            part => part.parse().map_err(|_| {
+                SettingsError::Invalid(format!("--bind_ip {part}: this is no IP address"))
+            })?,
+        };
+        if !address.is_loopback() {
+            return Err(SettingsError::Invalid(format!(
+                "--bind_ip {part}: refused, since this version has no authentication and everybody \
+                 who can reach the address could read and change all data; only loopback addresses \
+                 (127.0.0.1, ::1, localhost) are allowed"
+            )));
+        }
+        addresses.push(SocketAddr::new(address, port));
+    }
+    Ok(addresses)
+}
+
+/// The size of the cache: what was asked for, or a quarter of the memory.
+fn cache_bytes(size_gb: Option<f64>) -> Result<usize, SettingsError> {
+    const MIB: u64 = 1024 * 1024;
+    const CACHE_MIB_MAX: f64 = 10_000.0 * 1024.0;
+    let mib = match size_gb {
+        None => machine::memory_bytes() / 4 / MIB,
+        Some(size) if size > 0.0 && size * 1024.0 <= CACHE_MIB_MAX => {
+            // A few digits: parsing its decimal form is exact.
+            format!("{:.0}", (size * 1024.0).max(1.0))
+                .parse()
+                .unwrap_or(256)
+        }
+        Some(size) => {
+            return Err(SettingsError::Invalid(format!(
+                "--cacheSizeGB {size}: it has to be above 0 and at most 10000"
+            )));
+        }
+    };
+    Ok(usize::try_from(mib * MIB).unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    fn resolve(arguments: &[&str]) -> Result<Settings, SettingsError> {
+        let all = ["millrace", "serve"].iter().chain(arguments);
+        let Subcommand::Serve(options) = Cli::try_parse_from(all).expect("legal options").command
+        else {
+            unreachable!("the subcommand is serve");
+        };
+        Settings::resolve(*options, Vec::new())
+    }
+
+    #[test]
+    fn defaults_are_those_of_mongod_but_for_the_folder() {
+        let settings = resolve(&[]).expect("the defaults are legal");
+        assert_eq!(settings.port, 27017);
+        assert_eq!(
+            settings.addresses,
+            [SocketAddr::from(([127, 0, 0, 1], 27017))]
+        );
+        assert_eq!(settings.dbpath, PathBuf::from("data"));
+        assert_eq!(settings.journal_interval, Duration::ZERO);
+        assert!(!settings.enable_test_commands);
+    }
+
+    #[test]
+    fn only_loopback_addresses_are_accepted() {
+        let settings = resolve(&["--bind_ip", "localhost,::1", "--port", "1"]).expect("loopback");
+        assert_eq!(settings.addresses.len(), 2);
+        for address in ["0.0.0.0", "::", "192.168.1.1", "127.0.0.1,10.0.0.1", "host"] {
+            let error = resolve(&["--bind_ip", address])
+                .expect_err(address)
+                .to_string();
+            assert!(error.contains("--bind_ip"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_configuration_file_fills_what_the_command_line_leaves_open() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("millrace.yaml");
+        let text = "storage:\n  dbPath: /tmp/x\n  journal: { commitIntervalMs: 30 }\nnet:\n  port: \
+                    5\n  maxIncomingConnections: 9\nsystemLog: {quiet: true}\nsetParameter:\n  \
+                    enableTestCommands: 1\nstorage.wiredTiger.engineConfig.cacheSizeGB: 0.5\n";
+        std::fs::write(&path, text).expect("the folder is ours");
+        let file = path.to_str().expect("the path is UTF-8");
+        let settings = resolve(&["--config", file, "--port", "6"]).expect("a legal file");
+        assert_eq!((settings.port, settings.connections_max), (6, 9));
+        assert_eq!(settings.dbpath, PathBuf::from("/tmp/x"));
+        assert_eq!(settings.journal_interval, Duration::from_millis(30));
+        assert_eq!(settings.cache_bytes, 512 << 20);
+        assert!(settings.quiet && settings.enable_test_commands);
+    }
+
+    #[test]
+    fn mistakes_in_the_configuration_file_are_named() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("millrace.yaml");
+        let file = path.to_str().expect("the path is UTF-8");
+        for (text, expected) in [
+            ("net: { prot: 5 }", "net.prot"),
+            ("net: { port: many }", "net.port"),
+            ("net: [1]", "net"),
+            ("a: b: c", "parsing"),
+            (
+                "security: { authorization: enabled }",
+                "security.authorization",
+            ),
+        ] {
+            std::fs::write(&path, text).expect("the folder is ours");
+            let error = resolve(&["--config", file]).expect_err(text).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(resolve(&["--config", "/nonexistent"]).is_err());
+    }
+
+    #[test]
+    fn dangerous_options_need_enable_test_commands() {
+        assert!(resolve(&["--testFileSystem", "forgetful"]).is_err());
+        let test = [
+            "--setParameter",
+            "enableTestCommands=1",
+            "--testFileSystem",
+            "forgetful",
+        ];
+        assert!(resolve(&test).expect("it is allowed").forgetful_file_system);
+        assert!(resolve(&["--setParameter", "novalue"]).is_err());
+        assert!(resolve(&["--cacheSizeGB", "-1"]).is_err());
+        assert!(resolve(&["--wiredTigerCacheSizeGB", "0.25"]).is_ok());
+    }
+}

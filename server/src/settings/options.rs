@@ -1,0 +1,99 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser};
+
+/// A document database that speaks MongoDB's protocol.
+#[derive(Debug, Parser)]
+#[command(name = "millrace", version, about)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Subcommand,
+}
+
+/// What the binary can do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Subcommand {
+    /// Serve a folder of data to MongoDB clients.
+    Serve(Box<ServeOptions>),
+    /// Answer every request with a canned reply: the limit of what the network layer can do.
+    #[command(hide = true)]
+    Echo(EchoOptions),
+}
+
+/// The options of `millrace serve`, those of mongod where it has them.
+#[derive(Args, Clone, Debug, Default)]
+#[command(after_help = "Examples:
+  millrace serve                                      ./data on 127.0.0.1:27017
+  millrace serve --dbpath /srv/data --port 27018 --cacheSizeGB 4
+  millrace serve --journalCommitInterval 100          acknowledge before the log is synced
+  millrace serve --config /etc/millrace.yaml          mongod's layout of keys
+  millrace serve --metricsPort 9216                   Prometheus text at /metrics")]
+pub struct ServeOptions {
+    /// The folder of the data; made if it is not there [default: ./data]
+    #[arg(long, value_name = "FOLDER")]
+    pub dbpath: Option<PathBuf>,
+    /// The port [default: 27017]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// The addresses to listen on, with commas between; loopback only [default: 127.0.0.1]
+    #[arg(long = "bind_ip", value_name = "ADDRESSES")]
+    pub bind_ip: Option<String>,
+    /// Also listen on /tmp/mongodb-PORT.sock, for programs of the same user
+    #[arg(long = "unixSocket")]
+    pub unix_socket: bool,
+    /// A YAML file with options in mongod's layout; the command line goes before it
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Append the log to a file instead of writing it to the standard output
+    #[arg(long, value_name = "FILE")]
+    pub logpath: Option<PathBuf>,
+    /// Do not log connections and slow commands
+    #[arg(long)]
+    pub quiet: bool,
+    /// Memory for the engine's cache, in GiB [default: a quarter of the machine's]
+    #[arg(
+        long = "cacheSizeGB",
+        alias = "wiredTigerCacheSizeGB",
+        value_name = "GB"
+    )]
+    #[arg(allow_negative_numbers = true)]
+    pub cache_size_gb: Option<f64>,
+    /// Sync the journal every MS milliseconds instead of before each acknowledgement [default: 0]
+    #[arg(long = "journalCommitInterval", value_name = "MS")]
+    pub journal_commit_interval: Option<u64>,
+    /// Serve /metrics, /livez and /readyz on this loopback port
+    #[arg(long = "metricsPort", value_name = "PORT")]
+    pub metrics_port: Option<u16>,
+    /// Set a parameter of the server
+    #[arg(long = "setParameter", value_name = "NAME=VALUE")]
+    pub set_parameter: Vec<String>,
+    /// How many connections there may be [default: 20000]
+    #[arg(long = "maxConns", value_name = "COUNT")]
+    pub max_conns: Option<usize>,
+    /// How many threads serve connections [default: one a core]
+    #[arg(long = "workerThreads", value_name = "COUNT")]
+    pub worker_threads: Option<usize>,
+    /// Write the process's number to a file
+    #[arg(long = "pidfilepath", value_name = "FILE")]
+    pub pid_file_path: Option<PathBuf>,
+    /// For tests: `forgetful` loses what was not synced when the process is killed
+    #[arg(long = "testFileSystem", value_name = "KIND", hide = true)]
+    pub test_file_system: Option<String>,
+}
+
+/// The options of `millrace echo`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct EchoOptions {
+    /// The port; on 127.0.0.1
+    #[arg(long, default_value_t = 27017)]
+    pub port: u16,
+    /// The length of the document in the reply to `find`, in bytes
+    #[arg(long = "replySize", default_value_t = 1000)]
+    pub reply_size: usize,
+    /// How many threads serve connections
+    #[arg(long = "workerThreads")]
+    pub worker_threads: Option<usize>,
+}

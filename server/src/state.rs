@@ -1,0 +1,270 @@
+//! The server as its commands see it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, doc};
+use millrace_document::{Environment, Result};
+use millrace_engine::Engine;
+
+use crate::clock::SystemEnvironment;
+use crate::commands::fail_point::FailPoint;
+use crate::commands::parameters::Parameters;
+use crate::documents::DocumentService;
+use crate::journal::Journal;
+use crate::log::RecentLines;
+use crate::logical_sessions::{LogicalSessions, SessionId};
+use crate::memory::MemoryBudget;
+use crate::metrics::{Metrics, OperationKind};
+use crate::network::{Counters, Notifier, Ticket};
+use crate::operations::{Operations, Slot};
+use crate::settings::Settings;
+
+/// Why the server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The command `shutdown`.
+    Command,
+    /// The signal of this number.
+    Signal(i32),
+}
+
+/// Everything that outlives a connection.
+#[derive(Debug)]
+pub struct ServerState {
+    /// How the server was started.
+    pub settings: Settings,
+    /// Time and randomness.
+    pub environment: Arc<SystemEnvironment>,
+    /// The storage engine.
+    pub engine: Arc<dyn Engine>,
+    /// The document layer.
+    pub documents: Arc<dyn DocumentService>,
+    /// Group commit.
+    pub journal: Arc<Journal>,
+    /// The memory budget.
+    pub budget: Arc<MemoryBudget>,
+    /// What the network counts.
+    pub counters: Arc<Counters>,
+    /// What commands count.
+    pub metrics: Metrics,
+    /// What is running.
+    pub operations: Arc<Operations>,
+    /// The logical sessions.
+    pub sessions: Arc<LogicalSessions>,
+    /// Cursors that wait for insertions.
+    pub waits: Arc<InsertionWaits>,
+    /// The fail point.
+    pub fail_point: FailPoint,
+    /// The parameters.
+    pub parameters: Parameters,
+    /// The last lines of the log.
+    pub recent_lines: Arc<RecentLines>,
+    /// The host's name.
+    pub host: String,
+    /// Identifies this run of the server in `topologyVersion`.
+    pub process_id: ObjectId,
+    /// Where the reason to stop goes.
+    pub stop: Mutex<Sender<Stop>>,
+}
+
+impl ServerState {
+    /// Asks for the server to stop.
+    pub fn request_stop(&self, reason: Stop) {
+        let sender = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nobody listens only when the server is stopping already.
+        let _ = sender.send(reason);
+    }
+
+    /// Ends a logical session.
+    pub fn end_session(&self, id: SessionId) {
+        self.documents.end_session(id.bytes());
+        self.sessions.remove(id);
+    }
+}
+
+/// The cursors that wait for insertions, by collection.
+#[derive(Debug)]
+pub struct InsertionWaits {
+    notifier: Arc<Notifier>,
+    tickets: Mutex<HashMap<String, Vec<Ticket>>>,
+    /// How many tickets there are: insertions look at it first. `SeqCst`, so that a waiter that adds
+    /// its ticket and then finds nothing new is seen by the insertion that comes after.
+    count: AtomicUsize,
+}
+
+impl InsertionWaits {
+    /// Nobody waits yet.
+    #[must_use]
+    pub fn new(notifier: Arc<Notifier>) -> Self {
+        Self {
+            notifier,
+            tickets: Mutex::default(),
+            count: AtomicUsize::new(0),
+        }
+    }
+
+    /// The notifier of the tickets.
+    #[must_use]
+    pub const fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
+    }
+
+    /// A ticket that the next insertion into the collection notifies. To be taken before looking
+    /// whether there is something already.
+    pub fn wait_for(&self, namespace: &str) -> Ticket {
+        let ticket = self.notifier.ticket();
+        self.lock()
+            .entry(namespace.to_owned())
+            .or_default()
+            .push(ticket);
+        self.count.fetch_add(1, Ordering::SeqCst);
+        ticket
+    }
+
+    /// Takes back a ticket.
+    pub fn forget(&self, namespace: &str, ticket: Ticket) {
+        self.notifier.cancel(ticket);
+        let mut tickets = self.lock();
+        if let Some(waiting) = tickets.get_mut(namespace) {
+            let before = waiting.len();
+            waiting.retain(|other| *other != ticket);
+            self.count
+                .fetch_sub(before - waiting.len(), Ordering::SeqCst);
+            if waiting.is_empty() {
+                tickets.remove(namespace);
+            }
+        }
+    }
+
+    /// Something was inserted into the collection.
+    pub fn inserted(&self, namespace: &str) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let waiting = self.lock().remove(namespace).unwrap_or_default();
+        self.count.fetch_sub(waiting.len(), Ordering::SeqCst);
+        for ticket in waiting {
+            self.notifier.notify(ticket);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Ticket>>> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the document layer needs of the server around it.
+#[derive(Debug)]
+pub struct Surroundings {
+    /// What is running.
+    pub operations: Arc<Operations>,
+    /// The logical sessions.
+    pub sessions: Arc<LogicalSessions>,
+    /// Cursors that wait for insertions.
+    pub waits: Arc<InsertionWaits>,
+    /// Time.
+    pub environment: Arc<SystemEnvironment>,
+    /// `host:port`
+    pub address: String,
+}
+
+impl Surroundings {
+    /// The running operations as `$currentOp` shows them; with `idleConnections` also the connections
+    /// that do nothing.
+    ///
+    /// # Errors
+    /// When a command that is kept cannot be read.
+    pub fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {
+        let idle = spec.get_bool("idleConnections").unwrap_or(false);
+        let mut operations = Vec::new();
+        for slot in self.operations.slots() {
+            operations.extend(self.describe(&slot, idle)?);
+        }
+        Ok(operations)
+    }
+
+    fn describe(&self, slot: &Slot, idle: bool) -> Result<Option<Document>> {
+        let running = slot.running();
+        if running.is_none() && !idle {
+            return Ok(None);
+        }
+        let now = DateTime::from_millis(self.environment.wall_clock_ms());
+        let mut document = doc! {
+            "type": "op",
+            "host": &self.address,
+            "desc": slot.connection().to_string(),
+            "connectionId": i64::try_from(slot.connection().0).unwrap_or(i64::MAX),
+            "client": slot.peer(),
+        };
+        if let Some(client) = slot.client() {
+            if let Ok(name) = client
+                .get_document("application")
+                .and_then(|a| a.get_str("name"))
+            {
+                document.insert("appName", name);
+            }
+            document.insert("clientMetadata", client);
+        }
+        document.insert("active", running.is_some());
+        document.insert(
+            "currentOpTime",
+            now.try_to_rfc3339_string().unwrap_or_default(),
+        );
+        let Some(running) = running else {
+            return Ok(Some(document));
+        };
+        let elapsed = running.started.elapsed();
+        let command = if running.command.is_empty() {
+            doc! { "$truncated": running.name }
+        } else {
+            Document::from_reader(running.command.as_slice())?
+        };
+        let collection = command.get_str(running.name).unwrap_or("$cmd");
+        let namespace = format!("{}.{collection}", running.database);
+        let kind = match OperationKind::of_command(running.name) {
+            OperationKind::Delete => "remove",
+            kind => kind.name(),
+        };
+        document.extend(doc! {
+            "threaded": true,
+            "opid": i64::from(running.opid),
+            "secs_running": i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX),
+            "microsecs_running": i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
+            "op": kind,
+            "ns": namespace,
+            "redacted": false,
+            "killPending": running.killed,
+            "command": command,
+            "numYields": 0,
+            "waitingForLock": false,
+        });
+        Ok(Some(document))
+    }
+
+    /// The logical sessions as `$listLocalSessions` shows them.
+    #[must_use]
+    pub fn list_sessions(&self) -> Vec<Document> {
+        let (now_ms, now) = (
+            self.environment.wall_clock_ms(),
+            self.environment.monotonic(),
+        );
+        let describe = |(id, used): (SessionId, std::time::Duration)| {
+            let age = i64::try_from(now.saturating_sub(used).as_millis()).unwrap_or(0);
+            let bytes = id.bytes().to_vec();
+            let id = bson::Binary {
+                subtype: bson::spec::BinarySubtype::Uuid,
+                bytes,
+            };
+            doc! { "_id": { "id": id }, "lastUse": DateTime::from_millis(now_ms - age) }
+        };
+        self.sessions
+            .last_used()
+            .into_iter()
+            .map(describe)
+            .collect()
+    }
+}

@@ -1,0 +1,464 @@
+//! A service that does what requests say, an engine whose syncs wait for permission, and a client
+//! that speaks in raw bytes.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use bson::{Document, RawDocumentBuf, doc};
+use millrace::journal::Journal;
+use millrace::memory::{Limits, MemoryBudget};
+use millrace::network::{
+    ConnectionId, ConnectionInfo, Counters, Network, NetworkConfig, Notifier, Outcome, ReplyBuffer,
+    Request, Resumed, Service, TcpListener, Ticket,
+};
+use millrace_engine::{
+    Batch, Counter, Cursor, Durability, Engine, Error, ErrorKind, Guards, KeyRange, MemoryEngine,
+    Optime, Result, Scratch, Snapshot,
+};
+use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
+
+/// Longer than anything here takes; a test that waits this long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many permits there are, or that everything fails.
+#[derive(Debug, Default)]
+struct Permits {
+    count: u64,
+    failing: bool,
+}
+
+/// A memory engine whose syncs wait for permission.
+#[derive(Debug)]
+pub(crate) struct GatedEngine {
+    inner: MemoryEngine,
+    permits: Mutex<Permits>,
+    changed: Condvar,
+}
+
+impl GatedEngine {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            inner: MemoryEngine::new(),
+            permits: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn permit_syncs(&self, count: u64) {
+        self.permits.lock().expect("no panics").count = count;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn fail_syncs(&self) {
+        self.permits.lock().expect("no panics").failing = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Engine for GatedEngine {
+    fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.inner.get_with(key, visit)
+    }
+    fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.inner.multi_get(keys, visit)
+    }
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        self.inner.snapshot()
+    }
+    fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>> {
+        self.inner.cursor(range)
+    }
+    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
+        self.inner.commit(batch, guards, durability)
+    }
+    fn counter(&self, key: &[u8]) -> Result<Counter> {
+        self.inner.counter(key)
+    }
+    fn last_optime(&self) -> Optime {
+        self.inner.last_optime()
+    }
+    fn durable_optime(&self) -> Optime {
+        self.inner.durable_optime()
+    }
+    fn sync(&self) -> Result<Optime> {
+        let mut permits = self.permits.lock().expect("no panics");
+        while permits.count == 0 && !permits.failing {
+            permits = self.changed.wait(permits).expect("no panics");
+        }
+        if permits.failing {
+            return Err(Error::new(ErrorKind::Io, "the test's device is broken"));
+        }
+        permits.count -= 1;
+        self.inner.sync()
+    }
+    fn scratch(&self) -> Result<Box<dyn Scratch>> {
+        self.inner.scratch()
+    }
+    fn checkpoint(&self, target: &Path) -> Result<Optime> {
+        self.inner.checkpoint(target)
+    }
+    fn size_estimate(&self, range: &KeyRange) -> Result<u64> {
+        self.inner.size_estimate(range)
+    }
+    fn compact(&self, range: &KeyRange) -> Result<()> {
+        self.inner.compact(range)
+    }
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        self.inner.statistics()
+    }
+}
+
+/// What the service tells the test.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Opened(u64),
+    Closed(u64),
+    Holding(u64),
+    Waiting(u64, Ticket),
+    Parking(u64),
+    Disconnected(u64),
+    Interrupted,
+}
+
+/// Does what the first field of a request says.
+#[derive(Debug)]
+pub(crate) struct Puppet {
+    engine: Arc<GatedEngine>,
+    notifier: Arc<Notifier>,
+    said: Mutex<Sender<Said>>,
+    held: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Puppet {
+    fn say(&self, said: Said) {
+        // A test that has seen enough listens no more.
+        let _ = self.said.lock().expect("no panics").send(said);
+    }
+
+    /// Lets the requests on executor threads go on.
+    pub(crate) fn release(&self) {
+        *self.held.lock().expect("no panics") = false;
+        self.released.notify_all();
+    }
+
+    fn wait_for_release(&self) {
+        let mut held = self.held.lock().expect("no panics");
+        while *held {
+            held = self.released.wait(held).expect("no panics");
+        }
+    }
+
+    fn park(&self, session: u64, reply: &mut ReplyBuffer<'_>) -> Outcome {
+        let mut batch = Batch::new();
+        batch.put(b"k", b"v");
+        let optime = self
+            .engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .expect("the memory engine takes everything");
+        answer(reply, doc! { "parked": true });
+        self.say(Said::Parking(session));
+        Outcome::AfterDurable(optime)
+    }
+}
+
+fn answer(reply: &mut ReplyBuffer<'_>, document: Document) {
+    let raw = RawDocumentBuf::try_from(document).expect("the reply is small");
+    reply.document().extend_from_slice(raw.as_bytes());
+}
+
+impl Service for Puppet {
+    type Session = u64;
+
+    fn open(&self, connection: &ConnectionInfo) -> u64 {
+        self.say(Said::Opened(connection.id.0));
+        connection.id.0
+    }
+
+    fn call(
+        &self,
+        session: &mut u64,
+        request: &Request<'_>,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Outcome {
+        let message = match OpMsg::parse(&request.message) {
+            Ok(message) => message,
+            Err(error) => {
+                answer(reply, doc! { "ok": 0, "code": error.code() });
+                return Outcome::Done;
+            }
+        };
+        let body = Document::try_from(message.body).expect("the wire crate has checked it");
+        let (name, value) = body.iter().next().expect("a request has a command");
+        let number = value.as_i32().unwrap_or(0);
+        match name.as_str() {
+            "echo" => answer(reply, doc! { "echo": value.clone() }),
+            "big" => {
+                let length = usize::try_from(number).expect("not negative");
+                answer(reply, doc! { "big": "x".repeat(length) });
+            }
+            "write" => return self.park(*session, reply),
+            "hold" | "writeLong" => return Outcome::Offload,
+            "none" => return Outcome::NoReply,
+            "close" => return Outcome::Close,
+            "panic" => panic!("a request asked for it"),
+            "stream" => {
+                answer(reply, doc! { "round": i64::from(request.round) });
+                if i64::from(request.round) + 1 < i64::from(number) {
+                    reply.set_flags(MsgFlags::MORE_TO_COME);
+                }
+            }
+            "wait" => match request.resumed {
+                None => {
+                    let ticket = self.notifier.ticket();
+                    self.say(Said::Waiting(*session, ticket));
+                    let milliseconds = u64::try_from(number).expect("not negative");
+                    let until = request.received + Duration::from_millis(milliseconds);
+                    return Outcome::Wait {
+                        until,
+                        ticket: Some(ticket),
+                    };
+                }
+                Some(Resumed::Notified) => answer(reply, doc! { "resumed": "notified" }),
+                Some(Resumed::TimedOut) => answer(reply, doc! { "resumed": "timed out" }),
+            },
+            other => panic!("unknown command {other}"),
+        }
+        Outcome::Done
+    }
+
+    fn call_blocking(
+        &self,
+        session: &mut u64,
+        request: &Request<'_>,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Outcome {
+        let message = OpMsg::parse(&request.message).expect("it was parsed before");
+        if message
+            .body
+            .get("writeLong")
+            .is_ok_and(|field| field.is_some())
+        {
+            return self.park(*session, reply);
+        }
+        self.say(Said::Holding(*session));
+        self.wait_for_release();
+        answer(reply, doc! { "held": true });
+        Outcome::Done
+    }
+
+    fn durability_failed(&self, reply: &mut ReplyBuffer<'_>) {
+        answer(reply, doc! { "ok": 0, "errmsg": "not durable" });
+    }
+
+    fn panicked(&self, reply: &mut ReplyBuffer<'_>) {
+        answer(reply, doc! { "ok": 0, "errmsg": "panicked" });
+    }
+
+    fn disconnected(&self, connection: ConnectionId) {
+        self.say(Said::Disconnected(connection.0));
+        self.release();
+    }
+
+    fn interrupt_all(&self) {
+        self.say(Said::Interrupted);
+    }
+
+    fn close(&self, session: u64) {
+        self.say(Said::Closed(session));
+    }
+}
+
+/// A network with a [`Puppet`] behind it.
+pub(crate) struct Stage {
+    pub(crate) address: SocketAddr,
+    pub(crate) engine: Arc<GatedEngine>,
+    pub(crate) puppet: Arc<Puppet>,
+    pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) network: Network<Puppet>,
+    pub(crate) said: Receiver<Said>,
+    journal_thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Stage {
+    pub(crate) fn new(config: NetworkConfig, limits: Limits) -> Self {
+        let engine = GatedEngine::new();
+        let notifier = Notifier::new();
+        let (sender, said) = channel();
+        let puppet = Arc::new(Puppet {
+            engine: Arc::clone(&engine),
+            notifier: Arc::clone(&notifier),
+            said: Mutex::new(sender),
+            held: Mutex::new(true),
+            released: Condvar::new(),
+        });
+        let shared_engine: Arc<dyn Engine> = engine.clone();
+        let journal = Journal::new(shared_engine, Duration::ZERO);
+        let thread = Arc::clone(&journal);
+        let budget = MemoryBudget::new(limits);
+        let counters = Arc::new(Counters::default());
+        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");
+        let address = listener.local_address();
+        let network = Network::start(
+            vec![Box::new(listener)],
+            Arc::clone(&puppet),
+            config,
+            Arc::clone(&journal),
+            Arc::clone(&budget),
+            Arc::clone(&notifier),
+            Arc::clone(&counters),
+        )
+        .expect("the network starts");
+        let journal_thread = Some(std::thread::spawn(move || thread.run()));
+        Self {
+            address,
+            engine,
+            puppet,
+            budget,
+            notifier,
+            counters,
+            journal,
+            network,
+            said,
+            journal_thread,
+        }
+    }
+
+    pub(crate) fn one_worker() -> Self {
+        Self::new(
+            NetworkConfig {
+                workers: 1,
+                ..NetworkConfig::default()
+            },
+            Limits::default(),
+        )
+    }
+
+    /// The next thing said that `select` accepts.
+    pub(crate) fn expect<T>(&self, select: impl Fn(&Said) -> Option<T>) -> T {
+        loop {
+            let said = self
+                .said
+                .recv_timeout(PATIENCE)
+                .expect("the service says something");
+            if let Some(selected) = select(&said) {
+                return selected;
+            }
+        }
+    }
+
+    pub(crate) fn open_connections(&self) -> usize {
+        self.counters.open.load(Ordering::Relaxed)
+    }
+
+    /// Stops everything and waits for its end.
+    pub(crate) fn stop(&mut self) {
+        self.network.stop();
+        self.journal.stop();
+        if let Some(thread) = self.journal_thread.take() {
+            thread.join().expect("the journal thread does not panic");
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.puppet.release();
+        self.engine.permit_syncs(1_000);
+        self.stop();
+    }
+}
+
+/// A client's end of a connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    next_id: i32,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a timeout can be set");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a timeout can be set");
+        Self { stream, next_id: 1 }
+    }
+
+    /// The bytes of a request.
+    pub(crate) fn message(&mut self, flags: MsgFlags, body: Document) -> Vec<u8> {
+        let raw = RawDocumentBuf::try_from(body).expect("the request is small");
+        let mut bytes = Vec::new();
+        encode_msg(&mut bytes, self.next_id, flags, &raw, &[]);
+        self.next_id += 1;
+        bytes
+    }
+
+    pub(crate) fn send(&mut self, body: Document) {
+        let bytes = self.message(MsgFlags::NONE, body);
+        self.write(&bytes);
+    }
+
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.stream
+            .write_all(bytes)
+            .expect("the server takes requests");
+    }
+
+    /// One message, whole.
+    pub(crate) fn receive_bytes(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; 16];
+        self.stream.read_exact(&mut bytes)?;
+        let length = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        bytes.resize(usize::try_from(length).expect("a reply has a length"), 0);
+        self.stream.read_exact(&mut bytes[16..])?;
+        Ok(bytes)
+    }
+
+    /// The next reply and whether another one follows.
+    pub(crate) fn receive_flagged(&mut self) -> (Document, bool) {
+        let bytes = self.receive_bytes().expect("the server answers");
+        let message = Message::parse(&bytes).expect("a reply is well-formed");
+        let reply = OpMsg::parse(&message).expect("a reply is well-formed");
+        let more = reply.flags.contains(MsgFlags::MORE_TO_COME);
+        (
+            Document::try_from(reply.body).expect("a reply is well-formed"),
+            more,
+        )
+    }
+
+    pub(crate) fn receive(&mut self) -> Document {
+        self.receive_flagged().0
+    }
+
+    pub(crate) fn call(&mut self, body: Document) -> Document {
+        self.send(body);
+        self.receive()
+    }
+
+    /// Waits until the server closes the connection; nothing may come before.
+    pub(crate) fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => assert!(rest.is_empty(), "the server said something before the end"),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
+    }
+
+    pub(crate) fn finish_sending(&self) {
+        self.stream
+            .shutdown(Shutdown::Write)
+            .expect("the connection is open");
+    }
+}
