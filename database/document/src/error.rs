@@ -112,6 +112,7 @@ codes! {
     WriteConflict = 112,
     CommandNotSupportedOnView = 166,
     OptionNotSupportedOnView = 167,
+    InvalidViewDefinition = 182,
     CappedPositionLost = 136,
     NamespaceExists = 48,
     CollectionIsEmpty = 23001,

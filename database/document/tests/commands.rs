@@ -426,7 +426,7 @@ fn wrong_commands_are_refused_with_mongodbs_codes() {
         ),
         (doc! {"findAndModify": "c"}, 9),
         (doc! {"create": "x", "capped": true}, 72),
-        (doc! {"create": "x", "viewOn": "c"}, 115),
+        (doc! {"create": "x", "timeseries": {"timeField": "t"}}, 115),
         (doc! {"createIndexes": "c", "indexes": []}, 2),
         (doc! {"listIndexes": "nope"}, 26),
         (doc! {"find": "c", "collation": {"locale": "fr"}}, 2),

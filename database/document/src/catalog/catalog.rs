@@ -10,6 +10,7 @@ use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Opti
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 
 use super::collection::{Shared, as_i64, counter_key};
+use super::views::{SYSTEM_VIEWS, Views, is_a_view};
 use super::{Collection, Ident, Index, Namespace, RecordKind};
 use crate::index::IndexSpec;
 use crate::{Environment, Error, ErrorCode, Result};
@@ -24,15 +25,17 @@ type Slot = Arc<RwLock<Arc<Collection>>>;
 /// description until the commit; whoever changes the description holds it exclusively, so that every
 /// write is made under the list of indexes that is in force when it commits. `changes` lets one
 /// structural change run at a time; it is taken before any slot. Nobody waits for a slot while holding
-/// `collections`, nor for `collections` while holding a slot.
+/// `collections`, nor for `collections` while holding a slot. `views` is locked like `collections`, and
+/// changed only under `changes`.
 pub struct Catalog {
     engine: Arc<dyn Engine>,
     collections: RwLock<BTreeMap<Namespace, Slot>>,
-    changes: Mutex<NextIdent>,
+    pub(super) views: RwLock<Views>,
+    pub(super) changes: Mutex<NextIdent>,
 }
 
 /// The next ident that was never used.
-struct NextIdent(u32);
+pub(super) struct NextIdent(u32);
 
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,8 +87,10 @@ impl Catalog {
         let catalog = Self {
             engine,
             collections: RwLock::new(collections),
+            views: RwLock::default(),
             changes: Mutex::new(NextIdent(next)),
         };
+        catalog.read_views()?;
         for namespace in unfinished {
             tracing::warn!(%namespace, "an index build was interrupted; its index is removed");
             catalog.change_indexes(&namespace, |indexes| {
@@ -100,6 +105,14 @@ impl Catalog {
     #[must_use]
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
+    }
+
+    /// The error for a command on a collection that is not there: because it is a view, or at all.
+    pub(crate) fn missing(&self, namespace: &Namespace) -> Error {
+        match self.view(namespace) {
+            Some(_) => is_a_view(namespace),
+            None => namespace_not_found(namespace),
+        }
     }
 
     fn slot(&self, namespace: &Namespace) -> Option<Slot> {
@@ -169,7 +182,7 @@ impl Catalog {
     /// Creates a collection.
     ///
     /// # Errors
-    /// `NamespaceExists` when there is one of this name.
+    /// `NamespaceExists` when there is one of this name, or a view.
     pub fn create(
         &self,
         namespace: &Namespace,
@@ -177,6 +190,23 @@ impl Catalog {
         environment: &dyn Environment,
     ) -> Result<Arc<Collection>> {
         let mut changes = self.changes.lock();
+        if self.view(namespace).is_some() {
+            return Err(Error::new(
+                ErrorCode::NamespaceExists,
+                format!("A view already exists. NS: {namespace}"),
+            ));
+        }
+        self.create_locked(&mut changes, namespace, options, environment)
+    }
+
+    /// Creates a collection for a caller who holds `changes`.
+    pub(super) fn create_locked(
+        &self,
+        changes: &mut NextIdent,
+        namespace: &Namespace,
+        options: Document,
+        environment: &dyn Environment,
+    ) -> Result<Arc<Collection>> {
         if self.find(namespace).is_some() {
             return Err(Error::new(
                 ErrorCode::NamespaceExists,
@@ -223,7 +253,8 @@ impl Catalog {
     /// The collection, created with default options if there is none.
     ///
     /// # Errors
-    /// As [`Catalog::create`], but that it exists is none.
+    /// As [`Catalog::create`], but that it exists is none; `CommandNotSupportedOnView` when a view has
+    /// the name.
     pub fn find_or_create(
         &self,
         namespace: &Namespace,
@@ -233,6 +264,7 @@ impl Catalog {
             if let Some(guard) = self.share(namespace) {
                 return Ok(guard);
             }
+            self.refuse_view(namespace)?;
             match self.create(namespace, Document::new(), environment) {
                 Err(error) if error.code() != ErrorCode::NamespaceExists => return Err(error),
                 _ => {}
@@ -267,6 +299,9 @@ impl Catalog {
         let dropped = Arc::clone(&current);
         drop(current);
         self.collections.write().remove(namespace);
+        if namespace.collection() == SYSTEM_VIEWS {
+            self.views.write().remove_database(namespace.database());
+        }
         Ok(Some((dropped, optime)))
     }
 
@@ -291,7 +326,7 @@ impl Catalog {
     /// the same commit.
     ///
     /// # Errors
-    /// `NamespaceNotFound`, `NamespaceExists`.
+    /// `NamespaceNotFound`, `NamespaceExists`, `CommandNotSupportedOnView`.
     pub fn rename(
         &self,
         source: &Namespace,
@@ -299,6 +334,18 @@ impl Catalog {
         drop_target: bool,
     ) -> Result<Optime> {
         let _changes = self.changes.lock();
+        if self.view(source).is_some() {
+            return Err(Error::new(
+                ErrorCode::CommandNotSupportedOnView,
+                format!("cannot rename view: {source}"),
+            ));
+        }
+        if self.view(target).is_some() {
+            return Err(Error::new(
+                ErrorCode::NamespaceExists,
+                format!("a view already exists with that name: {target}"),
+            ));
+        }
         let not_found = || {
             Error::new(
                 ErrorCode::NamespaceNotFound,
@@ -355,7 +402,7 @@ impl Catalog {
         let _changes = self.changes.lock();
         let slot = self
             .slot(namespace)
-            .ok_or_else(|| namespace_not_found(namespace))?;
+            .ok_or_else(|| self.missing(namespace))?;
         let mut current = slot.write();
         let mut options = current.options.clone();
         change(&mut options)?;
@@ -382,7 +429,7 @@ impl Catalog {
         let _changes = self.changes.lock();
         let slot = self
             .slot(namespace)
-            .ok_or_else(|| namespace_not_found(namespace))?;
+            .ok_or_else(|| self.missing(namespace))?;
         let mut current = slot.write();
         let mut indexes = current.indexes.clone();
         change(&mut indexes)?;
@@ -412,7 +459,7 @@ impl Catalog {
     ) -> Result<T> {
         let slot = self
             .slot(namespace)
-            .ok_or_else(|| namespace_not_found(namespace))?;
+            .ok_or_else(|| self.missing(namespace))?;
         let current = slot.write();
         look(&*self.engine, &current)
     }
@@ -432,7 +479,7 @@ impl Catalog {
         let mut changes = self.changes.lock();
         let slot = self
             .slot(namespace)
-            .ok_or_else(|| namespace_not_found(namespace))?;
+            .ok_or_else(|| self.missing(namespace))?;
         let mut current = slot.write();
         let specs = choose(&current)?;
         if specs.is_empty() {

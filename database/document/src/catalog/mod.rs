@@ -12,6 +12,7 @@
 //! ```
 //! A record id is the encoded `_id` ([`RecordKind::Clustered`]) or, for capped collections, a sequence
 //! number of 8 bytes, big-endian, in insertion order ([`RecordKind::Sequenced`]).
+//! Views are documents of their database's collection `system.views` ([`View`]).
 //!
 //! # Recovery and durability
 //! The catalog changes in the same atomic batch as the keys it describes, so that there is nothing to
@@ -26,6 +27,8 @@ mod catalog;
 mod collection;
 mod ident;
 mod namespace;
+mod view;
+mod views;
 
 pub use catalog::{Catalog, CollectionGuard};
 pub(crate) use catalog::{multikey_key, namespace_not_found};
@@ -33,3 +36,5 @@ pub use collection::{Capped, Collection, Index, RecordKind};
 pub(crate) use collection::{Sequence, as_i64};
 pub use ident::Ident;
 pub use namespace::Namespace;
+pub use view::View;
+pub use views::ResolvedView;

@@ -98,7 +98,17 @@ fn insert_some(
     bypass_validation: bool,
     operation: &Operation,
 ) -> Result<Taken> {
-    let guard = catalog.find_or_create(namespace, &**operation.environment())?;
+    let guard = match catalog.find_or_create(namespace, &**operation.environment()) {
+        // MongoDB reports this for each document, as it does what concerns the document.
+        Err(error) if error.code() == ErrorCode::CommandNotSupportedOnView => {
+            return Ok(Taken {
+                inserted: 0,
+                failed: Some(error),
+                optime: None,
+            });
+        }
+        other => other?,
+    };
     let collection = guard.collection();
     let engine = &**catalog.engine();
     let validator = if bypass_validation {

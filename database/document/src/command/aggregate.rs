@@ -12,7 +12,7 @@ use super::host::{OpenQueries, PipelineHost};
 use super::namespaces::cursor_batch_size;
 use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects};
-use crate::catalog::Namespace;
+use crate::catalog::{Namespace, ResolvedView};
 use crate::executor::Executor;
 use crate::pipeline::sort::SortPattern;
 use crate::pipeline::{Context, DocumentStream, Documents, Pipeline};
@@ -41,12 +41,14 @@ const FIELDS: &[&str] = &[
 
 /// A parsed `aggregate`.
 pub(super) struct AggregateRequest {
-    /// None for `{aggregate: 1}`.
+    /// What the client named: its cursor is known by it.
+    pub(super) namespace: Namespace,
+    /// The collection that is read: below the views, if a view was named. None for `{aggregate: 1}`.
     pub(super) collection: Option<Namespace>,
     pub(super) pipeline: Pipeline,
     pub(super) bindings: Bindings,
     pub(super) hint: Option<Hint>,
-    allow_disk_use: bool,
+    pub(super) allow_disk_use: bool,
     batch_size: Option<u64>,
     /// Whether the client wants the plan (an option older than the `explain` command).
     pub(super) explain: bool,
@@ -54,17 +56,17 @@ pub(super) struct AggregateRequest {
 
 impl AggregateRequest {
     pub(super) fn parse(
+        database: &Database,
         request: &CommandRequest<'_>,
         explained: bool,
         operation: &Operation,
     ) -> Result<Self> {
         let arguments = Arguments::of_command("aggregate", request.body, FIELDS)?;
         arguments.check_collation()?;
-        let collection = match arguments.get("aggregate") {
-            Some(RawBsonRef::String(name)) => Some(Namespace::new(request.database, name)?),
+        let (namespace, has_collection) = match arguments.get("aggregate") {
+            Some(RawBsonRef::String(name)) => (Namespace::new(request.database, name)?, true),
             Some(value) if is_one(value) => {
-                Namespace::check_database(request.database)?;
-                None
+                (Namespace::of_command(request.database, "aggregate")?, false)
             }
             _ => {
                 return Err(Error::new(
@@ -92,16 +94,64 @@ impl AggregateRequest {
         }
         let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
         let pipeline = Pipeline::parse(&stages, &bindings.scope)?;
-        pipeline.check_namespace(collection.is_some())?;
-        Ok(Self {
+        pipeline.check_namespace(has_collection)?;
+        let hint = parse_hint(&arguments)?;
+        let mut parsed = match database.catalog.resolve_view(&namespace)? {
+            Some(_) if pipeline.makes_documents() => {
+                // Such a stage describes a collection (`$collStats`, `$indexStats`).
+                database.catalog.refuse_view(&namespace)?;
+                Self::new(namespace, None, pipeline, bindings, hint)
+            }
+            Some(view) => Self::on_view(view, &namespace, stages, bindings, hint)?,
+            None => {
+                let collection = has_collection.then(|| namespace.clone());
+                Self::new(namespace, collection, pipeline, bindings, hint)
+            }
+        };
+        parsed.allow_disk_use = arguments.boolean("allowDiskUse")?.unwrap_or(true);
+        parsed.batch_size = cursor_batch_size(&arguments)?;
+        parsed.explain = explain;
+        Ok(parsed)
+    }
+
+    fn new(
+        namespace: Namespace,
+        collection: Option<Namespace>,
+        pipeline: Pipeline,
+        bindings: Bindings,
+        hint: Option<Hint>,
+    ) -> Self {
+        Self {
+            namespace,
             collection,
             pipeline,
             bindings,
-            hint: parse_hint(&arguments)?,
-            allow_disk_use: arguments.boolean("allowDiskUse")?.unwrap_or(true),
-            batch_size: cursor_batch_size(&arguments)?,
-            explain,
-        })
+            hint,
+            allow_disk_use: true,
+            batch_size: None,
+            explain: false,
+        }
+    }
+
+    /// The aggregation of a view: of what lies below it, with the views' stages first.
+    pub(super) fn on_view(
+        view: ResolvedView,
+        namespace: &Namespace,
+        stages: Vec<Document>,
+        bindings: Bindings,
+        hint: Option<Hint>,
+    ) -> Result<Self> {
+        let mut all = view.pipeline;
+        all.extend(stages);
+        let pipeline = Pipeline::parse(&all, &bindings.scope)?;
+        let collection = Some(view.collection);
+        Ok(Self::new(
+            namespace.clone(),
+            collection,
+            pipeline,
+            bindings,
+            hint,
+        ))
     }
 
     /// What the beginning of the pipeline asks of the collection, and how many stages say it.
@@ -164,17 +214,13 @@ pub(super) fn aggregate(
     operation: &Operation,
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
-    let parsed = AggregateRequest::parse(request, false, operation)?;
+    let parsed = AggregateRequest::parse(database, request, false, operation)?;
     if parsed.explain {
         let verbosity = crate::executor::Verbosity::QueryPlanner;
         return super::explain::explain_aggregate(
             database, request, &parsed, verbosity, operation, reply,
         );
     }
-    let namespace = match &parsed.collection {
-        Some(namespace) => namespace.clone(),
-        None => Namespace::of_command(request.database, "aggregate")?,
-    };
     let writes = parsed.pipeline.writes_to().is_some();
     if writes && parsed.batch_size == Some(0) {
         return Err(Error::new(
@@ -184,7 +230,11 @@ pub(super) fn aggregate(
     }
     let queries = Arc::new(OpenQueries::default());
     let stream = open_stream(database, request.database, &parsed, &queries, operation)?;
-    let cursor = OpenCursor::new(namespace, Source::Stream(stream, queries), request.session);
+    let cursor = OpenCursor::new(
+        parsed.namespace,
+        Source::Stream(stream, queries),
+        request.session,
+    );
     let batch_size = parsed.batch_size.unwrap_or(FIRST_BATCH_COUNT);
     let mut effects = first_batch(database, cursor, batch_size, false, operation, reply)?;
     if writes {
@@ -202,7 +252,11 @@ pub(super) fn open_stream(
     queries: &Arc<OpenQueries>,
     operation: &Operation,
 ) -> Result<Box<dyn DocumentStream>> {
-    let host = PipelineHost::new(Arc::clone(database), Arc::clone(queries));
+    let host = PipelineHost::new(
+        Arc::clone(database),
+        Arc::clone(queries),
+        parsed.allow_disk_use,
+    );
     let name = parsed.collection.as_ref().map_or("", Namespace::collection);
     let context = Context {
         host: Arc::new(host),

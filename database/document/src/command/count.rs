@@ -8,7 +8,7 @@ use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects, is_empty, reply_ok};
 use crate::catalog::Namespace;
 use crate::executor::Executor;
-use crate::planner;
+use crate::planner::{self, Query};
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// The fields of the command.
@@ -40,7 +40,11 @@ pub(super) fn count(
     let bindings = Bindings::system(operation);
     let mut query = plain_query(filter, &bindings, None, hint)?;
     let counted = match database.catalog.find(&namespace) {
-        None => 0,
+        None => {
+            query.skip = skip;
+            query.limit = Some(limit).filter(|&limit| limit > 0);
+            count_view(database, &namespace, &query, &bindings, operation)?
+        }
         Some(collection) if is_empty(filter) && query.hint.is_none() => {
             let all = database.engine().counter(&collection.counter_key())?.count;
             let rest = u64::try_from(all).unwrap_or(0).saturating_sub(skip);
@@ -73,4 +77,24 @@ pub(super) fn count(
         Ok(())
     })?;
     Ok(Effects::default())
+}
+
+/// How many documents of a view answer `query`; none if there is no such view.
+fn count_view(
+    database: &Arc<Database>,
+    namespace: &Namespace,
+    query: &Query,
+    bindings: &Bindings,
+    operation: &Operation,
+) -> Result<u64> {
+    let opened = super::views::open(database, namespace, query, None, bindings, operation)?;
+    let Some(mut found) = opened else {
+        return Ok(0);
+    };
+    let mut counted = 0;
+    while found.stream.next(operation)?.is_some() {
+        operation.check()?;
+        counted += 1;
+    }
+    Ok(counted)
 }

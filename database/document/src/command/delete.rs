@@ -143,6 +143,7 @@ pub(crate) fn run_delete(
 ) -> Result<DeleteResult> {
     let mut result = DeleteResult::default();
     let Some(collection) = database.catalog.find(namespace) else {
+        database.catalog.refuse_view(namespace)?;
         return Ok(result);
     };
     if is_empty(statement.filter) && !statement.one && statement.hint.is_none() {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
-use bson::{Bson, RawArray, RawDocument};
+use bson::{Bson, RawArray, RawDocument, RawDocumentBuf};
 
 use super::arguments::Arguments;
 use super::find::{no_filter, parse_hint, plain_query};
@@ -44,10 +44,12 @@ pub(super) fn distinct(
         None,
         parse_hint(&arguments)?,
     )?);
-    let path = Path::parse(field);
-    let mut seen = HashSet::new();
-    let mut values: Vec<Bson> = Vec::new();
-    let mut bytes = 0;
+    let mut distinct = Distinct {
+        path: Path::parse(field),
+        seen: HashSet::new(),
+        values: Vec::new(),
+        bytes: 0,
+    };
     if let Some(collection) = database.catalog.find(&namespace) {
         let planned = planner::plan(database.engine(), &collection, &query, operation)?;
         let engine = Arc::clone(database.engine());
@@ -59,21 +61,17 @@ pub(super) fn distinct(
             bindings.variables,
         )?;
         while let Some(record) = executor.next(operation)? {
-            visit_values(&record.document, path.components(), &mut |value| {
-                let value = Bson::try_from(value)?;
-                let key = key::equality_key(&value);
-                if !seen.contains(&key) {
-                    bytes += key.len();
-                    seen.insert(key);
-                    values.push(value);
-                }
-                Ok(())
-            })?;
-            if bytes > REPLY_BYTES_MAX {
-                return Err(Error::location(17217, "distinct too big, 16mb cap"));
-            }
+            distinct.add(&record.document)?;
+        }
+    } else if let Some(mut found) =
+        super::views::open(database, &namespace, &query, None, &bindings, operation)?
+    {
+        while let Some(document) = found.stream.next(operation)? {
+            operation.check()?;
+            distinct.add(&RawDocumentBuf::try_from(&document)?)?;
         }
     }
+    let mut values = distinct.values;
     values.sort_by(compare_bson);
     reply_ok(reply, |writer| {
         writer.open_array("values");
@@ -84,6 +82,42 @@ pub(super) fn distinct(
         Ok(())
     })?;
     Ok(Effects::default())
+}
+
+/// The values at a path that were found so far.
+struct Distinct {
+    path: Path,
+    /// The equality keys of `values`.
+    seen: HashSet<Vec<u8>>,
+    values: Vec<Bson>,
+    /// About how many bytes the values take.
+    bytes: usize,
+}
+
+impl Distinct {
+    /// Adds the values of a document.
+    fn add(&mut self, document: &RawDocument) -> Result<()> {
+        let Self {
+            path,
+            seen,
+            values,
+            bytes,
+        } = self;
+        visit_values(document, path.components(), &mut |value| {
+            let value = Bson::try_from(value)?;
+            let key = key::equality_key(&value);
+            if !seen.contains(&key) {
+                *bytes += key.len();
+                seen.insert(key);
+                values.push(value);
+            }
+            Ok(())
+        })?;
+        if *bytes > REPLY_BYTES_MAX {
+            return Err(Error::location(17217, "distinct too big, 16mb cap"));
+        }
+        Ok(())
+    }
 }
 
 /// Calls `visit` with every value at a path, with arrays on the way and at its end expanded.

@@ -11,6 +11,7 @@ use super::arguments::Arguments;
 use super::find::{FindRequest, no_filter, parse_hint, plain_query};
 use super::host::OpenQueries;
 use super::variables::Bindings;
+use super::views;
 use super::{CommandRequest, Database, Effects, reply_ok};
 use crate::catalog::Namespace;
 use crate::executor::{self, Executor, Verbosity};
@@ -21,6 +22,8 @@ use crate::{Error, ErrorCode, Operation, Result};
 struct Explained {
     namespace: Namespace,
     query: Query,
+    /// The projection as the client wrote it.
+    projection: Option<Document>,
     bindings: Bindings,
     /// The stage above the plan (`COUNT`, `UPDATE`, ...), if the command is no find.
     above: Option<&'static str>,
@@ -33,22 +36,7 @@ pub(super) fn explain(
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("explain", request.body, &["verbosity"])?;
-    let verbosity = match arguments
-        .string("verbosity")?
-        .unwrap_or("allPlansExecution")
-    {
-        "queryPlanner" => Verbosity::QueryPlanner,
-        "executionStats" => Verbosity::ExecutionStats,
-        "allPlansExecution" => Verbosity::AllPlansExecution,
-        other => {
-            return Err(Error::new(
-                ErrorCode::BadValue,
-                format!(
-                    "Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."
-                ),
-            ));
-        }
-    };
+    let verbosity = parse_verbosity(&arguments)?;
     let body = match arguments.get("explain") {
         Some(RawBsonRef::Document(body)) => body,
         _ => {
@@ -68,7 +56,7 @@ pub(super) fn explain(
         ..*request
     };
     if name == "aggregate" {
-        let parsed = AggregateRequest::parse(&inner, true, operation)?;
+        let parsed = AggregateRequest::parse(database, &inner, true, operation)?;
         return explain_aggregate(database, &inner, &parsed, verbosity, operation, reply);
     }
     let explained = match name {
@@ -77,6 +65,7 @@ pub(super) fn explain(
             Explained {
                 namespace: parsed.namespace,
                 query: parsed.query,
+                projection: parsed.projection,
                 bindings: parsed.bindings,
                 above: None,
             }
@@ -99,9 +88,43 @@ pub(super) fn explain(
             ));
         }
     };
+    if matches!(name, "find" | "count" | "distinct") {
+        if let Some(view) = database.catalog.resolve_view(&explained.namespace)? {
+            let parsed = views::aggregation_of(
+                view,
+                &explained.namespace,
+                &explained.query,
+                explained.projection.as_ref(),
+                &explained.bindings,
+            )?;
+            return explain_aggregate(database, &inner, &parsed, verbosity, operation, reply);
+        }
+    }
+    database.catalog.refuse_view(&explained.namespace)?;
     let mut document = explain_query(database, explained, verbosity, operation)?;
     document.extend(surroundings(database, request.database, body)?);
     write(reply, &document)
+}
+
+fn parse_verbosity(arguments: &Arguments<'_>) -> Result<Verbosity> {
+    Ok(
+        match arguments
+            .string("verbosity")?
+            .unwrap_or("allPlansExecution")
+        {
+            "queryPlanner" => Verbosity::QueryPlanner,
+            "executionStats" => Verbosity::ExecutionStats,
+            "allPlansExecution" => Verbosity::AllPlansExecution,
+            other => {
+                return Err(Error::new(
+                    ErrorCode::BadValue,
+                    format!(
+                        "Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."
+                    ),
+                ));
+            }
+        },
+    )
 }
 
 fn write(reply: &mut Vec<u8>, document: &Document) -> Result<Effects> {
@@ -154,6 +177,7 @@ fn of_filter(
     Ok(Explained {
         namespace,
         query,
+        projection: None,
         bindings,
         above,
     })
@@ -181,6 +205,7 @@ fn of_find_and_modify(request: &CommandRequest<'_>, operation: &Operation) -> Re
     Ok(Explained {
         namespace,
         query,
+        projection: None,
         bindings,
         above: Some(above),
     })
@@ -223,6 +248,7 @@ fn of_batch(
     Ok(Explained {
         namespace,
         query,
+        projection: None,
         bindings,
         above: Some(above),
     })
@@ -240,6 +266,7 @@ fn explain_query(
         query,
         bindings,
         above,
+        ..
     } = explained;
     let Some(collection) = database.catalog.find(&namespace) else {
         return Ok(no_collection(&namespace, verbosity));
@@ -330,6 +357,7 @@ pub(super) fn explain_aggregate(
             let explained = Explained {
                 namespace: namespace.clone(),
                 query,
+                projection: None,
                 bindings: parsed.bindings.clone(),
                 above: None,
             };

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::raw::RawBsonRef;
-use bson::{RawDocument, RawDocumentBuf};
+use bson::{Document, RawDocument, RawDocumentBuf};
 
 use super::arguments::Arguments;
 use super::cursors::{BatchEnd, OpenCursor, Source};
 use super::variables::Bindings;
+use super::views;
 use super::{Await, CommandRequest, Counts, Database, Effects, Weight, empty_document, is_empty};
 use crate::catalog::{Collection, Namespace, RecordKind};
 use crate::collection::clustered_key;
@@ -62,6 +63,8 @@ pub(crate) struct FindRequest {
     pub(crate) namespace: Namespace,
     pub(crate) bindings: Bindings,
     pub(crate) query: Query,
+    /// The projection as the client wrote it.
+    pub(crate) projection: Option<Document>,
     batch_size: Option<u64>,
     single_batch: bool,
     no_cursor_timeout: bool,
@@ -137,11 +140,7 @@ pub(crate) fn parse_hint(arguments: &Arguments<'_>) -> Result<Option<Hint>> {
 }
 
 impl FindRequest {
-    pub(crate) fn parse(
-        database: &str,
-        body: &RawDocument,
-        operation: &Operation,
-    ) -> Result<Self> {
+    pub(crate) fn parse(database: &str, body: &RawDocument, operation: &Operation) -> Result<Self> {
         let arguments = Arguments::of_command("find", body, FIELDS)?;
         arguments.check_collation()?;
         let namespace = Namespace::new(database, arguments.collection()?)?;
@@ -157,8 +156,9 @@ impl FindRequest {
                 "Cannot set 'awaitData' without also setting 'tailable'",
             ));
         }
-        let projection = match arguments.tree("projection")? {
-            Some(spec) => Some(Projection::parse(&spec, Mode::Find, &bindings.scope)?),
+        let projection_document = arguments.tree("projection")?;
+        let projection = match &projection_document {
+            Some(spec) => Some(Projection::parse(spec, Mode::Find, &bindings.scope)?),
             None => None,
         };
         let matcher = Matcher::parse(filter, &bindings.scope)?;
@@ -186,6 +186,7 @@ impl FindRequest {
             namespace,
             bindings,
             query,
+            projection: projection_document,
             batch_size: arguments.count("batchSize")?,
             single_batch: arguments.flag("singleBatch")? || ntoreturn.is_some(),
             no_cursor_timeout: arguments.flag("noCursorTimeout")?,
@@ -267,26 +268,26 @@ pub(super) fn find(
         }
     }
     let parsed = FindRequest::parse(request.database, request.body, operation)?;
-    let Some(collection) = database.catalog.find(&parsed.namespace) else {
-        if parsed.query.tailable {
-            return Err(Error::new(
-                ErrorCode::BadValue,
-                "error processing query: tailable cursor requested on non capped collection",
-            ));
-        }
-        return empty_find(&parsed.namespace, reply);
-    };
-    check_tailable(&parsed.query, &collection)?;
     let query = Arc::new(parsed.query);
-    let planned = planner::plan(database.engine(), &collection, &query, operation)?;
-    let executor = Executor::new(
-        Arc::clone(database.engine()),
-        collection,
-        Arc::clone(&query),
-        planned.winning,
-        parsed.bindings.variables,
-    )?;
-    let source = Source::Query(Box::new(executor));
+    let source = match database.catalog.find(&parsed.namespace) {
+        Some(collection) => {
+            check_tailable(&query, &collection)?;
+            let planned = planner::plan(database.engine(), &collection, &query, operation)?;
+            let engine = Arc::clone(database.engine());
+            let variables = parsed.bindings.variables;
+            let shared = Arc::clone(&query);
+            let executor = Executor::new(engine, collection, shared, planned.winning, variables)?;
+            Source::Query(Box::new(executor))
+        }
+        None => {
+            let projection = parsed.projection.as_ref();
+            let (namespace, bindings) = (&parsed.namespace, &parsed.bindings);
+            match views::open(database, namespace, &query, projection, bindings, operation)? {
+                Some(found) => Source::Stream(found.stream, found.queries),
+                None => return empty_find(namespace, &query, reply),
+            }
+        }
+    };
     let mut cursor = OpenCursor::new(parsed.namespace, source, request.session);
     cursor.remaining = query.limit;
     cursor.tailable = query.tailable;
@@ -327,6 +328,7 @@ fn look_up(
     };
     let collection = database.catalog.find(&namespace);
     let key = match &collection {
+        None if database.catalog.view(&namespace).is_some() => return Ok(None),
         None => None,
         Some(collection) if collection.kind == RecordKind::Clustered => {
             clustered_key(collection, lookup.id)?
@@ -402,7 +404,14 @@ fn check_tailable(query: &Query, collection: &Collection) -> Result<()> {
     Ok(())
 }
 
-fn empty_find(namespace: &Namespace, reply: &mut Vec<u8>) -> Result<Effects> {
+/// The answer of a collection that does not exist.
+fn empty_find(namespace: &Namespace, query: &Query, reply: &mut Vec<u8>) -> Result<Effects> {
+    if query.tailable {
+        return Err(Error::new(
+            ErrorCode::BadValue,
+            "error processing query: tailable cursor requested on non capped collection",
+        ));
+    }
     super::reply_ok(reply, |writer| {
         writer.open_document("cursor");
         writer.open_array("firstBatch");
@@ -617,7 +626,7 @@ pub(super) fn kill_cursors(
 pub(crate) fn plain_query(
     filter: &RawDocument,
     bindings: &Bindings,
-    sort: Option<bson::Document>,
+    sort: Option<Document>,
     hint: Option<Hint>,
 ) -> Result<Query> {
     Ok(Query {

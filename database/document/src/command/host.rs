@@ -8,7 +8,9 @@ use millrace_engine::Scratch;
 use parking_lot::Mutex;
 
 use super::Database;
+use super::aggregate::{AggregateRequest, open_stream};
 use super::find::plain_query;
+use super::insert::check_writable;
 use super::variables::Bindings;
 use crate::catalog::Namespace;
 use crate::collection::{
@@ -76,11 +78,21 @@ impl DocumentStream for QueryStream {
 pub(crate) struct PipelineHost {
     database: Arc<Database>,
     queries: Arc<OpenQueries>,
+    /// Whether the pipelines of views that are joined with may spill to disk.
+    allow_disk_use: bool,
 }
 
 impl PipelineHost {
-    pub(crate) fn new(database: Arc<Database>, queries: Arc<OpenQueries>) -> Self {
-        Self { database, queries }
+    pub(crate) fn new(
+        database: Arc<Database>,
+        queries: Arc<OpenQueries>,
+        allow_disk_use: bool,
+    ) -> Self {
+        Self {
+            database,
+            queries,
+            allow_disk_use,
+        }
     }
 }
 
@@ -100,7 +112,7 @@ impl Host for PipelineHost {
     ) -> Result<Box<dyn DocumentStream>> {
         let namespace = Namespace::new(database, collection)?;
         let Some(collection) = self.database.catalog.find(&namespace) else {
-            return Ok(Box::new(Documents::empty()));
+            return self.open_view(operation, &namespace, filter);
         };
         let filter = match filter {
             Some(filter) => RawDocumentBuf::try_from(filter)?,
@@ -128,6 +140,8 @@ impl Host for PipelineHost {
         documents: &mut dyn DocumentStream,
     ) -> Result<()> {
         let target = Namespace::new(database, collection)?;
+        check_writable(&target)?;
+        self.database.catalog.refuse_view(&target)?;
         let environment = &**operation.environment();
         let temporary = Namespace::new(
             database,
@@ -176,6 +190,7 @@ impl Host for PipelineHost {
         decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
     ) -> Result<()> {
         let namespace = Namespace::new(database, collection)?;
+        check_writable(&namespace)?;
         loop {
             operation.check()?;
             let result = match self.find_record(&namespace, key, operation)? {
@@ -268,6 +283,30 @@ impl Host for PipelineHost {
 }
 
 impl PipelineHost {
+    /// Every document of a view that matches `filter`; none if there is no such view.
+    fn open_view(
+        &self,
+        operation: &Operation,
+        namespace: &Namespace,
+        filter: Option<&Document>,
+    ) -> Result<Box<dyn DocumentStream>> {
+        let Some(view) = self.database.catalog.resolve_view(namespace)? else {
+            return Ok(Box::new(Documents::empty()));
+        };
+        let stages = filter.map(|filter| bson::doc! {"$match": filter.clone()});
+        let bindings = Bindings::system(operation);
+        let stages = stages.into_iter().collect();
+        let mut request = AggregateRequest::on_view(view, namespace, stages, bindings, None)?;
+        request.allow_disk_use = self.allow_disk_use;
+        open_stream(
+            &self.database,
+            namespace.database(),
+            &request,
+            &self.queries,
+            operation,
+        )
+    }
+
     fn fill(
         &self,
         namespace: &Namespace,

@@ -11,7 +11,7 @@ use super::cursors::{OpenCursor, Source};
 use super::find::first_batch;
 use super::namespaces::cursor_batch_size;
 use super::{CommandRequest, Database, Effects, reply_ok};
-use crate::catalog::{Collection, Index, Namespace, namespace_not_found};
+use crate::catalog::{Collection, Index, Namespace};
 use crate::collection::build_indexes;
 use crate::index::{Compatibility, IndexSpec};
 use crate::value::document_text;
@@ -125,7 +125,7 @@ pub(super) fn list_indexes(
     let collection = database
         .catalog
         .find(&namespace)
-        .ok_or_else(|| namespace_not_found(&namespace))?;
+        .ok_or_else(|| database.catalog.missing(&namespace))?;
     let mut list = VecDeque::new();
     for index in collection.indexes.iter().filter(|index| index.ready) {
         list.push_back(RawDocumentBuf::try_from(&index.spec.document)?);
@@ -153,6 +153,7 @@ pub(super) fn drop_indexes(
         Arguments::of_command("dropIndexes", request.body, &["index", "collectionUUID"])?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     if database.catalog.find(&namespace).is_none() {
+        database.catalog.refuse_view(&namespace)?;
         return Err(Error::new(
             ErrorCode::NamespaceNotFound,
             format!("ns not found {namespace}"),

@@ -24,6 +24,7 @@ mod ttl;
 mod update;
 mod validate;
 mod variables;
+mod views;
 
 use std::fmt;
 use std::sync::Arc;

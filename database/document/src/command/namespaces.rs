@@ -11,8 +11,9 @@ use super::arguments::Arguments;
 use super::cursors::{OpenCursor, Source};
 use super::find::first_batch;
 use super::variables::Bindings;
+use super::views;
 use super::{CommandRequest, Database, Effects, reply_ok};
-use crate::catalog::{Collection, Namespace, namespace_not_found};
+use crate::catalog::{Collection, Namespace};
 use crate::collection::latest;
 use crate::expression::EvaluationContext;
 use crate::index::IndexSpec;
@@ -67,7 +68,13 @@ pub(super) fn create(
     arguments.check_collation()?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     super::insert::check_writable(&namespace)?;
-    for unsupported in ["viewOn", "timeseries", "encryptedFields"] {
+    if arguments.contains("viewOn") || arguments.contains("pipeline") {
+        let known = CREATE_FIELDS;
+        let optime = views::create_view(database, &namespace, &arguments, known, operation)?;
+        reply_ok(reply, |_| Ok(()))?;
+        return Ok(Effects::written(Some(optime)));
+    }
+    for unsupported in ["timeseries", "encryptedFields"] {
         if arguments.contains(unsupported) {
             return Err(Error::new(
                 ErrorCode::CommandNotSupported,
@@ -187,6 +194,13 @@ pub(super) fn drop_collection(
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("drop", request.body, &["collectionUUID"])?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
+    if let Some(optime) = database.catalog.drop_view(&namespace)? {
+        reply_ok(reply, |writer| {
+            writer.string("ns", namespace.as_str());
+            Ok(())
+        })?;
+        return Ok(Effects::written(Some(optime)));
+    }
     let Some((collection, optime)) = database.catalog.drop_collection(&namespace)? else {
         // Since 7.0 dropping what is not there succeeds.
         reply_ok(reply, |_| Ok(()))?;
@@ -282,10 +296,16 @@ pub(super) fn coll_mod(
         ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
+    if let Some(view) = database.catalog.view(&namespace) {
+        let optime = views::change_view(database, &view, &arguments)?;
+        reply_ok(reply, |_| Ok(()))?;
+        return Ok(Effects::written(Some(optime)));
+    }
     let collection = database
         .catalog
         .find(&namespace)
-        .ok_or_else(|| namespace_not_found(&namespace))?;
+        .ok_or_else(|| database.catalog.missing(&namespace))?;
+    views::refuse_view_changes(&arguments)?;
     let mut optime = change_options(database, &collection, &arguments)?;
     let mut changes = Document::new();
     if let Some(index) = arguments.tree("index")? {
@@ -430,15 +450,23 @@ pub(super) fn list_collections(
     let bindings = Bindings::system(operation);
     let context = EvaluationContext::new(operation, &bindings.variables);
     let mut list = VecDeque::new();
-    for collection in database.catalog.collections(request.database) {
-        let full = RawDocumentBuf::try_from(&describe(&collection))?;
+    let collections = database.catalog.collections(request.database);
+    let views = database.catalog.views(request.database);
+    let descriptions = collections.iter().map(|collection| describe(collection));
+    for description in descriptions.chain(views.iter().map(|view| views::describe(view))) {
+        let full = RawDocumentBuf::try_from(&description)?;
         let wanted = match &filter {
             Some(filter) => filter.matches(&full, &context)?,
             None => true,
         };
         if wanted && name_only {
-            let short = doc! {"name": collection.namespace.collection(), "type": "collection"};
-            list.push_back(RawDocumentBuf::try_from(&short)?);
+            let short = ["name", "type"].map(|field| {
+                (
+                    field.to_owned(),
+                    description.get(field).cloned().unwrap_or_default(),
+                )
+            });
+            list.push_back(RawDocumentBuf::try_from(&Document::from_iter(short))?);
         } else if wanted {
             list.push_back(full);
         }

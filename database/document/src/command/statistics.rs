@@ -97,6 +97,7 @@ pub(super) fn coll_stats(
     let arguments = Arguments::of_command("collStats", request.body, &["scale"])?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     let scale = scale(&arguments)?;
+    database.catalog.refuse_view(&namespace)?;
     let statistics = match database.catalog.find(&namespace) {
         Some(collection) => collection_document(database, &collection, scale)?,
         None => doc! {
@@ -134,6 +135,7 @@ pub(super) fn data_size(
             "dataSize of a range of keys is not supported",
         ));
     }
+    database.catalog.refuse_view(&namespace)?;
     let counter = match database.catalog.find(&namespace) {
         Some(collection) => database.engine().counter(&collection.counter_key())?,
         None => Counter::default(),
@@ -159,6 +161,7 @@ pub(super) fn db_stats(
     Namespace::check_database(request.database)?;
     let scale = scale(&arguments)?;
     let collections = database.catalog.collections(request.database);
+    let views = database.catalog.views(request.database).len();
     let mut total = Counter::default();
     let (mut storage, mut index_storage, mut indexes) = (0, 0, 0);
     for collection in &collections {
@@ -176,7 +179,7 @@ pub(super) fn db_stats(
         let scaled = |bytes: u64| bytes as f64 / scale as f64;
         writer.string("db", request.database);
         writer.count("collections", collections.len() as u64);
-        writer.count("views", 0);
+        writer.count("views", views as u64);
         writer.value("objects", &number(total.count))?;
         let average = if total.count > 0 {
             total.bytes as f64 / total.count as f64

@@ -270,8 +270,11 @@ pub(crate) fn run_update(
 ) -> Result<UpdateResult> {
     for attempt in 1.. {
         let mut result = UpdateResult::default();
-        if let Some(collection) = database.catalog.find(namespace) {
-            update_matching(database, &collection, statement, operation, &mut result)?;
+        match database.catalog.find(namespace) {
+            Some(collection) => {
+                update_matching(database, &collection, statement, operation, &mut result)?;
+            }
+            None => database.catalog.refuse_view(namespace)?,
         }
         if result.matched > 0 || !statement.upsert {
             return Ok(result);

@@ -8,11 +8,11 @@ use millrace_engine::Snapshot;
 
 use super::arguments::Arguments;
 use super::{CommandRequest, Database, Effects, reply_ok};
-use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind, namespace_not_found};
+use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind};
 use crate::collection::{check_document, clustered_record_id};
 use crate::index::{IndexEntry, IndexKeys};
 use crate::value::DocumentWriter;
-use crate::{Operation, Result};
+use crate::{Error, ErrorCode, Operation, Result};
 
 /// How many single findings a reply lists.
 const FINDINGS_MAX: usize = 100;
@@ -57,11 +57,12 @@ pub(super) fn validate(
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     let collection = database.catalog.find(&namespace).ok_or_else(|| {
-        let missing = namespace_not_found(&namespace);
-        crate::Error::new(
-            missing.code(),
-            format!("Collection '{namespace}' does not exist to validate."),
-        )
+        let missing = database.catalog.missing(&namespace);
+        let why = match missing.code() {
+            ErrorCode::CommandNotSupportedOnView => "Cannot validate a view".to_owned(),
+            _ => format!("Collection '{namespace}' does not exist to validate."),
+        };
+        Error::new(missing.code(), why)
     })?;
     // The counter and the snapshot must be of one moment: no write may commit in between.
     let (snapshot, counted) = database.catalog.quiesce(&namespace, |engine, collection| {
@@ -200,7 +201,7 @@ fn is_supported(
     let mut result = Ok(false);
     snapshot.get_with(&collection.record_key(entry.record_id), &mut |bytes| {
         result = RawDocument::from_bytes(bytes)
-            .map_err(crate::Error::from)
+            .map_err(Error::from)
             .and_then(|document| IndexKeys::of(&index.spec, document))
             .map(|keys| keys.keys.iter().any(|key| key.fields == entry.fields));
     })?;
