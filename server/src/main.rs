@@ -1,5 +1,7 @@
 //! The binary: reads the command line and runs what it says.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use clap::Parser;

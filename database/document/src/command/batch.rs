@@ -1,7 +1,7 @@
 //! What the commands that write batches of statements share.
 
-use bson::raw::RawBsonRef;
 use bson::RawDocument;
+use bson::raw::RawBsonRef;
 
 use super::CommandRequest;
 use super::arguments::Arguments;

@@ -37,7 +37,7 @@ use crate::catalog::{Catalog, Collection, Namespace};
 use crate::value::DocumentWriter;
 use crate::{Operation, Result};
 
-pub use cursors::{Cursors, CursorStatistics};
+pub use cursors::{CursorStatistics, Cursors};
 
 /// One command from a client.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,10 @@ pub struct Effects {
 
 impl Effects {
     fn written(optime: Option<Optime>) -> Self {
-        Self { written: optime, ..Self::default() }
+        Self {
+            written: optime,
+            ..Self::default()
+        }
     }
 }
 
@@ -116,8 +119,7 @@ pub enum Weight {
 }
 
 /// The signature of every command.
-type Handler =
-    fn(&Arc<Database>, &CommandRequest<'_>, &Operation, &mut Vec<u8>) -> Result<Effects>;
+type Handler = fn(&Arc<Database>, &CommandRequest<'_>, &Operation, &mut Vec<u8>) -> Result<Effects>;
 
 /// One command.
 #[derive(Clone, Copy)]
@@ -300,7 +302,10 @@ impl Database {
 
     /// Tells waiting cursors of an insertion into a collection.
     fn inserted_into(&self, namespace: &Namespace) {
-        let capped = self.catalog.find(namespace).is_some_and(|c| c.capped().is_some());
+        let capped = self
+            .catalog
+            .find(namespace)
+            .is_some_and(|c| c.capped().is_some());
         if capped {
             self.surroundings.capped_insert(namespace);
         }

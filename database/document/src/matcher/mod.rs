@@ -72,7 +72,9 @@ impl Matcher {
 
     /// A filter of conditions that must all hold.
     pub(crate) fn of_conditions(conditions: Vec<Node>) -> Self {
-        Self { root: Node::all_of(conditions) }
+        Self {
+            root: Node::all_of(conditions),
+        }
     }
 
     /// The conditions.

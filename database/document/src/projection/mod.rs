@@ -182,7 +182,11 @@ impl Projection {
     #[must_use]
     pub(crate) fn is_simple(&self) -> bool {
         let plain = |field: &Field| matches!(field, Field::Include | Field::Exclude);
-        self.shape.tree.fields().iter().all(|(_, field)| plain(field))
+        self.shape
+            .tree
+            .fields()
+            .iter()
+            .all(|(_, field)| plain(field))
     }
 
     /// Whether the positional `$` occurs, so that [`MatchDetails`] must be recorded.
