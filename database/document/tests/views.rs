@@ -347,6 +347,15 @@ fn views_are_listed_kept_and_dropped_with_their_database() {
     assert_eq!(ids(&reopened.all(doc! {"find": "w"})), [0, 3, 6, 9]);
     reopened.run(doc! {"drop": "w"});
     reopened.assert_valid("system.views");
+    let twin = Bed::on(Arc::clone(&bed.engine));
+    twin.run(doc! {"drop": "system.views"});
+    assert!(
+        twin.all(doc! {"find": "v"}).is_empty(),
+        "the views are gone with their collection"
+    );
+    let reopened = Bed::on(Arc::clone(&bed.engine));
+    reopened.run(doc! {"create": "v", "viewOn": "src"});
+    assert_eq!(reopened.all(doc! {"find": "v"}).len(), 10);
     reopened.run(doc! {"dropDatabase": 1});
     assert!(names(&reopened).is_empty());
     assert!(reopened.all(doc! {"find": "v"}).is_empty());
