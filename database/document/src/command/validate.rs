@@ -48,6 +48,7 @@ pub(super) fn validate(
         request.body,
         &[
             "full",
+            "scandata",
             "repair",
             "metadata",
             "checkBSONConformance",
