@@ -6,16 +6,18 @@
 //!           -> reply or error -> metrics -> outcome (now, when durable, when there is data)
 //! ```
 
+mod inspect;
+mod reply;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use bson::{RawDocument, doc};
 use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
 use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
 
-use crate::commands::fail_point::FailAction;
 use crate::commands::generic::GenericArguments;
 use crate::commands::{Answer, COMMANDS, Command, CommandContext};
 use crate::documents::{DocumentCommand, DocumentEffects, Weight};
@@ -24,6 +26,8 @@ use crate::metrics::{CommandMetrics, OperationKind};
 use crate::network::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Service};
 use crate::session::Session;
 use crate::state::ServerState;
+use inspect::{command_name, has_open_cursor, namespace_of, sequences, statements};
+use reply::{add_to_reply, append, injected_error, refuse, write_error};
 
 /// How long a tailable cursor waits for data if the client does not say.
 const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
@@ -282,7 +286,7 @@ impl Dispatcher {
                     round: request.round,
                 };
                 let answer = command.run(&mut context)?;
-                finish_answer(answer, reply)
+                Ok(finish_answer(answer, reply))
             }
             Handler::Documents => {
                 let command = DocumentCommand {
@@ -544,7 +548,8 @@ impl Dispatcher {
             resumed: request.resumed,
             round: request.round,
         };
-        finish_answer(command.run(&mut context)?, reply)
+        let answer = command.run(&mut context)?;
+        Ok(finish_answer(answer, reply))
     }
 }
 
@@ -627,62 +632,14 @@ impl Service for Dispatcher {
     }
 }
 
-/// The name of a command: that of its first field.
-fn command_name(body: &RawDocument) -> &str {
-    body.iter_elements()
-        .flatten()
-        .next()
-        .map_or("", |element| element.key().as_str())
-}
-
-/// `database.collection` of a command whose first field is a collection's name.
-fn namespace_of(body: &RawDocument, name: &str) -> String {
-    let database = body.get_str("$db").unwrap_or_default();
-    let field = if name == "getMore" {
-        "collection"
-    } else {
-        name
-    };
-    match body.get_str(field) {
-        Ok(collection) => format!("{database}.{collection}"),
-        Err(_) => database.to_owned(),
-    }
-}
-
-/// The document sequences of a message. A vector without elements costs nothing.
-fn sequences<'a>(message: &OpMsg<'a>) -> Vec<(&'a str, Vec<&'a RawDocument>)> {
-    let mut sequences = Vec::new();
-    for sequence in message.sequences() {
-        sequences.push((sequence.name(), sequence.documents().collect()));
-    }
-    sequences
-}
-
-/// How many statements a batch has.
-fn statements(message: &OpMsg<'_>, name: &str) -> u64 {
-    let count = match message.sequence(name) {
-        Some(sequence) => sequence.len(),
-        None => message
-            .body
-            .get_array(name)
-            .map_or(0, |array| array.into_iter().count()),
-    };
-    u64::try_from(count).unwrap_or(0)
-}
-
-/// Whether a reply says that its cursor stays open.
-fn has_open_cursor(reply: &[u8]) -> bool {
-    let cursor = RawDocument::from_bytes(reply).and_then(|reply| reply.get_document("cursor"));
-    cursor.is_ok_and(|cursor| cursor.get_i64("id").is_ok_and(|id| id != 0))
-}
-
-fn finish_answer(answer: Answer, reply: &mut ReplyBuffer<'_>) -> Result<Done> {
+/// Writes what a command of the server answers.
+fn finish_answer(answer: Answer, reply: &mut ReplyBuffer<'_>) -> Done {
     let (mut document, done) = match answer {
         Answer::Wait(until) => {
-            return Ok(Done::Wait(Outcome::Wait {
+            return Done::Wait(Outcome::Wait {
                 until,
                 ticket: None,
-            }));
+            });
         }
         Answer::Reply(document) => (
             document,
@@ -694,61 +651,6 @@ fn finish_answer(answer: Answer, reply: &mut ReplyBuffer<'_>) -> Result<Done> {
         Answer::ReplyAndMore(document) => (document, Done::RepliedWithMore),
     };
     document.insert("ok", 1.0);
-    let raw = RawDocumentBuf::try_from(document)?;
-    reply.document().extend_from_slice(raw.as_bytes());
-    Ok(done)
-}
-
-/// The error that a fail point puts in place of the command.
-fn injected_error(action: &FailAction) -> Option<Error> {
-    let code = action.error_code?;
-    let error = Error::location(code, "Failing command via 'failCommand' failpoint");
-    Some(match &action.error_details {
-        Some(details) => error.with_details(details.clone()),
-        None => error,
-    })
-}
-
-/// Writes `{ok: 0, errmsg, code, codeName, ...}`.
-fn write_error(reply: &mut ReplyBuffer<'_>, error: &Error, labels: &[String]) {
-    let mut document = doc! {
-        "ok": 0.0,
-        "errmsg": error.message(),
-        "code": error.code().number(),
-        "codeName": crate::error_names::name(error.code()),
-    };
-    if let Some(details) = error.details() {
-        document.extend(details.clone());
-    }
-    if !labels.is_empty() {
-        document.insert("errorLabels", labels.to_vec());
-    }
     append(reply, &document);
-}
-
-fn append(reply: &mut ReplyBuffer<'_>, document: &Document) {
-    // What cannot be encoded is a name or pattern with a zero byte, which cannot come from BSON.
-    let raw = RawDocumentBuf::try_from(document)
-        .unwrap_or_else(|_| bson::rawdoc! { "ok": 0.0, "code": 1, "codeName": "InternalError" });
-    reply.document().extend_from_slice(raw.as_bytes());
-}
-
-/// Adds fields to a reply that is written already.
-fn add_to_reply(reply: &mut ReplyBuffer<'_>, fields: &Document) -> Result<()> {
-    let mut document = Document::from_reader(reply.written())?;
-    document.extend(fields.clone());
-    append(reply, &document);
-    Ok(())
-}
-
-/// Answers a message that is not well-formed.
-fn refuse(reply: &mut ReplyBuffer<'_>, error: &millrace_wire::Error) -> Outcome {
-    if !error.can_be_answered() {
-        return Outcome::Close;
-    }
-    if error.closes_connection() {
-        reply.close_after();
-    }
-    write_error(reply, &Error::location(error.code(), error.message()), &[]);
-    Outcome::Done
+    done
 }

@@ -71,8 +71,7 @@ impl fmt::Debug for JsonLog {
 }
 
 impl JsonLog {
-    /// A log to the standard output, or appended to the file at `path`. A quiet one has only warnings
-    /// and errors, and what the server itself does.
+    /// A log to the standard output, or appended to the file at `path`.
     ///
     /// # Errors
     /// When the file cannot be opened.

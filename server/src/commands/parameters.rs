@@ -63,10 +63,6 @@ impl Default for Parameters {
                 "internalQueryMaxBlockingSortMemoryUsageBytes",
                 fixed(Bson::Int32(100 << 20)),
             ),
-            (
-                "internalQueryMaxAddToSetBytes",
-                fixed(Bson::Int32(100 << 20)),
-            ),
             ("localLogicalSessionTimeoutMinutes", fixed(Bson::Int32(30))),
             ("maxBSONDepth", fixed(Bson::Int32(200))),
             (

@@ -1,0 +1,53 @@
+//! Looking into requests and replies as far as dispatching needs it.
+
+use bson::RawDocument;
+use millrace_wire::OpMsg;
+
+/// The name of a command: that of its first field.
+pub(super) fn command_name(body: &RawDocument) -> &str {
+    body.iter_elements()
+        .flatten()
+        .next()
+        .map_or("", |element| element.key().as_str())
+}
+
+/// `database.collection` of a command whose first field is a collection's name.
+pub(super) fn namespace_of(body: &RawDocument, name: &str) -> String {
+    let database = body.get_str("$db").unwrap_or_default();
+    let field = if name == "getMore" {
+        "collection"
+    } else {
+        name
+    };
+    match body.get_str(field) {
+        Ok(collection) => format!("{database}.{collection}"),
+        Err(_) => database.to_owned(),
+    }
+}
+
+/// The document sequences of a message. A vector without elements costs nothing.
+pub(super) fn sequences<'a>(message: &OpMsg<'a>) -> Vec<(&'a str, Vec<&'a RawDocument>)> {
+    let mut sequences = Vec::new();
+    for sequence in message.sequences() {
+        sequences.push((sequence.name(), sequence.documents().collect()));
+    }
+    sequences
+}
+
+/// How many statements a batch has.
+pub(super) fn statements(message: &OpMsg<'_>, name: &str) -> u64 {
+    let count = match message.sequence(name) {
+        Some(sequence) => sequence.len(),
+        None => message
+            .body
+            .get_array(name)
+            .map_or(0, |array| array.into_iter().count()),
+    };
+    u64::try_from(count).unwrap_or(0)
+}
+
+/// Whether a reply says that its cursor stays open.
+pub(super) fn has_open_cursor(reply: &[u8]) -> bool {
+    let cursor = RawDocument::from_bytes(reply).and_then(|reply| reply.get_document("cursor"));
+    cursor.is_ok_and(|cursor| cursor.get_i64("id").is_ok_and(|id| id != 0))
+}
