@@ -100,7 +100,7 @@ pub struct Gauge {
     pub share: Share,
     /// Its limit, in bytes.
     pub limit: usize,
-    /// How many bytes are taken. Above the limit only through [`Charge::grow`].
+    /// How many bytes are taken, never more than the limit.
     pub used: usize,
     /// How many reservations were refused since the start.
     pub refused: u64,

@@ -69,7 +69,7 @@
 //!
 //! # Limits, safety
 //! Values may nest [`NESTING_MAX`] levels deep. Any bytes can be given to
-//! [`decode`] and [`skip`]: what [`encode`] cannot have written is an error or some other value, never a
+//! [`decode()`] and [`skip`]: what [`encode()`] cannot have written is an error or some other value, never a
 //! panic. Encoding an ObjectId, a string or an integer allocates nothing but room in `out`.
 //!
 //! # Example

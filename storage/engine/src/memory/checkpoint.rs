@@ -50,7 +50,7 @@ pub(super) fn write(state: &State, target: &Path) -> Result<()> {
         })
 }
 
-/// Reads the state that [`write`] put into `folder`.
+/// Reads the state that [`write()`] put into `folder`.
 pub(super) fn read(folder: &Path) -> Result<State> {
     let path = folder.join(FILE_NAME);
     let bytes = fs::read(&path).map_err(|error| {
