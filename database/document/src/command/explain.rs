@@ -8,7 +8,7 @@ use bson::{Bson, Document, RawDocument, doc};
 
 use super::aggregate::AggregateRequest;
 use super::arguments::Arguments;
-use super::find::{FindRequest, no_filter, parse_hint, plain_query};
+use super::find::{FindRequest, no_filter, parse_hint, plain_query, projection_tree};
 use super::host::OpenQueries;
 use super::variables::Bindings;
 use super::views;
@@ -62,10 +62,11 @@ pub(super) fn explain(
     let explained = match name {
         "find" => {
             let parsed = FindRequest::parse(request.database, body, operation)?;
+            let projection = projection_tree(parsed.projection.as_deref())?;
             Explained {
                 namespace: parsed.namespace,
                 query: parsed.query,
-                projection: parsed.projection,
+                projection,
                 bindings: parsed.bindings,
                 above: None,
             }

@@ -64,7 +64,7 @@ pub(crate) struct FindRequest {
     pub(crate) bindings: Bindings,
     pub(crate) query: Query,
     /// The projection as the client wrote it.
-    pub(crate) projection: Option<Document>,
+    pub(crate) projection: Option<RawDocumentBuf>,
     batch_size: Option<u64>,
     single_batch: bool,
     no_cursor_timeout: bool,
@@ -156,9 +156,10 @@ impl FindRequest {
                 "Cannot set 'awaitData' without also setting 'tailable'",
             ));
         }
-        let projection_document = arguments.tree("projection")?;
-        let projection = match &projection_document {
-            Some(spec) => Some(Projection::parse(spec, Mode::Find, &bindings.scope)?),
+        let projection_document =
+            arguments.document("projection")?.filter(|projection| !is_empty(projection));
+        let projection = match projection_document {
+            Some(spec) => Some(Projection::parse_raw(spec, Mode::Find, &bindings.scope)?),
             None => None,
         };
         let matcher = Matcher::parse(filter, &bindings.scope)?;
@@ -186,13 +187,18 @@ impl FindRequest {
             namespace,
             bindings,
             query,
-            projection: projection_document,
+            projection: projection_document.map(ToOwned::to_owned),
             batch_size: arguments.count("batchSize")?,
             single_batch: arguments.flag("singleBatch")? || ntoreturn.is_some(),
             no_cursor_timeout: arguments.flag("noCursorTimeout")?,
             await_data,
         })
     }
+}
+
+/// A projection as a tree, as the plans of views and `explain` want it.
+pub(crate) fn projection_tree(projection: Option<&RawDocument>) -> Result<Option<Document>> {
+    Ok(projection.map(Document::try_from).transpose()?)
 }
 
 /// The encoded empty document.
@@ -280,8 +286,9 @@ pub(super) fn find(
             Source::Query(Box::new(executor))
         }
         None => {
-            let projection = parsed.projection.as_ref();
+            let projection = projection_tree(parsed.projection.as_deref())?;
             let (namespace, bindings) = (&parsed.namespace, &parsed.bindings);
+            let projection = projection.as_ref();
             match views::open(database, namespace, &query, projection, bindings, operation)? {
                 Some(found) => Source::Stream(found.stream, found.queries),
                 None => return empty_find(namespace, &query, reply),
@@ -319,7 +326,7 @@ fn look_up(
         None => None,
         Some(spec) => {
             bindings = Bindings::system(operation);
-            let projection = Projection::parse(&spec.try_into()?, Mode::Find, &bindings.scope)?;
+            let projection = Projection::parse_raw(spec, Mode::Find, &bindings.scope)?;
             if projection.needs_match_details() {
                 return Ok(None);
             }

@@ -16,6 +16,7 @@
 mod add_fields;
 mod elements;
 mod field_path;
+mod flat;
 mod owned;
 mod parser;
 mod raw;
@@ -92,6 +93,18 @@ impl Projection {
     /// MongoDB's codes and messages (`31249` and following, `16410`, ...).
     pub fn parse(spec: &Document, mode: Mode, scope: &Scope) -> Result<Self> {
         Parser::new(mode, scope).parse(spec)
+    }
+
+    /// Parses a specification as it came, without building a tree if it only keeps or drops fields of
+    /// the top level.
+    ///
+    /// # Errors
+    /// As for [`Projection::parse`].
+    pub fn parse_raw(spec: &RawDocument, mode: Mode, scope: &Scope) -> Result<Self> {
+        match flat::parse(spec) {
+            Some(projection) => Ok(projection),
+            None => Self::parse(&spec.try_into()?, mode, scope),
+        }
     }
 
     /// The projected document.
