@@ -8,6 +8,9 @@
 
 mod inspect;
 mod reply;
+#[cfg(test)]
+mod tests;
+mod waiting;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,13 +27,12 @@ use crate::documents::{DocumentCommand, DocumentEffects, Weight};
 use crate::logical_sessions::SessionId;
 use crate::metrics::{CommandMetrics, OperationKind};
 use crate::network::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Service};
+use crate::operations::Begun;
 use crate::session::Session;
 use crate::state::ServerState;
 use inspect::{command_name, has_open_cursor, namespace_of, sequences, statements};
 use reply::{add_to_reply, append, injected_error, refuse, write_error};
-
-/// How long a tailable cursor waits for data if the client does not say.
-const AWAIT_DEFAULT: Duration = Duration::from_secs(1);
+use waiting::after_wait;
 
 /// Commands that took at least this long are logged.
 const SLOW: Duration = Duration::from_millis(100);
@@ -205,13 +207,13 @@ impl Dispatcher {
         reply: &mut ReplyBuffer<'_>,
     ) -> Option<Outcome> {
         if let Some((namespace, ticket)) = session.waiting.take() {
-            self.state.waits.forget(&namespace, ticket);
+            self.state.waiters.forget(&namespace, ticket);
         }
         if request.resumed.is_none() && request.round == 0 {
             let namespace = || namespace_of(command.body, entry.name);
             session.fail =
                 self.state
-                    .fail_point
+                    .fail_points
                     .apply(entry.name, session.application(), namespace);
             if let Some(block) = session.fail.as_ref().and_then(|action| action.block) {
                 return Some(Outcome::Wait {
@@ -229,7 +231,7 @@ impl Dispatcher {
                 let code = error.code().number();
                 self.state
                     .metrics
-                    .record(&entry.metrics, request.received.elapsed(), Some(code));
+                    .record(&entry.metrics, request.began.elapsed(), Some(code));
                 write_error(reply, &error, &labels);
                 return Some(Outcome::Done);
             }
@@ -253,19 +255,13 @@ impl Dispatcher {
     ) -> Result<Done> {
         let generic = GenericArguments::parse(message.body)?;
         generic.check(entry.name, self.state.parameters.flag("requireApiVersion"))?;
-        self.touch_session(session, &generic)?;
-        let slot = Arc::clone(session.slot());
-        let body = message.body.as_bytes();
-        let begun = self
-            .state
-            .operations
-            .begin(&slot, entry.name, generic.database, body)?;
-        if let (Some(ms), true) = (generic.max_time_ms, entry.name != "getMore") {
-            let started = self.state.environment.monotonic_at(request.received);
-            begun
-                .interrupt()
-                .set_deadline(Some(started + Duration::from_millis(ms)));
-        }
+        // A request that waited goes on as the operation that it was.
+        let waited = session.operation.take();
+        let resumed = waited.is_some();
+        let begun = match waited {
+            Some(begun) => begun,
+            None => self.begin(session, request, entry.name, &generic, message.body)?,
+        };
         let environment: Arc<dyn Environment> = self.state.environment.clone();
         let operation = Operation::new(
             environment,
@@ -294,11 +290,40 @@ impl Dispatcher {
                     session: generic.session,
                     ..command
                 };
-                self.run_documents(
+                let result = self.run_documents(
                     session, request, message, &command, &generic, &operation, reply,
-                )
+                );
+                if let Ok(Done::Wait(_)) = result {
+                    session.operation = Some(begun);
+                }
+                result.map_err(|error| if resumed { after_wait(error) } else { error })
             }
         }
+    }
+
+    /// Begins the operation of a request that is served for the first time.
+    fn begin(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        name: &'static str,
+        generic: &GenericArguments<'_>,
+        body: &RawDocument,
+    ) -> Result<Begun> {
+        self.touch_session(session, generic)?;
+        let operations = &self.state.operations;
+        let begun = operations.begin(session.slot(), name, generic.database, body.as_bytes())?;
+        // That of a getMore says how long it may wait for data.
+        let limit = generic.max_time_ms.filter(|_| name != "getMore");
+        let limit = self
+            .state
+            .fail_points
+            .time_limit(limit.map(Duration::from_millis))?;
+        if let Some(limit) = limit {
+            let started = self.state.environment.monotonic_at(request.began);
+            begun.interrupt().set_deadline(Some(started + limit));
+        }
+        Ok(begun)
     }
 
     #[expect(
@@ -321,11 +346,14 @@ impl Dispatcher {
                 "Command does not support writeConcern",
             ));
         }
-        let effects = self
+        let endings = self.state.waiters.endings();
+        let result = self
             .state
             .documents
-            .run(command, operation, reply.document())?;
-        if let Some(outcome) = self.await_data(session, request, generic, &effects) {
+            .run(command, operation, reply.document());
+        self.end_waits(command);
+        let effects = result?;
+        if let Some(outcome) = self.await_data(session, request, generic, &effects, endings) {
             return Ok(Done::Wait(outcome));
         }
         self.count(message, command.name, &effects);
@@ -348,34 +376,6 @@ impl Dispatcher {
         Ok(Done::Replied {
             written: effects.written,
             waits_for_journal,
-        })
-    }
-
-    /// Whether a tailable cursor with nothing to return should wait some more.
-    fn await_data(
-        &self,
-        session: &mut Session,
-        request: &Request<'_>,
-        generic: &GenericArguments<'_>,
-        effects: &DocumentEffects,
-    ) -> Option<Outcome> {
-        let awaited = effects.wait.as_ref()?;
-        let patience = generic
-            .max_time_ms
-            .map_or(AWAIT_DEFAULT, Duration::from_millis);
-        let until = request.received + patience;
-        if Instant::now() >= until {
-            return None;
-        }
-        // First the ticket, then the look: what is inserted in between notifies the ticket.
-        let ticket = self.state.waits.wait_for(awaited.namespace());
-        session.waiting = Some((awaited.namespace().to_owned(), ticket));
-        if awaited.is_over() {
-            self.state.waits.inserted(awaited.namespace());
-        }
-        Some(Outcome::Wait {
-            until,
-            ticket: Some(ticket),
         })
     }
 
@@ -441,7 +441,7 @@ impl Dispatcher {
             }
         };
         session.fail = None;
-        let latency = request.received.elapsed();
+        let latency = request.began.elapsed();
         self.state.metrics.record(&entry.metrics, latency, code);
         if let Handler::Server(_) = entry.handler {
             self.state
@@ -503,7 +503,7 @@ impl Dispatcher {
         if request.resumed.is_none() {
             session.fail = self
                 .state
-                .fail_point
+                .fail_points
                 .apply(name, session.application(), String::new);
         }
         if let Some(action) = session.fail.take() {
@@ -529,11 +529,10 @@ impl Dispatcher {
         reply: &mut ReplyBuffer<'_>,
     ) -> Result<Done> {
         let generic = GenericArguments::of_database("admin");
-        let slot = Arc::clone(session.slot());
         let begun = self
             .state
             .operations
-            .begin(&slot, name, "admin", body.as_bytes())?;
+            .begin(session.slot(), name, "admin", body.as_bytes())?;
         let environment: Arc<dyn Environment> = self.state.environment.clone();
         let interrupt = Arc::clone(begun.interrupt());
         let operation = Operation::new(environment, interrupt, operation::Limits::default());
@@ -612,11 +611,12 @@ impl Service for Dispatcher {
 
     fn interrupt_all(&self) {
         self.state.operations.stop();
+        self.state.waiters.ended(|_| true);
     }
 
     fn close(&self, session: Session) {
         if let Some((namespace, ticket)) = &session.waiting {
-            self.state.waits.forget(namespace, *ticket);
+            self.state.waiters.forget(namespace, *ticket);
         }
         self.state.operations.close(session.id());
         if !self.state.settings.quiet {

@@ -209,7 +209,7 @@ impl Awaited for Await {
 
 impl command::Surroundings for Surroundings {
     fn capped_insert(&self, namespace: &Namespace) {
-        self.waits.inserted(namespace.as_str());
+        self.waiters.inserted(namespace.as_str());
     }
 
     fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {

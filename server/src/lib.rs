@@ -33,3 +33,4 @@ pub mod serve;
 pub mod session;
 pub mod settings;
 pub mod state;
+pub mod waiters;

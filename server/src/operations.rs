@@ -108,12 +108,12 @@ impl Slot {
 
 /// An operation between its begin and its end, which is on drop.
 #[derive(Debug)]
-pub struct Begun<'a> {
-    slot: &'a Slot,
+pub struct Begun {
+    slot: Arc<Slot>,
     interrupt: Arc<Interrupt>,
 }
 
-impl Begun<'_> {
+impl Begun {
     /// The operation's interrupt.
     #[must_use]
     pub const fn interrupt(&self) -> &Arc<Interrupt> {
@@ -121,7 +121,7 @@ impl Begun<'_> {
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for Begun {
     fn drop(&mut self) {
         let mut activity = self.slot.lock();
         if let Some(running) = activity.running.take() {
@@ -162,13 +162,13 @@ impl Operations {
     ///
     /// # Errors
     /// When the client is gone or the server is shutting down.
-    pub fn begin<'a>(
+    pub fn begin(
         &self,
-        slot: &'a Slot,
+        slot: &Arc<Slot>,
         name: &'static str,
         database: &str,
         command: &[u8],
-    ) -> Result<Begun<'a>> {
+    ) -> Result<Begun> {
         let interrupt = Arc::new(Interrupt::default());
         let opid = self
             .next_opid
@@ -195,7 +195,10 @@ impl Operations {
                 killed: false,
             });
         }
-        let begun = Begun { slot, interrupt };
+        let begun = Begun {
+            slot: Arc::clone(slot),
+            interrupt,
+        };
         // Looked at after the operation can be found: whoever sets them kills what they find after.
         if slot.gone.load(Ordering::SeqCst) {
             return Err(Error::location(
@@ -209,8 +212,8 @@ impl Operations {
         Ok(begun)
     }
 
-    /// Kills the operation with this number; returns whether there was one.
-    pub fn kill(&self, opid: u32) -> bool {
+    /// Kills the operation with this number; returns the connection it is for, if there is one.
+    pub fn kill(&self, opid: u32) -> Option<ConnectionId> {
         let slots = self.slots();
         let slot = slots.iter().find(|slot| {
             slot.lock()
@@ -218,7 +221,8 @@ impl Operations {
                 .as_ref()
                 .is_some_and(|running| running.opid == opid)
         });
-        slot.is_some_and(|slot| slot.kill(ErrorCode::Interrupted))
+        slot.filter(|slot| slot.kill(ErrorCode::Interrupted))
+            .map(|slot| slot.connection())
     }
 
     /// Kills what runs for a client that is gone.
@@ -267,12 +271,12 @@ mod tests {
             .expect("nothing is stopped");
         let running = slot.running().expect("it has begun");
         assert_eq!((running.name, running.database.as_str()), ("find", "test"));
-        assert!(operations.kill(running.opid));
-        assert!(!operations.kill(running.opid + 1));
+        assert_eq!(operations.kill(running.opid), Some(ConnectionId(1)));
+        assert_eq!(operations.kill(running.opid + 1), None);
         assert!(slot.running().expect("it goes on").killed);
         drop(begun);
         assert!(slot.running().is_none());
-        assert!(!operations.kill(running.opid));
+        assert_eq!(operations.kill(running.opid), None);
     }
 
     #[test]
@@ -281,7 +285,7 @@ mod tests {
         let gone = operations.open(ConnectionId(1), "peer");
         let there = operations.open(ConnectionId(2), "peer");
         operations.disconnected(ConnectionId(1));
-        let code = |slot: &Slot| {
+        let code = |slot: &Arc<Slot>| {
             operations
                 .begin(slot, "find", "test", &[])
                 .map(drop)

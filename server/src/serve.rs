@@ -24,7 +24,7 @@ use signal_hook::iterator::Signals;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::clock::SystemEnvironment;
-use crate::commands::fail_point::FailPoint;
+use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
 use crate::dispatch::Dispatcher;
 use crate::documents::{DocumentService, Documents};
@@ -39,7 +39,8 @@ use crate::network::{
 };
 use crate::operations::Operations;
 use crate::settings::Settings;
-use crate::state::{InsertionWaits, ServerState, Stop, Surroundings};
+use crate::state::{ServerState, Stop, Surroundings};
+use crate::waiters::Waiters;
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -288,7 +289,7 @@ fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
 }
 
 /// Makes everything that needs no thread.
-fn assemble(
+pub(crate) fn assemble(
     settings: Settings,
     parameters: Parameters,
     engine: Arc<dyn Engine>,
@@ -299,12 +300,12 @@ fn assemble(
     let operations = Arc::new(Operations::default());
     let sessions = Arc::new(LogicalSessions::default());
     let notifier = Notifier::new();
-    let waits = Arc::new(InsertionWaits::new(notifier));
+    let waiters = Arc::new(Waiters::new(notifier));
     let host = machine::host_name();
     let surroundings = Surroundings {
         operations: Arc::clone(&operations),
         sessions: Arc::clone(&sessions),
-        waits: Arc::clone(&waits),
+        waiters: Arc::clone(&waiters),
         environment: Arc::clone(&environment),
         address: format!("{host}:{}", settings.port),
     };
@@ -339,8 +340,8 @@ fn assemble(
         counters: Arc::new(Counters::default()),
         operations,
         sessions,
-        waits,
-        fail_point: FailPoint::default(),
+        waiters,
+        fail_points: FailPoints::default(),
         parameters,
         recent_lines,
         host,
@@ -388,7 +389,7 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
         config,
         Arc::clone(&state.journal),
         Arc::clone(&state.budget),
-        Arc::clone(state.waits.notifier()),
+        Arc::clone(state.waiters.notifier()),
         Arc::clone(&state.counters),
     )
     .map_err(system("the network could not be started"))

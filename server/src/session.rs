@@ -8,7 +8,7 @@ use millrace_wire::Compressor;
 use crate::commands::fail_point::FailAction;
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, Ticket};
-use crate::operations::Slot;
+use crate::operations::{Begun, Slot};
 
 /// A connection's state between its requests.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub struct Session {
     pub(crate) fail: Option<FailAction>,
     /// The collection that the request being served waits for, and its ticket.
     pub(crate) waiting: Option<(String, Ticket)>,
+    /// The operation of the request that waits: it goes on when the wait is over.
+    pub(crate) operation: Option<Begun>,
 }
 
 impl Session {
@@ -38,6 +40,7 @@ impl Session {
             last_session: None,
             fail: None,
             waiting: None,
+            operation: None,
         }
     }
 

@@ -1,9 +1,7 @@
 //! The server as its commands see it.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
@@ -11,7 +9,7 @@ use millrace_document::{Environment, Result};
 use millrace_engine::Engine;
 
 use crate::clock::SystemEnvironment;
-use crate::commands::fail_point::FailPoint;
+use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
 use crate::documents::DocumentService;
 use crate::journal::Journal;
@@ -19,9 +17,10 @@ use crate::log::RecentLines;
 use crate::logical_sessions::{LogicalSessions, SessionId};
 use crate::memory::MemoryBudget;
 use crate::metrics::{Metrics, OperationKind};
-use crate::network::{Counters, Notifier, Ticket};
+use crate::network::Counters;
 use crate::operations::{Operations, Slot};
 use crate::settings::Settings;
+use crate::waiters::Waiters;
 
 /// Why the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +54,10 @@ pub struct ServerState {
     pub operations: Arc<Operations>,
     /// The logical sessions.
     pub sessions: Arc<LogicalSessions>,
-    /// Cursors that wait for insertions.
-    pub waits: Arc<InsertionWaits>,
-    /// The fail point.
-    pub fail_point: FailPoint,
+    /// Requests that wait for data.
+    pub waiters: Arc<Waiters>,
+    /// The fail points.
+    pub fail_points: FailPoints,
     /// The parameters.
     pub parameters: Parameters,
     /// The last lines of the log.
@@ -83,77 +82,7 @@ impl ServerState {
     pub fn end_session(&self, id: SessionId) {
         self.documents.end_session(id.bytes());
         self.sessions.remove(id);
-    }
-}
-
-/// The cursors that wait for insertions, by collection.
-#[derive(Debug)]
-pub struct InsertionWaits {
-    notifier: Arc<Notifier>,
-    tickets: Mutex<HashMap<String, Vec<Ticket>>>,
-    /// How many tickets there are: insertions look at it first. `SeqCst`, so that a waiter that adds
-    /// its ticket and then finds nothing new is seen by the insertion that comes after.
-    count: AtomicUsize,
-}
-
-impl InsertionWaits {
-    /// Nobody waits yet.
-    #[must_use]
-    pub fn new(notifier: Arc<Notifier>) -> Self {
-        Self {
-            notifier,
-            tickets: Mutex::default(),
-            count: AtomicUsize::new(0),
-        }
-    }
-
-    /// The notifier of the tickets.
-    #[must_use]
-    pub const fn notifier(&self) -> &Arc<Notifier> {
-        &self.notifier
-    }
-
-    /// A ticket that the next insertion into the collection notifies. To be taken before looking
-    /// whether there is something already.
-    pub fn wait_for(&self, namespace: &str) -> Ticket {
-        let ticket = self.notifier.ticket();
-        self.lock()
-            .entry(namespace.to_owned())
-            .or_default()
-            .push(ticket);
-        self.count.fetch_add(1, Ordering::SeqCst);
-        ticket
-    }
-
-    /// Takes back a ticket.
-    pub fn forget(&self, namespace: &str, ticket: Ticket) {
-        self.notifier.cancel(ticket);
-        let mut tickets = self.lock();
-        if let Some(waiting) = tickets.get_mut(namespace) {
-            let before = waiting.len();
-            waiting.retain(|other| *other != ticket);
-            self.count
-                .fetch_sub(before - waiting.len(), Ordering::SeqCst);
-            if waiting.is_empty() {
-                tickets.remove(namespace);
-            }
-        }
-    }
-
-    /// Something was inserted into the collection.
-    pub fn inserted(&self, namespace: &str) {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let waiting = self.lock().remove(namespace).unwrap_or_default();
-        self.count.fetch_sub(waiting.len(), Ordering::SeqCst);
-        for ticket in waiting {
-            self.notifier.notify(ticket);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Ticket>>> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiters.ended(|waiter| waiter.session == Some(id));
     }
 }
 
@@ -164,8 +93,8 @@ pub struct Surroundings {
     pub operations: Arc<Operations>,
     /// The logical sessions.
     pub sessions: Arc<LogicalSessions>,
-    /// Cursors that wait for insertions.
-    pub waits: Arc<InsertionWaits>,
+    /// Requests that wait for data.
+    pub waiters: Arc<Waiters>,
     /// Time.
     pub environment: Arc<SystemEnvironment>,
     /// `host:port`

@@ -173,6 +173,29 @@ fn a_stream_of_replies_comes_by_itself() {
 }
 
 #[test]
+fn every_round_of_a_stream_begins_when_the_one_before_is_over() {
+    let stage = Stage::one_worker();
+    let mut client = Client::connect(stage.address);
+    let bytes = client.message(MsgFlags::EXHAUST_ALLOWED, doc! { "streamSlowly": 3 });
+    client.write(&bytes);
+    let round = |said: &Said| match said {
+        Said::Round { began, until } => Some((*began, *until)),
+        _ => None,
+    };
+    let rounds: Vec<_> = (0..3).map(|_| stage.expect(round)).collect();
+    for pair in rounds.windows(2) {
+        let ((_, over), (began, _)) = (pair[0], pair[1]);
+        assert!(began >= over, "the wait before counts for this round");
+    }
+    for round in 0_i64..3 {
+        assert_eq!(
+            client.receive_flagged(),
+            (doc! { "round": round }, round < 2)
+        );
+    }
+}
+
+#[test]
 fn requests_without_a_reply_get_none() {
     let stage = Stage::one_worker();
     let mut client = Client::connect(stage.address);
@@ -439,11 +462,16 @@ fn shutdown_answers_what_runs_and_closes_what_is_idle() {
     let mut writing = Client::connect(stage.address);
     writing.send(doc! { "write": 1 });
     stage.expect(|said| matches!(said, Said::Parking(_)).then_some(()));
+    let mut waiting = Client::connect(stage.address);
+    waiting.send(doc! { "wait": 3_600_000 });
+    stage.expect(|said| matches!(said, Said::Waiting(..)).then_some(()));
 
     std::thread::scope(|scope| {
         let stopping = scope.spawn(|| stage.network.stop());
         stage.expect(|said| (*said == Said::Interrupted).then_some(()));
         idle.expect_end();
+        assert_eq!(waiting.receive(), doc! { "resumed": "notified" });
+        waiting.expect_end();
         stage.puppet.release();
         stage.engine.permit_syncs(1);
         assert_eq!(running.receive(), doc! { "held": true });

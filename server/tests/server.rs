@@ -481,6 +481,32 @@ fn an_idle_tailable_cursor_is_woken_by_an_insertion() {
 }
 
 #[test]
+fn an_idle_tailable_cursor_can_be_killed() {
+    let server = Running::start(&[]);
+    let mut admin = server.connect();
+    let mut reader = server.connect();
+    let create = doc! { "create": "c", "capped": true, "size": 100_000 };
+    assert_eq!(code(&admin.call("test", create)), 0);
+    let insert = doc! { "insert": "c", "documents": [{ "_id": 1 }] };
+    assert_eq!(code(&admin.call("test", insert)), 0);
+    let find = doc! { "find": "c", "tailable": true, "awaitData": true };
+    let id = at(&reader.call("test", find), "cursor.id");
+    let more = doc! { "getMore": id, "collection": "c", "maxTimeMS": 3_600_000, "$db": "test" };
+    reader.send(MsgFlags::EXHAUST_ALLOWED, more);
+    let operation = loop {
+        let reply = admin.admin(doc! { "currentOp": 1, "op": "getmore" });
+        let operations = reply.get_array("inprog").expect("a list");
+        if let Some(operation) = operations.first().and_then(Bson::as_document) {
+            break at(operation, "opid");
+        }
+    };
+    let kill = doc! { "killOp": 1, "op": operation };
+    assert_eq!(code(&admin.admin(kill)), 0);
+    let (reply, flags) = reader.receive();
+    assert_eq!((code(&reply), flags), (11601, MsgFlags::NONE), "{reply}");
+}
+
+#[test]
 fn malformed_messages_are_answered_or_end_the_connection() {
     let server = Running::start(&[]);
     let mut client = server.connect();

@@ -1,6 +1,7 @@
-//! The fail point `failCommand`: commands fail on demand, so that drivers can be tested.
+//! Fail points: commands fail on demand, so that drivers can be tested.
 //!
-//! Only a server started with `enableTestCommands=1` has it.
+//! `failCommand` fails commands by name; `maxTimeAlwaysTimeOut` and `maxTimeNeverTimeOut` decide about
+//! the time limits that clients set. Only a server started with `enableTestCommands=1` has them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,8 +29,9 @@ pub struct FailAction {
     pub write_concern_error: Option<Document>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Mode {
+    #[default]
     Off,
     AlwaysOn,
     Times(u64),
@@ -46,36 +48,53 @@ struct Rule {
     action: FailAction,
 }
 
-#[derive(Debug)]
-struct State {
+/// A fail point's mode and how often it took effect.
+#[derive(Debug, Default)]
+struct Switch {
     mode: Mode,
-    rule: Rule,
     entered: u64,
 }
 
-/// The fail point. See the [module's page](self).
-#[derive(Debug)]
-pub struct FailPoint {
-    /// Whether the mode is not `Off`: looked at for every command, so it is kept outside of the lock.
+impl Switch {
+    /// Whether it takes effect now. Counts as one of its times.
+    fn enter(&mut self) -> bool {
+        let enters = match &mut self.mode {
+            Mode::Off => false,
+            Mode::AlwaysOn | Mode::Skip(0) => true,
+            Mode::Times(times) => {
+                *times -= 1;
+                if *times == 0 {
+                    self.mode = Mode::Off;
+                }
+                true
+            }
+            Mode::Skip(left) => {
+                *left -= 1;
+                false
+            }
+        };
+        self.entered += u64::from(enters);
+        enters
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    fail_command: Switch,
+    rule: Rule,
+    always_time_out: Switch,
+    never_time_out: Switch,
+}
+
+/// The fail points. See the [module's page](self).
+#[derive(Debug, Default)]
+pub struct FailPoints {
+    /// Whether any mode is not `Off`: looked at for every command, so it is kept outside of the lock.
     active: AtomicBool,
     state: Mutex<State>,
 }
 
-impl Default for FailPoint {
-    fn default() -> Self {
-        let state = State {
-            mode: Mode::Off,
-            rule: Rule::default(),
-            entered: 0,
-        };
-        Self {
-            active: AtomicBool::new(false),
-            state: Mutex::new(state),
-        }
-    }
-}
-
-impl FailPoint {
+impl FailPoints {
     /// What is to happen to a command on `namespace` (`database.collection`) of an application. Counts
     /// as one of its times.
     pub fn apply(
@@ -101,33 +120,62 @@ impl FailPoint {
         if !fits {
             return None;
         }
-        match &mut state.mode {
-            Mode::Off => return None,
-            Mode::AlwaysOn => {}
-            Mode::Times(times) => {
-                *times -= 1;
-                if *times == 0 {
-                    state.mode = Mode::Off;
-                    self.active.store(false, Ordering::Relaxed);
-                }
-            }
-            Mode::Skip(0) => {}
-            Mode::Skip(left) => {
-                *left -= 1;
-                return None;
-            }
+        if !state.fail_command.enter() {
+            return None;
         }
-        state.entered += 1;
+        self.note(&state);
         Some(state.rule.action.clone())
     }
 
-    /// Sets mode and rule and returns how often it was entered before.
-    fn configure(&self, mode: Mode, rule: Rule) -> u64 {
+    /// The time limit of an operation whose client has set `limit`.
+    ///
+    /// # Errors
+    /// `MaxTimeMSExpired`, at once, when limits are to time out.
+    pub fn time_limit(&self, limit: Option<Duration>) -> Result<Option<Duration>> {
+        if limit.is_none() || !self.active.load(Ordering::Relaxed) {
+            return Ok(limit);
+        }
         let mut state = self.lock();
-        self.active.store(mode != Mode::Off, Ordering::Relaxed);
-        state.mode = mode;
-        state.rule = rule;
-        state.entered
+        let (timed_out, unlimited) = (state.always_time_out.enter(), state.never_time_out.enter());
+        self.note(&state);
+        if timed_out {
+            return Err(Error::new(
+                ErrorCode::MaxTimeMSExpired,
+                "operation exceeded time limit",
+            ));
+        }
+        Ok(limit.filter(|_| !unlimited))
+    }
+
+    /// Sets the mode of the fail point of this name, and the rule if it has one; returns how often it
+    /// was entered before.
+    fn configure(&self, name: &str, mode: Mode, rule: Rule) -> Result<u64> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let switch = match name {
+            "failCommand" => {
+                state.rule = rule;
+                &mut state.fail_command
+            }
+            "maxTimeAlwaysTimeOut" => &mut state.always_time_out,
+            "maxTimeNeverTimeOut" => &mut state.never_time_out,
+            _ => return Err(Error::location(266, format!("{name} not found"))),
+        };
+        switch.mode = mode;
+        let entered = switch.entered;
+        self.note(state);
+        Ok(entered)
+    }
+
+    /// Keeps outside of the lock whether there is anything to look for inside.
+    fn note(&self, state: &State) {
+        let switches = [
+            &state.fail_command,
+            &state.always_time_out,
+            &state.never_time_out,
+        ];
+        let active = switches.iter().any(|switch| switch.mode != Mode::Off);
+        self.active.store(active, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -143,11 +191,8 @@ pub(super) fn configure(context: &mut CommandContext<'_>) -> Result<Answer> {
         ));
     }
     let arguments = context.arguments()?;
-    match arguments.get("configureFailPoint") {
-        Some(Bson::String(name)) if name == "failCommand" => {}
-        Some(Bson::String(name)) => {
-            return Err(Error::location(266, format!("Failpoint not found: {name}")));
-        }
+    let name = match arguments.get("configureFailPoint") {
+        Some(Bson::String(name)) => name,
         other => {
             let value = other.unwrap_or(&Bson::Null);
             return Err(wrong_type(
@@ -156,14 +201,14 @@ pub(super) fn configure(context: &mut CommandContext<'_>) -> Result<Answer> {
                 "string",
             ));
         }
-    }
+    };
     let mode = parse_mode(arguments.get("mode"))?;
     let rule = match arguments.get("data") {
-        None => Rule::default(),
-        Some(Bson::Document(data)) => parse_rule(data)?,
+        Some(Bson::Document(data)) if name == "failCommand" => parse_rule(data)?,
+        None | Some(Bson::Document(_)) => Rule::default(),
         Some(other) => return Err(wrong_type("configureFailPoint.data", other, "object")),
     };
-    let entered = context.state.fail_point.configure(mode, rule);
+    let entered = context.state.fail_points.configure(name, mode, rule)?;
     Ok(Answer::Reply(doc! { "count": count(entered) }))
 }
 
@@ -263,14 +308,20 @@ fn texts(name: &str, value: &Bson) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn point(mode: Mode, data: &Document) -> FailPoint {
-        let point = FailPoint::default();
-        point.configure(mode, parse_rule(data).expect("the rule is legal"));
+    fn point(mode: Mode, data: &Document) -> FailPoints {
+        let point = FailPoints::default();
+        let rule = parse_rule(data).expect("the rule is legal");
+        configured(&point, mode, rule);
         point
     }
 
+    fn configured(point: &FailPoints, mode: Mode, rule: Rule) -> u64 {
+        let entered = point.configure("failCommand", mode, rule);
+        entered.expect("there is such a fail point")
+    }
+
     fn hits(
-        point: &FailPoint,
+        point: &FailPoints,
         command: &str,
         application: Option<&str>,
         count: usize,
@@ -293,7 +344,7 @@ mod tests {
         assert_eq!(hits(&skip, "find", None, 4), [false, false, true, true]);
         let always = point(Mode::AlwaysOn, &data);
         assert_eq!(hits(&always, "find", None, 3), [true; 3]);
-        assert_eq!(always.configure(Mode::Off, Rule::default()), 3);
+        assert_eq!(configured(&always, Mode::Off, Rule::default()), 3);
         assert_eq!(hits(&always, "find", None, 1), [false]);
     }
 
@@ -304,8 +355,38 @@ mod tests {
         assert_eq!(hits(&point, "find", None, 1), [false]);
         assert_eq!(hits(&point, "find", Some("a"), 1), [true]);
         let rule = parse_rule(&doc! { "failCommands": ["find"], "namespace": "db.d" });
-        point.configure(Mode::AlwaysOn, rule.expect("the rule is legal"));
+        configured(&point, Mode::AlwaysOn, rule.expect("the rule is legal"));
         assert_eq!(hits(&point, "find", Some("a"), 1), [false]);
+    }
+
+    #[test]
+    fn time_limits_pass_as_configured() {
+        let points = FailPoints::default();
+        let set = |name: &str, mode| {
+            let entered = points.configure(name, mode, Rule::default());
+            entered.map_err(|e| (e.code().number(), e.message().to_owned()))
+        };
+        let limit = Some(Duration::from_secs(60));
+        let pass = || points.time_limit(limit).map_err(|e| e.code());
+        assert_eq!(pass(), Ok(limit));
+        assert_eq!(set("maxTimeAlwaysTimeOut", Mode::Times(1)), Ok(0));
+        let unlimited = points.time_limit(None).map_err(|e| e.code());
+        assert_eq!(unlimited, Ok(None), "nobody has set a limit");
+        assert_eq!(pass(), Err(ErrorCode::MaxTimeMSExpired));
+        assert_eq!(pass(), Ok(limit), "once only");
+        assert_eq!(set("maxTimeNeverTimeOut", Mode::AlwaysOn), Ok(0));
+        assert_eq!(pass(), Ok(None));
+        assert_eq!(set("maxTimeAlwaysTimeOut", Mode::AlwaysOn), Ok(1));
+        assert_eq!(
+            pass(),
+            Err(ErrorCode::MaxTimeMSExpired),
+            "the stronger of both"
+        );
+        assert_eq!(set("maxTimeAlwaysTimeOut", Mode::Off), Ok(2));
+        assert_eq!(set("maxTimeNeverTimeOut", Mode::Off), Ok(2));
+        assert_eq!(pass(), Ok(limit));
+        let unknown = Err((266, "maxTime not found".to_owned()));
+        assert_eq!(set("maxTime", Mode::Off), unknown);
     }
 
     #[test]

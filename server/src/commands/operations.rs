@@ -55,7 +55,9 @@ pub(super) fn kill_op(context: &mut CommandContext<'_>) -> Result<Answer> {
         Error::new(ErrorCode::TypeMismatch, format!("Expected field \"op\" to have a value exactly representable as a 64-bit integer, but found op: {op}"))
     })?;
     if let Ok(opid) = u32::try_from(number) {
-        if context.state.operations.kill(opid) {
+        if let Some(connection) = context.state.operations.kill(opid) {
+            let waiters = &context.state.waiters;
+            waiters.ended(|waiter| waiter.connection == connection);
             tracing::info!(target: "COMMAND", id = 20_482_u32, opid, "Killed an operation");
         }
     }

@@ -42,7 +42,8 @@ pub(super) struct Current {
     pub(super) compressor: Option<Compressor>,
     /// The decompressed message.
     pub(super) inflated: Option<Buffer>,
-    pub(super) received: Instant,
+    /// When this round began.
+    pub(super) began: Instant,
     pub(super) round: u32,
 }
 

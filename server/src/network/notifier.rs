@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(u64);
 
-type Wake = Box<dyn FnOnce() + Send>;
+/// Resumes who waits.
+pub(crate) type Wake = Box<dyn FnOnce() + Send>;
 
 enum State {
     /// Nobody waits yet.
@@ -84,7 +85,7 @@ impl Notifier {
     }
 
     /// Calls `wake` when `ticket` is notified; at once if it was already.
-    pub(super) fn wait(&self, ticket: Ticket, wake: Wake) {
+    pub(crate) fn wait(&self, ticket: Ticket, wake: Wake) {
         let wake = {
             let mut tickets = self.lock();
             match tickets.states.get_mut(&ticket.0) {

@@ -46,7 +46,7 @@ pub(super) fn serve<S: Service>(
     };
     let request = Request {
         message,
-        received: current.received,
+        began: current.began,
         resumed,
         round: current.round,
     };

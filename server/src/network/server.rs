@@ -159,8 +159,10 @@ impl<S: Service> Network<S> {
     /// Stops accepting, lets running requests come to their end, sends what is to be sent, closes
     /// all connections, and returns when all threads have ended.
     pub fn stop(&self) {
-        if !self.shared.stopping.swap(true, Ordering::SeqCst) {
+        if !self.shared.stopping.load(Ordering::SeqCst) {
+            // In this order: a worker that sees the flag finds in its inbox whom the service has woken.
             self.shared.service.interrupt_all();
+            self.shared.stopping.store(true, Ordering::SeqCst);
         }
         for inbox in &self.shared.inboxes {
             inbox.wake();

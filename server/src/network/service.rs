@@ -41,8 +41,9 @@ pub enum Resumed {
 pub struct Request<'a> {
     /// The message; never a compressed one.
     pub message: Message<'a>,
-    /// When its last byte was received.
-    pub received: Instant,
+    /// When this round began: when the request's last byte was received or, in an exhaust stream, when
+    /// the reply before was out of the way.
+    pub began: Instant,
     /// Set when the request waited before and is served again.
     pub resumed: Option<Resumed>,
     /// How many replies this request has had: above 0 only in an exhaust stream.
@@ -109,7 +110,8 @@ pub trait Service: Send + Sync + fmt::Debug + 'static {
     /// The client of a request that is on an executor thread is gone.
     fn disconnected(&self, connection: ConnectionId);
 
-    /// The server is shutting down: requests on executor threads should come to an end.
+    /// The server is shutting down: requests on executor threads should come to an end, and those that
+    /// wait for a ticket should be woken. What waits after this is closed without a reply.
     fn interrupt_all(&self);
 
     /// A connection is over.

@@ -248,7 +248,7 @@ impl<S: Service> Worker<S> {
             reply_id: 0,
             compressor,
             inflated,
-            received: self.now,
+            began: self.now,
             round: 0,
         });
         self.shared
@@ -267,6 +267,9 @@ impl<S: Service> Worker<S> {
         resumed: Option<Resumed>,
     ) -> Fate {
         connection.state = State::Ready;
+        if let (None, Some(current)) = (resumed, &mut connection.current) {
+            current.began = self.now;
+        }
         self.serve(token, connection, resumed);
         self.serve_received(token, connection)
     }

@@ -485,6 +485,8 @@ impl<S: Service> Worker<S> {
         if self.draining_until.is_some() || !self.shared.stopping.load(Ordering::SeqCst) {
             return;
         }
+        // Those who were woken by the stop get their answers; whoever still waits is closed below.
+        self.on_inbox();
         self.draining_until = Some(self.now + self.shared.config.drain_time_max);
         self.acceptor = None;
         for token in self.connections.tokens() {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::{Document, RawDocumentBuf, doc};
 use millrace::journal::Journal;
@@ -120,6 +120,7 @@ pub(crate) enum Said {
     Closed(u64),
     Holding(u64),
     Waiting(u64, Ticket),
+    Round { began: Instant, until: Instant },
     Parking(u64),
     Disconnected(u64),
     Interrupted,
@@ -130,6 +131,8 @@ pub(crate) enum Said {
 pub(crate) struct Puppet {
     engine: Arc<GatedEngine>,
     notifier: Arc<Notifier>,
+    /// What the last request that waits waits for.
+    awaited: Mutex<Option<Ticket>>,
     said: Mutex<Sender<Said>>,
     held: Mutex<bool>,
     released: Condvar,
@@ -164,6 +167,14 @@ impl Puppet {
         answer(reply, doc! { "parked": true });
         self.say(Said::Parking(session));
         Outcome::AfterDurable(optime)
+    }
+}
+
+/// One reply of `count` to the same request.
+fn stream(round: u32, count: i32, reply: &mut ReplyBuffer<'_>) {
+    answer(reply, doc! { "round": i64::from(round) });
+    if i64::from(round) + 1 < i64::from(count) {
+        reply.set_flags(MsgFlags::MORE_TO_COME);
     }
 }
 
@@ -207,18 +218,23 @@ impl Service for Puppet {
             "none" => return Outcome::NoReply,
             "close" => return Outcome::Close,
             "panic" => panic!("a request asked for it"),
-            "stream" => {
-                answer(reply, doc! { "round": i64::from(request.round) });
-                if i64::from(request.round) + 1 < i64::from(number) {
-                    reply.set_flags(MsgFlags::MORE_TO_COME);
+            "stream" => stream(request.round, number, reply),
+            "streamSlowly" => {
+                let (began, until) = (request.began, request.began + Duration::from_millis(2));
+                if request.resumed.is_none() {
+                    self.say(Said::Round { began, until });
+                    let ticket = None;
+                    return Outcome::Wait { until, ticket };
                 }
+                stream(request.round, number, reply);
             }
             "wait" => match request.resumed {
                 None => {
                     let ticket = self.notifier.ticket();
+                    *self.awaited.lock().expect("no panics") = Some(ticket);
                     self.say(Said::Waiting(*session, ticket));
                     let milliseconds = u64::try_from(number).expect("not negative");
-                    let until = request.received + Duration::from_millis(milliseconds);
+                    let until = request.began + Duration::from_millis(milliseconds);
                     return Outcome::Wait {
                         until,
                         ticket: Some(ticket),
@@ -266,6 +282,9 @@ impl Service for Puppet {
     }
 
     fn interrupt_all(&self) {
+        if let Some(ticket) = *self.awaited.lock().expect("no panics") {
+            self.notifier.notify(ticket);
+        }
         self.say(Said::Interrupted);
     }
 
@@ -296,6 +315,7 @@ impl Stage {
         let puppet = Arc::new(Puppet {
             engine: Arc::clone(&engine),
             notifier: Arc::clone(&notifier),
+            awaited: Mutex::default(),
             said: Mutex::new(sender),
             held: Mutex::new(true),
             released: Condvar::new(),

@@ -526,7 +526,13 @@ pub(super) fn get_more(
             operation.interrupt().set_deadline(Some(deadline));
         }
     }
-    let awaited = await_point(database, &cursor);
+    let awaited = match await_point(database, &cursor) {
+        Ok(awaited) => awaited,
+        Err(error) => {
+            database.cursors.close(id);
+            return Err(error);
+        }
+    };
     let mut writer = DocumentWriter::new(reply);
     writer.open_document("cursor");
     writer.open_array("nextBatch");
@@ -569,17 +575,23 @@ pub(super) fn get_more(
 }
 
 /// What a tailable cursor would wait for if it has nothing to return: taken before looking, so that no
-/// insertion is missed.
-fn await_point(database: &Arc<Database>, cursor: &OpenCursor) -> Option<Await> {
+/// insertion is missed. A collection without its name is none to wait for: the client would ask again
+/// and again, and never be let wait.
+fn await_point(database: &Arc<Database>, cursor: &OpenCursor) -> Result<Option<Await>> {
     if !cursor.await_data {
-        return None;
+        return Ok(None);
     }
-    let collection = database.catalog.find(&cursor.namespace)?;
+    let Some(collection) = database.catalog.find(&cursor.namespace) else {
+        return Err(Error::new(
+            ErrorCode::QueryPlanKilled,
+            format!("collection dropped or renamed. ns: {}", cursor.namespace),
+        ));
+    };
     let inserts_seen = collection.inserts();
-    Some(Await {
+    Ok(Some(Await {
         collection,
         inserts_seen,
-    })
+    }))
 }
 
 /// `killCursors`.

@@ -1,0 +1,174 @@
+//! Requests that wait for data: who they are, and what wakes them.
+//!
+//! # How no waking is lost
+//! A request notes [`Waiters::endings`] and then looks for data. If there is none it takes a ticket and
+//! looks once more: whether its collection has got something since, and whether the number of endings
+//! is another one. Whoever adds data or ends something does so first and looks for tickets after that.
+//! All of it is `SeqCst`, so at least one of the two sees the other.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::logical_sessions::SessionId;
+use crate::network::{ConnectionId, Notifier, Ticket};
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// The collection (`database.collection`) whose insertions it waits for.
+    pub namespace: String,
+    /// Its logical session.
+    pub session: Option<SessionId>,
+    /// Its connection.
+    pub connection: ConnectionId,
+}
+
+/// All requests that wait for data.
+#[derive(Debug)]
+pub struct Waiters {
+    notifier: Arc<Notifier>,
+    /// By namespace, so that an insertion finds those of its collection at once.
+    waiting: Mutex<HashMap<String, Vec<(Ticket, Waiter)>>>,
+    /// How many tickets there are. Written under the lock; insertions read it without.
+    count: AtomicUsize,
+    /// How many things have ended that somebody could have waited on.
+    endings: AtomicU64,
+}
+
+impl Waiters {
+    /// Nobody waits yet.
+    #[must_use]
+    pub fn new(notifier: Arc<Notifier>) -> Self {
+        Self {
+            notifier,
+            waiting: Mutex::default(),
+            count: AtomicUsize::new(0),
+            endings: AtomicU64::new(0),
+        }
+    }
+
+    /// The notifier of the tickets.
+    #[must_use]
+    pub const fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
+    }
+
+    /// How many endings there have been. See the [module's page](self).
+    #[must_use]
+    pub fn endings(&self) -> u64 {
+        self.endings.load(Ordering::SeqCst)
+    }
+
+    /// A ticket that the next insertion into the waiter's collection notifies, or an ending.
+    pub fn register(&self, waiter: Waiter) -> Ticket {
+        let ticket = self.notifier.ticket();
+        let namespace = waiter.namespace.clone();
+        let mut waiting = self.lock();
+        waiting.entry(namespace).or_default().push((ticket, waiter));
+        self.count.fetch_add(1, Ordering::SeqCst);
+        ticket
+    }
+
+    /// Takes back a ticket, notified or not.
+    pub fn forget(&self, namespace: &str, ticket: Ticket) {
+        self.notifier.cancel(ticket);
+        let mut waiting = self.lock();
+        let Some(of_namespace) = waiting.get_mut(namespace) else {
+            return;
+        };
+        let before = of_namespace.len();
+        of_namespace.retain(|(other, _)| *other != ticket);
+        self.count
+            .fetch_sub(before - of_namespace.len(), Ordering::SeqCst);
+        if of_namespace.is_empty() {
+            waiting.remove(namespace);
+        }
+    }
+
+    /// Something was inserted into the collection.
+    pub fn inserted(&self, namespace: &str) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let woken = {
+            let mut waiting = self.lock();
+            let woken = waiting.remove(namespace).unwrap_or_default();
+            self.count.fetch_sub(woken.len(), Ordering::SeqCst);
+            woken
+        };
+        for (ticket, _) in woken {
+            self.notifier.notify(ticket);
+        }
+    }
+
+    /// Something has ended - a collection, a cursor, a session, an operation - and with it the wait of
+    /// those whom it `concerns`. Who is woken without need looks and waits on.
+    pub fn ended(&self, concerns: impl Fn(&Waiter) -> bool) {
+        self.endings.fetch_add(1, Ordering::SeqCst);
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut woken = Vec::new();
+        {
+            let mut waiting = self.lock();
+            waiting.retain(|_, of_namespace| {
+                of_namespace.retain(|(ticket, waiter)| {
+                    let concerned = concerns(waiter);
+                    if concerned {
+                        woken.push(*ticket);
+                    }
+                    !concerned
+                });
+                !of_namespace.is_empty()
+            });
+            self.count.fetch_sub(woken.len(), Ordering::SeqCst);
+        }
+        for ticket in woken {
+            self.notifier.notify(ticket);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<(Ticket, Waiter)>>> {
+        // Nothing that is done under the lock can panic halfway.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(namespace: &str, connection: u64) -> Waiter {
+        Waiter {
+            namespace: namespace.to_owned(),
+            session: SessionId::from_bytes(&[1; 16]),
+            connection: ConnectionId(connection),
+        }
+    }
+
+    #[test]
+    fn tickets_are_gone_once_woken_or_forgotten() {
+        let waiters = Waiters::new(Notifier::new());
+        let first = waiters.register(waiter("a.b", 1));
+        for (namespace, connection) in [("a.b", 2), ("a.c", 3), ("a.c", 4), ("a.d", 5)] {
+            waiters.register(waiter(namespace, connection));
+        }
+        let count = || waiters.count.load(Ordering::SeqCst);
+        waiters.forget("a.b", first);
+        assert_eq!(count(), 4);
+        waiters.inserted("a.b");
+        assert_eq!(count(), 3);
+        waiters.forget("a.b", first);
+        assert_eq!(waiters.endings(), 0, "an insertion ends nothing");
+        waiters.ended(|waiter| waiter.connection == ConnectionId(3));
+        assert_eq!((count(), waiters.endings()), (2, 1));
+        waiters.ended(|waiter| waiter.namespace == "a.d");
+        assert_eq!(waiters.lock().keys().collect::<Vec<_>>(), ["a.c"]);
+        waiters.ended(|waiter| waiter.session.is_some());
+        assert_eq!((count(), waiters.endings()), (0, 3));
+        assert!(waiters.lock().is_empty());
+        waiters.ended(|_| true);
+        assert_eq!(waiters.endings(), 4, "counted though nobody waits");
+    }
+}
