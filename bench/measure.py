@@ -80,14 +80,21 @@ class Side:
     def cpu_seconds(self):
         total = 0
         for pid in self.processes():
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            total += int(fields[11]) + int(fields[12])
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            except FileNotFoundError:
+                continue
+            # Its own time and that of children that have ended.
+            total += sum(map(int, fields[11:15]))
         return total / TICKS
 
     def peak_bytes(self):
         total = 0
         for pid in self.processes():
-            found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            try:
+                found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+            except FileNotFoundError:
+                continue
             total += int(found.group(1)) * 1024 if found else 0
         return total
 

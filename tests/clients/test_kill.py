@@ -91,6 +91,7 @@ class Killed(unittest.TestCase):
         writers = {n: {"next": 0, "present": set(), "deleted": set(), "deleting": None,
                        "counter": 0, "counter_tried": 0} for n in range(WRITERS)}
         server = Server(*options).start()
+        self.addCleanup(server.kill)
         with pymongo.MongoClient(server.uri) as client:
             client.kill.documents.create_index("u", unique=True)
             client.kill.documents.create_index("k")
@@ -112,7 +113,7 @@ class Killed(unittest.TestCase):
             server.start()
             with pymongo.MongoClient(server.uri) as client:
                 self.check(client, writers)
-                replayed = client.admin.command("serverStatus")["engine"]["wal_replayed_bytes"]
+                replayed = client.admin.command("serverStatus")["rocksdb"]["wal_replayed_bytes"]
                 replayed_max = max(replayed_max, replayed)
         self.assertLess(replayed_max, REPLAYED_BYTES_MAX)
         total = sum(len(known["present"]) for known in writers.values())
