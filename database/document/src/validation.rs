@@ -23,8 +23,12 @@ impl Validator {
     ///
     /// # Errors
     /// When the stored validator cannot be parsed.
-    pub(crate) fn of(collection: &Collection) -> Result<Option<Self>> {
-        Self::from_options(&collection.options)
+    pub(crate) fn of(collection: &Collection) -> Result<Option<&Self>> {
+        if let Some(parsed) = collection.validator.get() {
+            return Ok(parsed.as_ref());
+        }
+        let parsed = Self::from_options(&collection.options)?;
+        Ok(collection.validator.get_or_init(|| parsed).as_ref())
     }
 
     /// The validator that these options of a collection ask for.

@@ -1,5 +1,15 @@
 //! Commands against the in-memory engine.
 
+#[path = "commands/concurrency.rs"]
+mod concurrency;
+#[path = "commands/ddl.rs"]
+mod ddl;
+#[path = "commands/interleaving.rs"]
+mod interleaving;
+#[path = "commands/interposed.rs"]
+mod interposed;
+#[path = "commands/leftovers.rs"]
+mod leftovers;
 mod support;
 
 use std::sync::Arc;

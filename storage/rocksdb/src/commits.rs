@@ -98,7 +98,12 @@ impl Commits {
         let optime = last.next();
         let sums = self.sums(batch);
         for (key, sum) in &sums {
-            records.put(keys::counter(key), sum.to_bytes());
+            // A counter at zero is as good as none, and collections come and go.
+            if *sum == Counter::default() {
+                records.delete(keys::counter(key));
+            } else {
+                records.put(keys::counter(key), sum.to_bytes());
+            }
         }
         records.put(keys::OPTIME, optime.get().to_le_bytes());
         database
@@ -145,7 +150,9 @@ impl Commits {
         }
         let mut counters = self.counters.write().expect("no holder of the lock panics");
         for (key, sum) in sums {
-            if let Some(counter) = counters.get_mut(key) {
+            if sum == Counter::default() {
+                counters.remove(key);
+            } else if let Some(counter) = counters.get_mut(key) {
                 *counter = sum;
             } else {
                 counters.insert(key.to_vec(), sum);

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use bson::{Bson, Document, RawDocument, Uuid};
 use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Optime};
@@ -65,6 +65,7 @@ impl Catalog {
     pub fn open(engine: Arc<dyn Engine>) -> Result<Self> {
         let mut collections = BTreeMap::new();
         let mut unfinished = Vec::new();
+        let mut temporary = Vec::new();
         let mut cursor = engine.cursor(KeyRange::prefix(&entry_prefix()))?;
         let mut found = cursor.seek_first()?;
         while found {
@@ -73,6 +74,9 @@ impl Catalog {
             let collection = read_collection(&engine, &document)?;
             if collection.indexes.iter().any(|index| !index.ready) {
                 unfinished.push(collection.namespace.clone());
+            }
+            if collection.is_temporary() {
+                temporary.push(collection.namespace.clone());
             }
             collections.insert(
                 collection.namespace.clone(),
@@ -91,6 +95,10 @@ impl Catalog {
             changes: Mutex::new(NextIdent(next)),
         };
         catalog.read_views()?;
+        for namespace in temporary {
+            catalog.drop_collection(&namespace)?;
+            unfinished.retain(|other| *other != namespace);
+        }
         for namespace in unfinished {
             tracing::warn!(%namespace, "an index build was interrupted; its index is removed");
             catalog.change_indexes(&namespace, |indexes| {
@@ -124,11 +132,8 @@ impl Catalog {
     pub fn find(&self, namespace: &Namespace) -> Option<Arc<Collection>> {
         let slot = self.slot(namespace)?;
         let current = Arc::clone(&slot.read());
-        if current.is_dropped() {
-            None
-        } else {
-            Some(current)
-        }
+        // The slot may have gone to another name before it was this caller's turn to read it.
+        Some(current).filter(|c| !c.is_dropped() && c.namespace == *namespace)
     }
 
     /// The collection's present description, kept from changing while the guard lives. Hold it no
@@ -137,11 +142,15 @@ impl Catalog {
     pub fn share(&self, namespace: &Namespace) -> Option<CollectionGuard> {
         let slot = self.slot(namespace)?;
         let guard = RwLock::read_arc(&slot);
-        if guard.is_dropped() {
-            None
-        } else {
-            Some(CollectionGuard(guard))
-        }
+        let same = !guard.is_dropped() && guard.namespace == *namespace;
+        same.then(|| CollectionGuard(guard))
+    }
+
+    /// As [`Catalog::share`], if the name still means the collection that `known` describes.
+    #[must_use]
+    pub fn share_same(&self, known: &Collection) -> Option<CollectionGuard> {
+        self.share(&known.namespace)
+            .filter(|guard| guard.collection().uuid == known.uuid)
     }
 
     /// All databases, by name.
@@ -167,7 +176,7 @@ impl Catalog {
         slots
             .iter()
             .map(|slot| Arc::clone(&slot.read()))
-            .filter(|c| !c.is_dropped())
+            .filter(|c| !c.is_dropped() && c.namespace.database() == database)
             .collect()
     }
 
@@ -177,6 +186,16 @@ impl Catalog {
         self.collections(database)
             .into_iter()
             .find(|collection| collection.uuid == uuid)
+    }
+
+    /// A database whose name differs from `database` only by case.
+    fn database_of_other_case(&self, database: &str) -> Option<String> {
+        self.collections
+            .read()
+            .keys()
+            .map(Namespace::database)
+            .find(|name| *name != database && name.eq_ignore_ascii_case(database))
+            .map(str::to_owned)
     }
 
     /// Creates a collection.
@@ -213,9 +232,7 @@ impl Catalog {
                 format!("Collection {namespace} already exists."),
             ));
         }
-        if let Some(other) = self.databases().into_iter().find(|name| {
-            name != namespace.database() && name.eq_ignore_ascii_case(namespace.database())
-        }) {
+        if let Some(other) = self.database_of_other_case(namespace.database()) {
             return Err(Error::location(
                 13297,
                 format!(
@@ -241,6 +258,7 @@ impl Catalog {
             options,
             indexes: vec![Arc::new(id_index)],
             shared: Arc::new(Shared::default()),
+            validator: OnceLock::new(),
         });
         put_entry(&mut batch, &collection)?;
         self.engine
@@ -292,10 +310,7 @@ impl Catalog {
         let current = slot.write();
         let mut batch = Batch::new();
         self.delete_collection(&mut batch, &current)?;
-        let optime = self
-            .engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)?;
-        current.shared.dropped.store(true, Ordering::Release);
+        let optime = self.commit_removal(&batch, Some(&current), &[])?;
         let dropped = Arc::clone(&current);
         drop(current);
         self.collections.write().remove(namespace);
@@ -303,6 +318,30 @@ impl Catalog {
             self.views.write().remove_database(namespace.database());
         }
         Ok(Some((dropped, optime)))
+    }
+
+    /// Commits `batch`, which removes the keys of a collection and of indexes. Readers are told before
+    /// it becomes visible: one that finds no keys any more knows that it has to look at the mark.
+    fn commit_removal(
+        &self,
+        batch: &Batch,
+        collection: Option<&Collection>,
+        indexes: &[Arc<Index>],
+    ) -> Result<Optime> {
+        let mark = |dropped: bool| {
+            if let Some(collection) = collection {
+                collection.shared.dropped.store(dropped, Ordering::Release);
+            }
+            indexes.iter().for_each(|index| index.set_dropped(dropped));
+        };
+        mark(true);
+        let committed = self
+            .engine
+            .commit(batch, &Guards::none(), Durability::Buffered);
+        if committed.is_err() {
+            mark(false);
+        }
+        Ok(committed?)
     }
 
     fn delete_collection(&self, batch: &mut Batch, collection: &Collection) -> Result<()> {
@@ -323,10 +362,11 @@ impl Catalog {
     }
 
     /// Gives a collection another name; with `drop_target`, a collection of that name is removed in
-    /// the same commit.
+    /// the same commit. A temporary collection becomes a lasting one.
     ///
     /// # Errors
-    /// `NamespaceNotFound`, `NamespaceExists`, `CommandNotSupportedOnView`.
+    /// `NamespaceNotFound`, `NamespaceExists`, `CommandNotSupportedOnView`,
+    /// `BackgroundOperationInProgressForNamespace`.
     pub fn rename(
         &self,
         source: &Namespace,
@@ -372,15 +412,21 @@ impl Catalog {
             self.delete_collection(&mut batch, replaced)?;
         }
         let mut current = slot.write();
-        let renamed = Arc::new(current.with_namespace(target.clone()));
+        // Whoever builds an index finds the collection by its name.
+        if current.indexes.iter().any(|index| !index.ready) {
+            return Err(Error::new(
+                ErrorCode::BackgroundOperationInProgressForNamespace,
+                format!(
+                    "cannot perform operation: an index build is currently running for collection with UUID: {}",
+                    current.uuid
+                ),
+            ));
+        }
+        let renamed = Arc::new(current.renamed(target.clone()));
         batch.delete(&entry_key(source));
         put_entry(&mut batch, &renamed)?;
-        let optime = self
-            .engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)?;
-        if let Some(replaced) = &replaced {
-            replaced.shared.dropped.store(true, Ordering::Release);
-        }
+        let replaced_collection = replaced.as_ref().map(|guard| &***guard);
+        let optime = self.commit_removal(&batch, replaced_collection, &[])?;
         *current = renamed;
         drop(current);
         drop(replaced);
@@ -434,16 +480,18 @@ impl Catalog {
         let mut indexes = current.indexes.clone();
         change(&mut indexes)?;
         let mut batch = Batch::new();
-        for index in &current.indexes {
-            if !indexes.iter().any(|kept| kept.ident == index.ident) {
-                delete_index(&mut batch, index);
-            }
+        let gone: Vec<_> = current
+            .indexes
+            .iter()
+            .filter(|index| !indexes.iter().any(|kept| kept.ident == index.ident))
+            .cloned()
+            .collect();
+        for index in &gone {
+            delete_index(&mut batch, index);
         }
         let changed = Arc::new(current.with_indexes(indexes));
         put_entry(&mut batch, &changed)?;
-        let optime = self
-            .engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)?;
+        let optime = self.commit_removal(&batch, None, &gone)?;
         *current = changed;
         Ok(optime)
     }
@@ -455,12 +503,15 @@ impl Catalog {
     pub fn quiesce<T>(
         &self,
         namespace: &Namespace,
-        look: impl FnOnce(&dyn Engine, &Collection) -> Result<T>,
+        look: impl FnOnce(&dyn Engine, &Arc<Collection>) -> Result<T>,
     ) -> Result<T> {
         let slot = self
             .slot(namespace)
             .ok_or_else(|| self.missing(namespace))?;
         let current = slot.write();
+        if current.is_dropped() || current.namespace != *namespace {
+            return Err(namespace_not_found(namespace));
+        }
         look(&*self.engine, &current)
     }
 
@@ -516,13 +567,7 @@ impl Catalog {
                         format!("Index build aborted: {} was dropped", index.spec.name),
                     ));
                 };
-                let ready = Index::new(
-                    index.ident,
-                    index.spec.clone(),
-                    true,
-                    indexes[position].multikey(),
-                );
-                indexes[position] = Arc::new(ready);
+                indexes[position] = Arc::new(indexes[position].made_ready());
             }
             Ok(())
         })
@@ -645,6 +690,7 @@ fn read_collection(engine: &Arc<dyn Engine>, entry: &Document) -> Result<Collect
         options: entry.get_document("options").map_err(corrupt)?.clone(),
         indexes,
         shared: Arc::new(Shared::default()),
+        validator: OnceLock::new(),
     })
 }
 

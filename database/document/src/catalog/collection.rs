@@ -1,12 +1,13 @@
 //! What is known of one collection and its indexes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use bson::{Bson, Document, Uuid, doc};
 
 use super::{Ident, Namespace};
 use crate::index::IndexSpec;
+use crate::validation::Validator;
 
 /// How the documents of a collection are keyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub enum RecordKind {
 }
 
 /// One index of a collection. The index on `_id` of a clustered collection has no keys of its own.
+///
+/// Immutable but for [`IndexState`], which all successive descriptions of the index share: a query that
+/// was planned on an older one learns what happened since.
 #[derive(Debug)]
 pub struct Index {
     /// Where its entries lie.
@@ -26,22 +30,39 @@ pub struct Index {
     pub spec: IndexSpec,
     /// Whether the build has ended; an index that is not ready is maintained but not read.
     pub ready: bool,
+    state: Arc<IndexState>,
+}
+
+/// What changes while an index is in use. Nothing else is published through these, and the engine's
+/// commits order them with the entries they tell of, so `Relaxed` suffices.
+#[derive(Debug, Default)]
+struct IndexState {
     /// Bit *i* is set once a document had an array along field *i*. Set before the first such entry is
-    /// committed, never cleared: readers may assume more than is so, never less (`Relaxed`: the commit
-    /// of the entry orders the two).
+    /// committed, never cleared: readers may assume more than is so, never less.
     multikey: AtomicU64,
+    /// The bits of `multikey` that a commit has stored. Set after it, so that a writer who finds a bit
+    /// here may rely on it being in the engine, and one who does not stores it once more. A bit that
+    /// is only in `multikey` may belong to a commit that was refused.
+    multikey_stored: AtomicU64,
     /// How many queries used the index since the server started (`$indexStats`).
     accesses: AtomicU64,
+    /// Set before the index's keys are removed.
+    dropped: AtomicBool,
 }
 
 impl Index {
-    pub(crate) const fn new(ident: Ident, spec: IndexSpec, ready: bool, multikey: u64) -> Self {
+    /// An index whose stored mask of multikey fields is `multikey`.
+    pub(crate) fn new(ident: Ident, spec: IndexSpec, ready: bool, multikey: u64) -> Self {
+        let state = IndexState {
+            multikey: AtomicU64::new(multikey),
+            multikey_stored: AtomicU64::new(multikey),
+            ..IndexState::default()
+        };
         Self {
             ident,
             spec,
             ready,
-            multikey: AtomicU64::new(multikey),
-            accesses: AtomicU64::new(0),
+            state: Arc::new(state),
         }
     }
 
@@ -51,15 +72,22 @@ impl Index {
             ident: self.ident,
             spec,
             ready: self.ready,
-            multikey: AtomicU64::new(self.multikey()),
-            accesses: AtomicU64::new(self.accesses()),
+            state: Arc::clone(&self.state),
+        }
+    }
+
+    /// The same index, built.
+    pub(crate) fn made_ready(&self) -> Self {
+        Self {
+            ready: true,
+            ..self.with_spec(self.spec.clone())
         }
     }
 
     /// Which fields are multikey, as a mask; fields from the 64th on share the last bit.
     #[must_use]
     pub fn multikey(&self) -> u64 {
-        self.multikey.load(Ordering::Relaxed)
+        self.state.multikey.load(Ordering::Relaxed)
     }
 
     /// Whether field `position` may have several keys in one document.
@@ -74,19 +102,42 @@ impl Index {
         1 << position.min(63)
     }
 
+    /// Tells readers of fields that are about to become multikey.
     pub(crate) fn add_multikey(&self, mask: u64) {
-        self.multikey.fetch_or(mask, Ordering::Relaxed);
+        self.state.multikey.fetch_or(mask, Ordering::Relaxed);
+    }
+
+    /// The part of the multikey mask that is in the engine.
+    pub(crate) fn multikey_stored(&self) -> u64 {
+        self.state.multikey_stored.load(Ordering::Relaxed)
+    }
+
+    /// To be called once a commit that stores `mask` has succeeded.
+    pub(crate) fn multikey_committed(&self, mask: u64) {
+        self.state.multikey_stored.fetch_or(mask, Ordering::Relaxed);
     }
 
     /// Counts a use of the index.
     pub fn record_access(&self) {
-        self.accesses.fetch_add(1, Ordering::Relaxed);
+        self.state.accesses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often the index was used since the server started.
     #[must_use]
     pub fn accesses(&self) -> u64 {
-        self.accesses.load(Ordering::Relaxed)
+        self.state.accesses.load(Ordering::Relaxed)
+    }
+
+    /// Whether the index has been dropped. Who asks after fixing a state of the engine and hears no has
+    /// all keys of the index in that state.
+    #[must_use]
+    pub fn is_dropped(&self) -> bool {
+        self.state.dropped.load(Ordering::Acquire)
+    }
+
+    /// To be called before the commit that removes the index's keys; with `false` when it failed.
+    pub(crate) fn set_dropped(&self, dropped: bool) {
+        self.state.dropped.store(dropped, Ordering::Release);
     }
 }
 
@@ -108,15 +159,21 @@ pub struct Collection {
     pub indexes: Vec<Arc<Index>>,
     /// State that survives a change of options or indexes.
     pub(crate) shared: Arc<Shared>,
+    /// The validator that the options ask for, parsed when first needed.
+    pub(crate) validator: OnceLock<Option<Validator>>,
 }
+
+/// The option of collections that do not outlive the server's run.
+pub(crate) const TEMPORARY: &str = "temp";
 
 /// The part of a collection that all its successive descriptions share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Set when the collection is dropped; cursors on it end with `QueryPlanKilled`.
+    /// Set before the collection's keys are removed; cursors on it end with `QueryPlanKilled`.
     pub(crate) dropped: AtomicBool,
-    /// The numbers of a capped collection's documents, read from the engine when first needed. Its lock is held from taking a number to the
-    /// commit that uses it, so that documents appear in the order of their numbers.
+    /// The numbers of a capped collection's documents, read from the engine when first needed. Its
+    /// lock is held from taking a number to the commit that uses it, so that documents appear in the
+    /// order of their numbers.
     pub(crate) sequence: Mutex<Option<Sequence>>,
     /// How often something was inserted: tailable cursors that await data compare it.
     pub(crate) inserts: AtomicU64,
@@ -168,6 +225,13 @@ impl Collection {
     #[must_use]
     pub fn is_dropped(&self) -> bool {
         self.shared.dropped.load(Ordering::Acquire)
+    }
+
+    /// Whether the collection is to go when the database is next opened: `$out` writes to one that
+    /// becomes lasting when it is renamed.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        self.options.get_bool(TEMPORARY).unwrap_or(false)
     }
 
     /// The limits of a capped collection.
@@ -232,10 +296,13 @@ impl Collection {
         }
     }
 
-    /// The same collection under another name.
-    pub(crate) fn with_namespace(&self, namespace: Namespace) -> Self {
+    /// The same collection under another name, no longer temporary.
+    pub(crate) fn renamed(&self, namespace: Namespace) -> Self {
+        let mut options = self.options.clone();
+        options.remove(TEMPORARY);
         Self {
             namespace,
+            options,
             ..self.clone_description()
         }
     }
@@ -249,6 +316,7 @@ impl Collection {
             options: self.options.clone(),
             indexes: self.indexes.clone(),
             shared: Arc::clone(&self.shared),
+            validator: OnceLock::new(),
         }
     }
 }

@@ -33,7 +33,7 @@ mod views;
 pub use catalog::{Catalog, CollectionGuard};
 pub(crate) use catalog::{multikey_key, namespace_not_found};
 pub use collection::{Capped, Collection, Index, RecordKind};
-pub(crate) use collection::{Sequence, as_i64};
+pub(crate) use collection::{Sequence, TEMPORARY, as_i64};
 pub use ident::Ident;
 pub use namespace::Namespace;
 pub use view::View;

@@ -5,39 +5,44 @@ use std::sync::Arc;
 use bson::RawDocumentBuf;
 use millrace_engine::Optime;
 
-use super::{WriteSet, retry_conflicts};
+use super::{BYTES_PER_COMMIT, WriteSet, retry_conflicts};
 use crate::catalog::{Catalog, Collection, Ident, Index, Namespace};
 use crate::{Error, ErrorCode, Operation, Result};
 
-/// How many documents one commit enters.
+/// How many documents one commit enters at most.
 const DOCUMENTS_PER_COMMIT: usize = 128;
 
 /// Enters the documents that were there before the indexes into them, then marks them as ready. Reads
 /// and writes go on meanwhile: writers maintain the indexes from the moment they were added, and what
 /// they commit between reading a document here and entering it makes that commit conflict and be
-/// repeated with the new version. When it fails, or the server stops, the indexes are removed.
+/// repeated with the new version.
+///
+/// `added` are indexes that the caller added: when the build fails, or the server stops, they are
+/// removed. `joined` are ones that somebody else is building: both enter all documents, which is the
+/// same as once, and whoever ends first makes them ready.
 ///
 /// # Errors
-/// `DuplicateKey` for a unique index, those of key generation, interruption, and the engine's.
+/// `DuplicateKey` for a unique index, those of key generation, interruption, and the engine's;
+/// `IndexBuildAborted` when the collection or one of the indexes was dropped.
 pub fn build_indexes(
     catalog: &Catalog,
     namespace: &Namespace,
-    indexes: &[Arc<Index>],
+    added: &[Arc<Index>],
+    joined: &[Arc<Index>],
     operation: &Operation,
 ) -> Result<Option<Optime>> {
-    let unfinished: Vec<_> = indexes
-        .iter()
-        .filter(|index| !index.ready)
-        .cloned()
-        .collect();
+    let wanted = added.iter().chain(joined);
+    let unfinished: Vec<_> = wanted.filter(|index| !index.ready).cloned().collect();
     if unfinished.is_empty() {
         return Ok(None);
     }
-    match enter_all(catalog, namespace, &unfinished, operation) {
-        Ok(()) => catalog.finish_indexes(namespace, &unfinished).map(Some),
+    let built = enter_all(catalog, namespace, &unfinished, operation)
+        .and_then(|()| catalog.finish_indexes(namespace, &unfinished));
+    match built {
+        Ok(optime) => Ok(Some(optime)),
         Err(error) => {
             let removed = catalog.change_indexes(namespace, |present| {
-                present.retain(|index| !unfinished.iter().any(|gone| gone.ident == index.ident));
+                present.retain(|index| !added.iter().any(|gone| gone.ident == index.ident));
                 Ok(())
             });
             match removed {
@@ -54,13 +59,13 @@ fn enter_all(
     indexes: &[Arc<Index>],
     operation: &Operation,
 ) -> Result<()> {
-    let aborted = || {
+    let dropped = || {
         Error::new(
             ErrorCode::IndexBuildAborted,
             format!("Index build on {namespace} aborted: the collection was dropped"),
         )
     };
-    let ident = catalog.find(namespace).ok_or_else(aborted)?.ident;
+    let ident = catalog.find(namespace).ok_or_else(dropped)?.ident;
     let mut cursor = catalog.engine().cursor(ident.range())?;
     let mut found = cursor.seek_first()?;
     while found {
@@ -70,24 +75,62 @@ fn enter_all(
             record_ids.push(cursor.key()[Ident::LEN..].to_vec());
             found = cursor.next()?;
         }
-        retry_conflicts(operation, || {
-            let guard = catalog.share(namespace).ok_or_else(aborted)?;
-            let collection: &Collection = guard.collection();
-            if collection.ident != ident {
-                return Err(aborted());
-            }
-            let mut set = WriteSet::new(&**catalog.engine(), collection);
-            for record_id in &record_ids {
-                let Some(document) = set.read(record_id)? else {
-                    continue;
-                };
-                let document = RawDocumentBuf::from_bytes(document)?;
-                for index in indexes {
-                    set.index_existing(index, record_id, &document)?;
+        let mut entered = 0;
+        while entered < record_ids.len() {
+            entered += retry_conflicts(operation, || {
+                let guard = catalog.share(namespace).ok_or_else(dropped)?;
+                let collection: &Collection = guard.collection();
+                if collection.ident != ident {
+                    return Err(dropped());
                 }
-            }
-            set.commit()
-        })?;
+                let present = still_there(collection, indexes)?;
+                enter_some(catalog, collection, &present, &record_ids[entered..])
+            })?;
+        }
     }
     Ok(())
+}
+
+/// The present descriptions of the indexes: entries of an index that has been dropped would stay for
+/// ever.
+fn still_there<'a>(
+    collection: &'a Collection,
+    indexes: &[Arc<Index>],
+) -> Result<Vec<&'a Arc<Index>>> {
+    let find = |index: &Arc<Index>| {
+        let mut all = collection.indexes.iter();
+        all.find(|other| other.ident == index.ident).ok_or_else(|| {
+            Error::new(
+                ErrorCode::IndexBuildAborted,
+                format!("Index build aborted: {} was dropped", index.spec.name),
+            )
+        })
+    };
+    indexes.iter().map(find).collect()
+}
+
+/// Enters records in one commit until it is large enough, and returns how many.
+fn enter_some(
+    catalog: &Catalog,
+    collection: &Collection,
+    indexes: &[&Arc<Index>],
+    record_ids: &[Vec<u8>],
+) -> Result<usize> {
+    let mut set = WriteSet::new(&**catalog.engine(), collection);
+    let mut entered = 0;
+    for record_id in record_ids {
+        if set.bytes() > BYTES_PER_COMMIT {
+            break;
+        }
+        entered += 1;
+        let Some(document) = set.read(record_id)? else {
+            continue;
+        };
+        let document = RawDocumentBuf::from_bytes(document)?;
+        for index in indexes {
+            set.index_existing(index, record_id, &document)?;
+        }
+    }
+    set.commit()?;
+    Ok(entered)
 }

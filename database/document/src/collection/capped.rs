@@ -4,7 +4,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::{Counter, Engine};
+use millrace_engine::{Counter, Cursor, Engine};
 
 use super::{WriteSet, internal};
 use crate::catalog::{Capped, Collection, Ident, Sequence};
@@ -13,11 +13,16 @@ use crate::{Error, ErrorCode, Result};
 /// Inserts into a capped collection. It holds the collection's sequence from taking a number to the
 /// commit, so that documents become visible in the order of their numbers.
 pub(crate) struct CappedWriter<'a> {
+    engine: &'a dyn Engine,
     collection: &'a Collection,
     limits: Capped,
     sequence: MutexGuard<'a, Option<Sequence>>,
     taken: Sequence,
-    /// Documents and bytes once the set is committed.
+    /// The number of the first document that this writer adds: smaller ones are in the engine.
+    added: u64,
+    /// At the oldest document of the engine that is not removed yet; none before the first removal.
+    oldest: Option<Box<dyn Cursor>>,
+    /// Documents and bytes once the set is committed, but for what others change meanwhile.
     held: Counter,
 }
 
@@ -37,10 +42,13 @@ impl<'a> CappedWriter<'a> {
         };
         let held = engine.counter(&collection.counter_key())?;
         Ok(Self {
+            engine,
             collection,
             limits,
             sequence,
             taken,
+            added: taken.next,
+            oldest: None,
             held,
         })
     }
@@ -50,7 +58,7 @@ impl<'a> CappedWriter<'a> {
         let bytes = i64::try_from(document.as_bytes().len()).unwrap_or(i64::MAX);
         if bytes > self.limits.bytes_max {
             return Err(Error::new(
-                ErrorCode::BSONObjectTooLarge,
+                ErrorCode::BadValue,
                 format!(
                     "object to insert exceeds cappedMaxSize. size in bytes: {bytes}, max size: {}",
                     self.limits.bytes_max
@@ -60,12 +68,7 @@ impl<'a> CappedWriter<'a> {
         set.insert(&self.taken.next.to_be_bytes(), document)?;
         self.taken.next += 1;
         self.held = self.held.plus(Counter { count: 1, bytes });
-        while self.held.bytes > self.limits.bytes_max
-            || self
-                .limits
-                .count_max
-                .is_some_and(|max| self.held.count > max)
-        {
+        while self.is_over() {
             if !self.remove_oldest(set)? {
                 break;
             }
@@ -73,10 +76,16 @@ impl<'a> CappedWriter<'a> {
         Ok(())
     }
 
+    fn is_over(&self) -> bool {
+        let many = |max| self.held.count > max;
+        self.held.bytes > self.limits.bytes_max || self.limits.count_max.is_some_and(many)
+    }
+
     fn remove_oldest(&mut self, set: &mut WriteSet<'_>) -> Result<bool> {
-        while self.taken.first < self.taken.next {
-            let record_id = self.taken.first.to_be_bytes();
-            self.taken.first += 1;
+        while let Some(number) = self.next_oldest()? {
+            let record_id = number.to_be_bytes();
+            self.taken.first = number + 1;
+            // Somebody else may have removed it since; that they did is what the guard is for.
             let Some(document) = set.read(&record_id)? else {
                 continue;
             };
@@ -92,6 +101,24 @@ impl<'a> CappedWriter<'a> {
         Ok(false)
     }
 
+    /// The number of the oldest document from `taken.first` on. Numbers of documents that were removed
+    /// singly are stepped over by the engine, however many they are.
+    fn next_oldest(&mut self) -> Result<Option<u64>> {
+        let first = self.taken.first;
+        if first < self.added {
+            let key = self.collection.record_key(&first.to_be_bytes());
+            let cursor = match &mut self.oldest {
+                Some(cursor) => cursor,
+                none => none.insert(self.engine.cursor(self.collection.ident.range())?),
+            };
+            if cursor.seek(&key)? {
+                return number(cursor.key()).map(Some);
+            }
+        }
+        let first = first.max(self.added);
+        Ok((first < self.taken.next).then_some(first))
+    }
+
     /// To be called once the set is committed.
     pub(crate) fn committed(mut self) {
         *self.sequence = Some(self.taken);
@@ -102,14 +129,16 @@ impl<'a> CappedWriter<'a> {
     }
 }
 
+/// The number of the document under a key.
+fn number(key: &[u8]) -> Result<u64> {
+    key[Ident::LEN..]
+        .try_into()
+        .map(u64::from_be_bytes)
+        .map_err(|_| internal("a record id is damaged"))
+}
+
 fn read_sequence(engine: &dyn Engine, collection: &Collection) -> Result<Sequence> {
     let mut cursor = engine.cursor(collection.ident.range())?;
-    let number = |key: &[u8]| {
-        key[Ident::LEN..]
-            .try_into()
-            .map(u64::from_be_bytes)
-            .map_err(|_| internal("a record id is damaged"))
-    };
     if !cursor.seek_first()? {
         return Ok(Sequence { first: 1, next: 1 });
     }

@@ -1,26 +1,26 @@
 //! Removal of documents.
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::Optime;
+use millrace_engine::{Engine, Optime};
 
-use super::{WriteSet, latest, retry_conflicts};
-use crate::catalog::{Catalog, Ident, Namespace};
+use super::{BYTES_PER_COMMIT, WriteSet, latest, retry_conflicts};
+use crate::catalog::{Catalog, Collection, Ident, Namespace};
 use crate::{Operation, Result};
 
 /// Removes the document with this record id if `is_wanted` says so of its present version, and returns
-/// that version.
+/// that version. When the collection is gone, or its name, so is the document.
 ///
 /// # Errors
 /// Those of `is_wanted` and of the engine.
 pub fn delete_record(
     catalog: &Catalog,
-    namespace: &Namespace,
+    collection: &Collection,
     record_id: &[u8],
     operation: &Operation,
     mut is_wanted: impl FnMut(&RawDocument) -> Result<bool>,
 ) -> Result<Option<(RawDocumentBuf, Option<Optime>)>> {
     retry_conflicts(operation, || {
-        let Some(guard) = catalog.share(namespace) else {
+        let Some(guard) = catalog.share_same(collection) else {
             return Ok(None);
         };
         let mut set = WriteSet::new(&**catalog.engine(), guard.collection());
@@ -37,10 +37,11 @@ pub fn delete_record(
     })
 }
 
-/// How many documents one commit removes when all are.
-const DELETES_PER_COMMIT: usize = 256;
+/// How many documents one commit removes at most when all are.
+const DELETES_PER_COMMIT: u64 = 256;
 
 /// Removes every document, keeping the collection and its indexes, and returns how many there were.
+/// What others insert meanwhile may stay.
 ///
 /// # Errors
 /// The operation's interruption and those of the engine.
@@ -49,35 +50,69 @@ pub fn delete_all_records(
     namespace: &Namespace,
     operation: &Operation,
 ) -> Result<(u64, Option<Optime>)> {
-    let mut removed = 0;
-    let mut optime = None;
-    loop {
+    let mut sweep = Sweep::default();
+    while !sweep.ended {
         operation.check()?;
-        let (count, committed) = retry_conflicts(operation, || {
+        sweep = retry_conflicts(operation, || {
             let Some(guard) = catalog.share(namespace) else {
-                return Ok((0, None));
+                return Ok(Sweep {
+                    ended: true,
+                    ..sweep.clone()
+                });
             };
-            let collection = guard.collection();
-            let engine = &**catalog.engine();
-            let mut set = WriteSet::new(engine, collection);
-            let mut cursor = engine.cursor(collection.ident.range())?;
-            let mut found = cursor.seek_first()?;
-            let mut count = 0_u64;
-            while found && count < DELETES_PER_COMMIT as u64 {
-                let record_id = cursor.key()[Ident::LEN..].to_vec();
-                if let Some(document) = set.read(&record_id)? {
-                    set.delete(&record_id, &RawDocumentBuf::from_bytes(document)?)?;
-                    count += 1;
-                }
-                found = cursor.next()?;
-            }
-            drop(cursor);
-            Ok((count, set.commit()?))
+            sweep.go_on(&**catalog.engine(), guard.collection())
         })?;
-        optime = latest(optime, committed);
-        removed += count;
-        if count == 0 {
-            return Ok((removed, optime));
+    }
+    Ok((sweep.removed, sweep.optime))
+}
+
+/// How far the removal of all documents has come.
+#[derive(Clone, Debug, Default)]
+struct Sweep {
+    /// The last key that was looked at. The next commit begins there, and not at the keys that were
+    /// just deleted, over which a cursor would have to step one by one.
+    position: Option<Vec<u8>>,
+    /// No key behind this one was there at the beginning.
+    last: Vec<u8>,
+    removed: u64,
+    optime: Option<Optime>,
+    ended: bool,
+}
+
+impl Sweep {
+    /// One more commit.
+    fn go_on(&self, engine: &dyn Engine, collection: &Collection) -> Result<Self> {
+        let mut next = self.clone();
+        let mut set = WriteSet::new(engine, collection);
+        let mut cursor = engine.cursor(collection.ident.range())?;
+        let mut found = match &self.position {
+            Some(position) => cursor.seek(position)?,
+            None => {
+                if cursor.seek_last()? {
+                    next.last = cursor.key().to_vec();
+                }
+                cursor.seek_first()?
+            }
+        };
+        let mut count = 0;
+        while found && count < DELETES_PER_COMMIT && set.bytes() < BYTES_PER_COMMIT {
+            let key = cursor.key();
+            if *key > *next.last {
+                found = false;
+                break;
+            }
+            next.position = Some(key.to_vec());
+            let record_id = key[Ident::LEN..].to_vec();
+            if let Some(document) = set.read(&record_id)? {
+                set.delete(&record_id, &RawDocumentBuf::from_bytes(document)?)?;
+                count += 1;
+            }
+            found = cursor.next()?;
         }
+        drop(cursor);
+        next.optime = latest(self.optime, set.commit()?);
+        next.removed += count;
+        next.ended = !found;
+        Ok(next)
     }
 }

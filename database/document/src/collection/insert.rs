@@ -4,15 +4,13 @@ use bson::{RawDocument, RawDocumentBuf};
 use millrace_engine::{Engine, Optime};
 
 use super::write_set::{WriteSet, clustered_record_id};
-use super::{latest, prepare_document, retry_conflicts};
+use super::{BYTES_PER_COMMIT, latest, prepare_document, retry_conflicts};
 use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
 use crate::validation::Validator;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// How many documents go into one commit at most.
 const DOCUMENTS_PER_COMMIT: usize = 512;
-/// At how many bytes a commit takes no further document.
-const BYTES_PER_COMMIT: usize = 1024 * 1024;
 
 /// What an insertion did.
 #[derive(Debug, Default)]
@@ -23,6 +21,8 @@ pub struct InsertOutcome {
     pub errors: Vec<(usize, Error)>,
     /// The optime of the last commit.
     pub optime: Option<Optime>,
+    /// Whether the collection is capped, so that cursors may wait for what was inserted.
+    pub capped: bool,
 }
 
 /// Inserts documents. If `ordered`, the first failure ends it; otherwise the rest are still tried.
@@ -55,10 +55,8 @@ pub fn insert_documents(
         next += taken.inserted;
         outcome.inserted += taken.inserted as u64;
         outcome.optime = latest(outcome.optime, taken.optime);
+        outcome.capped |= taken.capped;
         if let Some(error) = taken.failed {
-            if is_fatal(&error) {
-                return Err(error);
-            }
             outcome.errors.push((next, error));
             next += 1;
             if ordered {
@@ -88,6 +86,7 @@ struct Taken {
     /// Why the document after the inserted ones was not.
     failed: Option<Error>,
     optime: Option<Optime>,
+    capped: bool,
 }
 
 fn insert_some(
@@ -105,6 +104,7 @@ fn insert_some(
                 inserted: 0,
                 failed: Some(error),
                 optime: None,
+                capped: false,
             });
         }
         other => other?,
@@ -138,9 +138,14 @@ fn insert_some(
                 Some(capped) => capped.insert(&mut set, document),
             }
         })();
-        if let Err(error) = result {
-            failed = Some(error);
-            break;
+        match result {
+            Ok(()) => {}
+            // The set may be half of something.
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
         }
         inserted += 1;
     }
@@ -152,6 +157,7 @@ fn insert_some(
         inserted,
         failed,
         optime,
+        capped: collection.kind == RecordKind::Sequenced,
     })
 }
 
@@ -163,11 +169,32 @@ fn record_id_of(document: &RawDocument) -> Result<Vec<u8>> {
     clustered_record_id(id)
 }
 
-/// Inserts one document that is already prepared (an upsert's).
+/// Inserts one document that is already prepared (an upsert's), and returns the commit and whether the
+/// collection is capped.
 ///
 /// # Errors
-/// `DuplicateKey`, `WriteConflict`, and those of the engine.
+/// `DuplicateKey`, `DocumentValidationFailure`, and those of the engine.
 pub(crate) fn insert_one(
+    catalog: &Catalog,
+    namespace: &Namespace,
+    document: &RawDocumentBuf,
+    bypass_validation: bool,
+    operation: &Operation,
+) -> Result<(Option<Optime>, bool)> {
+    retry_conflicts(operation, || {
+        let guard = catalog.find_or_create(namespace, &**operation.environment())?;
+        let collection = guard.collection();
+        if !bypass_validation {
+            if let Some(validator) = Validator::of(collection)? {
+                validator.check(document, operation)?;
+            }
+        }
+        let optime = insert_into(&**catalog.engine(), collection, document)?;
+        Ok((optime, collection.kind == RecordKind::Sequenced))
+    })
+}
+
+fn insert_into(
     engine: &dyn Engine,
     collection: &Collection,
     document: &RawDocumentBuf,

@@ -41,6 +41,9 @@ pub(crate) fn retry_conflicts<T>(
     }
 }
 
+/// At how many bytes a commit takes no further document.
+const BYTES_PER_COMMIT: usize = 1024 * 1024;
+
 /// How document writes are committed: visible at once; whoever must wait for the disk does so by
 /// optime, once for the whole command.
 pub(crate) const DURABILITY: Durability = Durability::Buffered;

@@ -4,8 +4,8 @@ use bson::{RawDocument, RawDocumentBuf};
 use millrace_engine::Optime;
 
 use super::{WriteSet, retry_conflicts};
-use crate::catalog::{Catalog, Namespace};
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::catalog::{Catalog, Collection};
+use crate::{Error, Operation, Result};
 
 /// What became of a document that was to be replaced.
 #[derive(Debug)]
@@ -29,20 +29,21 @@ pub enum Replaced {
 }
 
 /// Replaces the document with this record id by what `compute` makes of its present version. `compute`
-/// answers none when the document is no longer one to be replaced, and is called again when somebody
-/// else's commit came in between.
+/// is given the collection's present description as well. It answers none when the document is no
+/// longer one to be replaced, and is called again when somebody else's commit came in between. When the
+/// collection is gone, or its name, so is the document.
 ///
 /// # Errors
-/// Those of `compute`; `DuplicateKey`; `BSONObjectTooLarge`; the engine's.
+/// Those of `compute`; `DuplicateKey`; 17419 for a version that is too large; the engine's.
 pub fn replace_record(
     catalog: &Catalog,
-    namespace: &Namespace,
+    collection: &Collection,
     record_id: &[u8],
     operation: &Operation,
-    mut compute: impl FnMut(&RawDocument) -> Result<Option<RawDocumentBuf>>,
+    mut compute: impl FnMut(&Collection, &RawDocument) -> Result<Option<RawDocumentBuf>>,
 ) -> Result<Replaced> {
     retry_conflicts(operation, || {
-        let Some(guard) = catalog.share(namespace) else {
+        let Some(guard) = catalog.share_same(collection) else {
             return Ok(Replaced::NoMatch);
         };
         let collection = guard.collection();
@@ -51,15 +52,15 @@ pub fn replace_record(
             return Ok(Replaced::NoMatch);
         };
         let before = RawDocumentBuf::from_bytes(before)?;
-        let Some(after) = compute(&before)? else {
+        let Some(after) = compute(collection, &before)? else {
             return Ok(Replaced::NoMatch);
         };
         if after.as_bytes() == before.as_bytes() {
             return Ok(Replaced::Unchanged { document: before });
         }
         if after.as_bytes().len() > super::document_check::DOCUMENT_BYTES_MAX {
-            return Err(Error::new(
-                ErrorCode::BSONObjectTooLarge,
+            return Err(Error::location(
+                17419,
                 format!(
                     "Resulting document after update is larger than {}",
                     super::document_check::DOCUMENT_BYTES_MAX

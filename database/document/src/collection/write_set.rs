@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument};
-use millrace_engine::{Batch, Counter, Engine, Guards, Optime};
+use millrace_engine::{Batch, Counter, Engine, Guards, KEY_LEN_MAX, Optime};
 
 use super::{DURABILITY, internal};
 use crate::catalog::{Collection, Ident, Index, RecordKind, multikey_key};
@@ -13,6 +13,14 @@ use crate::index::{IndexEntry, IndexKey, IndexKeys};
 use crate::key::{self, TypeBits};
 use crate::value::document_text;
 use crate::{Error, ErrorCode, Result};
+
+/// How many bytes the entries of one document in all indexes may take: a commit that puts others in
+/// their place holds them twice.
+const ENTRIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Up to how many bytes of entries in a new index the other 63 need not be looked at: what they hold
+/// without having been checked together stays small.
+const ENTRIES_BYTES_UNCHECKED: usize = 256 * 1024;
 
 /// Changes to documents of one collection that are committed together. Reads made through it are
 /// guarded: the commit fails with `WriteConflict` when one of them is no longer so.
@@ -26,8 +34,8 @@ pub struct WriteSet<'a> {
     /// What this set put (some) or deleted (none) under keys that must be unique, by engine key:
     /// the engine does not know yet.
     pending: HashMap<Vec<u8>, Option<Vec<u8>>>,
-    /// Masks to be set in memory before the commit.
-    multikey: Vec<(Arc<Index>, u64)>,
+    /// Multikey masks that are stored with the commit.
+    multikey: Vec<(&'a Arc<Index>, u64)>,
 }
 
 impl<'a> WriteSet<'a> {
@@ -84,18 +92,23 @@ impl<'a> WriteSet<'a> {
     /// Adds a document under `record_id`.
     ///
     /// # Errors
-    /// `DuplicateKey`, and what makes index keys impossible. The set is unchanged then.
+    /// `DuplicateKey`, `KeyTooLong`, and what makes index keys impossible; the set is unchanged then.
+    /// After a failure of the engine it must not be committed.
     pub fn insert(&mut self, record_id: &[u8], document: &RawDocument) -> Result<()> {
         let record_key = self.collection.record_key(record_id);
+        check_key("_id", &record_key)?;
         if self.is_taken(&record_key)? {
             return Err(self.duplicate_id(document));
         }
-        let entries = self.entries(document, record_id)?;
+        let entries = self.bounded_entries(document, record_id)?;
         for (index, keys) in &entries {
             self.check_unique(index, keys, &[], document)?;
         }
         for (index, keys) in &entries {
-            self.put_entries(index, keys)?;
+            for entry in &keys.entries {
+                self.put_entry(index, entry);
+            }
+            self.note_multikey(index, keys.multikey)?;
         }
         self.batch.put(&record_key, document.as_bytes());
         // A capped collection may remove the document again before the commit; others only ask whether
@@ -109,7 +122,8 @@ impl<'a> WriteSet<'a> {
         Ok(())
     }
 
-    /// Puts `new` in the place of `old`, which was read through this set.
+    /// Puts `new` in the place of `old`, which was read through this set and is not changed by it
+    /// otherwise.
     ///
     /// # Errors
     /// As [`WriteSet::insert`].
@@ -120,28 +134,24 @@ impl<'a> WriteSet<'a> {
         new: &RawDocument,
     ) -> Result<()> {
         let before = self.entries(old, record_id)?;
-        let after = self.entries(new, record_id)?;
+        let after = self.bounded_entries(new, record_id)?;
         for ((index, keys), (_, old_keys)) in after.iter().zip(&before) {
             self.check_unique(index, keys, &old_keys.entries, new)?;
         }
         for ((index, keys), (_, old_keys)) in after.iter().zip(&before) {
-            let gone = old_keys
-                .entries
-                .iter()
-                .filter(|old| !keys.entries.contains(old));
-            for entry in gone {
-                self.delete_key(&entry.key);
+            for entry in &old_keys.entries {
+                if find_entry(&keys.entries, &entry.key).is_none() {
+                    self.delete_entry(index, entry, record_id)?;
+                }
             }
-            let added = Entries {
-                multikey: keys.multikey,
-                entries: keys
-                    .entries
-                    .iter()
-                    .filter(|new| !old_keys.entries.contains(new))
-                    .cloned()
-                    .collect(),
-            };
-            self.put_entries(index, &added)?;
+            for entry in &keys.entries {
+                match find_entry(&old_keys.entries, &entry.key) {
+                    Some(same) if same.value == entry.value => {}
+                    Some(_) if self.is_foreign(index, entry, record_id)? => {}
+                    _ => self.put_entry(index, entry),
+                }
+            }
+            self.note_multikey(index, keys.multikey)?;
         }
         let key = self.collection.record_key(record_id);
         self.batch.put(&key, new.as_bytes());
@@ -155,9 +165,9 @@ impl<'a> WriteSet<'a> {
     /// # Errors
     /// When its index keys cannot be made.
     pub fn delete(&mut self, record_id: &[u8], document: &RawDocument) -> Result<()> {
-        for (_, keys) in self.entries(document, record_id)? {
+        for (index, keys) in self.entries(document, record_id)? {
             for entry in &keys.entries {
-                self.delete_key(&entry.key);
+                self.delete_entry(index, entry, record_id)?;
             }
         }
         let key = self.collection.record_key(record_id);
@@ -173,21 +183,29 @@ impl<'a> WriteSet<'a> {
     /// `DuplicateKey` when another document has one of the keys of a unique index.
     pub fn index_existing(
         &mut self,
-        index: &Arc<Index>,
+        index: &'a Arc<Index>,
         record_id: &[u8],
         document: &RawDocument,
     ) -> Result<()> {
         let keys = Entries::new(index, document, record_id)?;
+        for entry in &keys.entries {
+            check_key(&index.spec.name, &entry.key)?;
+        }
+        if keys.bytes() > ENTRIES_BYTES_UNCHECKED {
+            // Together with the other indexes it may be more than a later write of the document can do.
+            self.bounded_entries(document, record_id)?;
+        }
         if index.spec.unique {
             for entry in &keys.entries {
-                if let Some(value) = self.read_key(&entry.key)? {
-                    if IndexEntry::parse(true, &entry.key, &value)?.record_id != record_id {
-                        return Err(duplicate_key(self.collection, index, document));
-                    }
+                if self.is_foreign(index, entry, record_id)? {
+                    return Err(duplicate_key(self.collection, index, document));
                 }
             }
         }
-        self.put_entries(index, &keys)
+        for entry in &keys.entries {
+            self.put_entry(index, entry);
+        }
+        self.note_multikey(index, keys.multikey)
     }
 
     /// Commits the changes.
@@ -204,11 +222,11 @@ impl<'a> WriteSet<'a> {
         for (index, mask) in &self.multikey {
             index.add_multikey(*mask);
         }
-        Ok(Some(self.engine.commit(
-            &self.batch,
-            &self.guards,
-            DURABILITY,
-        )?))
+        let optime = self.engine.commit(&self.batch, &self.guards, DURABILITY)?;
+        for (index, mask) in &self.multikey {
+            index.multikey_committed(*mask);
+        }
+        Ok(Some(optime))
     }
 
     /// Counts documents and bytes; both wrap, so that a negative difference can be passed.
@@ -229,14 +247,68 @@ impl<'a> WriteSet<'a> {
         self.pending.insert(key.to_vec(), None);
     }
 
+    /// Removes an entry of the record, unless it is another record's.
+    fn delete_entry(&mut self, index: &Index, entry: &Entry, record_id: &[u8]) -> Result<()> {
+        if self.is_foreign(index, entry, record_id)? {
+            return Ok(());
+        }
+        self.batch.delete(&entry.key);
+        if index.spec.unique {
+            self.pending.insert(entry.key.clone(), None);
+        }
+        Ok(())
+    }
+
+    /// Whether the key of a unique index that is being built belongs to another record: until the build
+    /// has found the duplicate, the records that were there before may have keys in common. In an index
+    /// that is ready they have not.
+    fn is_foreign(&mut self, index: &Index, entry: &Entry, record_id: &[u8]) -> Result<bool> {
+        if index.ready || !index.spec.unique {
+            return Ok(false);
+        }
+        Ok(match self.read_key(&entry.key)? {
+            Some(value) => IndexEntry::parse(true, &entry.key, &value)?.record_id != record_id,
+            None => false,
+        })
+    }
+
+    /// The entries that a document has in the engine.
     fn entries(
         &self,
         document: &RawDocument,
         record_id: &[u8],
-    ) -> Result<Vec<(Arc<Index>, Entries)>> {
+    ) -> Result<Vec<(&'a Arc<Index>, Entries)>> {
+        let collection = self.collection;
+        let indexes = collection.stored_indexes();
+        indexes
+            .map(|index| Ok((index, Entries::new(index, document, record_id)?)))
+            .collect()
+    }
+
+    /// The entries that a document is to have, if the engine can take them.
+    fn bounded_entries(
+        &self,
+        document: &RawDocument,
+        record_id: &[u8],
+    ) -> Result<Vec<(&'a Arc<Index>, Entries)>> {
+        let collection = self.collection;
         let mut all = Vec::new();
-        for index in self.collection.stored_indexes() {
-            all.push((Arc::clone(index), Entries::new(index, document, record_id)?));
+        let mut bytes = 0;
+        for index in collection.stored_indexes() {
+            let entries = Entries::new(index, document, record_id)?;
+            for entry in &entries.entries {
+                check_key(&index.spec.name, &entry.key)?;
+            }
+            bytes += entries.bytes();
+            if bytes > ENTRIES_BYTES_MAX {
+                return Err(Error::new(
+                    ErrorCode::CannotBuildIndexKeys,
+                    format!(
+                        "the keys of one document in all indexes take more than {ENTRIES_BYTES_MAX} bytes"
+                    ),
+                ));
+            }
+            all.push((index, entries));
         }
         Ok(all)
     }
@@ -252,29 +324,32 @@ impl<'a> WriteSet<'a> {
             return Ok(());
         }
         for entry in &keys.entries {
-            if !own.iter().any(|other| other.key == entry.key) && self.is_taken(&entry.key)? {
+            if find_entry(own, &entry.key).is_none() && self.is_taken(&entry.key)? {
                 return Err(duplicate_key(self.collection, index, document));
             }
         }
         Ok(())
     }
 
-    fn put_entries(&mut self, index: &Arc<Index>, keys: &Entries) -> Result<()> {
-        for entry in &keys.entries {
-            self.batch.put(&entry.key, &entry.value);
-            if index.spec.unique {
-                self.pending
-                    .insert(entry.key.clone(), Some(entry.value.clone()));
-            }
+    fn put_entry(&mut self, index: &Index, entry: &Entry) {
+        self.batch.put(&entry.key, &entry.value);
+        if index.spec.unique {
+            self.pending
+                .insert(entry.key.clone(), Some(entry.value.clone()));
         }
-        if keys.multikey & !index.multikey() != 0 {
-            self.remember_multikey(index, keys.multikey)?;
-        }
-        Ok(())
     }
 
-    /// Stores an index's larger multikey mask with this commit.
-    fn remember_multikey(&mut self, index: &Arc<Index>, mask: u64) -> Result<()> {
+    /// Stores an index's larger multikey mask with this commit, if need be.
+    fn note_multikey(&mut self, index: &'a Arc<Index>, mask: u64) -> Result<()> {
+        let mut known = index.multikey_stored();
+        for (other, noted) in &self.multikey {
+            if other.ident == index.ident {
+                known |= noted;
+            }
+        }
+        if mask & !known == 0 {
+            return Ok(());
+        }
         let key = multikey_key(index.ident);
         let stored = match self.read_key(&key)? {
             Some(bytes) => u64::from_le_bytes(
@@ -288,7 +363,7 @@ impl<'a> WriteSet<'a> {
         let mask = mask | stored;
         self.batch.put(&key, &mask.to_le_bytes());
         self.pending.insert(key, Some(mask.to_le_bytes().to_vec()));
-        self.multikey.push((Arc::clone(index), mask));
+        self.multikey.push((index, mask));
         Ok(())
     }
 
@@ -304,6 +379,7 @@ impl<'a> WriteSet<'a> {
 #[derive(Debug)]
 struct Entries {
     multikey: u64,
+    /// In ascending order of their keys, each of which is there once.
     entries: Vec<Entry>,
 }
 
@@ -330,6 +406,31 @@ impl Entries {
             entries,
         })
     }
+
+    fn bytes(&self) -> usize {
+        let sizes = self.entries.iter().map(|e| e.key.len() + e.value.len());
+        sizes.sum()
+    }
+}
+
+/// The entry with this key, of entries in the order of their keys.
+fn find_entry<'e>(entries: &'e [Entry], key: &[u8]) -> Option<&'e Entry> {
+    let found = entries.binary_search_by(|entry| entry.key.as_slice().cmp(key));
+    found.ok().map(|position| &entries[position])
+}
+
+/// Checks that the engine can take a key, so that one document's fails alone and not with its batch.
+fn check_key(index: &str, key: &[u8]) -> Result<()> {
+    if key.len() > KEY_LEN_MAX {
+        return Err(Error::new(
+            ErrorCode::KeyTooLong,
+            format!(
+                "key too large to index: {} bytes in index {index}, at most {KEY_LEN_MAX} are possible",
+                key.len()
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// The record id of a document in a clustered collection: its encoded `_id`.

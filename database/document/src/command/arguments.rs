@@ -58,13 +58,9 @@ impl<'a> Arguments<'a> {
         body: &'a RawDocument,
         known: &[&str],
     ) -> Result<Self> {
-        let arguments = Self::read(command, body)?;
-        for (name, _) in &arguments.fields {
-            if !known.contains(name) && *name != command && !GENERIC.contains(name) {
-                return Err(arguments.unknown(name));
-            }
-        }
-        Ok(arguments)
+        Self::read(command, body, &|name| {
+            known.contains(&name) || name == command || GENERIC.contains(&name)
+        })
     }
 
     /// Reads the fields of one statement (`update.updates`), of which `known` are allowed.
@@ -73,20 +69,26 @@ impl<'a> Arguments<'a> {
         body: &'a RawDocument,
         known: &[&str],
     ) -> Result<Self> {
-        let arguments = Self::read(path, body)?;
-        for (name, _) in &arguments.fields {
-            if !known.contains(name) {
-                return Err(arguments.unknown(name));
-            }
-        }
-        Ok(arguments)
+        Self::read(path, body, &|name| known.contains(&name))
     }
 
-    fn read(command: &'a str, body: &'a RawDocument) -> Result<Self> {
+    /// Reads the fields up to the first that is not known or there twice, so that there are never more
+    /// than are known, however many a client sends.
+    fn read(
+        command: &'a str,
+        body: &'a RawDocument,
+        is_known: &dyn Fn(&str) -> bool,
+    ) -> Result<Self> {
         let mut fields: Vec<(&str, RawBsonRef<'_>)> = Vec::with_capacity(12);
         for element in body {
             let (name, value) = element?;
             let name = name.as_str();
+            if !is_known(name) {
+                return Err(Error::new(
+                    ErrorCode::IDLUnknownField,
+                    format!("BSON field '{command}.{name}' is an unknown field."),
+                ));
+            }
             if fields.iter().any(|(other, _)| *other == name) {
                 return Err(Error::location(
                     40413,
@@ -96,13 +98,6 @@ impl<'a> Arguments<'a> {
             fields.push((name, value));
         }
         Ok(Self { command, fields })
-    }
-
-    fn unknown(&self, name: &str) -> Error {
-        Error::new(
-            ErrorCode::IDLUnknownField,
-            format!("BSON field '{}.{name}' is an unknown field.", self.command),
-        )
     }
 
     /// The field's value, if it is there and not null.

@@ -22,12 +22,18 @@ pub(crate) fn statements<'a>(
     name: &str,
 ) -> Result<Vec<&'a RawDocument>> {
     let sequence = request.sequences.iter().find(|(other, _)| *other == name);
+    let mut count = 0;
     let statements = match (sequence, arguments.array(name)?) {
-        (Some((_, documents)), None) => documents.clone(),
+        (Some((_, documents)), None) => {
+            count = documents.len();
+            documents.clone()
+        }
         (None, Some(array)) => {
             let mut documents = Vec::new();
             for (position, value) in array.into_iter().enumerate() {
+                count += 1;
                 match value? {
+                    RawBsonRef::Document(_) if count > STATEMENTS_MAX => {}
                     RawBsonRef::Document(document) => documents.push(document),
                     _ => {
                         return Err(Error::new(
@@ -50,32 +56,42 @@ pub(crate) fn statements<'a>(
             ));
         }
     };
-    if statements.is_empty() || statements.len() > STATEMENTS_MAX {
+    if count == 0 || count > STATEMENTS_MAX {
         return Err(Error::new(
             ErrorCode::InvalidLength,
             format!(
-                "Write batch sizes must be between 1 and {STATEMENTS_MAX}. Got {} operations.",
-                statements.len()
+                "Write batch sizes must be between 1 and {STATEMENTS_MAX}. Got {count} operations."
             ),
         ));
     }
     Ok(statements)
 }
 
-/// The fields that tell a client of one failed statement.
-pub(crate) fn write_error(
+/// From how many bytes and how many errors on the texts of further ones are left out, as MongoDB does,
+/// and from how many bytes on their details are, too: the failures of 100,000 statements have to fit into
+/// one message.
+const TEXTS_BYTES_MAX: usize = 1024 * 1024;
+const TEXTS_COUNT_MIN: usize = 2;
+const DETAILS_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The fields that tell a client of one failed statement; `written` is what earlier ones took.
+fn write_error(
     writer: &mut DocumentWriter<'_>,
     index: usize,
     error: &Error,
+    position: usize,
+    written: usize,
 ) -> Result<()> {
     writer.count("index", index as u64);
     writer.int32("code", error.code().number());
-    if let Some(details) = error.details() {
+    let details = error.details();
+    if let Some(details) = details.filter(|_| written <= DETAILS_BYTES_MAX) {
         for (name, value) in details {
             writer.value(name, value)?;
         }
     }
-    writer.string("errmsg", error.message());
+    let brief = written > TEXTS_BYTES_MAX && position >= TEXTS_COUNT_MIN;
+    writer.string("errmsg", if brief { "" } else { error.message() });
     Ok(())
 }
 
@@ -88,9 +104,11 @@ pub(crate) fn write_errors(
         return Ok(());
     }
     writer.open_array("writeErrors");
+    let start = writer.bytes();
     for (position, (index, error)) in errors.iter().enumerate() {
+        let written = writer.bytes() - start;
         writer.open_document(&position.to_string());
-        write_error(writer, *index, error)?;
+        write_error(writer, *index, error, position, written)?;
         writer.close();
     }
     writer.close();

@@ -219,7 +219,9 @@ fn run_insert(
         return Err(error);
     }
     totals.inserted += outcome.inserted;
-    surrounding.database.inserted_into(namespace);
+    if outcome.capped {
+        surrounding.database.surroundings.capped_insert(namespace);
+    }
     Ok(doc! {"n": 1})
 }
 

@@ -238,14 +238,7 @@ impl Cursors {
                 ),
             ));
         }
-        if entry.session.is_some() && entry.session.as_deref() != session {
-            return Err(Error::location(
-                50737,
-                format!(
-                    "Cannot run getMore on cursor {id}, which was created in a different session"
-                ),
-            ));
-        }
+        check_session(id, entry.session.as_deref(), session)?;
         let cursor = entry.cursor.take().ok_or_else(|| {
             Error::new(
                 ErrorCode::CursorInUse,
@@ -319,6 +312,22 @@ impl Cursors {
             ..*self.counters.lock()
         }
     }
+}
+
+/// Checks that a cursor is used in the session it was opened in, or in none if it was in none.
+fn check_session(id: i64, opened_in: Option<&[u8]>, used_in: Option<&[u8]>) -> Result<()> {
+    let (code, how) = match (opened_in, used_in) {
+        (None, Some(_)) => (50736, "was not created in a session, in a session"),
+        (Some(_), None) => (50737, "was created in a session, without an lsid"),
+        (Some(own), Some(other)) if own != other => {
+            (50738, "was created in a session, in another session")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::location(
+        code,
+        format!("Cannot run getMore on cursor {id}, which {how}"),
+    ))
 }
 
 fn stop(entry: &Entry) {

@@ -158,7 +158,7 @@ pub(crate) fn run_delete(
     let delete_one = |record_id: &[u8], result: &mut DeleteResult| -> Result<()> {
         let deleted = delete_record(
             &database.catalog,
-            namespace,
+            &collection,
             record_id,
             operation,
             |document| statement.matcher.matches(document, &context),

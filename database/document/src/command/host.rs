@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use bson::{Bson, Document, RawDocumentBuf};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf};
 use millrace_engine::Scratch;
 use parking_lot::Mutex;
 
@@ -12,7 +12,7 @@ use super::aggregate::{AggregateRequest, open_stream};
 use super::find::plain_query;
 use super::insert::check_writable;
 use super::variables::Bindings;
-use crate::catalog::Namespace;
+use crate::catalog::{Collection, Namespace, TEMPORARY};
 use crate::collection::{
     Replaced, build_indexes, insert_documents, insert_one, internal, new_object_id,
     prepare_document, replace_record,
@@ -21,6 +21,7 @@ use crate::executor::Executor;
 use crate::index::FieldKind;
 use crate::pipeline::{DocumentStream, Documents, Host, MergeAction};
 use crate::planner;
+use crate::validation::Validator;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// How many documents `$out` inserts at a time.
@@ -158,10 +159,12 @@ impl Host for PipelineHost {
                 format!("namespace '{target}' is capped so it can't be used for $out"),
             ));
         }
-        let options = present
+        let mut options = present
             .as_ref()
             .map(|c| c.options.clone())
             .unwrap_or_default();
+        // Should the server stop before the new collection takes its place, it is removed.
+        options.insert(TEMPORARY, true);
         catalog.create(&temporary, options, environment)?;
         let filled = (|| {
             let specs = present
@@ -171,7 +174,7 @@ impl Host for PipelineHost {
                 .map(|index| index.spec.clone())
                 .collect();
             let added = catalog.add_indexes(&temporary, |_| Ok(specs))?;
-            build_indexes(catalog, &temporary, &added, operation)?;
+            build_indexes(catalog, &temporary, &added, &[], operation)?;
             self.fill(&temporary, operation, documents)?;
             catalog.rename(&temporary, &target, true).map(|_| ())
         })();
@@ -194,14 +197,15 @@ impl Host for PipelineHost {
         loop {
             operation.check()?;
             let result = match self.find_record(&namespace, key, operation)? {
-                Some(record_id) => self.merge_into(&namespace, &record_id, operation, decide),
+                Some((collection, record_id)) => {
+                    self.merge_into(&collection, &record_id, operation, decide)
+                }
                 None => self.merge_new(&namespace, operation, decide),
             };
             match result {
                 Ok(true) => return Ok(()),
                 // The document came or went since it was looked for.
                 Ok(false) => {}
-                Err(error) if error.code() == ErrorCode::WriteConflict => {}
                 Err(error) => return Err(error),
             }
         }
@@ -333,13 +337,13 @@ impl PipelineHost {
         }
     }
 
-    /// The record id of the document whose fields equal those of `key`.
+    /// The document whose fields equal those of `key`: its collection and its record id.
     fn find_record(
         &self,
         namespace: &Namespace,
         key: &Document,
         operation: &Operation,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<(Arc<Collection>, Vec<u8>)>> {
         let Some(collection) = self.database.catalog.find(namespace) else {
             return Ok(None);
         };
@@ -354,24 +358,25 @@ impl PipelineHost {
         let engine = Arc::clone(self.database.engine());
         let mut executor = Executor::new(
             engine,
-            collection,
+            Arc::clone(&collection),
             query,
             planned.winning,
             bindings.variables,
         )?;
-        Ok(executor.next(operation)?.map(|record| record.record_id))
+        let found = executor.next(operation)?;
+        Ok(found.map(|record| (collection, record.record_id)))
     }
 
     /// Decides about a document that was found; false when it is gone.
     fn merge_into(
         &self,
-        namespace: &Namespace,
+        collection: &Collection,
         record_id: &[u8],
         operation: &Operation,
         decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
     ) -> Result<bool> {
         let catalog = &self.database.catalog;
-        let replaced = replace_record(catalog, namespace, record_id, operation, |before| {
+        let mut compute = |collection: &Collection, before: &RawDocument| {
             let present = Document::try_from(before)?;
             match decide(Some(&present))? {
                 MergeAction::Keep => Ok(Some(before.to_owned())),
@@ -392,10 +397,15 @@ impl PipelineHost {
                     }
                     let raw = RawDocumentBuf::try_from(&document)?;
                     let prepared = prepare_document(&raw, &**operation.environment())?;
-                    Ok(Some(prepared.unwrap_or(raw)))
+                    let after = prepared.unwrap_or(raw);
+                    if let Some(validator) = Validator::of(collection)? {
+                        validator.check_update(before, &after, operation)?;
+                    }
+                    Ok(Some(after))
                 }
             }
-        })?;
+        };
+        let replaced = replace_record(catalog, collection, record_id, operation, &mut compute)?;
         Ok(!matches!(replaced, Replaced::NoMatch))
     }
 
@@ -412,11 +422,10 @@ impl PipelineHost {
         let environment = &**operation.environment();
         let raw = RawDocumentBuf::try_from(&document)?;
         let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
-        let guard = self
-            .database
-            .catalog
-            .find_or_create(namespace, environment)?;
-        insert_one(&**self.database.engine(), guard.collection(), &raw)?;
+        let (_, capped) = insert_one(&self.database.catalog, namespace, &raw, false, operation)?;
+        if capped {
+            self.database.surroundings.capped_insert(namespace);
+        }
         Ok(true)
     }
 }

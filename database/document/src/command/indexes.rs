@@ -14,6 +14,7 @@ use super::{CommandRequest, Database, Effects, reply_ok};
 use crate::catalog::{Collection, Index, Namespace};
 use crate::collection::build_indexes;
 use crate::index::{Compatibility, IndexSpec};
+use crate::planner::same_keys;
 use crate::value::document_text;
 use crate::{Error, ErrorCode, Operation, Result};
 
@@ -55,11 +56,12 @@ pub(super) fn create_indexes(
         .find_or_create(&namespace, &**operation.environment())?;
     drop(guard);
     let mut before = 0;
+    let mut joined = Vec::new();
     let added = database.catalog.add_indexes(&namespace, |collection| {
         before = collection.indexes.len();
-        choose(collection, specs)
+        choose(collection, specs, &mut joined)
     })?;
-    build_indexes(&database.catalog, &namespace, &added, operation)?;
+    build_indexes(&database.catalog, &namespace, &added, &joined, operation)?;
     reply_ok(reply, |writer| {
         writer.count("numIndexesBefore", before as u64);
         writer.count("numIndexesAfter", (before + added.len()) as u64);
@@ -84,15 +86,26 @@ fn in_specification(error: &Error, document: &Document) -> Error {
     )
 }
 
-/// Of the wanted indexes those that are not there yet.
-fn choose(collection: &Collection, specs: Vec<IndexSpec>) -> Result<Vec<IndexSpec>> {
+/// Of the wanted indexes those that are not there yet. Those that are there but still being built are
+/// added to `joined`.
+fn choose(
+    collection: &Collection,
+    specs: Vec<IndexSpec>,
+    joined: &mut Vec<Arc<Index>>,
+) -> Result<Vec<IndexSpec>> {
     let mut added: Vec<IndexSpec> = Vec::new();
     'specs: for spec in specs {
-        let present = collection.indexes.iter().map(|index| &index.spec);
-        for other in present.chain(&added) {
-            match other.compatibility(&spec)? {
-                Compatibility::Same => continue 'specs,
-                Compatibility::Different => {}
+        for index in &collection.indexes {
+            if index.spec.compatibility(&spec)? == Compatibility::Same {
+                if !index.ready {
+                    joined.push(Arc::clone(index));
+                }
+                continue 'specs;
+            }
+        }
+        for other in &added {
+            if other.compatibility(&spec)? == Compatibility::Same {
+                continue 'specs;
             }
         }
         added.push(spec);
@@ -226,20 +239,29 @@ fn remove(indexes: &mut Vec<Arc<Index>>, selection: &Selection) -> Result<()> {
             }
         }
         Selection::Keys(keys) => {
-            let matches = |index: &Arc<Index>| {
-                index
-                    .spec
-                    .document
-                    .get_document("key")
-                    .is_ok_and(|key| key == keys)
-            };
-            let position = indexes.iter().position(matches).ok_or_else(|| {
-                Error::new(
+            let key_of = |index: &Arc<Index>| index.spec.document.get_document("key").cloned();
+            let mut matching = indexes
+                .iter()
+                .enumerate()
+                .filter(|(_, index)| key_of(index).is_ok_and(|key| same_keys(&key, keys)));
+            let Some((position, index)) = matching.next() else {
+                return Err(Error::new(
                     ErrorCode::IndexNotFound,
                     format!("can't find index with key: {}", document_text(keys)),
-                )
-            })?;
-            not_id(&indexes[position].spec.name)?;
+                ));
+            };
+            not_id(&index.spec.name)?;
+            let others = matching.count();
+            if others > 0 {
+                return Err(Error::new(
+                    ErrorCode::AmbiguousIndexKeyPattern,
+                    format!(
+                        "{} indexes found for key: {}, identify by name instead",
+                        others + 1,
+                        document_text(keys)
+                    ),
+                ));
+            }
             indexes.remove(position);
         }
     }

@@ -52,8 +52,8 @@ pub(super) fn insert(
         arguments.flag("bypassDocumentValidation")?,
         operation,
     )?;
-    if outcome.inserted > 0 {
-        database.inserted_into(&namespace);
+    if outcome.capped {
+        database.surroundings.capped_insert(&namespace);
     }
     reply_ok(reply, |writer| {
         writer.count("n", outcome.inserted);

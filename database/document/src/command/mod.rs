@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bson::{Document, RawDocument, RawDocumentBuf};
 use millrace_engine::{Engine, Optime};
 
-use crate::catalog::{Catalog, Collection, Namespace};
+use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
 use crate::value::DocumentWriter;
 use crate::{Operation, Result};
 
@@ -189,8 +189,8 @@ pub struct Database {
 
 /// What the database needs of the server around it.
 pub trait Surroundings: Send + Sync + fmt::Debug {
-    /// Called from the thread of the write after each insertion into a capped collection, so that
-    /// waiting cursors are woken.
+    /// Called from the thread of the write after each insertion into a capped collection, and after its
+    /// removal, so that waiting cursors are woken.
     fn capped_insert(&self, namespace: &Namespace);
 
     /// The operations that are running (`$currentOp`), one document each.
@@ -300,14 +300,10 @@ impl Database {
         self.catalog.engine()
     }
 
-    /// Tells waiting cursors of an insertion into a collection.
-    fn inserted_into(&self, namespace: &Namespace) {
-        let capped = self
-            .catalog
-            .find(namespace)
-            .is_some_and(|c| c.capped().is_some());
-        if capped {
-            self.surroundings.capped_insert(namespace);
+    /// Tells waiting cursors that a collection is gone.
+    fn dropped(&self, collection: &Collection) {
+        if collection.kind == RecordKind::Sequenced {
+            self.surroundings.capped_insert(&collection.namespace);
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::collection::latest;
 use crate::expression::EvaluationContext;
 use crate::index::IndexSpec;
 use crate::matcher::Matcher;
+use crate::planner::same_keys;
 use crate::validation::Validator;
 use crate::{Error, ErrorCode, Operation, Result};
 
@@ -119,14 +120,7 @@ fn create_options(arguments: &Arguments<'_>) -> Result<Document> {
                 "the 'size' field is required when 'capped' is true",
             )
         })?;
-        if !(1..=CAPPED_BYTES_MAX).contains(&size) {
-            return Err(Error::new(
-                ErrorCode::BadValue,
-                format!(
-                    "BSON field 'size' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"
-                ),
-            ));
-        }
+        check_capped_size("size", size)?;
         options.insert("capped", true);
         // MongoDB rounds up to whole blocks of 256 bytes.
         let rounded = (size + 255) / 256 * 256;
@@ -171,6 +165,18 @@ fn create_options(arguments: &Arguments<'_>) -> Result<Document> {
     Ok(options)
 }
 
+fn check_capped_size(field: &str, size: i64) -> Result<()> {
+    if (1..=CAPPED_BYTES_MAX).contains(&size) {
+        return Ok(());
+    }
+    Err(Error::location(
+        51024,
+        format!(
+            "BSON field '{field}' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"
+        ),
+    ))
+}
+
 fn small_int(value: i64) -> Bson {
     i32::try_from(value).map_or(Bson::Int64(value), Bson::Int32)
 }
@@ -206,7 +212,7 @@ pub(super) fn drop_collection(
         reply_ok(reply, |_| Ok(()))?;
         return Ok(Effects::default());
     };
-    database.inserted_into(&namespace);
+    database.dropped(&collection);
     reply_ok(reply, |writer| {
         writer.count("nIndexesWas", collection.indexes.len() as u64);
         writer.string("ns", namespace.as_str());
@@ -228,8 +234,10 @@ pub(super) fn drop_database(
     let mut optime: Option<Optime> = None;
     for collection in &collections {
         operation.check()?;
-        let dropped = database.catalog.drop_collection(&collection.namespace)?;
-        optime = latest(optime, dropped.map(|(_, optime)| optime));
+        if let Some((dropped, at)) = database.catalog.drop_collection(&collection.namespace)? {
+            database.dropped(&dropped);
+            optime = latest(optime, Some(at));
+        }
     }
     reply_ok(reply, |writer| {
         if !collections.is_empty() {
@@ -354,6 +362,9 @@ fn change_options(
                     "Collection must be capped.",
                 ));
             }
+            if argument == "cappedSize" {
+                check_capped_size(argument, value)?;
+            }
             changed.insert(option, small_int(value));
         }
     }
@@ -379,12 +390,21 @@ fn change_index(
     request: &Document,
     changes: &mut Document,
 ) -> Result<Optime> {
+    if !["expireAfterSeconds", "hidden"]
+        .iter()
+        .any(|name| request.contains_key(name))
+    {
+        return Err(Error::new(
+            ErrorCode::InvalidOptions,
+            "no expireAfterSeconds, hidden, unique, or prepareUnique field",
+        ));
+    }
     let wanted = |spec: &IndexSpec| match (request.get("name"), request.get("keyPattern")) {
         (Some(Bson::String(name)), None) => spec.name == *name,
         (None, Some(Bson::Document(pattern))) => spec
             .document
             .get_document("key")
-            .is_ok_and(|key| key == pattern),
+            .is_ok_and(|key| same_keys(key, pattern)),
         _ => false,
     };
     database

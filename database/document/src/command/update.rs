@@ -281,12 +281,7 @@ pub(crate) fn run_update(
         }
         match upsert(database, namespace, statement, operation) {
             // The document, or one with the same unique key, was inserted since we looked.
-            Err(error)
-                if matches!(
-                    error.code(),
-                    ErrorCode::DuplicateKey | ErrorCode::WriteConflict
-                ) && attempt < UPSERT_ATTEMPTS =>
-            {
+            Err(error) if error.code() == ErrorCode::DuplicateKey && attempt < UPSERT_ATTEMPTS => {
                 operation.check()?;
             }
             other => return other,
@@ -355,17 +350,12 @@ fn update_record(
     result: &mut UpdateResult,
 ) -> Result<()> {
     let context = EvaluationContext::new(operation, &statement.bindings.variables);
-    let validator = if statement.bypass_validation {
-        None
-    } else {
-        Validator::of(collection)?
-    };
     let replaced = replace_record(
         &database.catalog,
-        &collection.namespace,
+        collection,
         record_id,
         operation,
-        |before| {
+        |collection, before| {
             let mut details = MatchDetails::default();
             if !statement
                 .matcher
@@ -383,8 +373,10 @@ fn update_record(
             }
             let after = RawDocumentBuf::try_from(&outcome.document)?;
             check_document(&after)?;
-            if let Some(validator) = &validator {
-                validator.check_update(before, &after, operation)?;
+            if !statement.bypass_validation {
+                if let Some(validator) = Validator::of(collection)? {
+                    validator.check_update(before, &after, operation)?;
+                }
             }
             Ok(Some(after))
         },
@@ -393,6 +385,8 @@ fn update_record(
         Replaced::NoMatch => {}
         Replaced::Unchanged { document } => {
             result.matched += 1;
+            // Nothing was written, but whoever hears that the document is so may rely on it.
+            result.optime = latest(result.optime, Some(database.engine().last_optime()));
             result.before = Some(document.clone());
             result.after = Some(document);
         }
@@ -438,15 +432,11 @@ fn upsert(
         .ok_or_else(|| crate::collection::internal("an upsert has no _id"))?;
     check_id(id)?;
     let id = Bson::try_from(id)?;
-    let guard = database.catalog.find_or_create(namespace, environment)?;
-    if !statement.bypass_validation {
-        if let Some(validator) = Validator::of(guard.collection())? {
-            validator.check(&raw, operation)?;
-        }
+    let bypass = statement.bypass_validation;
+    let (optime, capped) = insert_one(&database.catalog, namespace, &raw, bypass, operation)?;
+    if capped {
+        database.surroundings.capped_insert(namespace);
     }
-    let optime = insert_one(&**database.engine(), guard.collection(), &raw)?;
-    drop(guard);
-    database.inserted_into(namespace);
     Ok(UpdateResult {
         upserted: Some(id),
         optime,

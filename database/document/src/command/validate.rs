@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bson::{Document, RawDocument, doc};
-use millrace_engine::Snapshot;
+use millrace_engine::{Engine, Snapshot};
 
 use super::arguments::Arguments;
 use super::{CommandRequest, Database, Effects, reply_ok};
-use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind};
-use crate::collection::{check_document, clustered_record_id};
+use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind, multikey_key};
+use crate::collection::{check_document, clustered_record_id, internal};
 use crate::index::{IndexEntry, IndexKeys};
 use crate::value::DocumentWriter;
 use crate::{Error, ErrorCode, Operation, Result};
@@ -23,6 +23,9 @@ struct Findings {
     records: u64,
     bytes: i64,
     invalid: u64,
+    /// How many entries the documents are to have in each index.
+    expected: HashMap<Ident, u64>,
+    /// How many entries there are.
     keys: HashMap<Ident, u64>,
     missing: Vec<Document>,
     extra: Vec<Document>,
@@ -57,21 +60,26 @@ pub(super) fn validate(
         ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    let collection = database.catalog.find(&namespace).ok_or_else(|| {
-        let missing = database.catalog.missing(&namespace);
-        let why = match missing.code() {
-            ErrorCode::CommandNotSupportedOnView => "Cannot validate a view".to_owned(),
-            _ => format!("Collection '{namespace}' does not exist to validate."),
-        };
-        Error::new(missing.code(), why)
-    })?;
-    // The counter and the snapshot must be of one moment: no write may commit in between.
-    let (snapshot, counted) = database.catalog.quiesce(&namespace, |engine, collection| {
+    // The description, the counter and the snapshot must be of one moment: nothing may commit in between.
+    let look = |engine: &dyn Engine, collection: &Arc<Collection>| {
         Ok((
+            Arc::clone(collection),
             engine.snapshot()?,
             engine.counter(&collection.counter_key())?,
         ))
-    })?;
+    };
+    let missing = |error: Error| match error.code() {
+        ErrorCode::CommandNotSupportedOnView => Error::new(error.code(), "Cannot validate a view"),
+        ErrorCode::NamespaceNotFound => Error::new(
+            error.code(),
+            format!("Collection '{namespace}' does not exist to validate."),
+        ),
+        _ => error,
+    };
+    let (collection, snapshot, counted) = database
+        .catalog
+        .quiesce(&namespace, look)
+        .map_err(missing)?;
     let mut findings = Findings::default();
     check_records(&*snapshot, &collection, operation, &mut findings)?;
     for index in collection.stored_indexes().filter(|index| index.ready) {
@@ -137,7 +145,15 @@ fn check_record(
         }
     }
     for index in collection.stored_indexes().filter(|index| index.ready) {
-        for key in IndexKeys::of(&index.spec, document)?.keys {
+        let keys = IndexKeys::of(&index.spec, document)?;
+        if keys.multikey & !stored_multikey(snapshot, index)? != 0 {
+            findings.error(format!(
+                "a document has an array in {}, which the index does not know of",
+                index.spec.name
+            ));
+        }
+        *findings.expected.entry(index.ident).or_default() += keys.keys.len() as u64;
+        for key in keys.keys {
             let unique = index.spec.unique;
             let expected = IndexEntry::value(unique, record_id, &key.type_bits);
             let entry = IndexEntry::key(index.ident, unique, &key.fields, record_id);
@@ -157,7 +173,17 @@ fn check_record(
     Ok(())
 }
 
-/// Reads every entry of an index and looks for its document.
+/// Which fields of an index are multikey by what is stored.
+fn stored_multikey(snapshot: &dyn Snapshot, index: &Index) -> Result<u64> {
+    let mut mask = Some(0);
+    snapshot.get_with(&multikey_key(index.ident), &mut |bytes| {
+        mask = bytes.try_into().map(u64::from_le_bytes).ok();
+    })?;
+    mask.ok_or_else(|| internal("a multikey mask is damaged"))
+}
+
+/// Counts the entries of an index. When every entry that a document is to have is there, and there are
+/// as many as that, none is too many; else the ones that are have to be found.
 fn check_entries(
     snapshot: &dyn Snapshot,
     collection: &Collection,
@@ -165,30 +191,59 @@ fn check_entries(
     operation: &Operation,
     findings: &mut Findings,
 ) -> Result<()> {
-    let mut cursor = snapshot.cursor(index.ident.range())?;
-    let mut found = cursor.seek_first()?;
     let mut count = 0;
-    while found {
-        operation.check()?;
+    each_entry(snapshot, index, operation, &mut |entry| {
         count += 1;
-        let supported = match IndexEntry::parse(index.spec.unique, cursor.key(), cursor.value()) {
-            Err(error) => {
-                findings.error(format!(
-                    "an entry of {} is damaged: {error}",
-                    index.spec.name
-                ));
-                true
-            }
-            Ok(entry) => is_supported(snapshot, collection, index, &entry)?,
+        if let Err(error) = entry {
+            findings.error(format!(
+                "an entry of {} is damaged: {error}",
+                index.spec.name
+            ));
+        }
+        Ok(())
+    })?;
+    findings.keys.insert(index.ident, count);
+    let expected = findings.expected.get(&index.ident).copied();
+    let is_of = |finding: &Document| {
+        let name = finding.get_str("indexName");
+        name.is_ok_and(|name| name == index.spec.name)
+    };
+    if count == expected.unwrap_or(0) && !findings.missing.iter().any(is_of) {
+        return Ok(());
+    }
+    each_entry(snapshot, index, operation, &mut |entry| {
+        let Ok(entry) = entry else {
+            return Ok(());
         };
-        if !supported && findings.extra.len() < FINDINGS_MAX {
+        if findings.extra.len() < FINDINGS_MAX
+            && !is_supported(snapshot, collection, index, &entry)?
+        {
             findings
                 .extra
                 .push(doc! {"indexName": index.spec.name.clone()});
         }
+        Ok(())
+    })
+}
+
+/// Calls `visit` with every entry of an index, or why it is none.
+fn each_entry(
+    snapshot: &dyn Snapshot,
+    index: &Index,
+    operation: &Operation,
+    visit: &mut dyn FnMut(Result<IndexEntry<'_>>) -> Result<()>,
+) -> Result<()> {
+    let mut cursor = snapshot.cursor(index.ident.range())?;
+    let mut found = cursor.seek_first()?;
+    while found {
+        operation.check()?;
+        visit(IndexEntry::parse(
+            index.spec.unique,
+            cursor.key(),
+            cursor.value(),
+        ))?;
         found = cursor.next()?;
     }
-    findings.keys.insert(index.ident, count);
     Ok(())
 }
 

@@ -49,6 +49,8 @@ pub struct Executor {
     returned: u64,
     /// Whether the collection has to be looked for again before the engine is read.
     saved: bool,
+    /// Whether the plan has gone on in a later state of the engine than it began in.
+    resumed: bool,
 }
 
 impl Executor {
@@ -75,6 +77,7 @@ impl Executor {
             emitted: 0,
             returned: 0,
             saved: false,
+            resumed: false,
         };
         executor.restore()?;
         Ok(executor)
@@ -215,6 +218,7 @@ impl Executor {
         if self.saved {
             self.restore()?;
             self.saved = false;
+            self.resumed = true;
         }
         let evaluation = EvaluationContext::new(operation, &self.variables);
         let spec = entry_spec(&self.plan);
@@ -242,6 +246,10 @@ impl Executor {
                 take(&output, found)
             }
         })?;
+        if step == Step::End && self.resumed {
+            // The end may be that of a collection that was dropped after the place was found again.
+            self.restore()?;
+        }
         if step == Step::Stale {
             self.view.release();
             let engine = self.view.shared_engine();

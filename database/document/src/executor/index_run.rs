@@ -9,10 +9,10 @@ use super::rebuild;
 use super::source::{Context, Emit, Found, Step};
 use super::statistics::RunStatistics;
 use super::walk::{Arrival, Walk};
-use crate::Result;
 use crate::catalog::Ident;
 use crate::index::IndexEntry;
 use crate::planner::{IndexScan, Verdict};
+use crate::{Error, ErrorCode, Result};
 
 /// The encoded empty document.
 const NO_DOCUMENT: &[u8] = &[5, 0, 0, 0, 0];
@@ -82,15 +82,28 @@ impl IndexRun {
         Ok(Step::Emitted)
     }
 
-    /// Takes a cursor; false if the plan rests on a mask that was too old from the beginning.
+    /// Takes a cursor; false if the plan rests on a mask that was too old from the beginning, or on an
+    /// index that was gone.
+    ///
+    /// # Errors
+    /// `QueryPlanKilled` when the index was dropped since the last batch.
     fn open(&mut self, context: &mut Context<'_>) -> Result<bool> {
         if !self.scan.clustered {
             context.view.hold()?;
         }
         self.walk
             .attach(context.view.cursor(self.walk.range().clone())?);
-        // The mask grows before the first entry that needs it is committed, so that reading it after the
-        // state was fixed misses nothing.
+        // An index is marked as dropped before its entries go, and the mask grows before the first entry
+        // that needs it is committed, so that reading both after the state was fixed misses nothing.
+        if !self.scan.clustered && self.scan.index.is_dropped() {
+            if !self.begun && context.fresh {
+                return Ok(false);
+            }
+            return Err(Error::new(
+                ErrorCode::QueryPlanKilled,
+                format!("index '{}' dropped", self.scan.index.spec.name),
+            ));
+        }
         if self.scan.index.multikey() != self.scan.multikey {
             if !self.begun && context.fresh {
                 return Ok(false);

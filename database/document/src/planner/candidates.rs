@@ -162,7 +162,7 @@ impl<'q> Enumeration<'q> {
             .collection
             .indexes
             .iter()
-            .filter(|index| index.ready && !index.spec.hidden);
+            .filter(|index| index.ready && !index.spec.hidden && !index.is_dropped());
         let matches = |index: &Arc<Index>| match &self.query.hint {
             None | Some(Hint::Natural(_)) => true,
             Some(Hint::Name(name)) => index.spec.name == *name,
@@ -525,7 +525,7 @@ pub(crate) fn key_pattern(index: &Index) -> Option<&Document> {
 }
 
 /// Whether two key patterns are the same: 1, 1.0 and NumberLong(1) are.
-fn same_keys(a: &Document, b: &Document) -> bool {
+pub(crate) fn same_keys(a: &Document, b: &Document) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|((name_a, a), (name_b, b))| {
             name_a == name_b && crate::value::compare_bson(a, b).is_eq()

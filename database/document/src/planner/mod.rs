@@ -42,7 +42,7 @@ use std::sync::Arc;
 use bson::{RawBsonRef, RawDocument};
 use millrace_engine::Engine;
 
-pub(crate) use candidates::key_pattern;
+pub(crate) use candidates::{key_pattern, same_keys};
 pub(crate) use interval::Interval;
 pub(crate) use key_bounds::Verdict;
 pub(crate) use plan::{Access, CollectionScan, IndexScan, Union};

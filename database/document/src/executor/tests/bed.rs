@@ -1,6 +1,6 @@
 //! A collection in memory, its documents and index entries put there directly.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf, Uuid, doc};
@@ -77,6 +77,7 @@ impl Bed {
             options: Document::new(),
             indexes,
             shared: Arc::default(),
+            validator: OnceLock::new(),
         };
         Self {
             engine: Arc::new(MemoryEngine::new()),
