@@ -172,8 +172,12 @@ class Postgresql(Side):
              "-k", str(self.folder), "-h", "127.0.0.1"],
             stdout=self.log, stderr=self.log, cwd=self.folder)
         wait_for_port(self.port, self.process)
-        subprocess.run([*as_postgres, str(tools / "createdb"), "-h", "127.0.0.1", "-p", str(self.port),
-                        "ycsb"], check=True, cwd=self.folder)
+        # The port is open before the server takes connections.
+        create = [*as_postgres, str(tools / "createdb"), "-h", "127.0.0.1", "-p", str(self.port), "ycsb"]
+        while subprocess.run(create, stderr=self.log, cwd=self.folder).returncode != 0:
+            if self.process.poll() is not None:
+                raise RuntimeError("postgres ended while it was starting")
+            time.sleep(0.1)
 
     def processes(self):
         children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)],
