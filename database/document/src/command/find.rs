@@ -156,8 +156,9 @@ impl FindRequest {
                 "Cannot set 'awaitData' without also setting 'tailable'",
             ));
         }
-        let projection_document =
-            arguments.document("projection")?.filter(|projection| !is_empty(projection));
+        let projection_document = arguments
+            .document("projection")?
+            .filter(|projection| !is_empty(projection));
         let projection = match projection_document {
             Some(spec) => Some(Projection::parse_raw(spec, Mode::Find, &bindings.scope)?),
             None => None,
