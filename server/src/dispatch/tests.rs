@@ -110,8 +110,9 @@ impl Fixture {
     }
 
     fn ok(&self, database: &str, body: Document) -> Document {
-        let reply = self.run(database, body.clone());
-        assert_eq!(code(&reply), 0, "{body}: {reply}");
+        let command = body.to_string();
+        let reply = self.run(database, body);
+        assert_eq!(code(&reply), 0, "{command}: {reply}");
         reply
     }
 
@@ -146,8 +147,10 @@ impl Fixture {
             panic!("it waits for no data: {:?}", answered.reply);
         };
         let (sender, woken) = channel();
-        // A test that has seen enough listens no more.
-        let wake = move || drop(sender.send(()));
+        let wake = move || {
+            // A test that has seen enough listens no more.
+            let _ = sender.send(());
+        };
         let waiters = &self.dispatcher.state.waiters;
         waiters.notifier().wait(ticket, Box::new(wake));
         woken

@@ -282,7 +282,8 @@ impl Service for Puppet {
     }
 
     fn interrupt_all(&self) {
-        if let Some(ticket) = *self.awaited.lock().expect("no panics") {
+        let awaited = *self.awaited.lock().expect("no panics");
+        if let Some(ticket) = awaited {
             self.notifier.notify(ticket);
         }
         self.say(Said::Interrupted);

@@ -527,18 +527,12 @@ pub(super) fn get_more(
             operation.interrupt().set_deadline(Some(deadline));
         }
     }
-    let awaited = match await_point(database, &cursor) {
-        Ok(awaited) => awaited,
-        Err(error) => {
-            database.cursors.close(id);
-            return Err(error);
-        }
-    };
     let mut writer = DocumentWriter::new(reply);
     writer.open_document("cursor");
     writer.open_array("nextBatch");
-    let filled = cursor.fill(operation, &mut writer, batch_size);
-    let (count, mut end) = match filled {
+    let filled = await_point(database, &cursor)
+        .and_then(|awaited| Ok((awaited, cursor.fill(operation, &mut writer, batch_size)?)));
+    let (awaited, (count, mut end)) = match filled {
         Ok(filled) => filled,
         Err(error) => {
             database.cursors.close(id);
