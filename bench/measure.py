@@ -55,6 +55,8 @@ class Side:
 
     database = "mongodb"
     durable = ""
+    # Whether it reads a range of keys in order without going through all of them.
+    scans = True
 
     def __init__(self, name):
         self.name = name
@@ -138,6 +140,7 @@ class MillraceRelaxed(Millrace):
 
 
 class Echo(Side):
+    scans = False
     durable = "nothing"
 
     def command(self):
@@ -146,6 +149,7 @@ class Echo(Side):
 
 class Redis(Side):
     database = "redis"
+    scans = False
     durable = "nothing"
 
     def command(self):
@@ -195,6 +199,7 @@ class Postgresql(Side):
 
 
 class MongoJavaServer(Side):
+    scans = False
     durable = "nothing"
 
     def command(self):
@@ -304,7 +309,7 @@ def run_rounds(options, sides, base, results):
                 if workload == "load":
                     continue
                 for side in sides:
-                    if workload == "e" and side.name in ("redis", "echo"):
+                    if workload == "e" and not side.scans:
                         continue
                     operations = options.operations // (20 if workload == "e" else 1)
                     operations = operations // (4 if threads == 1 else 1)
