@@ -30,7 +30,7 @@ use crate::network::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request
 use crate::operations::Begun;
 use crate::session::Session;
 use crate::state::ServerState;
-use inspect::{command_name, has_open_cursor, namespace_of, sequences, statements};
+use inspect::{application_of, command_name, has_open_cursor, namespace_of, sequences, statements};
 use reply::{add_to_reply, append, injected_error, refuse, write_error};
 use waiting::after_wait;
 
@@ -209,38 +209,56 @@ impl Dispatcher {
         if let Some((namespace, ticket)) = session.waiting.take() {
             self.state.waiters.forget(&namespace, ticket);
         }
-        if request.resumed.is_none() && request.round == 0 {
-            let namespace = || namespace_of(command.body, entry.name);
-            session.fail =
-                self.state
-                    .fail_points
-                    .apply(entry.name, session.application(), namespace);
-            if let Some(block) = session.fail.as_ref().and_then(|action| action.block) {
-                return Some(Outcome::Wait {
-                    until: Instant::now() + block,
-                    ticket: None,
-                });
-            }
-        }
-        if let Some(action) = &session.fail {
-            if action.close {
-                return Some(Outcome::Close);
-            }
-            if let Some(error) = injected_error(action) {
-                let labels = action.error_labels.clone();
-                let code = error.code().number();
-                self.state
-                    .metrics
-                    .record(&entry.metrics, request.began.elapsed(), Some(code));
-                write_error(reply, &error, &labels);
-                return Some(Outcome::Done);
-            }
+        let namespace = || namespace_of(command.body, entry.name);
+        if let Some(outcome) = self.fail(session, request, command.body, entry, namespace, reply) {
+            return Some(outcome);
         }
         let long = match entry.handler {
             Handler::Server(command) => command.blocks,
             Handler::Documents => self.state.documents.classify(command) == Weight::Long,
         };
         long.then_some(Outcome::Offload)
+    }
+
+    /// What the fail point does in place of the command, or before it.
+    fn fail(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        body: &RawDocument,
+        entry: &Entry,
+        namespace: impl FnOnce() -> String,
+        reply: &mut ReplyBuffer<'_>,
+    ) -> Option<Outcome> {
+        if request.resumed.is_none() && session.fail.is_none() {
+            // The first hello itself says which application it comes from.
+            let application = session.application().or_else(|| application_of(body));
+            let mut action = self
+                .state
+                .fail_points
+                .apply(entry.name, application, namespace);
+            let block = action.as_mut().and_then(|action| action.block.take());
+            session.fail = action;
+            if let Some(block) = block {
+                session.held_back = true;
+                return Some(Outcome::Wait {
+                    until: Instant::now() + block,
+                    ticket: None,
+                });
+            }
+        }
+        let action = session.fail.as_ref()?;
+        if action.close {
+            return Some(Outcome::Close);
+        }
+        let error = injected_error(action)?;
+        let labels = session.fail.take().map(|action| action.error_labels);
+        let code = error.code().number();
+        self.state
+            .metrics
+            .record(&entry.metrics, request.began.elapsed(), Some(code));
+        write_error(reply, &error, &labels.unwrap_or_default());
+        Some(Outcome::Done)
     }
 
     /// Runs a command and writes its reply; an error is still to be written.
@@ -500,20 +518,8 @@ impl Dispatcher {
             write_error(reply, &error, &[]);
             return Outcome::Done;
         };
-        if request.resumed.is_none() {
-            session.fail = self
-                .state
-                .fail_points
-                .apply(name, session.application(), String::new);
-        }
-        if let Some(action) = session.fail.take() {
-            if action.close {
-                return Outcome::Close;
-            }
-            if let Some(error) = injected_error(&action) {
-                write_error(reply, &error, &action.error_labels);
-                return Outcome::Done;
-            }
+        if let Some(outcome) = self.fail(session, request, body, entry, String::new, reply) {
+            return outcome;
         }
         let result = self.run_query(session, request, body, entry.name, command, reply);
         self.after(session, request, entry, false, result, reply)
@@ -576,6 +582,13 @@ impl Service for Dispatcher {
         request: &Request<'_>,
         reply: &mut ReplyBuffer<'_>,
     ) -> Outcome {
+        if std::mem::take(&mut session.held_back) {
+            let request = Request {
+                resumed: None,
+                ..*request
+            };
+            return self.serve(session, &request, reply, Place::Worker);
+        }
         self.serve(session, request, reply, Place::Worker)
     }
 

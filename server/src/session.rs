@@ -22,6 +22,8 @@ pub struct Session {
     pub(crate) last_session: Option<(SessionId, Duration)>,
     /// What the fail point does to the request being served.
     pub(crate) fail: Option<FailAction>,
+    /// Whether the fail point made the request wait before it was served at all.
+    pub(crate) held_back: bool,
     /// The collection that the request being served waits for, and its ticket.
     pub(crate) waiting: Option<(String, Ticket)>,
     /// The operation of the request that waits: it goes on when the wait is over.
@@ -39,6 +41,7 @@ impl Session {
             application: None,
             last_session: None,
             fail: None,
+            held_back: false,
             waiting: None,
             operation: None,
         }

@@ -432,6 +432,41 @@ fn fail_points_fail_block_and_close() {
 }
 
 #[test]
+fn fail_points_know_the_application_of_a_first_hello() {
+    let server = Running::start(&["--setParameter", "enableTestCommands=1"]);
+    let data = doc! { "failCommands": ["isMaster"], "appName": "mill", "errorCode": 91 };
+    let command = doc! {
+        "configureFailPoint": "failCommand", "mode": { "times": 1 },
+        "data": data,
+    };
+    assert_eq!(code(&server.connect().admin(command)), 0);
+    let hello = |application: &str| {
+        doc! { "ismaster": 1, "client": {
+            "application": { "name": application },
+            "driver": { "name": "test", "version": "1" },
+            "os": { "type": "Linux" },
+        } }
+    };
+    assert_eq!(code(&server.connect().admin(hello("other"))), 0);
+    assert_eq!(code(&server.connect().admin(hello("mill"))), 91);
+    assert_eq!(code(&server.connect().admin(hello("mill"))), 0);
+}
+
+#[test]
+fn a_hello_that_a_fail_point_delayed_is_served_in_full() {
+    let server = Running::start(&["--setParameter", "enableTestCommands=1"]);
+    let data = doc! { "failCommands": ["hello"], "blockConnection": true, "blockTimeMS": 1 };
+    let command = doc! {
+        "configureFailPoint": "failCommand", "mode": { "times": 1 }, "data": data,
+    };
+    assert_eq!(code(&server.connect().admin(command)), 0);
+    let reply = server
+        .connect()
+        .admin(doc! { "hello": 1, "compression": ["zlib"] });
+    assert_eq!(at(&reply, "compression"), Bson::from(vec!["zlib"]));
+}
+
+#[test]
 fn operations_can_be_seen_and_killed() {
     let server = Running::start(&["--setParameter", "enableTestCommands=1"]);
     let mut client = server.connect();

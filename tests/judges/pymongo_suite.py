@@ -41,7 +41,7 @@ def prepare():
         subprocess.run([sys.executable, "-m", "venv", str(PYTHON)], check=True)
         subprocess.run([str(PYTHON / "bin/pip"), "-q", "--disable-pip-version-check", "install",
                         f"pymongo=={VERSION}", "pytest", "pytest-asyncio", "pytest-timeout",
-                        "python-snappy", "zstandard"], check=True)
+                        "python-snappy", "backports.zstd"], check=True)
     # The suite imports the package from its own folder, which has no compiled extension.
     shadow = SOURCE / "pymongo"
     if shadow.is_dir():
@@ -52,7 +52,7 @@ def prepare():
 def run(server, report, arguments):
     environment = dict(os.environ, DB_IP="127.0.0.1", DB_PORT=str(server.port))
     command = [str(PYTHON / "bin/pytest"), "-q", "-p", "no:cacheprovider", "--timeout", "120",
-               "--tb=short", f"--junitxml={report}", *arguments]
+               "--tb=native", f"--junitxml={report}", *arguments]
     subprocess.run(command, cwd=SOURCE, env=environment, check=False)
 
 

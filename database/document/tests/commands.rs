@@ -415,6 +415,46 @@ fn a_bulk_write_touches_several_collections() {
 }
 
 #[test]
+fn an_update_with_an_unknown_stage_runs_no_statement() {
+    let bed = Bed::new();
+    bed.insert("c", vec![doc! {"_id": 1}]);
+    let update = |stage: Document| {
+        doc! {"update": "c", "updates": [
+            {"q": {}, "u": {"$inc": {"a": 1}}},
+            {"q": {}, "u": [stage]},
+        ]}
+    };
+    assert_eq!(bed.code(update(doc! {"$nope": true})), 40324);
+    assert_eq!(bed.all(doc! {"find": "c"}), [doc! {"_id": 1}]);
+    let reply = bed.run(update(doc! {"$match": {}}));
+    let errors = reply.get_array("writeErrors").expect("one failed");
+    assert_eq!(errors.len(), 1);
+    assert_eq!(bed.all(doc! {"find": "c"}), [doc! {"_id": 1, "a": 1}]);
+}
+
+#[test]
+fn a_clustered_collection_shows_its_index() {
+    let bed = Bed::new();
+    let index = |unique: bool| doc! {"key": {"_id": 1}, "unique": unique, "name": "own"};
+    assert_eq!(
+        bed.code(doc! {"create": "c", "clusteredIndex": index(false)}),
+        5_979_700
+    );
+    let other = doc! {"key": {"a": 1}, "unique": true};
+    assert_eq!(bed.code(doc! {"create": "c", "clusteredIndex": other}), 197);
+    bed.run(doc! {"create": "c", "clusteredIndex": index(true)});
+    assert_eq!(
+        bed.all(doc! {"listIndexes": "c"}),
+        [doc! {"v": 2, "key": {"_id": 1}, "name": "own", "unique": true, "clustered": true}]
+    );
+    let listed = bed.all(doc! {"listCollections": 1, "filter": {"name": "c"}});
+    assert_eq!(
+        listed[0].get_document("options").ok(),
+        Some(&doc! {"clusteredIndex": {"v": 2, "key": {"_id": 1}, "name": "own", "unique": true}})
+    );
+}
+
+#[test]
 fn wrong_commands_are_refused_with_mongodbs_codes() {
     let bed = Bed::new();
     bed.insert("c", vec![doc! {"_id": 1}]);

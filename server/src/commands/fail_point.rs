@@ -10,7 +10,7 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use millrace_document::{Error, ErrorCode, Result};
 
-use super::{Answer, CommandContext, count, integer, truthy, unknown_field, wrong_type};
+use super::{Answer, CommandContext, count, integer, truthy, wrong_type};
 
 /// What happens to a command.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,7 +108,12 @@ impl FailPoints {
         }
         let mut state = self.lock();
         let rule = &state.rule;
-        let fits = (rule.every_command || rule.commands.iter().any(|name| name == command))
+        // Commands with an old name (isMaster, findAndModify) have it as MongoDB's alias, in lower case.
+        let fits = (rule.every_command
+            || rule
+                .commands
+                .iter()
+                .any(|name| name.eq_ignore_ascii_case(command)))
             && rule
                 .application
                 .as_deref()
@@ -275,9 +280,8 @@ fn parse_rule(data: &Document) -> Result<Rule> {
             }
             "blockConnection" => blocks = truthy(Some(value)),
             "blockTimeMS" => block_ms = u64::try_from(number()?).ok(),
-            // Commands between servers, threads of a name: there are none here.
-            "failInternalCommands" | "threadName" => {}
-            other => return Err(unknown_field("configureFailPoint.data", other)),
+            // MongoDB does not mind other fields: each fail point looks at those it knows.
+            _ => {}
         }
     }
     if blocks {
@@ -349,6 +353,18 @@ mod tests {
     }
 
     #[test]
+    fn rules_know_old_names_of_commands() {
+        let point = point(Mode::AlwaysOn, &doc! { "failCommands": ["isMaster"] });
+        assert_eq!(hits(&point, "ismaster", None, 1), [true]);
+        assert_eq!(hits(&point, "hello", None, 1), [false]);
+    }
+
+    #[test]
+    fn rules_may_have_fields_of_other_fail_points() {
+        assert!(parse_rule(&doc! { "shouldCheckForInterrupt": true }).is_ok());
+    }
+
+    #[test]
     fn rules_may_name_an_application_and_a_namespace() {
         let data = doc! { "failCommands": ["find"], "appName": "a", "closeConnection": true };
         let point = point(Mode::AlwaysOn, &data);
@@ -395,7 +411,6 @@ mod tests {
         assert_eq!(code(doc! { "failCommands": "find" }), 14);
         assert_eq!(code(doc! { "failCommands": [1] }), 14);
         assert_eq!(code(doc! { "blockConnection": true }), 72);
-        assert_eq!(code(doc! { "unknown": 1 }), 40415);
         assert!(parse_mode(Some(&Bson::from(doc! { "times": -1 }))).is_err());
         assert!(parse_mode(Some(&Bson::from("sometimes"))).is_err());
         assert!(parse_mode(None).is_err());

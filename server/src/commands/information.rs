@@ -14,6 +14,11 @@ pub(super) fn nothing(_: &mut CommandContext<'_>) -> Result<Answer> {
     Ok(Answer::Reply(Document::new()))
 }
 
+/// There is no authentication, so nobody is a user.
+pub(super) fn users(_: &mut CommandContext<'_>) -> Result<Answer> {
+    Ok(Answer::Reply(doc! { "users": [] }))
+}
+
 pub(super) fn build_info(_: &mut CommandContext<'_>) -> Result<Answer> {
     Ok(Answer::Reply(doc! {
         "version": COMPATIBLE_VERSION,

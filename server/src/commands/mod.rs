@@ -186,6 +186,7 @@ pub const COMMANDS: &[Command] = &[
     command("listCommands", information::list_commands, "all commands").fields(&[]),
     command("logout", information::nothing, "ends a login").fields(&[]),
     command("ping", information::nothing, "nothing: the server is there"),
+    command("usersInfo", information::users, "the users: none"),
     command(
         "whatsmyuri",
         information::own_address,

@@ -3,6 +3,13 @@
 use bson::RawDocument;
 use millrace_wire::OpMsg;
 
+/// The application's name in a client's first hello.
+pub(super) fn application_of(body: &RawDocument) -> Option<&str> {
+    let client = body.get_document("client").ok()?;
+    let application = client.get_document("application").ok()?;
+    application.get_str("name").ok()
+}
+
 /// The name of a command: that of its first field.
 pub(super) fn command_name(body: &RawDocument) -> &str {
     body.iter_elements()

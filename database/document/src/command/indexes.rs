@@ -141,7 +141,15 @@ pub(super) fn list_indexes(
         .ok_or_else(|| database.catalog.missing(&namespace))?;
     let mut list = VecDeque::new();
     for index in collection.indexes.iter().filter(|index| index.ready) {
-        list.push_back(RawDocumentBuf::try_from(&index.spec.document)?);
+        let shown = match collection.options.get_document("clusteredIndex") {
+            Ok(clustered) if index.spec.name == "_id_" => {
+                let mut shown = clustered.clone();
+                shown.insert("clustered", true);
+                RawDocumentBuf::try_from(&shown)?
+            }
+            _ => RawDocumentBuf::try_from(&index.spec.document)?,
+        };
+        list.push_back(shown);
     }
     let cursor = OpenCursor::new(namespace, Source::List(list), request.session);
     let batch_size = cursor_batch_size(&arguments)?.unwrap_or(u64::MAX);

@@ -153,6 +153,9 @@ fn create_options(arguments: &Arguments<'_>) -> Result<Document> {
         )?;
         options.insert("validationAction", action);
     }
+    if let Some(index) = clustered_index(arguments)? {
+        options.insert("clusteredIndex", index);
+    }
     for name in [
         "storageEngine",
         "indexOptionDefaults",
@@ -174,6 +177,37 @@ fn check_capped_size(field: &str, size: i64) -> Result<()> {
         format!(
             "BSON field '{field}' value must be >= 1 and <= {CAPPED_BYTES_MAX}, actual value '{size}'"
         ),
+    ))
+}
+
+/// The description of the index a clustered collection is. Every collection that is not capped is
+/// clustered by `_id`, so it is only kept to be shown.
+fn clustered_index(arguments: &Arguments<'_>) -> Result<Option<Document>> {
+    let Some(given) = arguments.tree("clusteredIndex")? else {
+        return Ok(None);
+    };
+    if given.get("key").and_then(Bson::as_document) != Some(&doc! { "_id": 1 }) {
+        return Err(Error::new(
+            ErrorCode::InvalidIndexSpecificationOption,
+            "The clusteredIndex option is only supported for key: {_id: 1}",
+        ));
+    }
+    if !given.get_bool("unique").unwrap_or(false) {
+        return Err(Error::location(
+            5_979_700,
+            "The clusteredIndex option requires unique: true to be specified",
+        ));
+    }
+    if arguments.flag("capped")? {
+        return Err(Error::new(
+            ErrorCode::InvalidOptions,
+            "The 'capped' option is not supported with the 'clusteredIndex' option",
+        ));
+    }
+    let name = given.get_str("name").unwrap_or("_id_");
+    let version = given.get("v").cloned().unwrap_or(Bson::Int32(2));
+    Ok(Some(
+        doc! { "v": version, "key": { "_id": 1 }, "name": name, "unique": true },
     ))
 }
 

@@ -21,7 +21,7 @@ use crate::executor::Executor;
 use crate::expression::EvaluationContext;
 use crate::matcher::{MatchDetails, Matcher};
 use crate::planner::{self, Hint};
-use crate::update::Update;
+use crate::update::{Update, check_stage_names};
 use crate::validation::Validator;
 use crate::{Error, ErrorCode, Operation, Result};
 
@@ -200,13 +200,16 @@ pub(super) fn update(
     let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
     let ordered = arguments.boolean("ordered")?.unwrap_or(true);
     let bypass_validation = arguments.flag("bypassDocumentValidation")?;
+    let statements = statements(request, &arguments, "updates")?;
+    for statement in &statements {
+        if let Ok(Some(RawBsonRef::Array(stages))) = statement.get("u") {
+            check_stage_names(stages)?;
+        }
+    }
     let mut totals = UpdateResult::default();
     let mut upserted = Vec::new();
     let mut errors = Vec::new();
-    for (index, body) in statements(request, &arguments, "updates")?
-        .into_iter()
-        .enumerate()
-    {
+    for (index, body) in statements.into_iter().enumerate() {
         operation.check()?;
         let result =
             UpdateStatement::parse(body, &bindings, operation).and_then(|mut statement| {

@@ -295,7 +295,7 @@ impl Output<'_> {
         projection.append_raw(out, found.document, Some(&details), self.evaluation)
     }
 
-    /// The document with its record id, or the index key in its place.
+    /// The document with its record id, or the index key in its place: that goes without a record id.
     fn append_annotated(&self, found: Found<'_>, out: &mut Vec<u8>) -> Result<()> {
         let mut document = if self.query.return_key {
             self.key_document(found)?
@@ -312,7 +312,7 @@ impl Output<'_> {
             .append(found, &mut plain)?;
             RawDocumentBuf::from_bytes(plain)?
         };
-        if self.query.show_record_id {
+        if self.query.show_record_id && !self.query.return_key {
             document.append(
                 bson::cstr!("$recordId"),
                 self.shown_record_id(found.record_id),

@@ -46,6 +46,7 @@ use change::compare_documents;
 use modifiers::Modifiers;
 use operators::Context;
 use pipeline::UpdatePipeline;
+pub(crate) use pipeline::check_stage_names;
 
 pub use change::Change;
 pub use upsert::upsert_base;

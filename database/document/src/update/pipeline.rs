@@ -1,5 +1,6 @@
 //! Updates given as a pipeline: `[ { $set: { total: { $add: ["$a", "$b"] } } } ]`.
 
+use bson::raw::{RawArray, RawBsonRef};
 use bson::{Bson, Document};
 
 use crate::expression::{EvaluationContext, Expression, Scope};
@@ -47,6 +48,40 @@ const OTHER_STAGES: &[&str] = &[
     "$unwind",
     "$vectorSearch",
 ];
+
+/// Stages that an update may have.
+const STAGES: &[&str] = &[
+    "$addFields",
+    "$project",
+    "$replaceRoot",
+    "$replaceWith",
+    "$set",
+    "$unset",
+];
+
+/// Fails when a stage has a name that no stage has. MongoDB looks at the names of all statements before it
+/// runs the first, so such a name fails the command; any other mistake fails its statement.
+pub(crate) fn check_stage_names(stages: &RawArray) -> Result<()> {
+    for stage in stages.into_iter().flatten() {
+        let RawBsonRef::Document(stage) = stage else {
+            continue;
+        };
+        if let Some(Ok((name, _))) = stage.iter().next() {
+            let name = name.as_str();
+            if !STAGES.contains(&name) && !OTHER_STAGES.contains(&name) {
+                return Err(unrecognized_stage(name));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn unrecognized_stage(name: &str) -> Error {
+    Error::location(
+        40_324,
+        format!("Unrecognized pipeline stage name: '{name}'"),
+    )
+}
 
 /// An update given as a pipeline.
 #[derive(Debug)]
@@ -132,10 +167,7 @@ impl Stage {
                 ErrorCode::InvalidOptions,
                 format!("{other} is not allowed to be used within an update"),
             )),
-            other => Err(Error::location(
-                40_324,
-                format!("Unrecognized pipeline stage name: '{other}'"),
-            )),
+            other => Err(unrecognized_stage(other)),
         }
     }
 

@@ -159,6 +159,7 @@ fn keys_and_record_ids_are_shown_on_request() {
     assert_eq!(
         run(&Query {
             return_key: true,
+            show_record_id: true,
             sort: Some(doc! { "x": 1 }),
             ..base.clone()
         }),
