@@ -298,9 +298,11 @@ def run_rounds(options, sides, base, results):
                 if "load" in options.workloads or side.name not in loaded:
                     # Every load goes into keys of its own: insertstart moves on.
                     first = side.name not in loaded
+                    start = 0 if first else options.records * (done + 2)
+                    count = options.records if first else options.records // 4
                     properties = {**base, "threadcount": threads, "dropdata": "true" if first else "false",
-                                  "insertstart": 0 if first else options.records * (len(results) + 7) * (done + 1),
-                                  "insertcount": options.records if first else options.records // 4}
+                                  "insertstart": start, "insertcount": count,
+                                  "recordcount": start + count}
                     measurement = run_ycsb(options.ycsb, side, "load", properties)
                     loaded.add(side.name)
                     if "load" in options.workloads:
