@@ -84,7 +84,7 @@ class Side:
         for pid in self.processes():
             try:
                 fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 continue
             # Its own time and that of children that have ended.
             total += sum(map(int, fields[11:15]))
@@ -95,7 +95,7 @@ class Side:
         for pid in self.processes():
             try:
                 found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 continue
             total += int(found.group(1)) * 1024 if found else 0
         return total

@@ -483,13 +483,8 @@ pub(crate) fn first_batch(
     })
 }
 
-/// `getMore`: the next batch of a cursor.
-pub(super) fn get_more(
-    database: &Arc<Database>,
-    request: &CommandRequest<'_>,
-    operation: &Operation,
-    reply: &mut Vec<u8>,
-) -> Result<Effects> {
+/// The arguments of `getMore`: the cursor, its namespace, and how many documents are wanted at most.
+fn parse_get_more(request: &CommandRequest<'_>) -> Result<(i64, Namespace, u64)> {
     let arguments = Arguments::of_command(
         "getMore",
         request.body,
@@ -518,6 +513,17 @@ pub(super) fn get_more(
         .count("batchSize")?
         .filter(|&size| size > 0)
         .unwrap_or(u64::MAX);
+    Ok((id, namespace, batch_size))
+}
+
+/// `getMore`: the next batch of a cursor.
+pub(super) fn get_more(
+    database: &Arc<Database>,
+    request: &CommandRequest<'_>,
+    operation: &Operation,
+    reply: &mut Vec<u8>,
+) -> Result<Effects> {
+    let (id, namespace, batch_size) = parse_get_more(request)?;
     let mut cursor = database
         .cursors
         .take(id, &namespace, request.session, operation)?;
