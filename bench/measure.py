@@ -26,7 +26,7 @@ WORKLOADS = {
     "a": {"readproportion": 0.5, "updateproportion": 0.5, "requestdistribution": "zipfian"},
     "b": {"readproportion": 0.95, "updateproportion": 0.05, "requestdistribution": "zipfian"},
     "c": {"readproportion": 1, "updateproportion": 0, "requestdistribution": "zipfian"},
-    "e": {"readproportion": 0, "updateproportion": 0, "scanproportion": 0.95, "insertproportion": 0.05,
+    "e": {"readproportion": 0, "updateproportion": 0, "scanproportion": 1,
           "requestdistribution": "zipfian", "maxscanlength": 100, "scanlengthdistribution": "uniform"},
 }
 
