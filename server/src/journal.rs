@@ -8,6 +8,12 @@
 //! While one sync runs, the requests of the next one gather: the more writers, the more replies a
 //! sync releases. With a journal interval the thread also syncs by itself when there is something.
 //!
+//! # Waiting for company
+//! A sync costs the processor as much as several writes. So before it syncs, the thread waits for as
+//! many replies as there were writers about at the last sync: those it released and those who had come
+//! by its end. It waits no longer than the last sync took, and at most [`GATHERING_MAX`]. A lone writer
+//! never waits, and writers who have left are waited for once.
+//!
 //! # Invariants
 //! 1. The published durable optime was returned by [`Engine::sync`].
 //! 2. A subscriber that called [`Journal::request`] is woken after the sync that covers its optime,
@@ -18,9 +24,12 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millrace_engine::{Engine, Optime};
+
+/// The longest a sync is put off to gather more requests.
+pub const GATHERING_MAX: Duration = Duration::from_millis(1);
 
 /// Somebody with replies that wait for a sync.
 pub trait Subscriber: Send + Sync + Debug {
@@ -30,9 +39,28 @@ pub trait Subscriber: Send + Sync + Debug {
     fn wake(&self);
 }
 
+/// What the journal thread does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// It waits for a request.
+    #[default]
+    Idle,
+    /// It waits for more of them.
+    Gathering,
+    /// It syncs, or has ended.
+    Syncing,
+}
+
 #[derive(Debug, Default)]
 struct State {
     wanted: Optime,
+    phase: Phase,
+    /// Replies that were parked after the last sync began.
+    waiting: u64,
+    /// How many replies to gather before the next sync.
+    expected: u64,
+    /// How long the last sync took.
+    duration: Duration,
     stopping: bool,
     subscribers: Vec<Arc<dyn Subscriber>>,
 }
@@ -89,19 +117,22 @@ impl Journal {
         self.lock().subscribers.push(subscriber);
     }
 
-    /// Asks for a sync that covers `optime`.
-    pub fn request(&self, optime: Optime) {
+    /// Asks for a sync that covers `optime`, for so many `replies` that were parked since the last
+    /// request.
+    pub fn request(&self, optime: Optime, replies: u64) {
+        self.parked.fetch_add(replies, Ordering::Relaxed);
         let mut state = self.lock();
-        if state.wanted < optime {
-            state.wanted = optime;
-            drop(state);
+        state.wanted = state.wanted.max(optime);
+        state.waiting += replies;
+        let complete = match state.phase {
+            Phase::Idle => true,
+            Phase::Gathering => state.waiting >= state.expected,
+            Phase::Syncing => false,
+        };
+        drop(state);
+        if complete {
             self.changed.notify_one();
         }
-    }
-
-    /// Counts replies that were parked.
-    pub fn count_parked(&self, replies: u64) {
-        self.parked.fetch_add(replies, Ordering::Relaxed);
     }
 
     /// The optime up to which everything is on stable storage.
@@ -144,35 +175,49 @@ impl Journal {
         }
     }
 
-    /// Waits until somebody wants a sync, the interval is over, or the end has come; returns whether
-    /// it has.
+    /// Waits until somebody wants a sync and others had the time to join, the interval is over, or the
+    /// end has come; returns whether it has.
     fn wait_for_work(&self) -> bool {
         let mut state = self.lock();
-        loop {
-            if state.stopping || state.wanted > self.durable_optime() {
-                return state.stopping;
-            }
-            state = match self.interval {
-                None => self
-                    .changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(interval) => {
-                    let (state, waited) = self
-                        .changed
-                        .wait_timeout(state, interval)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    if waited.timed_out() {
-                        return state.stopping;
-                    }
-                    state
-                }
-            };
+        state.phase = Phase::Idle;
+        let mut interval_over = false;
+        while !(state.stopping || interval_over || state.wanted > self.durable_optime()) {
+            (state, interval_over) = self.wait(state, self.interval);
         }
+        state.phase = Phase::Gathering;
+        let enough = Instant::now() + state.duration.min(GATHERING_MAX);
+        while !(state.stopping || interval_over || state.waiting >= state.expected) {
+            let left = enough.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (state, _) = self.wait(state, Some(left));
+        }
+        state.phase = Phase::Syncing;
+        state.stopping
+    }
+
+    /// Waits for a notification, or until `timeout` is over; returns whether it is.
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        timeout: Option<Duration>,
+    ) -> (MutexGuard<'a, State>, bool) {
+        let Some(timeout) = timeout else {
+            let state = self.changed.wait(state);
+            return (state.unwrap_or_else(PoisonError::into_inner), false);
+        };
+        let (state, waited) = self
+            .changed
+            .wait_timeout(state, timeout)
+            .unwrap_or_else(PoisonError::into_inner);
+        (state, waited.timed_out())
     }
 
     /// Syncs and tells everybody; returns whether it succeeded.
     fn sync(&self) -> bool {
+        let released = std::mem::take(&mut self.lock().waiting);
+        let began = Instant::now();
         let result = self.engine.sync();
         match &result {
             Ok(durable) => {
@@ -189,7 +234,10 @@ impl Journal {
                 );
             }
         }
-        for subscriber in &self.lock().subscribers {
+        let mut state = self.lock();
+        state.expected = released + state.waiting;
+        state.duration = began.elapsed();
+        for subscriber in &state.subscribers {
             if subscriber.is_waiting() {
                 subscriber.wake();
             }

@@ -443,15 +443,13 @@ impl<S: Service> Worker<S> {
 
     /// Asks for one sync for everything parked in this round.
     fn request_sync(&mut self) {
-        if self.parked_new == 0 {
+        let parked_new = std::mem::take(&mut self.parked_new);
+        if parked_new == 0 {
             return;
         }
-        self.shared
-            .journal
-            .count_parked(std::mem::take(&mut self.parked_new));
         if let Some((optime, _)) = self.parked.last() {
             self.inbox.set_parked(true);
-            self.shared.journal.request(*optime);
+            self.shared.journal.request(*optime, parked_new);
             if self.shared.journal.has_failed() {
                 // The journal thread has ended and wakes nobody.
                 self.inbox.wake();

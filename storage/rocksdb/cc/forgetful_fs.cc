@@ -17,6 +17,8 @@
 //      program that removes or replaces something before its successor is safe.
 //   4. A Sync that fails loses the data it was to write, as Linux does: the pages count as clean, a later
 //      Sync succeeds, and the file holds zeros.
+//   5. A file that is reused has its new name at once and keeps what was synced of its old contents
+//      until a Sync overwrites it from the start.
 // Reads, sizes and listings see everything, real or not. RocksDB's own info log is not part of this.
 //
 // Faults: all operations that change something are counted. The operation with a chosen number fails,
@@ -25,6 +27,7 @@
 // Thread safety: ForgetfulFileSystem::mutex_ guards the names, Inode::mutex guards one file; the former
 // is taken before the latter, never after.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -107,10 +110,12 @@ struct Inode {
   // The real file, when it is real and open for writing.
   std::shared_ptr<FSWritableFile> file;
   uint64_t real_size = 0;
+  // Where the tail begins: the end of the real file, unless that was reused and is being overwritten.
+  uint64_t position = 0;
   // What was appended after the last sync.
   std::string tail;
 
-  uint64_t Size() const { return real_size + tail.size(); }
+  uint64_t Size() const { return std::max(real_size, position + tail.size()); }
 
   // Makes the file exist, empty. The mutex is held.
   IOStatus Create(FileSystem* target) {
@@ -173,11 +178,11 @@ class ForgetfulWritableFile : public FSWritableFile {
       return status;
     }
     std::lock_guard<std::mutex> guard(inode_->mutex);
+    inode_->position = std::min(inode_->position, size);
+    inode_->tail.resize(size - inode_->position);
     if (size >= inode_->real_size) {
-      inode_->tail.resize(size - inode_->real_size);
       return status;
     }
-    inode_->tail.clear();
     inode_->real_size = size;
     return inode_->file->Truncate(size, options, debug);
   }
@@ -216,7 +221,8 @@ class ForgetfulWritableFile : public FSWritableFile {
     }
     status = inode_->file->Append(inode_->tail, options, debug);
     if (status.ok()) {
-      inode_->real_size += inode_->tail.size();
+      inode_->position += inode_->tail.size();
+      inode_->real_size = std::max(inode_->real_size, inode_->position);
       inode_->tail.clear();
       inode_->tail.shrink_to_fit();
     }
@@ -237,40 +243,49 @@ class ForgetfulReader {
   IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result, char* scratch,
                 IODebugContext* debug) {
     std::lock_guard<std::mutex> guard(inode_->mutex);
+    const uint64_t tail_start = inode_->position;
+    const uint64_t tail_end = tail_start + inode_->tail.size();
     size_t done = 0;
-    while (done < n && offset + done < inode_->real_size) {
-      if (!real_) {
-        IOStatus status =
-            target_->NewRandomAccessFile(inode_->path, inode_->options, &real_, debug);
-        if (!status.ok()) {
-          return status;
-        }
+    while (done < n && offset + done < inode_->Size()) {
+      const uint64_t at = offset + done;
+      if (at >= tail_start && at < tail_end) {
+        done += inode_->tail.copy(scratch + done, n - done, static_cast<size_t>(at - tail_start));
+        continue;
       }
-      const uint64_t left = inode_->real_size - (offset + done);
-      const size_t wanted = left < n - done ? static_cast<size_t>(left) : n - done;
-      Slice part;
-      IOStatus status = real_->Read(offset + done, wanted, options, &part, scratch + done, debug);
+      const uint64_t end = at < tail_start && tail_start < tail_end ? tail_start : inode_->real_size;
+      IOStatus status = ReadReal(at, std::min<uint64_t>(end - at, n - done), options, scratch + done, debug);
       if (!status.ok()) {
         return status;
       }
-      if (part.empty()) {
-        return IOStatus::IOError("the real file is shorter than it was written", inode_->path);
-      }
-      if (part.data() != scratch + done) {
-        memmove(scratch + done, part.data(), part.size());
-      }
-      done += part.size();
-    }
-    const uint64_t position = offset + done;
-    if (done < n && position >= inode_->real_size && position < inode_->Size()) {
-      const size_t start = static_cast<size_t>(position - inode_->real_size);
-      done += inode_->tail.copy(scratch + done, n - done, start);
+      done += static_cast<size_t>(std::min<uint64_t>(end - at, n - done));
     }
     *result = Slice(scratch, done);
     return IOStatus::OK();
   }
 
  private:
+  // Reads exactly `n` bytes of the real file. The inode's mutex is held.
+  IOStatus ReadReal(uint64_t offset, size_t n, const IOOptions& options, char* scratch,
+                    IODebugContext* debug) {
+    IOStatus status;
+    if (!real_) {
+      status = target_->NewRandomAccessFile(inode_->path, inode_->options, &real_, debug);
+    }
+    size_t done = 0;
+    while (status.ok() && done < n) {
+      Slice part;
+      status = real_->Read(offset + done, n - done, options, &part, scratch + done, debug);
+      if (status.ok() && part.empty()) {
+        return IOStatus::IOError("the real file is shorter than it was written", inode_->path);
+      }
+      if (status.ok() && part.data() != scratch + done) {
+        memmove(scratch + done, part.data(), part.size());
+      }
+      done += part.size();
+    }
+    return status;
+  }
+
   const std::shared_ptr<FileSystem> target_;
   const InodePtr inode_;
   // Opened by the first read of something real; guarded by the inode's mutex.
@@ -371,6 +386,7 @@ class ForgetfulFileSystem : public FileSystemWrapper {
       inode->options = options;
       inode->real = true;
       status = target_->GetFileSize(path, IOOptions(), &inode->real_size, debug);
+      inode->position = inode->real_size;
     }
     std::lock_guard<std::mutex> inode_guard(inode->mutex);
     if (status.ok() && inode->real && !inode->file) {
@@ -384,9 +400,31 @@ class ForgetfulFileSystem : public FileSystemWrapper {
     return status;
   }
 
-  IOStatus ReuseWritableFile(const std::string&, const std::string&, const FileOptions&,
-                             std::unique_ptr<FSWritableFile>*, IODebugContext*) override {
-    return IOStatus::NotSupported("the forgetful file system recycles no files");
+  IOStatus ReuseWritableFile(const std::string& name, const std::string& old_name,
+                             const FileOptions& options, std::unique_ptr<FSWritableFile>* result,
+                             IODebugContext* debug) override {
+    IOStatus status = RenameFile(old_name, name, IOOptions(), debug);
+    if (!status.ok()) {
+      return status;
+    }
+    const std::string path = Normalize(name);
+    auto inode = std::make_shared<Inode>();
+    inode->path = path;
+    inode->options = options;
+    inode->real = true;
+    status = target_->GetFileSize(path, IOOptions(), &inode->real_size, debug);
+    if (status.ok()) {
+      // Opens the file without emptying it, to be written from the start.
+      std::unique_ptr<FSWritableFile> file;
+      status = target_->ReuseWritableFile(path, path, options, &file, debug);
+      inode->file = std::move(file);
+    }
+    if (status.ok()) {
+      std::lock_guard<std::mutex> guard(mutex_);
+      inodes_[path] = inode;
+      result->reset(new ForgetfulWritableFile(options, target_, faults_, std::move(inode)));
+    }
+    return status;
   }
 
   IOStatus NewRandomRWFile(const std::string&, const FileOptions&, std::unique_ptr<FSRandomRWFile>*,

@@ -11,16 +11,13 @@ use rocksdb::{
 use crate::configuration::Configuration;
 use crate::error::engine_error;
 use crate::poison::Poison;
-use crate::{Options, folder, keys};
+use crate::{folder, keys};
 
-/// RocksDB's handle. Column families come and go with scratch spaces, from any thread.
+/// RocksDB's handle. In a scratch database column families come and go from any thread.
 pub(crate) type Db = DBWithThreadMode<MultiThreaded>;
 
 /// The name of the column family of the data.
 const DATA_FAMILY: &str = "default";
-
-/// The names of the column families of scratch spaces begin with this.
-pub(crate) const SCRATCH_FAMILY_PREFIX: &str = "scratch-";
 
 /// The most entries an estimate of a size looks at one by one.
 const SIZE_ENTRIES_MAX: usize = 2048;
@@ -31,7 +28,6 @@ pub(crate) struct Database {
     pub(crate) poison: Poison,
     /// The options the database was opened with; the statistics are read through them.
     pub(crate) options: rocksdb::Options,
-    pub(crate) scratch_options: rocksdb::Options,
     pub(crate) cache: Cache,
     pub(crate) write_buffers: WriteBufferManager,
     pub(crate) wal_replayed_bytes: u64,
@@ -39,39 +35,24 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens the database in `folder`, replays its log and drops what scratch spaces left.
-    pub(crate) fn open(folder: &Path, options: &Options) -> Result<Self> {
+    /// Opens the database in `folder` and replays its log.
+    pub(crate) fn open(folder: &Path, configuration: Configuration) -> Result<Self> {
         folder::prepare(folder)?;
         let Configuration {
             data,
-            scratch,
             cache,
             write_buffers,
-        } = Configuration::new(options);
+            ..
+        } = configuration;
         let wal_replayed_bytes = folder::log_bytes(folder)?;
-        let mut families = vec![DATA_FAMILY.to_owned()];
-        if folder.join("CURRENT").exists() {
-            families = Db::list_cf(&data, folder).map_err(|error| open_error(folder, error))?;
-        }
-        let descriptors = families.iter().map(|name| {
-            let options = if name == DATA_FAMILY { &data } else { &scratch };
-            ColumnFamilyDescriptor::new(name, options.clone())
-        });
-        let db = Db::open_cf_descriptors(&data, folder, descriptors.collect::<Vec<_>>())
+        let family = ColumnFamilyDescriptor::new(DATA_FAMILY, data.clone());
+        let db = Db::open_cf_descriptors(&data, folder, [family])
             .map_err(|error| open_error(folder, error))?;
-        for name in families
-            .iter()
-            .filter(|name| name.starts_with(SCRATCH_FAMILY_PREFIX))
-        {
-            db.drop_cf(name)
-                .map_err(|error| engine_error("cannot drop a scratch space", error))?;
-        }
         let folder = folder.to_path_buf();
         Ok(Self {
             db,
             poison: Poison::default(),
             options: data,
-            scratch_options: scratch,
             cache,
             write_buffers,
             wal_replayed_bytes,

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_engine::{
     Batch, Counter, Cursor, Durability, Engine, Error, ErrorKind, Guards, KeyRange, Optime, Result,
@@ -13,12 +12,13 @@ use rocksdb::ReadOptions;
 use rocksdb::checkpoint::Checkpoint;
 
 use crate::commits::Commits;
+use crate::configuration::Configuration;
 use crate::cursor::RocksCursor;
 use crate::database::Database;
 use crate::error::engine_error;
 use crate::group_sync::GroupSync;
 use crate::held::HeldIterator;
-use crate::scratch::RocksScratch;
+use crate::scratch::{RocksScratch, ScratchSpaces};
 use crate::snapshot::RocksSnapshot;
 use crate::{Options, folder, keys, statistics};
 
@@ -26,7 +26,7 @@ use crate::{Options, folder, keys, statistics};
 pub struct RocksEngine {
     commits: Commits,
     group: GroupSync,
-    scratches: AtomicU64,
+    scratch: Arc<ScratchSpaces>,
     read_options: ReadOptions,
     database: Arc<Database>,
 }
@@ -43,7 +43,10 @@ impl RocksEngine {
         reason = "the options are the engine's from then on"
     )]
     pub fn open(folder: &Path, options: Options) -> Result<Self> {
-        let database = Arc::new(Database::open(folder, &options)?);
+        let configuration = Configuration::new(&options);
+        let scratch_options = configuration.scratch.clone();
+        let database = Arc::new(Database::open(folder, configuration)?);
+        let scratch = ScratchSpaces::new(Arc::clone(&database), scratch_options)?;
         let commits = Commits::resume(&database)?;
         // RocksDB writes what it replays from the log to a table file and syncs that, so everything that is
         // visible after opening is durable.
@@ -51,7 +54,7 @@ impl RocksEngine {
         Ok(Self {
             commits,
             group,
-            scratches: AtomicU64::new(0),
+            scratch: Arc::new(scratch),
             read_options: ReadOptions::default(),
             database,
         })
@@ -116,11 +119,7 @@ impl Engine for RocksEngine {
     }
 
     fn scratch(&self) -> Result<Box<dyn Scratch>> {
-        let number = self.scratches.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(RocksScratch::new(
-            Arc::clone(&self.database),
-            number,
-        )))
+        Ok(Box::new(RocksScratch::new(Arc::clone(&self.scratch))))
     }
 
     fn checkpoint(&self, target: &Path) -> Result<Optime> {

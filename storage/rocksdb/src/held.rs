@@ -9,12 +9,28 @@ use std::sync::Arc;
 use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions, SnapshotWithThreadMode};
 
 use crate::database::{Database, Db};
+use crate::scratch::ScratchDatabase;
+
+/// Who keeps a database open.
+enum Owner {
+    Data(Arc<Database>),
+    Scratch(Arc<ScratchDatabase>),
+}
+
+impl Owner {
+    fn db(&self) -> &Db {
+        match self {
+            Self::Data(database) => database.db(),
+            Self::Scratch(database) => database.db(),
+        }
+    }
+}
 
 /// Stretches the borrow of a database.
 ///
 /// # Safety
 /// The result, and whatever borrows from it, must not be used once `owner` and its clones are gone.
-unsafe fn stretch(owner: &Arc<Database>) -> &'static Db {
+unsafe fn stretch(owner: &Owner) -> &'static Db {
     let database: *const Db = owner.db();
     // SAFETY: the pointer comes from a reference, so it is valid now. The database is behind an Arc and
     // neither moved nor mutably borrowed while a clone of the Arc exists, which the caller sees to.
@@ -27,7 +43,7 @@ pub(crate) struct HeldIterator {
     // database.
     iterator: DBRawIteratorWithThreadMode<'static, Db>,
     _snapshot: Option<Arc<HeldSnapshot>>,
-    _owner: Arc<Database>,
+    _owner: Owner,
 }
 
 impl HeldIterator {
@@ -40,6 +56,7 @@ impl HeldIterator {
         if let Some(snapshot) = &snapshot {
             bounds.set_snapshot(&snapshot.snapshot);
         }
+        let owner = Owner::Data(owner);
         // SAFETY: the iterator is stored beside `owner`, in a field that is dropped before it, and leaves
         // this module only as borrows of the whole.
         let db = unsafe { stretch(&owner) };
@@ -51,12 +68,13 @@ impl HeldIterator {
         }
     }
 
-    /// An iterator over the column family `family`, if there is one of this name.
-    pub(crate) fn of_family(
-        owner: Arc<Database>,
+    /// An iterator over the column family `family` of a scratch database, if there is one of this name.
+    pub(crate) fn of_scratch(
+        owner: Arc<ScratchDatabase>,
         family: &str,
         bounds: ReadOptions,
     ) -> Option<Self> {
+        let owner = Owner::Scratch(owner);
         // SAFETY: as in `of_data`. The handle of the family is dropped when this function returns; the
         // iterator itself keeps the family's data alive, even when the family is dropped.
         let db = unsafe { stretch(&owner) };
@@ -84,22 +102,22 @@ impl HeldIterator {
 pub(crate) struct HeldSnapshot {
     // Dropped before the database.
     snapshot: SnapshotWithThreadMode<'static, Db>,
-    owner: Arc<Database>,
+    database: Arc<Database>,
 }
 
 impl HeldSnapshot {
-    pub(crate) fn new(owner: Arc<Database>) -> Self {
-        // SAFETY: the snapshot is stored beside `owner`, in a field that is dropped before it, and never
-        // leaves this module.
-        let db = unsafe { stretch(&owner) };
+    pub(crate) fn new(database: Arc<Database>) -> Self {
+        // SAFETY: the snapshot is stored beside `database`, in a field that is dropped before it, and
+        // never leaves this module.
+        let db = unsafe { stretch(&Owner::Data(Arc::clone(&database))) };
         Self {
             snapshot: db.snapshot(),
-            owner,
+            database,
         }
     }
 
     pub(crate) fn database(&self) -> &Arc<Database> {
-        &self.owner
+        &self.database
     }
 
     /// Options for reads in this state. They must not be used after the snapshot is dropped.

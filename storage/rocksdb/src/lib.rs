@@ -22,7 +22,7 @@
 //! 0x01 key       the value of `key`
 //! ```
 //!
-//! Column families named `scratch-N` hold scratch space, which is never logged.
+//! The folder `scratch` in it is a database of RocksDB with the scratch space, which is never logged.
 //!
 //! # Recovery
 //! The optime is part of every batch, so what the log holds is a prefix of the commits. Recovery replays
@@ -30,11 +30,13 @@
 //! commit is never dropped and a torn tail never refuses the folder (RocksDB's "point in time" mode).
 //! The price is that a log damaged by the device before its end is cut there too; files of tables are
 //! checksummed and refused. The log is bounded, and with it the work; the statistic
-//! `wal_replayed_bytes` tells how much it was. Scratch space is dropped.
+//! `wal_replayed_bytes` tells how much log there was. Scratch space is removed.
 //!
 //! # Durability
 //! [`Durability::Synced`](millrace_engine::Durability::Synced) and
-//! [`Engine::sync`](millrace_engine::Engine::sync) return after `fdatasync` of the log.
+//! [`Engine::sync`](millrace_engine::Engine::sync) return after `fdatasync` of the log. A log overwrites
+//! one that is no longer needed, so that the file does not grow and a sync writes no metadata; each record
+//! names its log, so nothing of the old one comes back.
 //!
 //! # Memory
 //! Memtables are charged to the block cache, and so are index and filter blocks: all stay within

@@ -1,29 +1,103 @@
-//! Scratch space in a column family of its own.
+//! Scratch space in a database of its own.
 //!
-//! One column family a scratch space makes freeing it a matter of forgetting its files: nothing is
-//! compacted, and its files never count against the data's. It is created by the first write, so that a
-//! sort that asked for scratch space and did not need it costs nothing. Its memtables are not logged.
+//! The scratch spaces of an engine are column families of a second RocksDB database, in the folder
+//! `scratch` within the engine's. It writes no log - which a database that recycles its logs could not
+//! leave out for some families - and its files never count against the data's. One column family a
+//! scratch space makes freeing it a matter of forgetting its files: nothing is compacted. Both are created
+//! by the first write, so that a sort that asked for scratch space and did not need it costs nothing.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use millrace_engine::{Batch, Cursor, Error, ErrorKind, KeyRange, Operation, Result, Scratch};
 use rocksdb::{ReadOptions, WriteBatch, WriteOptions};
 
 use crate::cursor::RocksCursor;
-use crate::database::{Database, SCRATCH_FAMILY_PREFIX};
+use crate::database::{Database, Db};
 use crate::error::engine_error;
 use crate::held::HeldIterator;
 use crate::keys;
 
+/// The folder of the scratch database within the engine's.
+const FOLDER: &str = "scratch";
+
 /// How many bytes wait to be written together.
 const PENDING_BYTES_MAX: usize = 256 * 1024;
 
+/// The open scratch database.
+pub(crate) struct ScratchDatabase {
+    // Dropped before the data's database, which keeps the folder locked.
+    db: Db,
+    _data: Arc<Database>,
+}
+
+impl ScratchDatabase {
+    pub(crate) const fn db(&self) -> &Db {
+        &self.db
+    }
+}
+
+/// All scratch spaces of an engine.
+pub(crate) struct ScratchSpaces {
+    data: Arc<Database>,
+    folder: PathBuf,
+    /// For the database and for its column families.
+    options: rocksdb::Options,
+    opened: Mutex<Option<Arc<ScratchDatabase>>>,
+    /// How many were created.
+    created: AtomicU64,
+}
+
+impl ScratchSpaces {
+    /// Removes what an earlier process has left; nothing is opened yet.
+    pub(crate) fn new(data: Arc<Database>, mut options: rocksdb::Options) -> Result<Self> {
+        options.create_if_missing(true);
+        let folder = data.folder().join(FOLDER);
+        if folder.exists() {
+            Db::destroy(&options, &folder)
+                .map_err(|error| engine_error("cannot remove old scratch space", error))?;
+        }
+        Ok(Self {
+            data,
+            folder,
+            options,
+            opened: Mutex::default(),
+            created: AtomicU64::new(0),
+        })
+    }
+
+    /// Creates a column family for a scratch space; returns the database and the family's name.
+    fn create(&self) -> Result<(Arc<ScratchDatabase>, String)> {
+        let database = {
+            let mut opened = self.opened.lock().expect("no holder of the lock panics");
+            if let Some(database) = &*opened {
+                Arc::clone(database)
+            } else {
+                let db = Db::open(&self.options, &self.folder)
+                    .map_err(|error| engine_error("cannot open the scratch database", error))?;
+                let database = Arc::new(ScratchDatabase {
+                    db,
+                    _data: Arc::clone(&self.data),
+                });
+                *opened = Some(Arc::clone(&database));
+                database
+            }
+        };
+        let family = self.created.fetch_add(1, Ordering::Relaxed).to_string();
+        database
+            .db
+            .create_cf(&family, &self.options)
+            .map_err(|error| engine_error("cannot create a scratch space", error))?;
+        Ok((database, family))
+    }
+}
+
 pub(crate) struct RocksScratch {
-    database: Arc<Database>,
-    family: String,
+    spaces: Arc<ScratchSpaces>,
     state: RefCell<State>,
     bytes_stored: u64,
 }
@@ -31,35 +105,31 @@ pub(crate) struct RocksScratch {
 /// What a read may change: it writes out what waits.
 #[derive(Default)]
 struct State {
-    created: bool,
+    created: Option<(Arc<ScratchDatabase>, String)>,
     pending: Batch,
 }
 
 impl RocksScratch {
-    /// The scratch space with this number, which no other of the database has.
-    pub(crate) fn new(database: Arc<Database>, number: u64) -> Self {
+    pub(crate) fn new(spaces: Arc<ScratchSpaces>) -> Self {
         Self {
-            database,
-            family: format!("{SCRATCH_FAMILY_PREFIX}{number}"),
+            spaces,
             state: RefCell::default(),
             bytes_stored: 0,
         }
     }
 
-    /// Writes out what waits, into the column family, which exists from then on.
-    fn write_out(&self) -> Result<()> {
+    /// Writes out what waits; returns where everything is.
+    fn write_out(&self) -> Result<(Arc<ScratchDatabase>, String)> {
         let mut state = self.state.borrow_mut();
-        let db = self.database.db();
-        if !state.created {
-            db.create_cf(&self.family, &self.database.scratch_options)
-                .map_err(|error| engine_error("cannot create a scratch space", error))?;
-            state.created = true;
-        }
+        let (database, name) = match &state.created {
+            Some(created) => created.clone(),
+            None => state.created.insert(self.spaces.create()?).clone(),
+        };
         if state.pending.is_empty() {
-            return Ok(());
+            return Ok((database, name));
         }
         let pending = mem::take(&mut state.pending);
-        let family = db.cf_handle(&self.family).ok_or_else(|| self.gone())?;
+        let family = database.db.cf_handle(&name).ok_or_else(|| gone(&name))?;
         let mut records = WriteBatch::with_capacity_bytes(pending.bytes() * 2);
         for operation in pending.operations() {
             // `put` makes no other.
@@ -69,16 +139,20 @@ impl RocksScratch {
         }
         let mut options = WriteOptions::default();
         options.disable_wal(true);
-        db.write_opt(records, &options)
-            .map_err(|error| engine_error("cannot write to a scratch space", error))
+        database
+            .db
+            .write_opt(records, &options)
+            .map_err(|error| engine_error("cannot write to a scratch space", error))?;
+        drop(family);
+        Ok((database, name))
     }
+}
 
-    fn gone(&self) -> Error {
-        Error::new(
-            ErrorKind::Corruption,
-            format!("the column family {} is gone", self.family),
-        )
-    }
+fn gone(family: &str) -> Error {
+    Error::new(
+        ErrorKind::Corruption,
+        format!("the scratch space {family} is gone"),
+    )
 }
 
 impl Scratch for RocksScratch {
@@ -94,9 +168,9 @@ impl Scratch for RocksScratch {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.write_out()?;
-        let db = self.database.db();
-        let family = db.cf_handle(&self.family).ok_or_else(|| self.gone())?;
+        let (database, name) = self.write_out()?;
+        let db = database.db();
+        let family = db.cf_handle(&name).ok_or_else(|| gone(&name))?;
         keys::with_stored(key, |stored| {
             db.get_cf_opt(&family, stored, &ReadOptions::default())
         })
@@ -104,12 +178,12 @@ impl Scratch for RocksScratch {
     }
 
     fn cursor(&self) -> Result<Box<dyn Cursor>> {
-        self.write_out()?;
-        let owner = Arc::clone(&self.database);
+        let (database, name) = self.write_out()?;
         let bounds = RocksCursor::bounds(&KeyRange::all());
-        let iterator =
-            HeldIterator::of_family(owner, &self.family, bounds).ok_or_else(|| self.gone())?;
-        Ok(Box::new(RocksCursor::new(iterator)))
+        let iterator = HeldIterator::of_scratch(database, &name, bounds);
+        Ok(Box::new(RocksCursor::new(
+            iterator.ok_or_else(|| gone(&name))?,
+        )))
     }
 
     fn bytes_stored(&self) -> u64 {
@@ -119,10 +193,10 @@ impl Scratch for RocksScratch {
 
 impl Drop for RocksScratch {
     fn drop(&mut self) {
-        if self.state.get_mut().created {
-            // What cannot be dropped now is dropped when the folder is opened again.
-            if let Err(error) = self.database.db().drop_cf(&self.family) {
-                tracing::warn!(%error, family = self.family, "cannot drop a scratch space");
+        if let Some((database, family)) = self.state.get_mut().created.take() {
+            // What cannot be dropped now is removed when the folder is opened again.
+            if let Err(error) = database.db.drop_cf(&family) {
+                tracing::warn!(%error, family, "cannot drop a scratch space");
             }
         }
     }
@@ -131,7 +205,6 @@ impl Drop for RocksScratch {
 impl fmt::Debug for RocksScratch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RocksScratch")
-            .field("family", &self.family)
             .field("bytes_stored", &self.bytes_stored)
             .finish_non_exhaustive()
     }

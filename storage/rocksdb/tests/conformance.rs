@@ -166,7 +166,7 @@ fn a_large_scratch_space_is_read_back_in_order_and_freed() {
     assert_eq!(count, KEYS);
     let folder = engines.home.path().join("0");
     assert!(
-        table_files(&folder) > 0,
+        table_files(&folder.join("scratch")) > 0,
         "the scratch space never left the memtable"
     );
     drop(cursor);
@@ -175,6 +175,7 @@ fn a_large_scratch_space_is_read_back_in_order_and_freed() {
     drop(engine);
     drop(engines.open(&folder));
     assert_eq!(table_files(&folder), 0);
+    assert!(!folder.join("scratch").exists());
 }
 
 fn table_files(folder: &Path) -> usize {

@@ -11,8 +11,12 @@ use millrace_engine::{
 };
 use millrace_rocksdb::{Fault, FileSystem, ForgetfulFileSystem, Options, RocksEngine};
 
-/// Enough for several syncs of the log and a new log after the checkpoint's flush.
+/// Enough for several syncs of each log.
 const COMMITS: u64 = 24;
+
+/// Commits between two checkpoints. A checkpoint's flush begins a new log; the third log overwrites the
+/// first.
+const CHECKPOINT_INTERVAL: u64 = 9;
 
 /// What a workload was told.
 #[derive(Debug, Default)]
@@ -36,7 +40,7 @@ fn open(folder: &Path, file_system: &ForgetfulFileSystem) -> Result<RocksEngine>
 }
 
 /// Commits from the engine's last optime on, each with a key named after its optime. Every third commit
-/// waits for the device, and a checkpoint in the middle flushes the memtables.
+/// waits for the device, and checkpoints flush the memtables.
 fn work(engine: &RocksEngine, checkpoint: &Path, told: &mut Told) -> Result<()> {
     while engine.last_optime() < Optime::new(COMMITS) {
         let number = engine.last_optime().next().get();
@@ -61,8 +65,8 @@ fn work(engine: &RocksEngine, checkpoint: &Path, told: &mut Told) -> Result<()> 
         if synced {
             told.durable = optime;
         }
-        if number == COMMITS / 2 {
-            engine.checkpoint(checkpoint)?;
+        if number % CHECKPOINT_INTERVAL == 0 {
+            engine.checkpoint(&checkpoint.with_extension(number.to_string()))?;
         }
     }
     told.durable = engine.sync()?;

@@ -156,3 +156,47 @@ fn replayed_log_bytes_are_counted_and_bounded_by_what_was_written() {
     drop(engine);
     assert_eq!(replayed(&open(folder.path())), 0);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_log_overwrites_an_older_one() {
+    use std::os::unix::fs::MetadataExt;
+
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("data");
+    let engine = open(&folder);
+    // The files that are logs now, by what identifies them whatever their names are.
+    let logs = || -> Vec<(u64, u64)> {
+        let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap());
+        entries
+            .filter(|entry| {
+                entry
+                    .path()
+                    .extension()
+                    .is_some_and(|extension| extension == "log")
+            })
+            .map(|entry| entry.metadata().unwrap())
+            .map(|metadata| (metadata.ino(), metadata.len()))
+            .collect()
+    };
+    let mut seen = Vec::new();
+    let mut overwritten = 0;
+    for round in 1..=6_u64 {
+        put(&engine, &round.to_be_bytes(), Durability::Synced);
+        for (file, size) in logs() {
+            overwritten += u64::from(seen.contains(&file) && size > 0);
+        }
+        seen = logs().into_iter().map(|(file, _)| file).collect();
+        engine
+            .checkpoint(&home.path().join(round.to_string()))
+            .unwrap();
+    }
+    assert!(overwritten > 0, "{seen:?}");
+    drop(engine);
+    let engine = open(&folder);
+    assert_eq!(
+        engine.last_optime(),
+        Optime::new(6),
+        "nothing of an old log comes back"
+    );
+}
