@@ -65,6 +65,17 @@ struct State {
     subscribers: Vec<Arc<dyn Subscriber>>,
 }
 
+impl State {
+    /// Whether the journal thread has to be woken after a request.
+    const fn concerns_the_thread(&self) -> bool {
+        match self.phase {
+            Phase::Idle => true,
+            Phase::Gathering => self.waiting >= self.expected,
+            Phase::Syncing => false,
+        }
+    }
+}
+
 /// What the journal thread has done, for monitoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalCounters {
@@ -124,13 +135,9 @@ impl Journal {
         let mut state = self.lock();
         state.wanted = state.wanted.max(optime);
         state.waiting += replies;
-        let complete = match state.phase {
-            Phase::Idle => true,
-            Phase::Gathering => state.waiting >= state.expected,
-            Phase::Syncing => false,
-        };
+        let wake = state.concerns_the_thread();
         drop(state);
-        if complete {
+        if wake {
             self.changed.notify_one();
         }
     }
@@ -247,5 +254,87 @@ impl Journal {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_engine::{Batch, Durability, Guards, MemoryEngine};
+
+    use super::*;
+
+    /// A journal whose engine has one commit that is not durable.
+    fn journal() -> (Arc<Journal>, Optime) {
+        let engine = Arc::new(MemoryEngine::new());
+        let mut batch = Batch::new();
+        batch.put(b"key", b"value");
+        let commit = engine.commit(&batch, &Guards::none(), Durability::Buffered);
+        (
+            Journal::new(engine, Duration::ZERO),
+            commit.expect("it commits"),
+        )
+    }
+
+    fn expected_and_waiting(journal: &Journal) -> (u64, u64) {
+        let state = journal.lock();
+        (state.expected, state.waiting)
+    }
+
+    #[test]
+    fn a_sync_expects_next_time_those_it_released_and_those_who_came_meanwhile() {
+        let (journal, optime) = journal();
+        journal.request(optime, 3);
+        assert!(journal.sync());
+        assert_eq!(journal.durable_optime(), optime);
+        assert_eq!(expected_and_waiting(&journal), (3, 0));
+        journal.request(optime.next(), 2);
+        journal.lock().phase = Phase::Syncing;
+        assert!(journal.sync());
+        assert_eq!(expected_and_waiting(&journal), (2, 0));
+        assert_eq!(
+            journal.counters(),
+            JournalCounters {
+                syncs: 2,
+                parked: 5
+            }
+        );
+    }
+
+    #[test]
+    fn the_thread_is_woken_by_the_first_request_and_when_all_are_there() {
+        let mut state = State {
+            expected: 2,
+            waiting: 1,
+            ..State::default()
+        };
+        assert!(state.concerns_the_thread());
+        state.phase = Phase::Gathering;
+        assert!(!state.concerns_the_thread());
+        state.waiting = 2;
+        assert!(state.concerns_the_thread());
+        state.phase = Phase::Syncing;
+        assert!(!state.concerns_the_thread());
+    }
+
+    #[test]
+    fn who_does_not_come_is_waited_for_once() {
+        let (journal, optime) = journal();
+        {
+            let mut state = journal.lock();
+            state.expected = 100;
+            state.duration = Duration::from_micros(1);
+        }
+        journal.request(optime, 1);
+        assert!(!journal.wait_for_work());
+        assert!(journal.sync());
+        assert_eq!(journal.lock().expected, 1);
+    }
+
+    #[test]
+    fn the_end_is_not_put_off() {
+        let (journal, _) = journal();
+        journal.lock().expected = 100;
+        journal.stop();
+        assert!(journal.wait_for_work());
     }
 }

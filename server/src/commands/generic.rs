@@ -3,6 +3,7 @@
 use bson::raw::RawBsonRef;
 use bson::spec::BinarySubtype;
 use bson::{Bson, RawDocument};
+use millrace_document::value::Elements;
 use millrace_document::{Error, ErrorCode, Result};
 
 use super::write_concern::WriteConcern;
@@ -118,10 +119,18 @@ impl<'a> GenericArguments<'a> {
     pub fn parse(body: &'a RawDocument) -> Result<Self> {
         let mut arguments = Self::default();
         let mut database = None;
-        for element in body {
-            let (name, value) = element?;
-            // Nearly all fields of nearly all commands are none of these: tell by the first letter.
-            match (name.as_str(), value) {
+        for element in Elements::new(body) {
+            let element = element?;
+            // Most fields are none of these and need not be decoded.
+            let Some(name) = NAMES.iter().find(|name| name.as_bytes() == element.name) else {
+                continue;
+            };
+            let value = match (element.document(), element.string()) {
+                (Some(document), _) => RawBsonRef::Document(document),
+                (None, Some(text)) => RawBsonRef::String(text),
+                (None, None) => body.get(name)?.unwrap_or(RawBsonRef::Null),
+            };
+            match (*name, value) {
                 ("$db", RawBsonRef::String(text)) => database = Some(text),
                 ("$db", other) => return Err(type_error("$db", other, "string")),
                 ("lsid", value) => arguments.session = Some(session_id(value)?),

@@ -1,6 +1,7 @@
 //! Looking into requests and replies as far as dispatching needs it.
 
 use bson::RawDocument;
+use millrace_document::value::Elements;
 use millrace_wire::OpMsg;
 
 /// The application's name in a client's first hello.
@@ -12,10 +13,10 @@ pub(super) fn application_of(body: &RawDocument) -> Option<&str> {
 
 /// The name of a command: that of its first field.
 pub(super) fn command_name(body: &RawDocument) -> &str {
-    body.iter_elements()
-        .flatten()
-        .next()
-        .map_or("", |element| element.key().as_str())
+    let first = Elements::new(body).next().and_then(Result::ok);
+    first.map_or("", |first| {
+        std::str::from_utf8(first.name).unwrap_or_default()
+    })
 }
 
 /// `database.collection` of a command whose first field is a collection's name.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::raw::RawBsonRef;
+use bson::spec::ElementType;
 use bson::{Document, RawDocument, RawDocumentBuf};
 
 use super::arguments::Arguments;
@@ -17,8 +18,8 @@ use crate::executor::Executor;
 use crate::expression::EvaluationContext;
 use crate::matcher::Matcher;
 use crate::planner::{self, Hint, Query};
-use crate::projection::{Mode, Projection};
-use crate::value::DocumentWriter;
+use crate::projection::{Flat, Mode, Projection};
+use crate::value::{DocumentWriter, Elements};
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// How many documents the first batch holds unless the client says otherwise.
@@ -76,25 +77,21 @@ pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
     let mut filter = None;
     let mut limited = false;
     let mut sorted_by_id = true;
-    for element in request.body {
-        let Ok((name, value)) = element else {
+    for element in Elements::new(request.body) {
+        let Ok(element) = element else {
             return Weight::Point;
         };
-        match (name.as_str(), value) {
-            ("filter", RawBsonRef::Document(document)) => filter = Some(document),
-            ("limit", value) => {
-                limited = value
-                    .as_i64()
-                    .or(value.as_i32().map(i64::from))
-                    .is_some_and(|limit| (1..=POINT_LIMIT).contains(&limit));
+        match element.name {
+            b"filter" => filter = element.document(),
+            b"limit" => {
+                let limit = element.integer();
+                limited = limit.is_some_and(|limit| (1..=POINT_LIMIT).contains(&limit));
             }
-            ("sort", RawBsonRef::Document(sort)) => {
-                sorted_by_id = sort
-                    .iter()
-                    .flatten()
-                    .all(|(name, _)| name.as_str() == "_id");
+            b"sort" => {
+                let mut sort = element.document().into_iter().flat_map(Elements::new);
+                sorted_by_id = sort.all(|field| field.is_ok_and(|field| field.name == b"_id"));
             }
-            ("tailable" | "min" | "max" | "hint", _) => return Weight::Long,
+            b"tailable" | b"min" | b"max" | b"hint" => return Weight::Long,
             _ => {}
         }
     }
@@ -205,16 +202,6 @@ pub(crate) fn projection_tree(projection: Option<&RawDocument>) -> Result<Option
 /// The encoded empty document.
 const EMPTY: &[u8] = &[5, 0, 0, 0, 0];
 
-/// What a `find` by `_id` alone may carry beside generic fields and still take the short path.
-const SHORT_FIELDS: &[&str] = &[
-    "find",
-    "filter",
-    "projection",
-    "limit",
-    "singleBatch",
-    "batchSize",
-];
-
 /// The fields of a `find` that is a plain look-up by `_id`, without anything that needs a plan.
 struct Lookup<'a> {
     collection: &'a str,
@@ -227,30 +214,18 @@ impl<'a> Lookup<'a> {
         let mut collection = None;
         let mut id = None;
         let mut projection = None;
-        for element in body {
-            let (name, value) = element.ok()?;
-            match (name.as_str(), value) {
-                ("find", RawBsonRef::String(name)) => collection = Some(name),
-                ("filter", RawBsonRef::Document(filter)) => {
-                    id = Some(planner::id_equality(filter)?);
-                }
-                ("projection", RawBsonRef::Document(spec)) => projection = Some(spec),
-                ("limit", value) => {
-                    value
-                        .as_i64()
-                        .or(value.as_i32().map(i64::from))
-                        .filter(|&limit| limit >= 0)?;
-                }
+        for element in Elements::new(body) {
+            let element = element.ok()?;
+            match element.name {
+                b"find" => collection = Some(element.string()?),
+                b"filter" => id = Some(planner::id_equality(element.document()?)?),
+                b"projection" => projection = Some(element.document()?),
+                b"limit" => drop(element.integer().filter(|&limit| limit >= 0)?),
                 // A batch of no documents must leave a cursor open.
-                ("batchSize", value) => {
-                    value
-                        .as_i64()
-                        .or(value.as_i32().map(i64::from))
-                        .filter(|&size| size > 0)?;
-                }
-                ("singleBatch", RawBsonRef::Boolean(_)) => {}
-                (name, _) if SHORT_FIELDS.contains(&name) => return None,
-                ("$db" | "lsid" | "$clusterTime" | "$readPreference" | "readConcern", _) => {}
+                b"batchSize" => drop(element.integer().filter(|&size| size > 0)?),
+                b"singleBatch" if element.kind == ElementType::Boolean => {}
+                b"$db" | b"lsid" | b"$clusterTime" | b"$readPreference" | b"readConcern" => {}
+                // Whatever else it is, a plain look-up by _id it is not.
                 _ => return None,
             }
         }
@@ -313,6 +288,29 @@ pub(super) fn find(
     )
 }
 
+/// What a look-up answers of the document.
+enum LookupShape<'a> {
+    Whole,
+    Flat(Flat<'a>),
+    Any(Box<Projection>, EvaluationContext<'a>),
+}
+
+impl LookupShape<'_> {
+    /// Appends it of the document that `bytes` are.
+    fn append(&self, out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Whole => {
+                out.extend_from_slice(bytes);
+                Ok(())
+            }
+            Self::Flat(flat) => flat.append(out, RawDocument::from_bytes(bytes)?),
+            Self::Any(projection, context) => {
+                projection.append_raw(out, RawDocument::from_bytes(bytes)?, None, context)
+            }
+        }
+    }
+}
+
 /// The short path: one read, the document copied or projected straight into the reply.
 fn look_up(
     database: &Arc<Database>,
@@ -323,16 +321,20 @@ fn look_up(
 ) -> Result<Option<Effects>> {
     let namespace = Namespace::new(request.database, lookup.collection)?;
     let bindings;
-    let projection = match lookup.projection {
-        None => None,
-        Some(spec) => {
-            bindings = Bindings::system(operation);
-            let projection = Projection::parse_raw(spec, Mode::Find, &bindings.scope)?;
-            if projection.needs_match_details() {
-                return Ok(None);
+    let shape = match lookup.projection {
+        None => LookupShape::Whole,
+        Some(spec) => match Flat::parse(spec) {
+            Some(flat) => LookupShape::Flat(flat),
+            None => {
+                bindings = Bindings::system(operation);
+                let projection = Projection::parse_raw(spec, Mode::Find, &bindings.scope)?;
+                if projection.needs_match_details() {
+                    return Ok(None);
+                }
+                let context = EvaluationContext::new(operation, &bindings.variables);
+                LookupShape::Any(Box::new(projection), context)
             }
-            Some((projection, &bindings.variables))
-        }
+        },
     };
     let collection = database.catalog.find(&namespace);
     let key = match &collection {
@@ -352,20 +354,7 @@ fn look_up(
         let before = writer.bytes();
         database.engine().get_with(&key, &mut |bytes| {
             found = 1;
-            let out = writer.embed("0");
-            let result = match &projection {
-                None => {
-                    out.extend_from_slice(bytes);
-                    Ok(())
-                }
-                Some((projection, variables)) => RawDocument::from_bytes(bytes)
-                    .map_err(Error::from)
-                    .and_then(|document| {
-                        let context = EvaluationContext::new(operation, variables);
-                        projection.append_raw(out, document, None, &context)
-                    }),
-            };
-            failure = result.err();
+            failure = shape.append(writer.embed("0"), bytes).err();
         })?;
         if found == 0 {
             writer.truncate(before);

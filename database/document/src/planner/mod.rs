@@ -50,6 +50,7 @@ pub use plan::{Plan, PlannedQuery};
 pub use query::{Hint, Query};
 
 use crate::catalog::Collection;
+use crate::value::Elements;
 use crate::{Operation, Result};
 
 /// Finds the best way to answer `query`.
@@ -74,8 +75,8 @@ pub fn plan(
 pub fn id_equality(filter: &RawDocument) -> Option<RawBsonRef<'_>> {
     let value = only_value(filter, "_id")?;
     let value = match value {
-        RawBsonRef::Document(inner) => match inner.iter_elements().next() {
-            Some(Ok(first)) if first.key().as_str().starts_with('$') => only_value(inner, "$eq")?,
+        RawBsonRef::Document(inner) => match Elements::new(inner).next() {
+            Some(Ok(first)) if first.name.starts_with(b"$") => only_value(inner, "$eq")?,
             Some(Err(_)) => return None,
             _ => value,
         },

@@ -14,7 +14,6 @@
 //! the specification, below fields that exist already in the place of these.
 
 mod add_fields;
-mod elements;
 mod field_path;
 mod flat;
 mod owned;
@@ -28,6 +27,7 @@ mod tree;
 use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf};
 
 pub use add_fields::AddFields;
+pub(crate) use flat::Flat;
 use parser::Parser;
 use tree::{Field, Tree};
 
@@ -101,7 +101,7 @@ impl Projection {
     /// # Errors
     /// As for [`Projection::parse`].
     pub fn parse_raw(spec: &RawDocument, mode: Mode, scope: &Scope) -> Result<Self> {
-        match flat::parse(spec) {
+        match Flat::parse(spec).and_then(|flat| flat.to_projection()) {
             Some(projection) => Ok(projection),
             None => Self::parse(&spec.try_into()?, mode, scope),
         }

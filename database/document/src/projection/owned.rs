@@ -35,7 +35,7 @@ impl Builder {
         let mut output = Document::new();
         let mut seen = vec![false; tree.fields().len()];
         for (name, value) in document {
-            let Some(index) = tree.find(&name) else {
+            let Some(index) = tree.find(name.as_bytes()) else {
                 if self.keeps_others {
                     output.insert(name, value);
                 }

@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
             return self.operator(parents, name, document, first, operand);
         }
         let path = field_path(name)?;
-        if parents.is_empty() && self.tree.find(&path[0]).is_some() && path.len() == 1 {
+        if parents.is_empty() && self.tree.find(path[0].as_bytes()).is_some() && path.len() == 1 {
             return Err(collision(Collision::AtEnd, &path));
         }
         let depth = parents.len();

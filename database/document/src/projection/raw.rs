@@ -5,9 +5,9 @@ use std::io::Write;
 use bson::spec::ElementType;
 use bson::{Bson, RawBson, RawDocument, RawDocumentBuf, raw};
 
-use super::elements::Elements;
 use super::{Computed, Field, Position, Shape, Tree};
 use crate::matcher::DEPTH_MAX;
+use crate::value::Elements;
 use crate::{Error, ErrorCode, Result};
 
 /// Appends the projection of `document` to `out`.

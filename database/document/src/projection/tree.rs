@@ -23,12 +23,20 @@ pub(super) enum Field {
 pub(super) struct Tree {
     /// In the order of the specification.
     fields: Vec<(Box<str>, Field)>,
+    /// The [`tag`] of each field's name.
+    tags: Vec<u16>,
     /// Indexes into `fields` by ascending name; empty while a linear search is as good.
     by_name: Vec<usize>,
     /// Whether the tree has a computed field at any depth.
     computes: bool,
     /// Whether the tree has a positional field at any depth.
     is_positional: bool,
+}
+
+/// What tells most names apart at a glance: length and last byte.
+pub(super) fn tag(name: &[u8]) -> u16 {
+    let [length, _] = u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes();
+    u16::from_le_bytes([length, name.last().copied().unwrap_or(0)])
 }
 
 /// Up to this many fields are searched one after the other.
@@ -57,13 +65,20 @@ impl Tree {
     }
 
     /// The index of the field called `name`.
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
+    pub(super) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.by_name.is_empty() {
-            return self.fields.iter().position(|(known, _)| **known == *name);
+            let tag = tag(name);
+            let mut likely = self
+                .tags
+                .iter()
+                .enumerate()
+                .filter(|(_, known)| **known == tag);
+            let found = likely.find(|(index, _)| self.fields[*index].0.as_bytes() == name);
+            return found.map(|(index, _)| index);
         }
         let place = self
             .by_name
-            .binary_search_by(|&index| (*self.fields[index].0).cmp(name));
+            .binary_search_by(|&index| self.fields[index].0.as_bytes().cmp(name));
         place.ok().map(|place| self.by_name[place])
     }
 
@@ -72,7 +87,7 @@ impl Tree {
         self.computes |= matches!(field, Field::Computed(_));
         self.is_positional |= matches!(field, Field::Positional);
         let (name, rest) = (&path[0], &path[1..]);
-        match (self.find(name), rest.is_empty()) {
+        match (self.find(name.as_bytes()), rest.is_empty()) {
             (Some(_), true) => Err(Collision::AtEnd),
             (Some(index), false) => match &mut self.fields[index].1 {
                 Field::Children(tree) => tree.add(rest, field),
@@ -93,10 +108,13 @@ impl Tree {
 
     pub(super) fn remove(&mut self, name: &str) {
         self.fields.retain(|(known, _)| **known != *name);
+        let names = self.fields.iter().map(|(known, _)| known);
+        self.tags = names.map(|name| tag(name.as_bytes())).collect();
         self.index();
     }
 
     fn push(&mut self, name: Box<str>, field: Field) {
+        self.tags.push(tag(name.as_bytes()));
         self.fields.push((name, field));
         if self.by_name.is_empty() {
             if self.fields.len() > LINEAR_SEARCH_MAX {

@@ -158,6 +158,11 @@ pub(crate) fn any_bson() -> impl Strategy<Value = Bson> {
     })
 }
 
+/// Any document, nested up to five levels.
+pub(crate) fn any_document() -> impl Strategy<Value = Document> {
+    document_of(any_bson())
+}
+
 fn document_of(value: impl Strategy<Value = Bson>) -> impl Strategy<Value = Document> {
     prop::collection::vec((name(), value), 0..4).prop_map(Document::from_iter)
 }

@@ -6,6 +6,7 @@
 //!   combines them, on top of [`Decimal`], the 128-bit decimal;
 //! - [`TypeSet`], [`type_alias`]: types as the `$type` operators name them;
 //! - [`Path`]: a dotted path;
+//! - [`Elements`]: where the elements of an encoded document are;
 //! - [`value_text`], [`DocumentWriter`]: values as messages print them, documents written in place.
 //!
 //! Everything is a pure function of its arguments, and no input makes one of them panic.
@@ -13,6 +14,7 @@
 #[cfg(test)]
 pub(crate) mod arbitrary;
 mod decimal;
+mod elements;
 mod number;
 mod order;
 mod path;
@@ -22,6 +24,7 @@ mod writer;
 
 pub(crate) use decimal::digit_count;
 pub use decimal::{Decimal, Rounding};
+pub use elements::{Element, Elements};
 pub use number::Number;
 pub(crate) use order::{binary_len, db_pointer, db_pointer_parts, scalar_ref};
 pub use order::{canonical_rank, compare, compare_bson};
