@@ -27,9 +27,10 @@ serve: build
 	@exec target/release/millrace serve --dbpath data
 
 test:
-	@scripts/setup clients
+	@scripts/setup clients miri
 	$(rocksdb)
 	cargo test --workspace
+	MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance' cargo +nightly miri test --package millrace-sync --test ring
 	cargo build --release --package millrace
 	tests/clients/run
 

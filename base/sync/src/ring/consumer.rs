@@ -1,0 +1,107 @@
+//! The side that takes items out.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::{Multi, OneThread, RingCells, RingWord, SharedRing, Side};
+
+/// Takes items out of a ring. Belongs to one thread at a time; with [`Multi`] it can be cloned.
+pub struct Consumer<Cells: RingCells, S: Side> {
+    ring: SharedRing<Cells>,
+    /// With one consumer: up to where it is done.
+    tail: u64,
+    /// With one consumer: the producers' tail when it was last read.
+    producer_tail: u64,
+    side: PhantomData<S>,
+    one_thread: OneThread,
+}
+
+impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
+    pub(super) fn new(ring: SharedRing<Cells>) -> Self {
+        Self {
+            ring,
+            tail: 0,
+            producer_tail: 0,
+            side: PhantomData,
+            one_thread: PhantomData,
+        }
+    }
+
+    /// How many items the ring holds at most.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.ring.cells.capacity()
+    }
+
+    /// Takes the oldest item out; none if the ring is empty.
+    pub fn try_pop(&mut self) -> Option<Cells::Item> {
+        let (first, count) = self.claim(1);
+        if count == 0 {
+            return None;
+        }
+        // SAFETY: the position was claimed a line above, is taken once, and is published a line below.
+        let item = unsafe { self.ring.cells.take(first) };
+        self.publish(first, first + 1);
+        Some(item)
+    }
+
+    /// Takes out the oldest items, `count_max` at most, and appends them to `out`; returns how many.
+    pub fn try_pop_many(&mut self, out: &mut Vec<Cells::Item>, count_max: usize) -> usize {
+        // What is claimed must be taken, so whatever can fail comes before.
+        let capacity = usize::try_from(self.capacity()).unwrap_or(usize::MAX);
+        out.reserve(count_max.min(capacity));
+        let (first, count) = self.claim(count_max as u64);
+        for position in first..first + count {
+            // SAFETY: the position was claimed above, is taken once, and is published below.
+            out.push(unsafe { self.ring.cells.take(position) });
+        }
+        if count > 0 {
+            self.publish(first, first + count);
+        }
+        usize::try_from(count).expect("no more were claimed than were asked for")
+    }
+
+    /// Whether there was nothing to take a moment ago.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let tail = if S::SHARED {
+            self.ring.read_tail(RingWord::ConsumerTail)
+        } else {
+            self.tail
+        };
+        self.ring.read_tail(RingWord::ProducerTail) == tail
+    }
+
+    fn claim(&mut self, wanted: u64) -> (u64, u64) {
+        if S::SHARED {
+            let (head, tail) = (RingWord::ConsumerHead, RingWord::ProducerTail);
+            return self.ring.claim(head, tail, 0, wanted);
+        }
+        if self.producer_tail - self.tail < wanted {
+            self.producer_tail = self.ring.read_tail(RingWord::ProducerTail);
+        }
+        (self.tail, (self.producer_tail - self.tail).min(wanted))
+    }
+
+    fn publish(&mut self, first: u64, end: u64) {
+        if S::SHARED {
+            self.ring
+                .publish_in_turn(RingWord::ConsumerTail, first, end);
+        } else {
+            self.tail = end;
+            self.ring.publish(RingWord::ConsumerTail, end);
+        }
+    }
+}
+
+impl<Cells: RingCells> Clone for Consumer<Cells, Multi> {
+    fn clone(&self) -> Self {
+        Self::new(self.ring.clone())
+    }
+}
+
+impl<Cells: RingCells + fmt::Debug, S: Side> fmt::Debug for Consumer<Cells, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Consumer").field(&self.ring.cells).finish()
+    }
+}

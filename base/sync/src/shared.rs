@@ -1,0 +1,105 @@
+//! Memory with several owners.
+//!
+//! # Ownership
+//! | what | who changes it | who reads it |
+//! |---|---|---|
+//! | `shares` | whoever makes or drops a share | the same |
+//! | `value` | the last owner, when it is freed | all owners |
+//!
+//! # Invariants
+//! 1. `shares` is the number of [`Shared`] that point here; it is never zero before the value is freed.
+//! 2. What an owner did before it dropped its share has happened before the value is freed.
+//!
+//! A new share is made from one that exists, so counting up needs no ordering. Counting down releases, and
+//! who counts down to zero acquires all the others' releases.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::process;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use crate::{Native, Platform, Site, Word};
+
+/// The most shares; beyond it the process is aborted, as the count could come to zero by overflow. Only
+/// shares that are forgotten on purpose get it so far.
+const SHARES_MAX: u64 = 1 << 62;
+
+struct Inner<T, P: Platform> {
+    shares: P::Word,
+    value: T,
+}
+
+/// A share of a value on the heap, as [`std::sync::Arc`] without weak ones, on any [`Platform`].
+pub struct Shared<T, P: Platform = Native> {
+    inner: NonNull<Inner<T, P>>,
+    owned: PhantomData<Inner<T, P>>,
+}
+
+// SAFETY: owners on several threads read the value, which `T: Sync` allows, and any of them may be the last
+// and drop it, which `T: Send` allows.
+unsafe impl<T: Send + Sync, P: Platform> Send for Shared<T, P> {}
+
+// SAFETY: as above; from a borrowed share others can be made.
+unsafe impl<T: Send + Sync, P: Platform> Sync for Shared<T, P> {}
+
+impl<T, P: Platform> Shared<T, P> {
+    /// The first share of `value`.
+    #[must_use]
+    pub fn new(value: T) -> Self {
+        let inner = Box::new(Inner {
+            shares: P::Word::new(1),
+            value,
+        });
+        Self {
+            inner: NonNull::from(Box::leak(inner)),
+            owned: PhantomData,
+        }
+    }
+
+    fn inner(&self) -> &Inner<T, P> {
+        // SAFETY: the memory is freed by the last share alone, and this is one (invariant 1).
+        unsafe { self.inner.as_ref() }
+    }
+}
+
+impl<T, P: Platform> Clone for Shared<T, P> {
+    fn clone(&self) -> Self {
+        let before = self.inner().shares.fetch_add(1, Ordering::Relaxed);
+        if before >= SHARES_MAX {
+            process::abort();
+        }
+        Self {
+            inner: self.inner,
+            owned: PhantomData,
+        }
+    }
+}
+
+impl<T, P: Platform> Deref for Shared<T, P> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T, P: Platform> Drop for Shared<T, P> {
+    fn drop(&mut self) {
+        let ordering = P::ordering(Site::ShareReleased);
+        if self.inner().shares.fetch_sub(1, ordering) != 1 {
+            return;
+        }
+        P::fence(Site::LastShare);
+        // SAFETY: the pointer came from a Box, and this was the last share: nobody else has it, and what
+        // the others did has happened before (invariant 2).
+        drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
+    }
+}
+
+impl<T: fmt::Debug, P: Platform> fmt::Debug for Shared<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
