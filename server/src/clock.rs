@@ -1,21 +1,26 @@
-//! Time and randomness of the real world: the one place that reads them for the libraries.
+//! Time and randomness of the real world, and the memory budget, for the libraries.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use millrace_document::Environment;
 
-/// The system's clocks and random source.
+use crate::memory::{MemoryBudget, Share};
+
+/// The system's clocks and random source, and the share of sorts.
 #[derive(Debug)]
 pub struct SystemEnvironment {
     started: Instant,
+    budget: Arc<MemoryBudget>,
 }
 
 impl SystemEnvironment {
     /// An environment whose monotonic clock starts now.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(budget: Arc<MemoryBudget>) -> Self {
         Self {
             started: Instant::now(),
+            budget,
         }
     }
 
@@ -23,12 +28,6 @@ impl SystemEnvironment {
     #[must_use]
     pub fn monotonic_at(&self, instant: Instant) -> Duration {
         instant.saturating_duration_since(self.started)
-    }
-}
-
-impl Default for SystemEnvironment {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -46,5 +45,13 @@ impl Environment for SystemEnvironment {
 
     fn random(&self) -> u64 {
         getrandom::u64().expect("the system has a random source")
+    }
+
+    fn try_reserve_memory(&self, bytes: usize) -> bool {
+        self.budget.try_reserve(Share::Sorts, bytes)
+    }
+
+    fn release_memory(&self, bytes: usize) {
+        self.budget.release(Share::Sorts, bytes);
     }
 }

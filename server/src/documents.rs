@@ -1,7 +1,8 @@
 //! The seam to the document layer: what the server needs of it, and nothing of how it does it.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use bson::{Document, RawDocument};
 use millrace_document::catalog::Namespace;
@@ -108,11 +109,14 @@ pub trait DocumentService: Send + Sync + Debug + 'static {
     /// How many documents were deleted because they were past their time.
     fn expired_documents(&self) -> u64;
 
-    /// Deletes what is past its time and closes idle cursors. May take long.
+    /// Closes the cursors that nobody has used for long; `now` is monotonic.
+    fn close_idle_cursors(&self, now: Duration);
+
+    /// Deletes the documents that are past their time. May take long.
     ///
     /// # Errors
     /// Interruption, and those of the engine.
-    fn maintain(&self, operation: &Operation) -> Result<Option<Optime>>;
+    fn delete_expired(&self, operation: &Operation) -> Result<Option<Optime>>;
 }
 
 /// The document layer behind the seam.
@@ -192,8 +196,12 @@ impl DocumentService for Documents {
         self.database.expired_documents()
     }
 
-    fn maintain(&self, operation: &Operation) -> Result<Option<Optime>> {
-        self.database.maintain(operation)
+    fn close_idle_cursors(&self, now: Duration) {
+        self.database.close_idle_cursors(now);
+    }
+
+    fn delete_expired(&self, operation: &Operation) -> Result<Option<Optime>> {
+        self.database.delete_expired(operation)
     }
 }
 
@@ -222,5 +230,15 @@ impl command::Surroundings for Surroundings {
 
     fn address(&self) -> String {
         self.address.clone()
+    }
+
+    fn cursors_may_hold(&self, bytes: usize) -> bool {
+        // A panic while it is held leaves the charge whole.
+        let mut charge = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes <= charge.bytes() {
+            charge.set(bytes);
+            return true;
+        }
+        charge.try_raise_to(bytes)
     }
 }

@@ -32,7 +32,7 @@ use crate::journal::Journal;
 use crate::log::{JsonLog, RecentLines};
 use crate::logical_sessions::LogicalSessions;
 use crate::machine;
-use crate::memory::{Limits, MemoryBudget};
+use crate::memory::{Charge, Limits, MemoryBudget, Share};
 use crate::metrics::{Metrics, MetricsServer};
 use crate::network::{
     Counters, Listener, Network, NetworkConfig, Notifier, TcpListener, UnixListener,
@@ -296,7 +296,14 @@ pub(crate) fn assemble(
     recent_lines: Arc<RecentLines>,
     stop: Sender<Stop>,
 ) -> Result<Arc<ServerState>, ServeError> {
-    let environment = Arc::new(SystemEnvironment::new());
+    let limits = Limits {
+        engine_cache: settings.cache_bytes,
+        ..Limits::default()
+    };
+    let budget = MemoryBudget::new(limits);
+    let reserved = budget.try_reserve(Share::EngineCache, settings.cache_bytes);
+    assert!(reserved, "the share of the engine is as large as its cache");
+    let environment = Arc::new(SystemEnvironment::new(Arc::clone(&budget)));
     let operations = Arc::new(Operations::default());
     let sessions = Arc::new(LogicalSessions::default());
     let notifier = Notifier::new();
@@ -308,6 +315,7 @@ pub(crate) fn assemble(
         waiters: Arc::clone(&waiters),
         environment: Arc::clone(&environment),
         address: format!("{host}:{}", settings.port),
+        cursors: Mutex::new(Charge::new(Arc::clone(&budget), Share::Cursors)),
     };
     let database =
         Database::open(Arc::clone(&engine), Arc::new(surroundings)).map_err(|source| {
@@ -321,13 +329,6 @@ pub(crate) fn assemble(
         .command_names()
         .into_iter()
         .chain(Dispatcher::server_command_names());
-    let limits = Limits {
-        engine_cache: settings.cache_bytes,
-        ..Limits::default()
-    };
-    let budget = MemoryBudget::new(limits);
-    let reserved = budget.try_reserve(crate::memory::Share::EngineCache, settings.cache_bytes);
-    assert!(reserved, "the share of the engine is as large as its cache");
     Ok(Arc::new(ServerState {
         journal: Journal::new(Arc::clone(&engine), settings.journal_interval),
         process_id: process_id(&*environment),
@@ -460,18 +461,17 @@ fn maintain(state: &ServerState, interrupt: &Arc<Interrupt>, stopped: &Receiver<
         for id in state.sessions.idle(state.environment.monotonic()) {
             state.end_session(id);
         }
+        let now = state.environment.monotonic();
+        state.documents.close_idle_cursors(now);
         if !state.parameters.flag("ttlMonitorEnabled") {
             continue;
         }
         let environment: Arc<dyn Environment> = state.environment.clone();
         let limits = operation::Limits::default();
         let operation = Operation::new(environment, Arc::clone(interrupt), limits);
-        match state.documents.maintain(&operation) {
-            // Nobody waits for the deletions: the next sync takes them along.
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(target: "INDEX", id = 22_537_u32, %error, "Maintenance failed");
-            }
+        // Nobody waits for the deletions: the next sync takes them along.
+        if let Err(error) = state.documents.delete_expired(&operation) {
+            tracing::warn!(target: "INDEX", id = 22_537_u32, %error, "TTL deletions failed");
         }
     }
 }

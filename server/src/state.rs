@@ -15,7 +15,7 @@ use crate::documents::DocumentService;
 use crate::journal::Journal;
 use crate::log::RecentLines;
 use crate::logical_sessions::{LogicalSessions, SessionId};
-use crate::memory::MemoryBudget;
+use crate::memory::{Charge, MemoryBudget};
 use crate::metrics::{Metrics, OperationKind};
 use crate::network::Counters;
 use crate::operations::{Operations, Slot};
@@ -99,6 +99,8 @@ pub struct Surroundings {
     pub environment: Arc<SystemEnvironment>,
     /// `host:port`
     pub address: String,
+    /// What cursors hold between batches.
+    pub cursors: Mutex<Charge>,
 }
 
 impl Surroundings {

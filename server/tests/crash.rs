@@ -28,7 +28,7 @@ use millrace_engine::{Engine, KeyRange, Optime};
 use millrace_rocksdb::{Fault, FileSystem, ForgetfulFileSystem, Options, RocksEngine};
 
 use model::{Answer, Contents, Model};
-use restless::Restless;
+use restless::{OtherClient, Restless};
 use workload::{Random, Step, history};
 
 /// How many steps the history has.
@@ -90,7 +90,7 @@ fn open_engine(
         ..Options::default()
     };
     let engine = RocksEngine::open(folder, options)?;
-    Ok(Arc::new(Restless::new(engine)))
+    Ok(Arc::new(Restless::new(engine, OtherClient::default())))
 }
 
 impl Bed {

@@ -27,7 +27,7 @@ fn closed(said: &Said) -> Option<u64> {
 #[test]
 fn pipelined_requests_are_answered_in_order_whatever_they_are() {
     let stage = Stage::one_worker();
-    stage.engine.permit_syncs(100);
+    stage.engine.hooks().permit_syncs(100);
     stage.puppet.release();
     let mut client = Client::connect(stage.address);
     let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ fn replies_wait_for_the_journal_and_one_sync_releases_many() {
             .expect("a socket can be blocking");
     }
     // The first sync may have begun before the last write; the second covers everything.
-    stage.engine.permit_syncs(2);
+    stage.engine.hooks().permit_syncs(2);
     for client in &mut clients {
         assert_eq!(client.receive(), doc! { "parked": true });
     }
@@ -123,7 +123,7 @@ fn a_failed_sync_turns_every_parked_reply_into_an_error() {
     for _ in 0..4 {
         stage.expect(|said| matches!(said, Said::Parking(_)).then_some(()));
     }
-    stage.engine.fail_syncs();
+    stage.engine.hooks().fail_syncs();
     for client in &mut clients {
         assert_eq!(client.receive(), doc! { "ok": 0, "errmsg": "not durable" });
         // Also what comes later is not acknowledged, and the connection lives.
@@ -446,7 +446,7 @@ fn a_parked_reply_reaches_a_client_that_has_finished_sending() {
     client.send(doc! { "write": 1 });
     stage.expect(|said| matches!(said, Said::Parking(_)).then_some(()));
     client.finish_sending();
-    stage.engine.permit_syncs(1);
+    stage.engine.hooks().permit_syncs(1);
     assert_eq!(client.receive(), doc! { "parked": true });
     client.expect_end();
 }
@@ -473,7 +473,7 @@ fn shutdown_answers_what_runs_and_closes_what_is_idle() {
         assert_eq!(waiting.receive(), doc! { "resumed": "notified" });
         waiting.expect_end();
         stage.puppet.release();
-        stage.engine.permit_syncs(1);
+        stage.engine.hooks().permit_syncs(1);
         assert_eq!(running.receive(), doc! { "held": true });
         assert_eq!(writing.receive(), doc! { "parked": true });
         running.expect_end();

@@ -39,6 +39,7 @@ pub mod operation;
 pub mod pipeline;
 pub mod planner;
 pub mod projection;
+mod stage_memory;
 pub mod update;
 mod validation;
 pub mod value;

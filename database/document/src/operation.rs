@@ -1,4 +1,5 @@
-//! What an operation brings with it: time, randomness, the ways it can be interrupted, its limits.
+//! What an operation brings with it: time, randomness, memory, the ways it can be interrupted, its
+//! limits.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use crate::{Error, ErrorCode, Result};
 
-/// Time and randomness, given from outside so that a simulator can drive the crate.
+/// Time, randomness and memory, given from outside so that a simulator can drive the crate.
 pub trait Environment: Send + Sync + Debug {
     /// The wall clock, in milliseconds since 1970-01-01 UTC.
     fn wall_clock_ms(&self) -> i64;
@@ -16,6 +17,16 @@ pub trait Environment: Send + Sync + Debug {
     fn monotonic(&self) -> Duration;
     /// 64 random bits. Used for ObjectIds, UUIDs, cursor ids and `$sample`; unguessable in production.
     fn random(&self) -> u64;
+    /// Takes `bytes` from the memory that sorts and groups of all operations share; `false` if it does not
+    /// have them. Without an answer of its own there is no common limit.
+    fn try_reserve_memory(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        true
+    }
+    /// Gives back what was taken.
+    fn release_memory(&self, bytes: usize) {
+        let _ = bytes;
+    }
 }
 
 /// The ways to stop a running operation from another thread.
@@ -137,7 +148,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Time and randomness.
+    /// Time, randomness and memory.
     #[must_use]
     pub fn environment(&self) -> &Arc<dyn Environment> {
         &self.environment

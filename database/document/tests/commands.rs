@@ -192,6 +192,29 @@ fn a_cursor_ends_when_its_collection_is_dropped() {
 }
 
 #[test]
+fn the_longest_unused_cursors_make_room() {
+    const CURSORS: u64 = 1000;
+    let bed = Bed::new();
+    bed.insert("c", (0..5).map(|n| doc! {"_id": n}).collect());
+    let open = || {
+        bed.environment.wall_ms.fetch_add(1, Ordering::Relaxed);
+        let reply = bed.run(doc! {"find": "c", "batchSize": 1, "noCursorTimeout": true});
+        let cursor = reply.get_document("cursor").expect("a cursor");
+        cursor.get_i64("id").expect("an id")
+    };
+    let first = open();
+    for _ in 1..CURSORS {
+        open();
+    }
+    let statistics = bed.database.cursors().statistics();
+    assert_eq!(statistics.open + statistics.timed_out_total, CURSORS);
+    assert!((1..=256).contains(&statistics.open), "{statistics:?}");
+    assert_eq!(bed.code(doc! {"getMore": first, "collection": "c"}), 43);
+    let last = open();
+    bed.run(doc! {"getMore": last, "collection": "c"});
+}
+
+#[test]
 fn idle_cursors_are_closed() {
     let bed = Bed::new();
     bed.insert("c", (0..50).map(|n| doc! {"_id": n}).collect());
@@ -200,7 +223,8 @@ fn idle_cursors_are_closed() {
     bed.environment
         .wall_ms
         .fetch_add(11 * 60 * 1000, Ordering::Relaxed);
-    bed.database.maintain(&bed.operation()).expect("maintained");
+    let now = bed.operation().environment().monotonic();
+    bed.database.close_idle_cursors(now);
     let statistics = bed.database.cursors().statistics();
     assert_eq!((statistics.open, statistics.timed_out_total), (1, 1));
 }
@@ -263,7 +287,8 @@ fn documents_past_their_time_are_deleted() {
         ],
     );
     bed.run(doc! {"createIndexes": "c", "indexes": [{"key": {"at": 1}, "name": "at", "expireAfterSeconds": 60}]});
-    bed.database.maintain(&bed.operation()).expect("maintained");
+    let deleted = bed.database.delete_expired(&bed.operation());
+    deleted.expect("nothing fails");
     assert_eq!(bed.run(doc! {"count": "c"}).get_i32("n").ok(), Some(3));
     assert_eq!(bed.database.expired_documents(), 1);
 }

@@ -9,29 +9,19 @@ use millrace_document::{Error, ErrorCode, Result};
 use super::write_concern::WriteConcern;
 use super::{exact_integer, unknown_field};
 
-/// The names of generic arguments.
-const NAMES: &[&str] = &[
+/// The generic arguments that are looked at here.
+const READ: &[&str] = &[
     "$db",
     "lsid",
     "txnNumber",
-    "$clusterTime",
-    "$readPreference",
-    "$configServerState",
-    "$audit",
-    "$client",
-    "$traceCtx",
     "readConcern",
     "writeConcern",
     "maxTimeMS",
-    "maxTimeMSOpOnly",
-    "comment",
     "apiVersion",
     "apiStrict",
     "apiDeprecationErrors",
     "autocommit",
     "startTransaction",
-    "stmtId",
-    "clientOperationKey",
 ];
 
 /// The commands of the Stable API, version 1.
@@ -64,12 +54,6 @@ const API_VERSION_1: &[&str] = &[
     "refreshSessions",
     "update",
 ];
-
-/// Whether this is the name of a generic argument.
-#[must_use]
-pub fn is_generic(name: &str) -> bool {
-    NAMES.contains(&name)
-}
 
 /// What every command may carry.
 #[derive(Clone, Debug, Default)]
@@ -122,7 +106,7 @@ impl<'a> GenericArguments<'a> {
         for element in Elements::new(body) {
             let element = element?;
             // Most fields are none of these and need not be decoded.
-            let Some(name) = NAMES.iter().find(|name| name.as_bytes() == element.name) else {
+            let Some(name) = READ.iter().find(|name| name.as_bytes() == element.name) else {
                 continue;
             };
             let value = match (element.document(), element.string()) {

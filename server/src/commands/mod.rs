@@ -17,6 +17,7 @@ pub mod write_concern;
 use std::time::Instant;
 
 use bson::{Bson, Document, RawDocument};
+use millrace_document::command::is_generic;
 use millrace_document::{Error, ErrorCode, Operation, Result};
 use millrace_wire::MsgFlags;
 
@@ -57,7 +58,7 @@ impl CommandContext<'_> {
         let all = Document::try_from(self.body)?;
         Ok(all
             .into_iter()
-            .filter(|(name, _)| !generic::is_generic(name))
+            .filter(|(name, _)| !is_generic(name))
             .collect())
     }
 }
@@ -144,7 +145,7 @@ impl Command {
         if let Some(fields) = self.fields {
             for element in context.body.iter_elements().flatten().skip(1) {
                 let name = element.key().as_str();
-                if !fields.contains(&name) && !generic::is_generic(name) {
+                if !fields.contains(&name) && !is_generic(name) {
                     return Err(unknown_field(self.name, name));
                 }
             }

@@ -3,7 +3,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -16,10 +15,8 @@ use millrace::network::{
     ConnectionId, ConnectionInfo, Counters, Network, NetworkConfig, Notifier, Outcome, ReplyBuffer,
     Request, Resumed, Service, TcpListener, Ticket,
 };
-use millrace_engine::{
-    Batch, Counter, Cursor, Durability, Engine, Error, ErrorKind, Guards, KeyRange, MemoryEngine,
-    Optime, Result, Scratch, Snapshot,
-};
+use millrace_engine::conformance::hooked::{Hooked, Hooks};
+use millrace_engine::{Batch, Durability, Engine, Error, ErrorKind, Guards, MemoryEngine, Result};
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
 
 /// Longer than anything here takes; a test that waits this long has failed.
@@ -32,23 +29,17 @@ struct Permits {
     failing: bool,
 }
 
-/// A memory engine whose syncs wait for permission.
-#[derive(Debug)]
-pub(crate) struct GatedEngine {
-    inner: MemoryEngine,
+/// Syncs wait for permission.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
     permits: Mutex<Permits>,
     changed: Condvar,
 }
 
-impl GatedEngine {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            inner: MemoryEngine::new(),
-            permits: Mutex::default(),
-            changed: Condvar::new(),
-        })
-    }
+/// A memory engine whose syncs wait for permission.
+pub(crate) type GatedEngine = Hooked<MemoryEngine, Gate>;
 
+impl Gate {
     pub(crate) fn permit_syncs(&self, count: u64) {
         self.permits.lock().expect("no panics").count = count;
         self.changed.notify_all();
@@ -60,32 +51,8 @@ impl GatedEngine {
     }
 }
 
-impl Engine for GatedEngine {
-    fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.inner.get_with(key, visit)
-    }
-    fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.inner.multi_get(keys, visit)
-    }
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
-        self.inner.snapshot()
-    }
-    fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>> {
-        self.inner.cursor(range)
-    }
-    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
-        self.inner.commit(batch, guards, durability)
-    }
-    fn counter(&self, key: &[u8]) -> Result<Counter> {
-        self.inner.counter(key)
-    }
-    fn last_optime(&self) -> Optime {
-        self.inner.last_optime()
-    }
-    fn durable_optime(&self) -> Optime {
-        self.inner.durable_optime()
-    }
-    fn sync(&self) -> Result<Optime> {
+impl Hooks for Gate {
+    fn before_sync(&self) -> Result<()> {
         let mut permits = self.permits.lock().expect("no panics");
         while permits.count == 0 && !permits.failing {
             permits = self.changed.wait(permits).expect("no panics");
@@ -94,22 +61,7 @@ impl Engine for GatedEngine {
             return Err(Error::new(ErrorKind::Io, "the test's device is broken"));
         }
         permits.count -= 1;
-        self.inner.sync()
-    }
-    fn scratch(&self) -> Result<Box<dyn Scratch>> {
-        self.inner.scratch()
-    }
-    fn checkpoint(&self, target: &Path) -> Result<Optime> {
-        self.inner.checkpoint(target)
-    }
-    fn size_estimate(&self, range: &KeyRange) -> Result<u64> {
-        self.inner.size_estimate(range)
-    }
-    fn compact(&self, range: &KeyRange) -> Result<()> {
-        self.inner.compact(range)
-    }
-    fn statistics(&self) -> Vec<(&'static str, u64)> {
-        self.inner.statistics()
+        Ok(())
     }
 }
 
@@ -310,7 +262,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new(config: NetworkConfig, limits: Limits) -> Self {
-        let engine = GatedEngine::new();
+        let engine = Arc::new(GatedEngine::new(MemoryEngine::new(), Gate::default()));
         let notifier = Notifier::new();
         let (sender, said) = channel();
         let puppet = Arc::new(Puppet {
@@ -393,7 +345,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         self.puppet.release();
-        self.engine.permit_syncs(1_000);
+        self.engine.hooks().permit_syncs(1_000);
         self.stop();
     }
 }

@@ -3,10 +3,11 @@
 //! An engine's own tests call these functions with a [`Factory`]. Each panics with what it saw when the
 //! engine breaks the contract. [`model`] compares random histories with
 //! [`MemoryEngine`](crate::MemoryEngine); [`concurrency`] lets threads race; [`contract`] holds the
-//! single rules.
+//! single rules. Beside the suite, [`hooked`] is an engine for tests of the layers above.
 
 pub mod concurrency;
 pub mod contract;
+pub mod hooked;
 pub mod model;
 
 use std::sync::Arc;

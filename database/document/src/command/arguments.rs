@@ -6,7 +6,7 @@ use bson::{Bson, Document, RawArray, RawDocument};
 use crate::value::{Number, type_alias};
 use crate::{Error, ErrorCode, Result};
 
-/// Fields that every command may carry; the server has looked at them before the command runs.
+/// Fields that every command may carry; the server looks at them before a command runs.
 const GENERIC: &[&str] = &[
     "$db",
     "lsid",
@@ -43,6 +43,12 @@ const GENERIC: &[&str] = &[
     "isImplicitDefaultMajorityReadConcern",
 ];
 
+/// Whether every command may carry a field of this name.
+#[must_use]
+pub fn is_generic(name: &str) -> bool {
+    GENERIC.contains(&name)
+}
+
 /// The fields of one command or of one statement of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Arguments<'a> {
@@ -59,7 +65,7 @@ impl<'a> Arguments<'a> {
         known: &[&str],
     ) -> Result<Self> {
         Self::read(command, body, &|name| {
-            known.contains(&name) || name == command || GENERIC.contains(&name)
+            known.contains(&name) || name == command || is_generic(name)
         })
     }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 
+use super::Surroundings;
 use super::host::OpenQueries;
 use crate::catalog::Namespace;
 use crate::executor::Executor;
 use crate::pipeline::DocumentStream;
+use crate::stage_memory::FREE_BYTES;
 use crate::value::DocumentWriter;
 use crate::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
 
@@ -116,6 +118,21 @@ impl OpenCursor {
         Ok((count, end))
     }
 
+    /// What the cursor holds between batches. What its stages hold beyond what they need not ask for is
+    /// charged to the sorts.
+    fn held_bytes(&self) -> usize {
+        let pending = self
+            .pending
+            .as_ref()
+            .map_or(0, |document| document.as_bytes().len());
+        let source = match &self.source {
+            Source::Query(executor) => executor.memory_bytes().min(FREE_BYTES),
+            Source::Stream(stream, _) => stream.memory_bytes().min(FREE_BYTES),
+            Source::List(list) => list.iter().map(|document| document.as_bytes().len()).sum(),
+        };
+        CURSOR_BYTES + pending + source
+    }
+
     /// Lets go of the engine's resources until the next batch.
     fn save(&mut self) {
         match &mut self.source {
@@ -149,6 +166,9 @@ impl Source {
     }
 }
 
+/// What a cursor holds at least: its plan, its position, its entry in the registry.
+const CURSOR_BYTES: usize = 4 * 1024;
+
 /// A cursor in the registry.
 struct Entry {
     /// None while a getMore uses it.
@@ -159,13 +179,53 @@ struct Entry {
     session: Option<Box<[u8]>>,
     no_timeout: bool,
     last_used: Duration,
+    /// What it holds between batches; none while it is used.
+    bytes: usize,
 }
 
 /// The cursors that are open between commands.
-#[derive(Default)]
 pub struct Cursors {
-    entries: Mutex<HashMap<i64, Entry>>,
+    entries: Mutex<Entries>,
     counters: Mutex<CursorStatistics>,
+    surroundings: Arc<dyn Surroundings>,
+}
+
+/// The registry. Its `bytes` are the sum over the entries.
+#[derive(Default)]
+struct Entries {
+    by_id: HashMap<i64, Entry>,
+    bytes: usize,
+}
+
+impl Entries {
+    fn remove(&mut self, id: i64) -> Option<Entry> {
+        let entry = self.by_id.remove(&id)?;
+        self.bytes -= entry.bytes;
+        Some(entry)
+    }
+
+    /// Removes the entries that `keep` refuses; returns how many.
+    fn retain(&mut self, mut keep: impl FnMut(&Entry) -> bool) -> u64 {
+        let before = self.by_id.len();
+        let bytes = &mut self.bytes;
+        self.by_id.retain(|_, entry| {
+            let kept = keep(entry);
+            if !kept {
+                *bytes -= entry.bytes;
+            }
+            kept
+        });
+        (before - self.by_id.len()) as u64
+    }
+
+    /// When the longest unused eighth of the cursors between batches was last used; none if there is no
+    /// such cursor.
+    fn oldest(&self) -> Option<Duration> {
+        let idle = self.by_id.values().filter(|entry| entry.cursor.is_some());
+        let mut times: Vec<Duration> = idle.map(|entry| entry.last_used).collect();
+        let place = times.len().checked_sub(1)? / 8;
+        Some(*times.select_nth_unstable(place).1)
+    }
 }
 
 /// Numbers of cursors, for `serverStatus` and metrics.
@@ -177,7 +237,7 @@ pub struct CursorStatistics {
     pub open_no_timeout: u64,
     /// Ever opened.
     pub opened_total: u64,
-    /// Closed because nobody used them.
+    /// Closed because nobody used them, for long or while memory was scarce.
     pub timed_out_total: u64,
 }
 
@@ -190,8 +250,12 @@ impl std::fmt::Debug for Cursors {
 }
 
 impl Cursors {
-    pub(crate) fn new() -> Self {
-        Self::default()
+    pub(crate) fn new(surroundings: Arc<dyn Surroundings>) -> Self {
+        Self {
+            entries: Mutex::default(),
+            counters: Mutex::default(),
+            surroundings,
+        }
     }
 
     /// Registers a cursor and returns its id.
@@ -200,11 +264,13 @@ impl Cursors {
         let mut entries = self.entries.lock();
         let id = loop {
             let id = i64::from_le_bytes(environment.random().to_le_bytes()) & i64::MAX;
-            if id != 0 && !entries.contains_key(&id) {
+            if id != 0 && !entries.by_id.contains_key(&id) {
                 break id;
             }
         };
-        entries.insert(
+        let bytes = cursor.held_bytes();
+        entries.bytes += bytes;
+        entries.by_id.insert(
             id,
             Entry {
                 namespace: cursor.namespace.clone(),
@@ -213,10 +279,26 @@ impl Cursors {
                 cursor: Some(Box::new(cursor)),
                 interrupt: None,
                 last_used: environment.monotonic(),
+                bytes,
             },
         );
-        self.counters.lock().opened_total += 1;
+        let closed = self.make_room(&mut entries);
+        let mut counters = self.counters.lock();
+        counters.opened_total += 1;
+        counters.timed_out_total += closed;
         id
+    }
+
+    /// Closes the longest unused cursors until the others may hold what they do; returns how many.
+    fn make_room(&self, entries: &mut Entries) -> u64 {
+        let mut closed = 0;
+        while !self.surroundings.cursors_may_hold(entries.bytes) {
+            let Some(oldest) = entries.oldest() else {
+                break;
+            };
+            closed += entries.retain(|entry| entry.cursor.is_none() || entry.last_used > oldest);
+        }
+        closed
     }
 
     /// Takes a cursor out for use; [`Cursors::give_back`] or [`Cursors::close`] must follow.
@@ -228,7 +310,8 @@ impl Cursors {
         operation: &Operation,
     ) -> Result<Box<OpenCursor>> {
         let mut entries = self.entries.lock();
-        let entry = entries.get_mut(&id).ok_or_else(|| not_found(id))?;
+        let entries = &mut *entries;
+        let entry = entries.by_id.get_mut(&id).ok_or_else(|| not_found(id))?;
         if entry.namespace != *namespace {
             return Err(Error::new(
                 ErrorCode::Unauthorized,
@@ -245,6 +328,7 @@ impl Cursors {
                 format!("cursor id {id} is already in use"),
             )
         })?;
+        entries.bytes -= std::mem::take(&mut entry.bytes);
         entry.interrupt = Some(Arc::clone(operation.interrupt()));
         Ok(cursor)
     }
@@ -252,28 +336,36 @@ impl Cursors {
     /// Puts a cursor back. If it was killed meanwhile it is closed.
     pub(crate) fn give_back(&self, id: i64, mut cursor: Box<OpenCursor>, now: Duration) {
         cursor.save();
-        if let Some(entry) = self.entries.lock().get_mut(&id) {
-            entry.cursor = Some(cursor);
-            entry.interrupt = None;
-            entry.last_used = now;
-        }
+        let mut entries = self.entries.lock();
+        let entries = &mut *entries;
+        let Some(entry) = entries.by_id.get_mut(&id) else {
+            return;
+        };
+        entry.bytes = cursor.held_bytes();
+        entries.bytes += entry.bytes;
+        entry.cursor = Some(cursor);
+        entry.interrupt = None;
+        entry.last_used = now;
+        let closed = self.make_room(entries);
+        self.counters.lock().timed_out_total += closed;
     }
 
     /// Forgets a cursor.
     pub(crate) fn close(&self, id: i64) {
-        self.entries.lock().remove(&id);
+        self.entries.lock().remove(id);
     }
 
     /// Closes a cursor at its client's wish; false when there is none of this id on the namespace.
     pub(crate) fn kill(&self, id: i64, namespace: &Namespace) -> bool {
         let mut entries = self.entries.lock();
         if entries
+            .by_id
             .get(&id)
             .is_none_or(|entry| entry.namespace != *namespace)
         {
             return false;
         }
-        if let Some(entry) = entries.remove(&id) {
+        if let Some(entry) = entries.remove(id) {
             stop(&entry);
         }
         true
@@ -281,7 +373,7 @@ impl Cursors {
 
     /// Closes the cursors of a session that ended.
     pub fn kill_session(&self, session: &[u8]) {
-        self.entries.lock().retain(|_, entry| {
+        self.entries.lock().retain(|entry| {
             let of_session = entry.session.as_deref() == Some(session);
             if of_session {
                 stop(entry);
@@ -292,12 +384,9 @@ impl Cursors {
 
     /// Closes the cursors that nobody has used for long; `now` is monotonic.
     pub(crate) fn close_idle(&self, now: Duration) {
-        let mut closed = 0;
-        self.entries.lock().retain(|_, entry| {
+        let closed = self.entries.lock().retain(|entry| {
             let idle = now.saturating_sub(entry.last_used) > IDLE_MAX;
-            let keep = entry.no_timeout || entry.cursor.is_none() || !idle;
-            closed += u64::from(!keep);
-            keep
+            entry.no_timeout || entry.cursor.is_none() || !idle
         });
         self.counters.lock().timed_out_total += closed;
     }
@@ -307,8 +396,12 @@ impl Cursors {
     pub fn statistics(&self) -> CursorStatistics {
         let entries = self.entries.lock();
         CursorStatistics {
-            open: entries.len() as u64,
-            open_no_timeout: entries.values().filter(|entry| entry.no_timeout).count() as u64,
+            open: entries.by_id.len() as u64,
+            open_no_timeout: entries
+                .by_id
+                .values()
+                .filter(|entry| entry.no_timeout)
+                .count() as u64,
             ..*self.counters.lock()
         }
     }

@@ -29,6 +29,7 @@ mod views;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bson::{Document, RawDocument, RawDocumentBuf};
 use millrace_engine::{Engine, Optime};
@@ -37,6 +38,7 @@ use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
 use crate::value::DocumentWriter;
 use crate::{Operation, Result};
 
+pub use arguments::is_generic;
 pub use cursors::{CursorStatistics, Cursors};
 
 /// One command from a client.
@@ -201,6 +203,13 @@ pub trait Surroundings: Send + Sync + fmt::Debug {
 
     /// The host and port clients reach the server by.
     fn address(&self) -> String;
+
+    /// Told how many bytes all cursors hold between their batches; `false` if that is too much, and the
+    /// longest unused ones are to be closed.
+    fn cursors_may_hold(&self, bytes: usize) -> bool {
+        let _ = bytes;
+        true
+    }
 }
 
 impl fmt::Debug for Database {
@@ -220,7 +229,7 @@ impl Database {
     pub fn open(engine: Arc<dyn Engine>, surroundings: Arc<dyn Surroundings>) -> Result<Self> {
         Ok(Self {
             catalog: Catalog::open(engine)?,
-            cursors: Cursors::new(),
+            cursors: Cursors::new(Arc::clone(&surroundings)),
             surroundings,
             expired_documents: AtomicU64::new(0),
         })
@@ -268,13 +277,18 @@ impl Database {
         result
     }
 
-    /// Work that is due now and then: cursors nobody used for long are closed, documents that are past
-    /// their time are deleted. To be called about once a minute from a thread that may take long.
+    /// Closes the cursors that nobody has used for ten minutes; `now` is monotonic. To be called about
+    /// once a minute.
+    pub fn close_idle_cursors(&self, now: Duration) {
+        self.cursors.close_idle(now);
+    }
+
+    /// Deletes the documents that are past their time (TTL indexes). To be called about once a minute from
+    /// a thread that may take long.
     ///
     /// # Errors
     /// Interruption, and those of the engine.
-    pub fn maintain(self: &Arc<Self>, operation: &Operation) -> Result<Option<Optime>> {
-        self.cursors.close_idle(operation.environment().monotonic());
+    pub fn delete_expired(self: &Arc<Self>, operation: &Operation) -> Result<Option<Optime>> {
         ttl::delete_expired(self, operation)
     }
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use millrace_engine::Scratch;
 
 use super::view::View;
+use crate::stage_memory::StageMemory;
 use crate::{Operation, Result};
 
 /// What a record id costs in the set beside its bytes.
@@ -15,6 +16,7 @@ const ENTRY_OVERHEAD_BYTES: usize = 48;
 pub(super) struct Deduplicator {
     seen: HashSet<Box<[u8]>>,
     bytes: usize,
+    memory: StageMemory,
     overflow: Option<Box<dyn Scratch>>,
 }
 
@@ -30,7 +32,7 @@ impl Deduplicator {
             return Ok(false);
         }
         let cost = record_id.len() + ENTRY_OVERHEAD_BYTES;
-        if self.bytes + cost <= operation.limits().stage_memory_bytes {
+        if self.overflow.is_none() && self.memory.allows(operation, self.bytes + cost) {
             self.bytes += cost;
             self.seen.insert(record_id.into());
             return Ok(true);

@@ -8,12 +8,14 @@ use super::context::Context;
 use super::sort::SortItem;
 use super::spill::{RunReader, Spill};
 use super::{DocumentStream, size};
+use crate::stage_memory::StageMemory;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// All documents of a stream: in memory, and what does not fit there in scratch space.
 pub(super) struct Buffered {
     documents: Arc<[Document]>,
     bytes: usize,
+    memory: Arc<StageMemory>,
     spill: Option<Spill>,
 }
 
@@ -24,13 +26,13 @@ impl Buffered {
         operation: &Operation,
         context: &Context,
     ) -> Result<Self> {
-        let limit = operation.limits().stage_memory_bytes;
         let (mut documents, mut bytes) = (Vec::new(), 0);
+        let mut memory = StageMemory::default();
         let mut overflow = None;
         while let Some(document) = source.next(operation)? {
             operation.check()?;
             bytes += size::document_bytes(&document);
-            if bytes > limit {
+            if !memory.allows(operation, bytes) {
                 bytes -= size::document_bytes(&document);
                 overflow = Some(document);
                 break;
@@ -44,6 +46,7 @@ impl Buffered {
         Ok(Self {
             documents: documents.into(),
             bytes,
+            memory: Arc::new(memory),
             spill,
         })
     }
@@ -59,6 +62,7 @@ impl Buffered {
             documents,
             next: 0,
             bytes: self.bytes,
+            _memory: Arc::clone(&self.memory),
             rest,
         }))
     }
@@ -91,6 +95,7 @@ struct BufferedStream {
     documents: Arc<[Document]>,
     next: usize,
     bytes: usize,
+    _memory: Arc<StageMemory>,
     rest: Option<RunReader>,
 }
 

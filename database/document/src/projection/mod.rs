@@ -238,6 +238,9 @@ impl Shape {
         document: &RawDocument,
         context: &EvaluationContext<'_>,
     ) -> Result<Computed> {
+        if self.sources.is_empty() {
+            return Ok(Computed::new());
+        }
         let needs_tree = self
             .sources
             .iter()

@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use bson::{Document, doc};
+use millrace_engine::MemoryEngine;
 
-use crate::interposed::{Interposed, Moment};
+use crate::interposed::{Appointments, Interposed, Moment};
 use crate::leftovers::assert_no_leftovers;
 use crate::support::Bed;
 
 fn bed() -> (Arc<Interposed>, Bed) {
-    let engine = Interposed::new();
+    let engine = Arc::new(Interposed::new(
+        MemoryEngine::new(),
+        Appointments::default(),
+    ));
     let bed = Bed::on(Arc::clone(&engine) as _);
     (engine, bed)
 }
@@ -27,11 +31,11 @@ fn an_index_remembers_its_arrays_although_the_first_commit_of_one_was_refused() 
     bed.run(index(doc! {"a": 1}, "a", false));
     bed.insert("c", vec![doc! {"_id": 1, "a": 1}]);
     let other = bed.clone();
-    engine.at(Moment::BeforeCommit, 0, move || {
+    engine.hooks().at(Moment::BeforeCommit, 0, move || {
         other.run(doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]});
     });
     bed.run(doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": [1, 5]}}}]});
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     bed.assert_valid("c");
     // A server that starts anew knows only what was stored.
     let again = Bed::on(engine);
@@ -51,11 +55,11 @@ fn no_update_is_lost() {
     bed.insert("c", vec![doc! {"_id": 1, "n": 0}]);
     let increment = doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]};
     let (other, same) = (bed.clone(), increment.clone());
-    engine.at(Moment::BeforeCommit, 0, move || {
+    engine.hooks().at(Moment::BeforeCommit, 0, move || {
         other.run(same);
     });
     bed.run(increment);
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     assert_eq!(bed.all(doc! {"find": "c"}), [doc! {"_id": 1, "n": 2}]);
 }
 
@@ -67,11 +71,11 @@ fn an_upsert_that_comes_too_late_updates() {
         {"q": {"k": 7}, "u": {"$inc": {"n": 1}}, "upsert": true},
     ]};
     let (other, same) = (bed.clone(), upsert.clone());
-    engine.at(Moment::BeforeCommit, 0, move || {
+    engine.hooks().at(Moment::BeforeCommit, 0, move || {
         other.run(same);
     });
     let reply = bed.run(upsert);
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     assert!(!reply.contains_key("upserted"), "{reply}");
     let found = bed.all(doc! {"find": "c", "projection": {"_id": 0}});
     assert_eq!(found, [doc! {"k": 7, "n": 2}]);
@@ -89,11 +93,11 @@ fn a_document_deleted_during_a_unique_build_takes_no_key_of_another_along() {
     );
     let other = bed.clone();
     // The first commit adds the index, the second enters document 0.
-    engine.at(Moment::AfterCommit, 1, move || {
+    engine.hooks().at(Moment::AfterCommit, 1, move || {
         other.run(doc! {"delete": "c", "deletes": [{"q": {"_id": 200}, "limit": 1}]});
     });
     bed.run(index(doc! {"a": 1}, "a", true));
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     bed.assert_valid("c");
     assert_no_leftovers(&bed);
     assert_eq!(
@@ -112,13 +116,13 @@ fn a_document_changed_during_a_unique_build_takes_no_key_of_another_along() {
         (0..256).map(|n| doc! {"_id": n, "a": key(n)}).collect(),
     );
     let other = bed.clone();
-    engine.at(Moment::AfterCommit, 1, move || {
+    engine.hooks().at(Moment::AfterCommit, 1, move || {
         for update in [doc! {"$set": {"b": 1}}, doc! {"$set": {"a": 1000}}] {
             other.run(doc! {"update": "c", "updates": [{"q": {"_id": 200}, "u": update}]});
         }
     });
     bed.run(index(doc! {"a": 1}, "a", true));
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     bed.assert_valid("c");
     assert_eq!(
         bed.all(doc! {"find": "c", "filter": {"a": 0}, "hint": "a"})
@@ -132,11 +136,11 @@ fn an_index_dropped_during_its_build_leaves_no_entries() {
     let (engine, bed) = bed();
     bed.insert("c", (0..300).map(|n| doc! {"_id": n, "a": n}).collect());
     let other = bed.clone();
-    engine.at(Moment::Cursor, BUILD_BEGINS, move || {
+    engine.hooks().at(Moment::Cursor, BUILD_BEGINS, move || {
         other.run(doc! {"dropIndexes": "c", "index": "a"});
     });
     assert_eq!(bed.code(index(doc! {"a": 1}, "a", false)), 276);
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     bed.assert_valid("c");
     assert_no_leftovers(&bed);
 }
@@ -146,12 +150,12 @@ fn a_collection_dropped_during_a_build_leaves_nothing() {
     let (engine, bed) = bed();
     bed.insert("c", (0..300).map(|n| doc! {"_id": n, "a": n}).collect());
     let other = bed.clone();
-    engine.at(Moment::Cursor, BUILD_BEGINS, move || {
+    engine.hooks().at(Moment::Cursor, BUILD_BEGINS, move || {
         other.run(doc! {"drop": "c"});
         other.insert("c", vec![doc! {"_id": 1, "a": 1}]);
     });
     assert_eq!(bed.code(index(doc! {"a": 1}, "a", false)), 276);
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     bed.assert_valid("c");
     assert_no_leftovers(&bed);
 }
@@ -161,14 +165,14 @@ fn a_collection_is_not_renamed_while_an_index_is_built() {
     let (engine, bed) = bed();
     bed.insert("c", (0..300).map(|n| doc! {"_id": n, "a": n}).collect());
     let other = bed.clone();
-    engine.at(Moment::Cursor, BUILD_BEGINS, move || {
+    engine.hooks().at(Moment::Cursor, BUILD_BEGINS, move || {
         assert_eq!(
             other.code(doc! {"renameCollection": "test.c", "to": "test.d"}),
             12587
         );
     });
     bed.run(index(doc! {"a": 1}, "a", false));
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     bed.run(doc! {"renameCollection": "test.c", "to": "test.d"});
     bed.assert_valid("d");
 }
@@ -181,7 +185,7 @@ fn who_wants_an_index_that_is_being_built_has_it_in_the_end() {
         (0..300).map(|n| doc! {"_id": n, "a": [n, n + 1]}).collect(),
     );
     let other = bed.clone();
-    engine.at(Moment::Cursor, BUILD_BEGINS, move || {
+    engine.hooks().at(Moment::Cursor, BUILD_BEGINS, move || {
         other.run(index(doc! {"a": 1}, "a", false));
         assert_eq!(
             other
@@ -191,7 +195,7 @@ fn who_wants_an_index_that_is_being_built_has_it_in_the_end() {
         );
     });
     bed.run(index(doc! {"a": 1}, "a", false));
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     assert_eq!(bed.all(doc! {"listIndexes": "c"}).len(), 2);
     bed.assert_valid("c");
     assert_no_leftovers(&bed);
@@ -205,11 +209,11 @@ fn an_index_changed_during_its_build_stays_changed() {
         (0..300).map(|n| doc! {"_id": n, "a": [n, n + 1]}).collect(),
     );
     let other = bed.clone();
-    engine.at(Moment::Cursor, BUILD_BEGINS, move || {
+    engine.hooks().at(Moment::Cursor, BUILD_BEGINS, move || {
         other.run(doc! {"collMod": "c", "index": {"name": "a", "hidden": true}});
     });
     bed.run(index(doc! {"a": 1}, "a", false));
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     let indexes = bed.all(doc! {"listIndexes": "c"});
     assert_eq!(
         indexes[1].get_bool("hidden").ok(),
@@ -233,11 +237,11 @@ fn deleting_everything_ends_although_others_insert() {
         (0..600).map(|n| doc! {"_id": n, "a": [n, -n]}).collect(),
     );
     let other = bed.clone();
-    engine.at(Moment::AfterCommit, 0, move || {
+    engine.hooks().at(Moment::AfterCommit, 0, move || {
         other.insert("c", vec![doc! {"_id": 9000, "a": 1}]);
     });
     let reply = bed.run(doc! {"delete": "c", "deletes": [{"q": {}, "limit": 0}]});
-    engine.assert_acted();
+    engine.hooks().assert_acted();
     assert_eq!(reply.get_i32("n").ok(), Some(600));
     assert_eq!(bed.all(doc! {"find": "c"}), [doc! {"_id": 9000, "a": 1}]);
     bed.assert_valid("c");

@@ -1,13 +1,10 @@
 //! An engine that lets a test act at a chosen moment of somebody else's command.
 
 use std::fmt;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use millrace_engine::{
-    Batch, Counter, Cursor, Durability, Engine, Guards, KeyRange, MemoryEngine, Optime, Result,
-    Scratch, Snapshot,
-};
+use millrace_engine::conformance::hooked::{Hooked, Hooks};
+use millrace_engine::{Engine, MemoryEngine};
 
 /// When a test acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +26,16 @@ struct Appointment {
     action: Action,
 }
 
-/// The engine in memory, with one appointment at a time. While the action runs there is none, so that
-/// it can use the engine itself.
-pub(crate) struct Interposed {
-    inner: MemoryEngine,
+/// One appointment at a time. While the action runs there is none, so that it can use the engine itself.
+#[derive(Default)]
+pub(crate) struct Appointments {
     appointment: Mutex<Option<Appointment>>,
 }
 
-impl Interposed {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            inner: MemoryEngine::new(),
-            appointment: Mutex::new(None),
-        })
-    }
+/// The engine in memory, with appointments.
+pub(crate) type Interposed = Hooked<MemoryEngine, Appointments>;
 
+impl Appointments {
     /// Runs `action` at the moment with this number, counted from zero.
     pub(crate) fn at(&self, moment: Moment, number: u64, action: impl FnOnce() + Send + 'static) {
         let appointment = Appointment {
@@ -81,72 +73,22 @@ impl Interposed {
     }
 }
 
-impl fmt::Debug for Interposed {
+impl fmt::Debug for Appointments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Interposed")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+        f.debug_struct("Appointments").finish_non_exhaustive()
     }
 }
 
-impl Engine for Interposed {
-    fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        self.inner.get_with(key, visit)
-    }
-
-    fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
-        self.inner.multi_get(keys, visit)
-    }
-
-    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
-        self.inner.snapshot()
-    }
-
-    fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>> {
-        self.pass(Moment::Cursor);
-        self.inner.cursor(range)
-    }
-
-    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
+impl Hooks for Appointments {
+    fn before_commit(&self) {
         self.pass(Moment::BeforeCommit);
-        let optime = self.inner.commit(batch, guards, durability)?;
+    }
+
+    fn after_commit(&self, _: &dyn Engine) {
         self.pass(Moment::AfterCommit);
-        Ok(optime)
     }
 
-    fn counter(&self, key: &[u8]) -> Result<Counter> {
-        self.inner.counter(key)
-    }
-
-    fn last_optime(&self) -> Optime {
-        self.inner.last_optime()
-    }
-
-    fn durable_optime(&self) -> Optime {
-        self.inner.durable_optime()
-    }
-
-    fn sync(&self) -> Result<Optime> {
-        self.inner.sync()
-    }
-
-    fn scratch(&self) -> Result<Box<dyn Scratch>> {
-        self.inner.scratch()
-    }
-
-    fn checkpoint(&self, target: &Path) -> Result<Optime> {
-        self.inner.checkpoint(target)
-    }
-
-    fn size_estimate(&self, range: &KeyRange) -> Result<u64> {
-        self.inner.size_estimate(range)
-    }
-
-    fn compact(&self, range: &KeyRange) -> Result<()> {
-        self.inner.compact(range)
-    }
-
-    fn statistics(&self) -> Vec<(&'static str, u64)> {
-        self.inner.statistics()
+    fn before_cursor(&self) {
+        self.pass(Moment::Cursor);
     }
 }

@@ -56,6 +56,10 @@ impl Surroundings for Nobody {
     fn address(&self) -> String {
         "localhost:27017".to_owned()
     }
+
+    fn cursors_may_hold(&self, bytes: usize) -> bool {
+        bytes <= 1 << 20
+    }
 }
 
 /// A database and the ways to talk to it.

@@ -8,6 +8,7 @@ use super::pattern::{SortPattern, SortSource};
 use crate::operation::Limits;
 use crate::pipeline::size;
 use crate::pipeline::spill::{Merge, ScratchFactory, Spill};
+use crate::stage_memory::StageMemory;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// What can be sorted: something that can be written to scratch space and read back.
@@ -89,6 +90,7 @@ pub struct ExternalSort<T> {
     allow_disk_use: bool,
     items: Vec<Keyed<T>>,
     bytes: usize,
+    memory: StageMemory,
     sequence: u64,
     /// The key of an item that has `limit` items before it or is the last of them; an item whose key
     /// is not less cannot be in the result.
@@ -124,6 +126,7 @@ impl<T: SortItem> ExternalSort<T> {
             allow_disk_use,
             items: Vec::new(),
             bytes: 0,
+            memory: StageMemory::default(),
             sequence: 0,
             bound: None,
             spill: None,
@@ -159,13 +162,13 @@ impl<T: SortItem> ExternalSort<T> {
                 self.keep_first(limit);
             }
         }
-        if self.bytes > self.limits.stage_memory_bytes {
+        if !self.memory.allows(operation, self.bytes) {
             if let Some(limit) = self.limit {
                 self.keep_first(limit);
             }
-        }
-        if self.bytes > self.limits.stage_memory_bytes {
-            self.spill_run(operation)?;
+            if !self.memory.allows(operation, self.bytes) {
+                self.spill_run(operation)?;
+            }
         }
         Ok(())
     }
@@ -192,6 +195,7 @@ impl<T: SortItem> ExternalSort<T> {
                 Source::Memory {
                     items: self.items.into_iter(),
                     bytes: self.bytes,
+                    _memory: self.memory,
                 }
             }
         };
@@ -237,6 +241,7 @@ impl<T: SortItem> ExternalSort<T> {
             run.append(operation, &keyed.key, &keyed.item.to_bytes()?)?;
         }
         self.bytes = 0;
+        self.memory.release();
         Ok(())
     }
 }
@@ -254,6 +259,8 @@ enum Source<T> {
     Memory {
         items: std::vec::IntoIter<Keyed<T>>,
         bytes: usize,
+        /// Held until the last item is gone.
+        _memory: StageMemory,
     },
     Merged(Merge),
 }
@@ -279,7 +286,7 @@ impl<T: SortItem> Sorted<T> {
             None => {}
         }
         match &mut self.source {
-            Source::Memory { items, bytes } => Ok(items.next().map(|keyed| {
+            Source::Memory { items, bytes, .. } => Ok(items.next().map(|keyed| {
                 *bytes = bytes.saturating_sub(keyed.memory_bytes());
                 (keyed.key, keyed.item)
             })),

@@ -11,6 +11,7 @@ use crate::key;
 use crate::pipeline::context::{Context, ParseContext};
 use crate::pipeline::filter_map::FilterMap;
 use crate::pipeline::{DocumentStream, field_path, join, size};
+use crate::stage_memory::StageMemory;
 use crate::value::{Number, Path, type_alias};
 use crate::{Error, ErrorCode, Result};
 
@@ -94,6 +95,7 @@ impl Inner {
             value => frontier.insert(&value),
         }
         let (mut found, mut visited, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        let mut memory = StageMemory::default();
         let mut depth = 0;
         while !frontier.0.is_empty() && self.max_depth.is_none_or(|max| depth <= max) {
             let filter = self.filter(std::mem::take(&mut frontier));
@@ -115,7 +117,7 @@ impl Inner {
                     field_path::set(&mut reached, path, Bson::Int64(depth));
                 }
                 bytes += size::document_bytes(&reached);
-                if bytes > eval.operation.limits().stage_memory_bytes {
+                if !memory.allows(eval.operation, bytes) {
                     return Err(Error::location(
                         40099,
                         "$graphLookup reached maximum memory consumption",

@@ -11,6 +11,7 @@ use crate::pipeline::accumulator::{Accumulation, Accumulator};
 use crate::pipeline::context::{Context, ParseContext};
 use crate::pipeline::spill::{Entry, Merge, Spill};
 use crate::pipeline::{DocumentStream, size};
+use crate::stage_memory::StageMemory;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// Gives one document for every different value of an expression, with accumulated fields.
@@ -46,6 +47,7 @@ impl Run for Group {
         Ok(Box::new(GroupStream {
             source: Some(source),
             table: Table::default(),
+            memory: StageMemory::default(),
             spill: None,
             output: Output::None,
             group: self.clone(),
@@ -81,6 +83,7 @@ struct GroupStream {
     /// None once all documents are read.
     source: Option<Box<dyn DocumentStream>>,
     table: Table,
+    memory: StageMemory,
     spill: Option<Spill>,
     output: Output,
     group: Group,
@@ -98,7 +101,7 @@ impl GroupStream {
         while let Some(document) = source.next(operation)? {
             operation.check()?;
             self.add(&document, operation)?;
-            if self.table.bytes > operation.limits().stage_memory_bytes {
+            if !self.memory.allows(operation, self.table.bytes) {
                 self.spill_table(operation)?;
             }
         }
@@ -180,6 +183,7 @@ impl GroupStream {
                 &doc! {"id": id, "states": states}.to_vec()?,
             )?;
         }
+        self.memory.release();
         Ok(())
     }
 

@@ -1,0 +1,112 @@
+//! An engine that tells a test about what is done with it, so that the test can act in between.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::{
+    Batch, Counter, Cursor, Durability, Engine, Guards, KeyRange, Optime, Result, Scratch, Snapshot,
+};
+
+/// What a test does at the moments of a [`Hooked`] engine; nothing unless it says so.
+pub trait Hooks: Send + Sync + fmt::Debug + 'static {
+    /// Before a commit: what it read may change under it.
+    fn before_commit(&self) {}
+
+    /// After a commit has become visible and before its caller knows. `engine` is the one below.
+    fn after_commit(&self, engine: &dyn Engine) {
+        let _ = engine;
+    }
+
+    /// Before a cursor is opened on the present state.
+    fn before_cursor(&self) {}
+
+    /// Before a sync.
+    ///
+    /// # Errors
+    /// What the sync is to fail with; the engine below is then not asked.
+    fn before_sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The engine `inner` with `hooks`.
+#[derive(Debug)]
+pub struct Hooked<E, H> {
+    inner: E,
+    hooks: H,
+}
+
+impl<E: Engine, H: Hooks> Hooked<E, H> {
+    /// Puts `hooks` before and after the calls to `inner`.
+    pub const fn new(inner: E, hooks: H) -> Self {
+        Self { inner, hooks }
+    }
+
+    /// The hooks.
+    pub const fn hooks(&self) -> &H {
+        &self.hooks
+    }
+}
+
+impl<E: Engine, H: Hooks> Engine for Hooked<E, H> {
+    fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.inner.get_with(key, visit)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()> {
+        self.inner.multi_get(keys, visit)
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        self.inner.snapshot()
+    }
+
+    fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>> {
+        self.hooks.before_cursor();
+        self.inner.cursor(range)
+    }
+
+    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
+        self.hooks.before_commit();
+        let optime = self.inner.commit(batch, guards, durability)?;
+        self.hooks.after_commit(&self.inner);
+        Ok(optime)
+    }
+
+    fn counter(&self, key: &[u8]) -> Result<Counter> {
+        self.inner.counter(key)
+    }
+
+    fn last_optime(&self) -> Optime {
+        self.inner.last_optime()
+    }
+
+    fn durable_optime(&self) -> Optime {
+        self.inner.durable_optime()
+    }
+
+    fn sync(&self) -> Result<Optime> {
+        self.hooks.before_sync()?;
+        self.inner.sync()
+    }
+
+    fn scratch(&self) -> Result<Box<dyn Scratch>> {
+        self.inner.scratch()
+    }
+
+    fn checkpoint(&self, target: &Path) -> Result<Optime> {
+        self.inner.checkpoint(target)
+    }
+
+    fn size_estimate(&self, range: &KeyRange) -> Result<u64> {
+        self.inner.size_estimate(range)
+    }
+
+    fn compact(&self, range: &KeyRange) -> Result<()> {
+        self.inner.compact(range)
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        self.inner.statistics()
+    }
+}
