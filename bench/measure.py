@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -216,19 +217,27 @@ SIDES = {
 class Measurement:
     """One go-ycsb run."""
 
-    def __init__(self, operations, seconds, cpu_seconds, counters):
+    def __init__(self, operations, seconds, cpu_seconds, client_seconds, counters):
         self.rate = operations / seconds
         self.cpu_us = cpu_seconds / operations * 1e6
+        self.client_us = client_seconds / operations * 1e6
         self.counters = counters
+
+
+def client_seconds():
+    """Processor time of all children that have been waited for; the servers run on."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def run_ycsb(ycsb, side, phase, properties):
     arguments = [ycsb, phase, side.database]
     for name, value in {**side.properties(), **properties}.items():
         arguments += ["-p", f"{name}={value}"]
-    before_cpu, before = side.cpu_seconds(), side.counters()
+    before_cpu, before, before_client = side.cpu_seconds(), side.counters(), client_seconds()
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=600)
     cpu, after = side.cpu_seconds() - before_cpu, side.counters()
+    client = client_seconds() - before_client
     output = done.stdout + done.stderr
     unit = re.search(r"Run finished, takes (?:(\d+)m)?([\d.]+)(ms|s)", output)
     seconds = float(unit.group(2)) / (1000 if unit.group(3) == "ms" else 1) + 60 * int(unit.group(1) or 0)
@@ -242,7 +251,7 @@ def run_ycsb(ycsb, side, phase, properties):
     if sum(failed.values()) * 1000 > operations and side.name != "echo":
         raise RuntimeError(f"{side.name}: operations failed: {failed}")
     counters = {name: after[name] - before[name] for name in after}
-    return Measurement(operations or properties["operationcount"], seconds, cpu, counters)
+    return Measurement(operations or properties["operationcount"], seconds, cpu, client, counters)
 
 
 def spread(values):
@@ -330,8 +339,8 @@ def tables(options, results, peaks):
     for threads in options.threads:
         lines += [f"### {threads} client thread{'s' if threads > 1 else ''}", "",
                   "| workload | side | operations/s, median (low-high) | share of the echo | "
-                  "processor time of the server, us each | acknowledgements a sync |",
-                  "|---|---|---|---|---|---|"]
+                  "processor time each, us: server | client | acknowledgements a sync |",
+                  "|---|---|---|---|---|---|---|"]
         for workload in options.workloads:
             for name in options.sides:
                 rounds = results.get((workload, threads, name))
@@ -347,6 +356,7 @@ def tables(options, results, peaks):
                     f"| {workload} | {name} | {statistics.median(rates):,.0f} "
                     f"({min(rates):,.0f}-{max(rates):,.0f}) | {share} | "
                     f"{statistics.median(m.cpu_us for m in rounds):.1f} | "
+                    f"{statistics.median(m.client_us for m in rounds):.1f} | "
                     f"{f'{statistics.median(synced):.1f}' if synced else ''} |")
         lines.append("")
     lines += ["### Ratios", "", "| what | workload | threads | ratio, median (low-high) |", "|---|---|---|---|"]
@@ -358,7 +368,7 @@ def tables(options, results, peaks):
             if name == above and other:
                 ratio = spread([m.rate / o.rate for m, o in zip(rounds, other)])
                 lines.append(f"| {above} / {below}, throughput | {workload} | {threads} | {ratio} |")
-                if below == "redis":
+                if below in ("redis", "postgresql"):
                     ratio = spread([m.cpu_us / o.cpu_us for m, o in zip(rounds, other)])
                     lines.append(f"| {above} / {below}, server's processor time an operation | "
                                  f"{workload} | {threads} | {ratio} |")
