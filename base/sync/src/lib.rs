@@ -38,6 +38,6 @@ mod shared;
 mod site;
 
 pub use event::Event;
-pub use platform::{Native, Parker, Platform, Word};
+pub use platform::{EventFd, Futex, Native, NativeEventFd, Parker, Platform, Word};
 pub use shared::Shared;
 pub use site::Site;

@@ -1,8 +1,10 @@
 //! What structures run on: real atomics, or those of a checker.
 
 use std::fmt::Debug;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{self, AtomicU32, AtomicU64, Ordering};
 
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::thread::futex;
 
 use crate::Site;
@@ -121,6 +123,68 @@ impl Parker for Futex {
             futex::Flags::PRIVATE,
             i32::MAX.unsigned_abs(),
         );
+    }
+}
+
+/// [`Native`], but for sleeping on an eventfd: for a thread that waits for other descriptors as well.
+#[derive(Clone, Copy, Debug)]
+pub struct NativeEventFd;
+
+impl Platform for NativeEventFd {
+    type Word = AtomicU64;
+    type Parker = EventFd;
+
+    #[inline]
+    fn fence(site: Site) {
+        Native::fence(site);
+    }
+
+    #[inline]
+    fn relax(round: u32) {
+        Native::relax(round);
+    }
+}
+
+/// Sleeps on an eventfd. One thread at a time may take tickets and sleep: taking a ticket empties the
+/// eventfd, and with it would go another one's waking.
+#[derive(Debug)]
+pub struct EventFd {
+    descriptor: OwnedFd,
+}
+
+impl AsFd for EventFd {
+    /// The descriptor to poll: readable once there was a waking after the last ticket.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Parker for EventFd {
+    /// # Panics
+    /// If the process has no descriptor left.
+    fn new() -> Self {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Self {
+            descriptor: eventfd(0, flags).expect("a descriptor is left for an eventfd"),
+        }
+    }
+
+    fn ticket(&self) -> u32 {
+        let mut count = [0; 8];
+        // It fails if there was no waking, which is as good.
+        let _ = rustix::io::read(&self.descriptor, &mut count);
+        0
+    }
+
+    fn sleep(&self, _: u32) {
+        let mut watched = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        // Whatever the reason for its return, the caller looks again.
+        let _ = poll(&mut watched, None);
+    }
+
+    fn wake(&self) {
+        // It fails if the count would overflow, after 2^64 wakings that nobody took: it is readable then.
+        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 }
 

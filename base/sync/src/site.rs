@@ -30,6 +30,10 @@ pub enum Site {
     /// A thread says that it is about to sleep, then looks once more: a fence between the two. Pairs with
     /// [`Site::WakeChecked`].
     SleepAnnounced,
+    /// A thread has found the condition it waited for. Pairs with the release of whoever made it true: what
+    /// was done before that is visible after the wait. A fence after the loop, which itself may poll
+    /// relaxed.
+    ConditionMet,
     /// A thread has changed something, then looks for sleepers: a fence between the two. Pairs with
     /// [`Site::SleepAnnounced`]; of the two threads at least one sees what the other did.
     WakeChecked,
@@ -37,7 +41,7 @@ pub enum Site {
 
 impl Site {
     /// All sites.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::HeadRead,
         Self::HeadClaimed,
         Self::TailRead,
@@ -46,6 +50,7 @@ impl Site {
         Self::ShareReleased,
         Self::LastShare,
         Self::SleepAnnounced,
+        Self::ConditionMet,
         Self::WakeChecked,
     ];
 
@@ -53,9 +58,11 @@ impl Site {
     #[must_use]
     pub const fn ordering(self) -> Ordering {
         match self {
-            Self::HeadRead | Self::TailRead | Self::TurnAwaited | Self::LastShare => {
-                Ordering::Acquire
-            }
+            Self::HeadRead
+            | Self::TailRead
+            | Self::TurnAwaited
+            | Self::LastShare
+            | Self::ConditionMet => Ordering::Acquire,
             Self::HeadClaimed | Self::TailPublished | Self::ShareReleased => Ordering::Release,
             Self::SleepAnnounced | Self::WakeChecked => Ordering::SeqCst,
         }

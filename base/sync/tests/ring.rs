@@ -183,3 +183,45 @@ fn everything_arrives_between_several() {
 fn everything_arrives_through_one_slot() {
     everything_arrives(2, 2, 1);
 }
+
+#[test]
+fn a_thread_sleeps_on_a_descriptor() {
+    use std::os::fd::AsFd;
+
+    use millrace_sync::NativeEventFd;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let event = Event::<NativeEventFd>::new();
+    let (mut producer, mut consumer) = ring::bounded::<u64, Single, Single>(1);
+    let readable = || {
+        let mut watched = [PollFd::from_borrowed_fd(
+            event.parker().as_fd(),
+            PollFlags::IN,
+        )];
+        poll(
+            &mut watched,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .expect("it can be polled")
+            == 1
+    };
+    event.notify();
+    assert!(!readable(), "nobody had said that it would sleep");
+    event.announce();
+    event.notify();
+    assert!(readable());
+    event.retract();
+    event.announce();
+    assert!(!readable(), "a waking of before does not count");
+    event.retract();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(producer.try_push(7), Ok(()));
+            event.notify();
+        });
+        assert_eq!(event.wait(0, || consumer.try_pop()), 7);
+    });
+}

@@ -46,6 +46,11 @@ pub(crate) const MODELS: &[Model] = &[
         &[Site::SleepAnnounced, Site::WakeChecked],
         sleeper,
     ),
+    (
+        "what was done before the waking",
+        &[Site::ConditionMet],
+        guarded_by_a_flag,
+    ),
 ];
 
 /// Runs a model in all interleavings with up to three preemptions.
@@ -181,6 +186,32 @@ fn two_owners() {
     let thread = thread::spawn(move || other.look());
     share.look();
     drop(share);
+    thread.join().expect("no panic");
+}
+
+/// The flag is stored with a release and polled relaxed: the value that it guards is read after the wait.
+fn guarded_by_a_flag() {
+    let scene = || {
+        (
+            Event::<Loom>::new(),
+            LoomWord::new(0),
+            Watched(UnsafeCell::new(0)),
+        )
+    };
+    let shared = Arc::new(scene());
+    let other = Arc::clone(&shared);
+    let thread = thread::spawn(move || {
+        let (event, flag, value) = &*other;
+        value.0.with_mut(|value| {
+            // SAFETY: loom has checked that nobody else is here.
+            unsafe { *value = 7 };
+        });
+        flag.store(1, Ordering::Release);
+        event.notify();
+    });
+    let (event, flag, value) = &*shared;
+    event.wait(1, || (flag.load(Ordering::Relaxed) == 1).then_some(()));
+    value.look();
     thread.join().expect("no panic");
 }
 
