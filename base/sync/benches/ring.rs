@@ -80,16 +80,19 @@ fn empty_crossbeam(items: u64) -> f64 {
     })
 }
 
-/// Two threads, one at each end.
-fn across<P: Side, C: Side>(items: u64) -> f64 {
-    let (mut producer, mut consumer): Ends<u64, P, C> = ring::bounded(CAPACITY);
+/// Two threads, one at each end: `push` says whether there was room.
+fn across(
+    items: u64,
+    mut push: impl FnMut(u64) -> bool + Send,
+    mut pop: impl FnMut() -> Option<u64>,
+) -> f64 {
     let start = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
             start.wait();
             for item in 0..items {
                 let mut round = 0;
-                while producer.try_push(item).is_err() {
+                while !push(item) {
                     Native::relax(round);
                     round += 1;
                 }
@@ -99,7 +102,7 @@ fn across<P: Side, C: Side>(items: u64) -> f64 {
         timed(items, || {
             let (mut left, mut round) = (items, 0);
             while left > 0 {
-                match consumer.try_pop() {
+                match pop() {
                     Some(item) => {
                         black_box(item);
                         (left, round) = (left - 1, 0);
@@ -114,37 +117,18 @@ fn across<P: Side, C: Side>(items: u64) -> f64 {
     })
 }
 
+fn across_ring<P: Side, C: Side>(items: u64) -> f64 {
+    let (mut producer, mut consumer): Ends<u64, P, C> = ring::bounded(CAPACITY);
+    across(
+        items,
+        |item| producer.try_push(item).is_ok(),
+        || consumer.try_pop(),
+    )
+}
+
 fn across_crossbeam(items: u64) -> f64 {
     let queue = ArrayQueue::new(CAPACITY);
-    let start = Barrier::new(2);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            start.wait();
-            for item in 0..items {
-                let mut round = 0;
-                while queue.push(item).is_err() {
-                    Native::relax(round);
-                    round += 1;
-                }
-            }
-        });
-        start.wait();
-        timed(items, || {
-            let (mut left, mut round) = (items, 0);
-            while left > 0 {
-                match queue.pop() {
-                    Some(item) => {
-                        black_box(item);
-                        (left, round) = (left - 1, 0);
-                    }
-                    None => {
-                        Native::relax(round);
-                        round += 1;
-                    }
-                }
-            }
-        })
-    })
+    across(items, |item| queue.push(item).is_ok(), || queue.pop())
 }
 
 fn spread(mut values: Vec<f64>) -> String {
@@ -199,9 +183,9 @@ fn main() {
     compare(
         "across two threads",
         &[
-            ("single to single", across::<Single, Single>),
-            ("multi to single", across::<Multi, Single>),
-            ("multi to multi", across::<Multi, Multi>),
+            ("single to single", across_ring::<Single, Single>),
+            ("multi to single", across_ring::<Multi, Single>),
+            ("multi to multi", across_ring::<Multi, Multi>),
             ("crossbeam", across_crossbeam),
         ],
     );
