@@ -14,6 +14,11 @@
 //! by its end. It waits no longer than the last sync took, and at most [`GATHERING_MAX`]. A lone writer
 //! never waits, and writers who have left are waited for once.
 //!
+//! # A lone writer
+//! Two threads woken cost more than a sync of a quick device. So a worker whose single reply waits, while
+//! there was no other writer at the last sync and that took less than [`HERE_MAX`], syncs itself
+//! ([`Journal::sync_here`]). Its other connections wait as long.
+//!
 //! # Invariants
 //! 1. The published durable optime was returned by [`Engine::sync`].
 //! 2. A subscriber that called [`Journal::request`] is woken after the sync that covers its optime,
@@ -30,6 +35,9 @@ use millrace_engine::{Engine, Optime};
 
 /// The longest a sync is put off to gather more requests.
 pub const GATHERING_MAX: Duration = Duration::from_millis(1);
+
+/// A worker syncs by itself only if the last sync took less.
+pub const HERE_MAX: Duration = Duration::from_micros(300);
 
 /// Somebody with replies that wait for a sync.
 pub trait Subscriber: Send + Sync + Debug {
@@ -55,6 +63,8 @@ enum Phase {
 struct State {
     wanted: Optime,
     phase: Phase,
+    /// Whether a worker syncs by itself. It wakes the thread afterwards if others wait.
+    here: bool,
     /// Replies that were parked after the last sync began.
     waiting: u64,
     /// How many replies to gather before the next sync.
@@ -69,7 +79,7 @@ impl State {
     /// Whether the journal thread has to be woken after a request.
     const fn concerns_the_thread(&self) -> bool {
         match self.phase {
-            Phase::Idle => true,
+            Phase::Idle => !self.here,
             Phase::Gathering => self.waiting >= self.expected,
             Phase::Syncing => false,
         }
@@ -142,6 +152,33 @@ impl Journal {
         }
     }
 
+    /// Syncs in the calling thread for a lone reply that waits for `optime`; `false` if there is company, or
+    /// the device is slow, so that it is to be [requested](Journal::request). After `true` the durable
+    /// optime covers `optime`, or [`Journal::has_failed`].
+    pub fn sync_here(&self, optime: Optime) -> bool {
+        {
+            let mut state = self.lock();
+            let is_quiet = state.phase == Phase::Idle && !state.here && !state.stopping;
+            let is_alone = state.waiting == 0 && state.expected == 1;
+            if !is_quiet || !is_alone || state.duration >= HERE_MAX {
+                return false;
+            }
+            state.here = true;
+            state.wanted = state.wanted.max(optime);
+            state.waiting = 1;
+        }
+        self.parked.fetch_add(1, Ordering::Relaxed);
+        let succeeded = self.sync();
+        let mut state = self.lock();
+        state.here = false;
+        let others_wait = succeeded && state.wanted > self.durable_optime();
+        drop(state);
+        if others_wait || !succeeded {
+            self.changed.notify_one();
+        }
+        true
+    }
+
     /// The optime up to which everything is on stable storage.
     #[must_use]
     pub fn durable_optime(&self) -> Optime {
@@ -173,6 +210,9 @@ impl Journal {
     pub fn run(&self) {
         loop {
             let stopping = self.wait_for_work();
+            if self.has_failed() {
+                return;
+            }
             if self.engine.last_optime() > self.durable_optime() && !self.sync() {
                 return;
             }
@@ -188,12 +228,20 @@ impl Journal {
         let mut state = self.lock();
         state.phase = Phase::Idle;
         let mut interval_over = false;
-        while !(state.stopping || interval_over || state.wanted > self.durable_optime()) {
+        while !(state.stopping
+            || interval_over
+            || self.has_failed()
+            || (!state.here && state.wanted > self.durable_optime()))
+        {
             (state, interval_over) = self.wait(state, self.interval);
         }
         state.phase = Phase::Gathering;
         let enough = Instant::now() + state.duration.min(GATHERING_MAX);
-        while !(state.stopping || interval_over || state.waiting >= state.expected) {
+        while !(state.stopping
+            || interval_over
+            || self.has_failed()
+            || state.waiting >= state.expected)
+        {
             let left = enough.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -314,6 +362,28 @@ mod tests {
         assert!(state.concerns_the_thread());
         state.phase = Phase::Syncing;
         assert!(!state.concerns_the_thread());
+    }
+
+    #[test]
+    fn a_lone_writer_syncs_by_itself() {
+        let (journal, optime) = journal();
+        assert!(!journal.sync_here(optime), "nobody knows yet who is about");
+        {
+            let mut state = journal.lock();
+            state.expected = 1;
+            state.duration = Duration::from_micros(100);
+        }
+        assert!(journal.sync_here(optime));
+        assert_eq!(journal.durable_optime(), optime);
+        {
+            let mut state = journal.lock();
+            assert!(!state.here);
+            state.duration = HERE_MAX;
+        }
+        assert!(!journal.sync_here(optime), "the device is slow");
+        journal.lock().duration = Duration::ZERO;
+        journal.request(optime, 1);
+        assert!(!journal.sync_here(optime), "another one waits");
     }
 
     #[test]

@@ -185,6 +185,7 @@ fn everything_arrives_through_one_slot() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "miri has no poll")]
 fn a_thread_sleeps_on_a_descriptor() {
     use std::os::fd::AsFd;
 

@@ -30,6 +30,9 @@ const ACCEPTS_MAX: usize = 64;
 /// How long the listeners rest when accepting failed for want of descriptors or memory.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
+/// How many times in a row a worker syncs by itself before its other connections get their turn.
+const SYNCS_HERE_MAX: usize = 4;
+
 /// How often connections that wait for memory try again.
 const STARVED_RETRY: Duration = Duration::from_millis(20);
 
@@ -443,13 +446,25 @@ impl<S: Service> Worker<S> {
 
     /// Asks for one sync for everything parked in this round.
     fn request_sync(&mut self) {
+        // What is released may have its next request here already.
+        for _ in 0..SYNCS_HERE_MAX {
+            let Some(&(optime, _)) = self.parked.last() else {
+                break;
+            };
+            let is_alone = self.parked_new == 1 && self.parked.len() == 1;
+            if !is_alone || !self.shared.journal.sync_here(optime) {
+                break;
+            }
+            self.parked_new = 0;
+            self.release_parked();
+        }
         let parked_new = std::mem::take(&mut self.parked_new);
         if parked_new == 0 {
             return;
         }
-        if let Some((optime, _)) = self.parked.last() {
+        if let Some(&(optime, _)) = self.parked.last() {
             self.inbox.set_parked(true);
-            self.shared.journal.request(*optime, parked_new);
+            self.shared.journal.request(optime, parked_new);
             if self.shared.journal.has_failed() {
                 // The journal thread has ended and wakes nobody.
                 self.inbox.wake();
