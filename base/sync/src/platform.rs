@@ -17,8 +17,6 @@ pub trait Word: Debug + Send + Sync {
     fn load(&self, ordering: Ordering) -> u64;
     /// As [`AtomicU64::store`].
     fn store(&self, value: u64, ordering: Ordering);
-    /// As [`AtomicU64::swap`].
-    fn swap(&self, value: u64, ordering: Ordering) -> u64;
     /// As [`AtomicU64::fetch_add`].
     fn fetch_add(&self, value: u64, ordering: Ordering) -> u64;
     /// As [`AtomicU64::fetch_sub`].
@@ -202,11 +200,6 @@ impl Word for AtomicU64 {
     #[inline]
     fn store(&self, value: u64, ordering: Ordering) {
         self.store(value, ordering);
-    }
-
-    #[inline]
-    fn swap(&self, value: u64, ordering: Ordering) -> u64 {
-        self.swap(value, ordering)
     }
 
     #[inline]

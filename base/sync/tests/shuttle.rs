@@ -42,10 +42,6 @@ impl Word for ShuttleWord {
         self.0.store(value, Ordering::SeqCst);
     }
 
-    fn swap(&self, value: u64, _: Ordering) -> u64 {
-        self.0.swap(value, Ordering::SeqCst)
-    }
-
     fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
         self.0.fetch_add(value, Ordering::SeqCst)
     }

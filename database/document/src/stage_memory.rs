@@ -33,7 +33,7 @@ impl StageMemory {
         if bytes <= self.taken.max(FREE_BYTES) {
             return true;
         }
-        let wanted = bytes.next_multiple_of(STEP_BYTES).min(limit.max(bytes));
+        let wanted = bytes.next_multiple_of(STEP_BYTES).min(limit);
         let environment = self
             .environment
             .get_or_insert_with(|| Arc::clone(operation.environment()));
@@ -138,13 +138,17 @@ mod tests {
         let shared = Arc::new(Shared {
             left: AtomicUsize::new(usize::MAX),
         });
-        let operation = operation(&shared, STEP_BYTES + 7);
+        let asked = || usize::MAX - shared.left.load(Ordering::Relaxed);
+        let large = operation(&shared, STEP_BYTES + 7);
         let mut memory = StageMemory::default();
-        assert!(memory.allows(&operation, STEP_BYTES + 7));
-        assert_eq!(
-            usize::MAX - shared.left.load(Ordering::Relaxed),
-            STEP_BYTES + 7
-        );
-        assert!(!memory.allows(&operation, STEP_BYTES + 8));
+        assert!(memory.allows(&large, STEP_BYTES + 1));
+        assert_eq!(asked(), STEP_BYTES + 7, "no more than it may hold");
+        assert!(memory.allows(&large, STEP_BYTES + 7));
+        assert!(!memory.allows(&large, STEP_BYTES + 8));
+        assert_eq!(asked(), STEP_BYTES + 7, "a refusal takes nothing");
+        let small = operation(&shared, 1000);
+        assert!(StageMemory::default().allows(&small, 1000));
+        assert!(!StageMemory::default().allows(&small, 1001));
+        assert!(!memory.allows(&small, 1001), "the limit is the operation's");
     }
 }

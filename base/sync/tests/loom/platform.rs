@@ -63,10 +63,6 @@ impl Word for LoomWord {
         self.0.store(value, ordering);
     }
 
-    fn swap(&self, value: u64, ordering: Ordering) -> u64 {
-        self.0.swap(value, ordering)
-    }
-
     fn fetch_add(&self, value: u64, ordering: Ordering) -> u64 {
         self.0.fetch_add(value, ordering)
     }

@@ -1,6 +1,5 @@
 //! `bulkWrite`: insertions, updates and deletions on several collections in one command.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
@@ -11,6 +10,7 @@ use super::arguments::Arguments;
 use super::batch::statements;
 use super::cursors::{OpenCursor, Source};
 use super::delete::{DeleteStatement, run_delete};
+use super::document_list::DocumentList;
 use super::find::parse_hint;
 use super::insert::check_writable;
 use super::namespaces::cursor_batch_size;
@@ -96,7 +96,7 @@ pub(super) fn bulk_write(
     let ordered = arguments.boolean("ordered")?.unwrap_or(true);
     let errors_only = arguments.flag("errorsOnly")?;
     let mut totals = Totals::default();
-    let mut results = VecDeque::new();
+    let mut results = DocumentList::default();
     for (index, body) in statements(request, &arguments, "ops")?
         .into_iter()
         .enumerate()
@@ -108,7 +108,7 @@ pub(super) fn bulk_write(
                 if !errors_only {
                     let mut document = doc! {"ok": 1.0, "idx": position};
                     document.extend(result);
-                    results.push_back(RawDocumentBuf::try_from(&document)?);
+                    results.push(RawDocumentBuf::try_from(&document)?);
                 }
             }
             Err(error) if is_fatal(&error) => return Err(error),
@@ -121,7 +121,7 @@ pub(super) fn bulk_write(
                 if let Some(details) = error.details() {
                     document.extend(details.clone());
                 }
-                results.push_back(RawDocumentBuf::try_from(&document)?);
+                results.push(RawDocumentBuf::try_from(&document)?);
                 if ordered {
                     break;
                 }
@@ -315,7 +315,7 @@ fn run_one_delete(
 fn write_reply(
     database: &Database,
     request: &CommandRequest<'_>,
-    results: VecDeque<RawDocumentBuf>,
+    results: DocumentList,
     batch_size: u64,
     totals: &Totals,
     operation: &Operation,

@@ -1,6 +1,9 @@
 //! The cursors that clients hold open.
 
-use std::collections::{HashMap, VecDeque};
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +11,7 @@ use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 
 use super::Surroundings;
+use super::document_list::DocumentList;
 use super::host::OpenQueries;
 use crate::catalog::Namespace;
 use crate::executor::Executor;
@@ -29,7 +33,7 @@ pub(crate) enum Source {
     /// A pipeline, and the queries it reads from.
     Stream(Box<dyn DocumentStream>, Arc<OpenQueries>),
     /// A list made in advance (`listCollections`).
-    List(VecDeque<RawDocumentBuf>),
+    List(DocumentList),
 }
 
 /// A cursor and what its client asked of it.
@@ -128,7 +132,7 @@ impl OpenCursor {
         let source = match &self.source {
             Source::Query(executor) => executor.memory_bytes().min(FREE_BYTES),
             Source::Stream(stream, _) => stream.memory_bytes().min(FREE_BYTES),
-            Source::List(list) => list.iter().map(|document| document.as_bytes().len()).sum(),
+            Source::List(list) => list.bytes(),
         };
         CURSOR_BYTES + pending + source
     }
@@ -155,7 +159,7 @@ impl Source {
                 }
                 None => Ok(false),
             },
-            Self::List(list) => match list.pop_front() {
+            Self::List(list) => match list.pop() {
                 Some(document) => {
                     out.extend_from_slice(document.as_bytes());
                     Ok(true)
@@ -190,7 +194,7 @@ pub struct Cursors {
     surroundings: Arc<dyn Surroundings>,
 }
 
-/// The registry. Its `bytes` are the sum over the entries.
+/// The registry. Its `bytes` are the sum over the entries; they change only within [`Cursors::change`].
 #[derive(Default)]
 struct Entries {
     by_id: HashMap<i64, Entry>,
@@ -202,6 +206,36 @@ impl Entries {
         let entry = self.by_id.remove(&id)?;
         self.bytes -= entry.bytes;
         Some(entry)
+    }
+
+    /// Takes the cursor out of its entry, for `operation` to use.
+    fn take(
+        &mut self,
+        id: i64,
+        namespace: &Namespace,
+        session: Option<&[u8]>,
+        operation: &Operation,
+    ) -> Result<Box<OpenCursor>> {
+        let entry = self.by_id.get_mut(&id).ok_or_else(|| not_found(id))?;
+        if entry.namespace != *namespace {
+            return Err(Error::new(
+                ErrorCode::Unauthorized,
+                format!(
+                    "Requested getMore on namespace '{namespace}', but cursor belongs to a different namespace {}",
+                    entry.namespace
+                ),
+            ));
+        }
+        check_session(id, entry.session.as_deref(), session)?;
+        let cursor = entry.cursor.take().ok_or_else(|| {
+            Error::new(
+                ErrorCode::CursorInUse,
+                format!("cursor id {id} is already in use"),
+            )
+        })?;
+        self.bytes -= std::mem::take(&mut entry.bytes);
+        entry.interrupt = Some(Arc::clone(operation.interrupt()));
+        Ok(cursor)
     }
 
     /// Removes the entries that `keep` refuses; returns how many.
@@ -261,32 +295,43 @@ impl Cursors {
     /// Registers a cursor and returns its id.
     pub(crate) fn register(&self, mut cursor: OpenCursor, environment: &dyn Environment) -> i64 {
         cursor.save();
+        self.change(|entries| {
+            let id = loop {
+                let id = i64::from_le_bytes(environment.random().to_le_bytes()) & i64::MAX;
+                if id != 0 && !entries.by_id.contains_key(&id) {
+                    break id;
+                }
+            };
+            let bytes = cursor.held_bytes();
+            entries.bytes += bytes;
+            entries.by_id.insert(
+                id,
+                Entry {
+                    namespace: cursor.namespace.clone(),
+                    session: cursor.session.clone(),
+                    no_timeout: cursor.no_timeout,
+                    cursor: Some(Box::new(cursor)),
+                    interrupt: None,
+                    last_used: environment.monotonic(),
+                    bytes,
+                },
+            );
+            self.counters.lock().opened_total += 1;
+            id
+        })
+    }
+
+    /// Changes the registry. If its cursors hold more or less afterwards the surroundings are told, and if
+    /// it is too much for them the longest unused cursors are closed.
+    fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) -> T {
         let mut entries = self.entries.lock();
-        let id = loop {
-            let id = i64::from_le_bytes(environment.random().to_le_bytes()) & i64::MAX;
-            if id != 0 && !entries.by_id.contains_key(&id) {
-                break id;
-            }
-        };
-        let bytes = cursor.held_bytes();
-        entries.bytes += bytes;
-        entries.by_id.insert(
-            id,
-            Entry {
-                namespace: cursor.namespace.clone(),
-                session: cursor.session.clone(),
-                no_timeout: cursor.no_timeout,
-                cursor: Some(Box::new(cursor)),
-                interrupt: None,
-                last_used: environment.monotonic(),
-                bytes,
-            },
-        );
-        let closed = self.make_room(&mut entries);
-        let mut counters = self.counters.lock();
-        counters.opened_total += 1;
-        counters.timed_out_total += closed;
-        id
+        let before = entries.bytes;
+        let result = change(&mut entries);
+        if entries.bytes != before {
+            let closed = self.make_room(&mut entries);
+            self.counters.lock().timed_out_total += closed;
+        }
+        result
     }
 
     /// Closes the longest unused cursors until the others may hold what they do; returns how many.
@@ -309,84 +354,66 @@ impl Cursors {
         session: Option<&[u8]>,
         operation: &Operation,
     ) -> Result<Box<OpenCursor>> {
-        let mut entries = self.entries.lock();
-        let entries = &mut *entries;
-        let entry = entries.by_id.get_mut(&id).ok_or_else(|| not_found(id))?;
-        if entry.namespace != *namespace {
-            return Err(Error::new(
-                ErrorCode::Unauthorized,
-                format!(
-                    "Requested getMore on namespace '{namespace}', but cursor belongs to a different namespace {}",
-                    entry.namespace
-                ),
-            ));
-        }
-        check_session(id, entry.session.as_deref(), session)?;
-        let cursor = entry.cursor.take().ok_or_else(|| {
-            Error::new(
-                ErrorCode::CursorInUse,
-                format!("cursor id {id} is already in use"),
-            )
-        })?;
-        entries.bytes -= std::mem::take(&mut entry.bytes);
-        entry.interrupt = Some(Arc::clone(operation.interrupt()));
-        Ok(cursor)
+        self.change(|entries| entries.take(id, namespace, session, operation))
     }
 
     /// Puts a cursor back. If it was killed meanwhile it is closed.
     pub(crate) fn give_back(&self, id: i64, mut cursor: Box<OpenCursor>, now: Duration) {
         cursor.save();
-        let mut entries = self.entries.lock();
-        let entries = &mut *entries;
-        let Some(entry) = entries.by_id.get_mut(&id) else {
-            return;
-        };
-        entry.bytes = cursor.held_bytes();
-        entries.bytes += entry.bytes;
-        entry.cursor = Some(cursor);
-        entry.interrupt = None;
-        entry.last_used = now;
-        let closed = self.make_room(entries);
-        self.counters.lock().timed_out_total += closed;
+        self.change(|entries| {
+            let Some(entry) = entries.by_id.get_mut(&id) else {
+                return;
+            };
+            entry.bytes = cursor.held_bytes();
+            entries.bytes += entry.bytes;
+            entry.cursor = Some(cursor);
+            entry.interrupt = None;
+            entry.last_used = now;
+        });
     }
 
     /// Forgets a cursor.
     pub(crate) fn close(&self, id: i64) {
-        self.entries.lock().remove(id);
+        self.change(|entries| entries.remove(id));
     }
 
     /// Closes a cursor at its client's wish; false when there is none of this id on the namespace.
     pub(crate) fn kill(&self, id: i64, namespace: &Namespace) -> bool {
-        let mut entries = self.entries.lock();
-        if entries
-            .by_id
-            .get(&id)
-            .is_none_or(|entry| entry.namespace != *namespace)
-        {
-            return false;
-        }
-        if let Some(entry) = entries.remove(id) {
-            stop(&entry);
-        }
-        true
+        self.change(|entries| {
+            if entries
+                .by_id
+                .get(&id)
+                .is_none_or(|entry| entry.namespace != *namespace)
+            {
+                return false;
+            }
+            if let Some(entry) = entries.remove(id) {
+                stop(&entry);
+            }
+            true
+        })
     }
 
     /// Closes the cursors of a session that ended.
     pub fn kill_session(&self, session: &[u8]) {
-        self.entries.lock().retain(|entry| {
-            let of_session = entry.session.as_deref() == Some(session);
-            if of_session {
-                stop(entry);
-            }
-            !of_session
+        self.change(|entries| {
+            entries.retain(|entry| {
+                let of_session = entry.session.as_deref() == Some(session);
+                if of_session {
+                    stop(entry);
+                }
+                !of_session
+            })
         });
     }
 
     /// Closes the cursors that nobody has used for long; `now` is monotonic.
     pub(crate) fn close_idle(&self, now: Duration) {
-        let closed = self.entries.lock().retain(|entry| {
-            let idle = now.saturating_sub(entry.last_used) > IDLE_MAX;
-            entry.no_timeout || entry.cursor.is_none() || !idle
+        let closed = self.change(|entries| {
+            entries.retain(|entry| {
+                let idle = now.saturating_sub(entry.last_used) > IDLE_MAX;
+                entry.no_timeout || entry.cursor.is_none() || !idle
+            })
         });
         self.counters.lock().timed_out_total += closed;
     }

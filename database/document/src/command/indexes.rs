@@ -1,6 +1,5 @@
 //! `createIndexes`, `listIndexes`, `dropIndexes`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
@@ -8,6 +7,7 @@ use bson::{Document, RawDocumentBuf};
 
 use super::arguments::Arguments;
 use super::cursors::{OpenCursor, Source};
+use super::document_list::DocumentList;
 use super::find::first_batch;
 use super::namespaces::cursor_batch_size;
 use super::{CommandRequest, Database, Effects, reply_ok};
@@ -139,7 +139,7 @@ pub(super) fn list_indexes(
         .catalog
         .find(&namespace)
         .ok_or_else(|| database.catalog.missing(&namespace))?;
-    let mut list = VecDeque::new();
+    let mut list = DocumentList::default();
     for index in collection.indexes.iter().filter(|index| index.ready) {
         let shown = match collection.options.get_document("clusteredIndex") {
             Ok(clustered) if index.spec.name == "_id_" => {
@@ -149,7 +149,7 @@ pub(super) fn list_indexes(
             }
             _ => RawDocumentBuf::try_from(&index.spec.document)?,
         };
-        list.push_back(shown);
+        list.push(shown);
     }
     let cursor = OpenCursor::new(namespace, Source::List(list), request.session);
     let batch_size = cursor_batch_size(&arguments)?.unwrap_or(u64::MAX);

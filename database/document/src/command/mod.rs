@@ -12,6 +12,7 @@ mod count;
 mod cursors;
 mod delete;
 mod distinct;
+mod document_list;
 mod explain;
 mod find;
 mod find_and_modify;
@@ -204,8 +205,8 @@ pub trait Surroundings: Send + Sync + fmt::Debug {
     /// The host and port clients reach the server by.
     fn address(&self) -> String;
 
-    /// Told how many bytes all cursors hold between their batches; `false` if that is too much, and the
-    /// longest unused ones are to be closed.
+    /// Told how many bytes all cursors hold between their batches whenever that changes; `false` if it is
+    /// too much, and the longest unused ones are to be closed.
     fn cursors_may_hold(&self, bytes: usize) -> bool {
         let _ = bytes;
         true

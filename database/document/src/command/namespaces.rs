@@ -1,7 +1,6 @@
 //! Commands on collections as a whole: `create`, `drop`, `dropDatabase`, `renameCollection`, `collMod`,
 //! `listCollections`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
@@ -9,6 +8,7 @@ use millrace_engine::Optime;
 
 use super::arguments::Arguments;
 use super::cursors::{OpenCursor, Source};
+use super::document_list::DocumentList;
 use super::find::first_batch;
 use super::variables::Bindings;
 use super::views;
@@ -503,7 +503,7 @@ pub(super) fn list_collections(
     };
     let bindings = Bindings::system(operation);
     let context = EvaluationContext::new(operation, &bindings.variables);
-    let mut list = VecDeque::new();
+    let mut list = DocumentList::default();
     let collections = database.catalog.collections(request.database);
     let views = database.catalog.views(request.database);
     let descriptions = collections.iter().map(|collection| describe(collection));
@@ -520,9 +520,9 @@ pub(super) fn list_collections(
                     description.get(field).cloned().unwrap_or_default(),
                 )
             });
-            list.push_back(RawDocumentBuf::try_from(&Document::from_iter(short))?);
+            list.push(RawDocumentBuf::try_from(&Document::from_iter(short))?);
         } else if wanted {
-            list.push_back(full);
+            list.push(full);
         }
     }
     let namespace = Namespace::of_command(request.database, "listCollections")?;

@@ -171,6 +171,5 @@ fn new_sort(context: &Context<'_>) -> ExternalSort<SortedRecord> {
         .and_then(|limit| usize::try_from(limit.saturating_add(query.skip)).ok());
     let engine = Arc::clone(context.view.shared_engine());
     let scratch: ScratchFactory = Box::new(move || Ok(engine.scratch()?));
-    let limits = context.evaluation.operation.limits();
-    ExternalSort::new(limit, limits, scratch, query.allow_disk_use)
+    ExternalSort::new(limit, scratch, query.allow_disk_use)
 }

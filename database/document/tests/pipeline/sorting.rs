@@ -1,7 +1,6 @@
 //! Sort keys and the external sort.
 
 use bson::{Bson, Document, RawDocumentBuf, bson, doc};
-use millrace_document::operation::Limits;
 use millrace_document::pipeline::sort::{SortPattern, Sorter};
 use millrace_document::value::compare_bson;
 use millrace_document::{ErrorCode, Result};
@@ -20,10 +19,7 @@ fn sorted(
 ) -> Result<Vec<Document>> {
     let operation = operation(memory);
     let pattern = SortPattern::parse(pattern)?;
-    let limits = Limits {
-        stage_memory_bytes: memory,
-    };
-    let mut sorter = Sorter::new(pattern, limit, limits, Box::new(scratch), true);
+    let mut sorter = Sorter::new(pattern, limit, Box::new(scratch), true);
     for document in documents {
         sorter.push(&operation, document.clone())?;
     }
@@ -149,9 +145,8 @@ fn malformed_patterns_have_mongodbs_codes() {
 #[test]
 fn without_disk_the_limit_is_an_error() {
     let operation = operation(1000);
-    let limits = operation.limits();
     let pattern = SortPattern::parse(&doc! {"a": 1}).expect("a pattern");
-    let mut sorter = Sorter::new(pattern, None, limits, Box::new(scratch), false);
+    let mut sorter = Sorter::new(pattern, None, Box::new(scratch), false);
     let pushed = (0..100).try_for_each(|a| sorter.push(&operation, doc! {"a": a}));
     let error = pushed.expect_err("100 documents take more than 1000 bytes");
     assert_eq!(
@@ -168,13 +163,7 @@ fn without_disk_the_limit_is_an_error() {
 fn a_limited_sort_of_many_needs_no_disk() {
     let operation = operation(10_000);
     let pattern = SortPattern::parse(&doc! {"a": -1}).expect("a pattern");
-    let mut sorter = Sorter::new(
-        pattern,
-        Some(3),
-        operation.limits(),
-        Box::new(scratch),
-        false,
-    );
+    let mut sorter = Sorter::new(pattern, Some(3), Box::new(scratch), false);
     for a in 0..10_000 {
         sorter
             .push(&operation, doc! {"_id": a, "a": a % 1000})

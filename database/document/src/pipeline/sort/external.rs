@@ -5,7 +5,6 @@ use std::fmt;
 use bson::{Document, RawDocumentBuf};
 
 use super::pattern::{SortPattern, SortSource};
-use crate::operation::Limits;
 use crate::pipeline::size;
 use crate::pipeline::spill::{Merge, ScratchFactory, Spill};
 use crate::stage_memory::StageMemory;
@@ -85,7 +84,6 @@ impl<T: SortItem> Keyed<T> {
 /// fit in memory is written to scratch space as sorted runs, which are merged at the end.
 pub struct ExternalSort<T> {
     limit: Option<usize>,
-    limits: Limits,
     scratch: ScratchFactory,
     allow_disk_use: bool,
     items: Vec<Keyed<T>>,
@@ -113,15 +111,9 @@ impl<T> fmt::Debug for ExternalSort<T> {
 impl<T: SortItem> ExternalSort<T> {
     /// A sort of which only the first `limit` items are wanted, if given.
     #[must_use]
-    pub fn new(
-        limit: Option<usize>,
-        limits: Limits,
-        scratch: ScratchFactory,
-        allow_disk_use: bool,
-    ) -> Self {
+    pub fn new(limit: Option<usize>, scratch: ScratchFactory, allow_disk_use: bool) -> Self {
         Self {
             limit,
-            limits,
             scratch,
             allow_disk_use,
             items: Vec::new(),
@@ -227,7 +219,7 @@ impl<T: SortItem> ExternalSort<T> {
                 ErrorCode::QueryExceededMemoryLimitNoDiskUseAllowed,
                 format!(
                     "Sort exceeded memory limit of {} bytes, but did not opt in to external sorting.",
-                    self.limits.stage_memory_bytes
+                    operation.limits().stage_memory_bytes
                 ),
             ));
         }
@@ -315,19 +307,18 @@ pub struct Sorter<T> {
 }
 
 impl<T: SortItem + SortSource> Sorter<T> {
-    /// A sort by `pattern` of which only the first `limit` documents are wanted, if given. It holds at
-    /// most `limits.stage_memory_bytes` and writes the rest to what `scratch` gives.
+    /// A sort by `pattern` of which only the first `limit` documents are wanted, if given. It holds what
+    /// the limits of the operations allow it and writes the rest to what `scratch` gives.
     #[must_use]
     pub fn new(
         pattern: SortPattern,
         limit: Option<usize>,
-        limits: Limits,
         scratch: ScratchFactory,
         allow_disk_use: bool,
     ) -> Self {
         Self {
             pattern,
-            sort: ExternalSort::new(limit, limits, scratch, allow_disk_use),
+            sort: ExternalSort::new(limit, scratch, allow_disk_use),
         }
     }
 

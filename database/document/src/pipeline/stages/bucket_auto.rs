@@ -81,12 +81,7 @@ impl BucketAutoStream {
     /// Sorts the documents by the value of the expression.
     fn sort(&self, source: &mut dyn DocumentStream, operation: &Operation) -> Result<Filling> {
         let eval = EvaluationContext::new(operation, &self.context.variables);
-        let mut sort = ExternalSort::new(
-            None,
-            operation.limits(),
-            self.context.scratch(),
-            self.context.allow_disk_use,
-        );
+        let mut sort = ExternalSort::new(None, self.context.scratch(), self.context.allow_disk_use);
         let mut remaining = 0;
         while let Some(document) = source.next(operation)? {
             let value = self

@@ -52,7 +52,6 @@ impl SampleStream {
     ) -> Result<Sorted<Document>> {
         let mut sort = ExternalSort::new(
             usize::try_from(self.size).ok(),
-            operation.limits(),
             self.context.scratch(),
             self.context.allow_disk_use,
         );

@@ -84,7 +84,6 @@ impl SortStream {
         let mut sorter = Sorter::new(
             self.pattern.clone(),
             limit,
-            operation.limits(),
             self.context.scratch(),
             self.context.allow_disk_use,
         );
