@@ -1,0 +1,8 @@
+//! Machines with none of the instructions that are known here: tables.
+
+pub(crate) use crate::table::extend;
+
+/// As [`crate::implementation`].
+pub(crate) fn implementation() -> &'static str {
+    "tables, eight bytes a step"
+}
