@@ -1,0 +1,133 @@
+//! Memory that a device changes while it is looked at.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::{Buffer, Iova};
+
+/// Memory that its holder and a device use at the same time: queues.
+///
+/// No reference to its bytes exists. Each access is one load or store of a whole word, relaxed: in which
+/// order the device sees them is for the driver's barriers. Words are little-endian in memory, as devices
+/// have them, and numbers here.
+///
+/// It belongs to one thread at a time, as words of different sizes must not be accessed at the same time.
+///
+/// # Panics
+/// All accesses do if the word does not lie within, or not at a multiple of its size: offsets are never a
+/// device's to choose.
+pub struct DeviceMemory {
+    buffer: Buffer,
+    /// `Send`, not `Sync`.
+    one_thread: PhantomData<Cell<()>>,
+}
+
+impl DeviceMemory {
+    pub(crate) fn new(buffer: Buffer) -> Self {
+        // SAFETY: the block has so many bytes and is the buffer's alone; no device knows of it yet.
+        unsafe { buffer.address().write_bytes(0, buffer.capacity()) };
+        Self {
+            buffer,
+            one_thread: PhantomData,
+        }
+    }
+
+    /// Where the first byte is for the devices. The others follow.
+    #[must_use]
+    #[inline]
+    pub const fn iova(&self) -> Iova {
+        self.buffer.iova()
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The four bytes from `offset` on.
+    #[must_use]
+    #[inline]
+    pub fn load_u32(&self, offset: usize) -> u32 {
+        u32::from_le(self.word_u32(offset).load(Ordering::Relaxed))
+    }
+
+    /// Changes the four bytes from `offset` on.
+    #[inline]
+    pub fn store_u32(&self, offset: usize, value: u32) {
+        let word = self.word_u32(offset);
+        word.store(value.to_le(), Ordering::Relaxed);
+    }
+
+    /// The eight bytes from `offset` on.
+    #[must_use]
+    #[inline]
+    pub fn load_u64(&self, offset: usize) -> u64 {
+        u64::from_le(self.word_u64(offset).load(Ordering::Relaxed))
+    }
+
+    /// Changes the eight bytes from `offset` on.
+    #[inline]
+    pub fn store_u64(&self, offset: usize, value: u64) {
+        let word = self.word_u64(offset);
+        word.store(value.to_le(), Ordering::Relaxed);
+    }
+
+    /// Changes the words from `offset` on, one after the other.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, words: &[u64]) {
+        self.check(offset, 8, size_of_val(words));
+        for (index, value) in words.iter().enumerate() {
+            // SAFETY: checked above for all words.
+            let word = unsafe { self.buffer.address().add(offset + index * 8) };
+            // SAFETY: the word lies within the block, at a multiple of 8 as the block does, and is accessed
+            // by atomic operations alone for as long as this memory exists.
+            let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
+            word.store(value.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn word_u32(&self, offset: usize) -> &AtomicU32 {
+        self.check(offset, 4, 4);
+        // SAFETY: checked above.
+        let word = unsafe { self.buffer.address().add(offset) };
+        // SAFETY: the word lies within the block, at a multiple of 4 as the block does, and is accessed by
+        // atomic operations alone for as long as this memory exists.
+        unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
+    }
+
+    #[inline]
+    fn word_u64(&self, offset: usize) -> &AtomicU64 {
+        self.check(offset, 8, 8);
+        // SAFETY: checked above.
+        let word = unsafe { self.buffer.address().add(offset) };
+        // SAFETY: the word lies within the block, at a multiple of 8 as the block does, and is accessed by
+        // atomic operations alone for as long as this memory exists.
+        unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) }
+    }
+
+    #[inline]
+    fn check(&self, offset: usize, align: usize, size: usize) {
+        let end = offset.checked_add(size);
+        assert!(
+            offset % align == 0 && end.is_some_and(|end| end <= self.len()),
+            "a word lies within the memory, at a multiple of its size"
+        );
+    }
+}
+
+impl std::fmt::Debug for DeviceMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("DeviceMemory").field(&self.buffer).finish()
+    }
+}

@@ -1,0 +1,111 @@
+//! Memory that a device reads and writes.
+//!
+//! # Purpose
+//! A device that is driven without the kernel moves data by itself, to and from addresses that the IOMMU
+//! translates. Such memory must not move, must be known to the IOMMU, and must not be freed while a command
+//! that names it runs. Here is what keeps that: a [`Region`] of locked pages behind a memfd, a [`Domain`]
+//! that makes regions visible to devices, and an [`Arena`] that hands out [`Buffer`]s of a few sizes from
+//! one region.
+//!
+//! # Ownership
+//! | what | who has it |
+//! |---|---|
+//! | a `Region` | the `Arena` on it and each `Domain` that maps it, by reference count |
+//! | a free block of an arena | the ring of its size class |
+//! | a `Buffer` | its holder alone; a driver takes it by value with a command and gives it back when the device can no longer reach it |
+//! | [`DeviceMemory`] | its holder and the device at the same time; no reference to its bytes exists |
+//!
+//! # Invariants
+//! 1. A region's pages are locked and stay at their device address until no domain maps it. The last share of
+//!    an arena unmaps its region; if the domain fails to, the region is never freed.
+//! 2. A block is either in its class's ring or in one `Buffer`.
+//! 3. The bytes of a `Buffer` lie behind each other for the device as they do for the processor.
+//!
+//! # Threads, clock, memory
+//! No thread is spawned, no clock is read. Buffers may be taken and dropped on any thread. Taking and
+//! dropping one does not allocate; it moves an index through a lock-free ring. Each thread that takes buffers
+//! has a clone of the `Arena`.
+//!
+//! # Limits
+//! Linux 4.16 or later. A size class has blocks of 64 bytes to 2 GiB. Page sizes are asked of the kernel,
+//! never assumed.
+//!
+//! # Without root
+//! Nothing here needs privileges, but for two limits:
+//!
+//! - **Locked memory.** Base pages are locked, which counts against `RLIMIT_MEMLOCK`. VFIO pins what it
+//!   maps, of whatever pages, and counts that as well: a region of base pages in a VFIO domain needs twice
+//!   its size, one of huge pages once. More is allowed by `ulimit -l`, by `LimitMEMLOCK=` in a systemd unit, by a
+//!   `memlock` line in `/etc/security/limits.d`, or by the capability `CAP_IPC_LOCK`. A refusal is
+//!   [`ErrorKind::LockLimit`], whose message says what the limit is and what is needed.
+//! - **The device.** The file of its IOMMU group, `/dev/vfio/<group>`, must belong to the user; root gives it
+//!   away once, after binding the device to `vfio-pci`.
+//!
+//! Huge pages must be set aside by root (`/proc/sys/vm/nr_hugepages`, or on the kernel's command line); any
+//! user may then use those that are free.
+//!
+//! # Example
+//! ```
+//! use std::sync::{Arc, Mutex};
+//!
+//! use millrace_memory::{
+//!     Arena, ArenaOptions, Domain, Iova, IovaRange, IovaSpace, Pages, Region, SizeClass,
+//! };
+//!
+//! /// Devices that see nothing: addresses are handed out, no IOMMU is told.
+//! #[derive(Debug)]
+//! struct Nowhere(Mutex<IovaSpace>);
+//!
+//! impl Domain for Nowhere {
+//!     fn map(&self, region: &Arc<Region>) -> millrace_memory::Result<Iova> {
+//!         let mut space = self.0.lock().expect("no thread has panicked");
+//!         space.take(region.size() as u64, region.page_size() as u64)
+//!     }
+//!
+//!     fn unmap(&self, iova: Iova) -> millrace_memory::Result<()> {
+//!         self.0.lock().expect("no thread has panicked").give(iova)
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let range = IovaRange { first: Iova(0), last: Iova(0xffff_ffff) };
+//! let domain = Nowhere(Mutex::new(IovaSpace::new(vec![range], 4096)?));
+//! let options = ArenaOptions {
+//!     classes: vec![SizeClass { size: 4096, count: 8 }],
+//!     pages: Pages::Base,
+//!     node: None,
+//! };
+//! let arena = Arena::new(Arc::new(domain), &options)?;
+//! let mut buffer = arena.try_buffer(512)?;
+//! buffer.fill(7);
+//! assert_eq!((buffer.len(), buffer.capacity()), (512, 4096));
+//! assert_eq!(buffer.iova().0 % 4096, 0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod arena;
+mod buffer;
+mod cells;
+mod device_memory;
+mod device_words;
+mod domain;
+mod error;
+mod iova_space;
+mod layout;
+mod lock_limit;
+mod mapping;
+mod numa;
+mod pages;
+mod region;
+
+pub use arena::{Arena, ArenaOptions, Exhausted};
+pub use buffer::Buffer;
+pub use device_memory::DeviceMemory;
+pub use device_words::DeviceWords;
+pub use domain::{Domain, Iova, IovaRange};
+pub use error::{Error, ErrorKind, Result};
+pub use iova_space::IovaSpace;
+pub use layout::SizeClass;
+pub use pages::{HugePages, base_page_size};
+pub use region::{Pages, Region, RegionOptions};

@@ -1,0 +1,367 @@
+//! Arenas beside a model, on several threads, and what devices see of them.
+
+mod recorder;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use millrace_memory::{
+    Arena, ArenaOptions, Buffer, DeviceMemory, DeviceWords, Domain, ErrorKind, Exhausted, Iova,
+    Pages, Region, SizeClass, base_page_size,
+};
+use proptest::prelude::*;
+use recorder::Recorder;
+
+fn arena_of(domain: &Arc<Recorder>, classes: &[(usize, u32)]) -> Arena {
+    let class = |&(size, count): &(usize, u32)| SizeClass { size, count };
+    let options = ArenaOptions {
+        classes: classes.iter().map(class).collect(),
+        pages: Pages::Base,
+        node: None,
+    };
+    Arena::new(domain.clone(), &options).expect("there is memory")
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(usize),
+    Drop(prop::sample::Index),
+    SetLen(prop::sample::Index, usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0..20_000_usize).prop_map(Step::Take),
+        2 => any::<prop::sample::Index>().prop_map(Step::Drop),
+        1 => (any::<prop::sample::Index>(), 0..20_000_usize)
+            .prop_map(|(which, len)| Step::SetLen(which, len)),
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+fn classes() -> impl Strategy<Value = Vec<(usize, u32)>> {
+    let counts = prop::collection::btree_map(6..15_u32, 1..6_u32, 1..5);
+    counts.prop_map(|counts: BTreeMap<u32, u32>| {
+        let class = |(exponent, count)| (1_usize << exponent, count);
+        counts.into_iter().map(class).collect()
+    })
+}
+
+/// How many blocks of each size are free.
+struct Model(BTreeMap<usize, u32>);
+
+impl Model {
+    fn take(&mut self, len: usize) -> Result<usize, Exhausted> {
+        let len_max = *self.0.keys().next_back().expect("there are classes");
+        if len > len_max {
+            return Err(Exhausted::TooLarge { len_max });
+        }
+        let fitting = self.0.range_mut(len..).find(|(_, free)| **free > 0);
+        let (size, free) = fitting.ok_or(Exhausted::InUse)?;
+        *free -= 1;
+        Ok(*size)
+    }
+}
+
+/// A buffer and the byte that it was filled with.
+struct Held(Buffer, u8);
+
+impl Held {
+    fn check(&self) {
+        assert!(self.0.iter().all(|byte| *byte == self.1));
+    }
+}
+
+fn matches_the_model(classes: &[(usize, u32)], steps: &[Step]) {
+    let domain = Recorder::new();
+    let arena = arena_of(&domain, classes);
+    let first = arena.iova().0;
+    let end = first + arena.region().size() as u64;
+    let page_size = arena.region().page_size();
+    let mut model = Model(classes.iter().copied().collect());
+    let mut held: Vec<Held> = Vec::new();
+    let mut mark = 0_u8;
+    for step in steps {
+        match step {
+            Step::Take(len) => match (arena.try_buffer(*len), model.take(*len)) {
+                (Ok(mut buffer), Ok(size)) => {
+                    assert_eq!((buffer.len(), buffer.capacity()), (*len, size));
+                    let iova = buffer.iova().0;
+                    assert!(first <= iova && iova + size as u64 <= end);
+                    let align = size.min(page_size);
+                    assert_eq!(iova % align as u64, 0);
+                    assert_eq!(buffer.as_ptr() as usize % align, 0);
+                    // What lies next to each other for the one does for the other.
+                    let address = buffer.as_ptr() as u64;
+                    let begin = arena.region().address().as_ptr() as u64;
+                    assert_eq!(iova - first, address - begin);
+                    mark = mark.wrapping_add(1);
+                    buffer.fill(mark);
+                    held.push(Held(buffer, mark));
+                }
+                (Err(own), Err(expected)) => assert_eq!(own, expected),
+                (own, expected) => panic!("{own:?} instead of {expected:?}"),
+            },
+            Step::Drop(which) if !held.is_empty() => {
+                let one = held.swap_remove(which.index(held.len()));
+                one.check();
+                *model.0.get_mut(&one.0.capacity()).expect("a class") += 1;
+            }
+            Step::SetLen(which, len) if !held.is_empty() => {
+                let at = which.index(held.len());
+                let Held(buffer, mark) = &mut held[at];
+                let before = buffer.len();
+                let fits = *len <= buffer.capacity();
+                let set = buffer.set_len(*len);
+                assert_eq!(set.is_ok(), fits);
+                assert_eq!(buffer.len(), if fits { *len } else { before });
+                buffer.fill(*mark);
+            }
+            Step::Drop(_) | Step::SetLen(..) => {}
+        }
+        held.iter().for_each(Held::check);
+    }
+    // Everything can be given back and taken again.
+    held.clear();
+    let blocks: u32 = classes.iter().map(|(_, count)| count).sum();
+    let all: Vec<Buffer> = std::iter::from_fn(|| arena.try_buffer(0).ok()).collect();
+    assert_eq!(all.len(), blocks as usize);
+    drop(arena);
+    assert_eq!(domain.mapped_count(), 1);
+    drop(all);
+    assert_eq!(domain.mapped_count(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn an_arena_matches_the_model(classes in classes().prop_shuffle(), steps in steps()) {
+        matches_the_model(&classes, &steps);
+    }
+}
+
+#[test]
+fn the_default_is_of_use() {
+    let domain = Recorder::new();
+    let options = ArenaOptions::default();
+    let total: usize = options
+        .classes
+        .iter()
+        .map(|class| class.size * class.count as usize)
+        .sum();
+    assert_eq!(total, 4 << 20);
+    let arena = Arena::new(domain, &options).expect("there is memory");
+    assert_eq!(arena.len_max(), 1 << 20);
+    assert_eq!(arena.region().size(), total);
+    let buffer = arena.try_buffer(4096).expect("free");
+    assert!(buffer.iter().all(|byte| *byte == 0), "new memory is zero");
+}
+
+#[test]
+fn blocks_on_huge_pages_are_aligned_to_their_size() {
+    let options = ArenaOptions {
+        pages: Pages::Huge(2 << 20),
+        ..ArenaOptions::default()
+    };
+    match Arena::new(Recorder::new(), &options) {
+        Err(error) if error.kind() == ErrorKind::NoMemory => println!("skipped: {error}"),
+        Err(error) => panic!("{error}"),
+        Ok(arena) => {
+            while let Ok(buffer) = arena.try_buffer(0) {
+                assert_eq!(buffer.iova().0 % buffer.capacity() as u64, 0);
+                assert_eq!(buffer.as_ptr() as usize % buffer.capacity(), 0);
+                std::mem::forget(buffer);
+            }
+        }
+    }
+}
+
+#[test]
+fn addresses_that_are_none_for_the_region_are_refused() {
+    /// Says the same address for all, and counts how often it is given back.
+    #[derive(Debug)]
+    struct Fixed(Iova, AtomicUsize);
+    impl Domain for Fixed {
+        fn map(&self, _: &Arc<Region>) -> millrace_memory::Result<Iova> {
+            Ok(self.0)
+        }
+        fn unmap(&self, _: Iova) -> millrace_memory::Result<()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+    let last_page = u64::MAX - base_page_size() as u64 + 1;
+    for (iova, sound) in [(512, false), (last_page, false), (1 << 32, true)] {
+        let domain = Arc::new(Fixed(Iova(iova), AtomicUsize::new(0)));
+        let options = ArenaOptions {
+            pages: Pages::Base,
+            ..ArenaOptions::default()
+        };
+        match Arena::new(domain.clone(), &options) {
+            Ok(_) => assert!(sound),
+            Err(error) => assert!(!sound && error.kind() == ErrorKind::Refused, "{error}"),
+        }
+        assert_eq!(domain.1.load(Ordering::Relaxed), 1);
+    }
+}
+
+#[test]
+fn classes_that_make_no_sense_are_refused() {
+    let options = ArenaOptions {
+        classes: vec![],
+        ..ArenaOptions::default()
+    };
+    let error = Arena::new(Recorder::new(), &options).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn threads_take_and_drop_blocks() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 20_000;
+    let domain = Recorder::new();
+    let arena = arena_of(&domain, &[(64, 3), (128, 2)]);
+    let start = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        // Buffers go around in a circle, so that each is dropped on another thread than took it.
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS)
+            .map(|_| std::sync::mpsc::channel::<Held>())
+            .unzip();
+        for (own, receiver) in receivers.into_iter().enumerate() {
+            let (arena, start) = (arena.clone(), &start);
+            let next = senders[(own + 1) % THREADS].clone();
+            scope.spawn(move || {
+                start.wait();
+                for round in 0..ROUNDS {
+                    if let Ok(mut buffer) = arena.try_buffer(64) {
+                        let mark = u8::try_from((round * THREADS + own) % 251).expect("a byte");
+                        buffer.fill(mark);
+                        let held = Held(buffer, mark);
+                        held.check();
+                        // The next thread may be done.
+                        drop(next.send(held));
+                    }
+                    if let Ok(held) = receiver.try_recv() {
+                        held.check();
+                    }
+                }
+            });
+        }
+    });
+    let all: Vec<Buffer> = std::iter::from_fn(|| arena.try_buffer(1).ok()).collect();
+    assert_eq!(all.len(), 5);
+    let mut iovas: Vec<Iova> = all.iter().map(Buffer::iova).collect();
+    iovas.sort_unstable();
+    iovas.dedup();
+    assert_eq!(iovas.len(), 5);
+    drop((all, arena));
+    assert_eq!(domain.mapped_count(), 0);
+}
+
+#[test]
+fn the_last_share_unmaps() {
+    let domain = Recorder::new();
+    let arena = arena_of(&domain, &[(4096, 2)]);
+    let clone = arena.clone();
+    let buffer = arena.try_buffer(1).expect("free");
+    drop(arena);
+    let memory = clone.try_buffer(1).expect("free").into_device_memory();
+    drop(clone);
+    drop(buffer);
+    assert_eq!(domain.mapped_count(), 1);
+    drop(memory);
+    assert_eq!(domain.mapped_count(), 0);
+}
+
+#[test]
+fn memory_that_cannot_be_unmapped_is_never_freed() {
+    let domain = Recorder::new();
+    let arena = arena_of(&domain, &[(4096, 1)]);
+    let region = Arc::downgrade(arena.region());
+    domain.unmap_fails.store(true, Ordering::Relaxed);
+    drop(arena);
+    assert_eq!(domain.mapped_count(), 1);
+    drop(domain);
+    assert!(region.upgrade().is_some(), "a device may still write there");
+}
+
+#[test]
+fn device_memory_is_zeroed_and_little_endian() {
+    let domain = Recorder::new();
+    let arena = arena_of(&domain, &[(4096, 1)]);
+    let mut buffer = arena.try_buffer(4096).expect("free");
+    buffer.fill(0xff);
+    buffer.set_len(100).expect("shorter");
+    let iova = buffer.iova();
+    let memory: DeviceMemory = buffer.into_device_memory();
+    assert_eq!((memory.len(), memory.iova()), (100, iova));
+    assert_eq!(memory.load_u64(0), 0);
+    memory.store_u32(4, 0x0102_0304);
+    memory.store_u64(8, 0x1112_1314_1516_1718);
+    memory.copy_in(16, &[1, u64::MAX]);
+    memory.copy_in(96, &[]);
+    assert_eq!(memory.load_u32(4), 0x0102_0304);
+    assert_eq!(memory.load_u64(0), 0x0102_0304_0000_0000);
+    assert_eq!(memory.load_u32(12), 0x1112_1314);
+    drop(memory);
+    let buffer = arena.try_buffer(4096).expect("free");
+    assert_eq!(buffer[..8], [0, 0, 0, 0, 4, 3, 2, 1]);
+    assert_eq!(
+        buffer[8..16],
+        [0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11]
+    );
+    assert_eq!(buffer[16..24], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(buffer[24..32], [0xff; 8]);
+    assert!(
+        buffer[32..].iter().all(|byte| *byte == 0),
+        "the whole block"
+    );
+}
+
+#[test]
+fn device_words_are_shared_by_threads() {
+    let arena = arena_of(&Recorder::new(), &[(64, 1)]);
+    let memory = arena.try_buffer(16).expect("free").into_device_memory();
+    let words = DeviceWords::new(memory);
+    thread::scope(|scope| {
+        for (word, offset) in (1..).zip((0..words.len()).step_by(4)) {
+            let words = &words;
+            scope.spawn(move || words.store(offset, word));
+        }
+    });
+    let loaded: Vec<u32> = (0..16).step_by(4).map(|at| words.load(at)).collect();
+    assert_eq!(loaded, [1, 2, 3, 4]);
+}
+
+#[test]
+fn device_memory_is_not_accessed_out_of_bounds() {
+    let domain = Recorder::new();
+    let arena = arena_of(&domain, &[(128, 2)]);
+    let panics = |access: fn(&DeviceMemory)| {
+        let memory = arena.try_buffer(100).expect("free").into_device_memory();
+        let access = std::panic::AssertUnwindSafe(|| access(&memory));
+        std::panic::catch_unwind(access).is_err()
+    };
+    assert!(!panics(|memory| memory.store_u32(96, 1)));
+    assert!(!panics(|memory| memory.store_u64(88, 1)));
+    assert!(panics(|memory| memory.store_u64(96, 1)));
+    assert!(panics(|memory| memory.store_u32(100, 1)));
+    assert!(panics(|memory| memory.store_u32(2, 1)));
+    assert!(panics(|memory| memory.store_u64(4, 1)));
+    assert!(panics(|memory| _ = memory.load_u32(usize::MAX - 3)));
+    assert!(panics(|memory| _ = memory.load_u64(usize::MAX - 7)));
+    assert!(panics(|memory| memory.copy_in(88, &[1, 2])));
+}
+
+#[test]
+fn handles_go_where_they_may() {
+    fn send<T: Send>() {}
+    fn sync<T: Sync>() {}
+    send::<Arena>();
+    send::<Buffer>();
+    sync::<Buffer>();
+    send::<DeviceMemory>();
+}
