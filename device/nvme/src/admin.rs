@@ -1,0 +1,248 @@
+//! The admin queue: commands to the controller as a whole, one caller at a time.
+//!
+//! A caller's command is waited for. Asynchronous event requests and aborts are not: they lie in the queue,
+//! and whoever uses it next, or looks for events, finds their completions.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::events::AsyncEvent;
+use crate::rings::{CompletionRing, SubmissionRing};
+use crate::spec::command::{Command, admin};
+use crate::spec::status::Status;
+use crate::{Error, ErrorKind, Host, Result};
+
+/// Entries of the two rings.
+pub(crate) const ADMIN_ENTRIES: u16 = 32;
+/// The most events that are kept for the caller; more are counted.
+const EVENTS_MAX: usize = 64;
+
+/// For whom a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// The caller that waits.
+    Caller,
+    /// An asynchronous event request.
+    Event,
+    /// An abort; nobody waits for its result.
+    Abort,
+}
+
+/// How a caller's command ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    id: u16,
+    result: u32,
+    status: Status,
+}
+
+/// The two rings, and what lies in them.
+#[derive(Debug)]
+pub(crate) struct AdminQueue {
+    submission: SubmissionRing,
+    completion: CompletionRing,
+    /// Commands in flight. Their ids count up, so that a late completion of one that was given up is not
+    /// taken for another's.
+    in_flight: Vec<(u16, Purpose)>,
+    id_next: u16,
+    ended: Option<Ended>,
+    events: VecDeque<AsyncEvent>,
+    events_lost: u64,
+    /// Event requests that ended and were not made again yet.
+    events_due: usize,
+    aborts_max: usize,
+    /// Whether a command was given up, or the controller answered against the specification.
+    broken: bool,
+}
+
+impl AdminQueue {
+    pub(crate) fn new(submission: SubmissionRing, completion: CompletionRing) -> Self {
+        Self {
+            submission,
+            completion,
+            in_flight: Vec::with_capacity(usize::from(ADMIN_ENTRIES)),
+            id_next: 0,
+            ended: None,
+            events: VecDeque::with_capacity(EVENTS_MAX),
+            events_lost: 0,
+            events_due: 0,
+            aborts_max: 1,
+            broken: false,
+        }
+    }
+
+    /// Whether it cannot be used until it is restarted.
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(crate) const fn submission(&self) -> &SubmissionRing {
+        &self.submission
+    }
+
+    pub(crate) const fn completion(&self) -> &CompletionRing {
+        &self.completion
+    }
+
+    /// Begins anew, as the controller does when it is enabled.
+    pub(crate) fn restart(&mut self) {
+        self.submission.restart();
+        self.submission.doorbell.restart(None);
+        self.completion.restart();
+        self.completion.doorbell.restart(None);
+        self.in_flight.clear();
+        self.ended = None;
+        self.events_due = 0;
+        self.broken = false;
+    }
+
+    /// How many aborts may be under way.
+    pub(crate) fn set_aborts_max(&mut self, aborts: usize) {
+        self.aborts_max = aborts;
+    }
+
+    /// Sends a command and waits for it; returns its result.
+    ///
+    /// # Errors
+    /// `Command` with the status; `TimedOut`, `Protocol`, or what `alive` says, after which the queue is
+    /// broken.
+    pub(crate) fn execute(
+        &mut self,
+        what: &str,
+        command: Command,
+        host: &dyn Host,
+        limit: Duration,
+        alive: &dyn Fn() -> Result<()>,
+    ) -> Result<u32> {
+        let id = self.send(command, Purpose::Caller)?;
+        let ended = self.wait(what, id, host, limit, alive).inspect_err(|_| {
+            self.broken = true;
+        })?;
+        if ended.status.is_success() {
+            Ok(ended.result)
+        } else {
+            Err(Error::command(what, ended.status))
+        }
+    }
+
+    fn wait(
+        &mut self,
+        what: &str,
+        id: u16,
+        host: &dyn Host,
+        limit: Duration,
+        alive: &dyn Fn() -> Result<()>,
+    ) -> Result<Ended> {
+        let start = host.now();
+        let mut round = 0_u32;
+        loop {
+            self.poll()?;
+            if let Some(ended) = self.ended.take_if(|ended| ended.id == id) {
+                return Ok(ended);
+            }
+            host.relax(round);
+            round = round.saturating_add(1);
+            if round % ROUNDS_BETWEEN_CHECKS == 0 {
+                alive()?;
+                if host.now().saturating_sub(start) > limit {
+                    let context = format!("{what}: no completion after {} ms", limit.as_millis());
+                    return Err(Error::new(ErrorKind::TimedOut, context));
+                }
+            }
+        }
+    }
+
+    /// Asks for asynchronous events, with so many requests.
+    pub(crate) fn request_events(&mut self, count: usize) -> Result<()> {
+        for _ in 0..count {
+            self.send(Command::new(admin::ASYNC_EVENT, 0), Purpose::Event)?;
+        }
+        Ok(())
+    }
+
+    /// Asks for a command of an I/O queue to be aborted. False if as many aborts as the controller takes are
+    /// under way.
+    pub(crate) fn try_abort(&mut self, queue: u16, command: u16) -> Result<bool> {
+        self.poll()?;
+        let aborts = self.in_flight.iter();
+        if aborts.filter(|(_, p)| *p == Purpose::Abort).count() >= self.aborts_max {
+            return Ok(false);
+        }
+        let abort = Command::new(admin::ABORT, 0)
+            .with_10_11(u32::from(queue) | u32::from(command) << 16, 0);
+        self.send(abort, Purpose::Abort)?;
+        Ok(true)
+    }
+
+    /// The events that came, the oldest first, and how many were lost before them because nobody asked.
+    pub(crate) fn take_events(&mut self) -> (Vec<AsyncEvent>, u64) {
+        let lost = std::mem::take(&mut self.events_lost);
+        (self.events.drain(..).collect(), lost)
+    }
+
+    /// Makes those event requests again that ended.
+    pub(crate) fn renew_events(&mut self) -> Result<()> {
+        let due = std::mem::take(&mut self.events_due);
+        self.request_events(due)
+    }
+
+    fn send(&mut self, command: Command, purpose: Purpose) -> Result<u16> {
+        if self.in_flight.len() + 1 >= usize::from(ADMIN_ENTRIES) {
+            self.broken = true;
+            let context = "the admin queue is full of commands without completion";
+            return Err(Error::new(ErrorKind::TimedOut, context));
+        }
+        while self.in_flight.iter().any(|(id, _)| *id == self.id_next) {
+            self.id_next = id_after(self.id_next);
+        }
+        let id = self.id_next;
+        self.id_next = id_after(id);
+        self.submission.push(&command.words(id));
+        self.in_flight.push((id, purpose));
+        self.submission.ring()?;
+        Ok(id)
+    }
+
+    /// Takes what has completed.
+    pub(crate) fn poll(&mut self) -> Result<()> {
+        while let Some(tail) = self.completion.peek() {
+            let result = self.completion.result();
+            let id = tail.command_id();
+            let found = self.in_flight.iter().position(|(known, _)| *known == id);
+            let head_lies = tail.sq_head() >= self.submission.entries() || tail.sq_id() != 0;
+            let Some(index) = found.filter(|_| !head_lies) else {
+                self.broken = true;
+                let context = format!("admin completion that was not asked for: {tail:x?}");
+                return Err(Error::new(ErrorKind::Protocol, context));
+            };
+            self.completion.advance();
+            let (_, purpose) = self.in_flight.swap_remove(index);
+            let status = tail.status();
+            match purpose {
+                Purpose::Caller => self.ended = Some(Ended { id, result, status }),
+                Purpose::Abort => {}
+                Purpose::Event if status.is_success() => self.keep(AsyncEvent::parse(result)),
+                // It takes fewer requests than it said: this one is not made again.
+                Purpose::Event => {}
+            }
+        }
+        self.completion.ring(0)
+    }
+
+    fn keep(&mut self, event: AsyncEvent) {
+        self.events_due += 1;
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+            self.events_lost += 1;
+        }
+        self.events.push_back(event);
+    }
+}
+
+/// Ids count up and begin anew before 0xffff, which says "no command" in the error log.
+const fn id_after(id: u16) -> u16 {
+    (id + 1) % u16::MAX
+}
+
+/// So often the clock and the controller's status are looked at while a command is waited for.
+const ROUNDS_BETWEEN_CHECKS: u32 = 64;

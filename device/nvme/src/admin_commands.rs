@@ -1,0 +1,353 @@
+//! What is asked of the controller as a whole, by commands of the admin queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_memory::{
+    Arena, ArenaOptions, DeviceMemory, DeviceWords, Domain, Iova, Pages, SizeClass,
+};
+
+use crate::admin::{ADMIN_ENTRIES, AdminQueue};
+use crate::control::Control;
+use crate::doorbell::{Shadow, Shadows};
+use crate::events::AsyncEvent;
+use crate::rings::{CompletionRing, SubmissionRing};
+use crate::spec::command::{Command, Pointer, admin, feature};
+use crate::spec::identify::{
+    ControllerData, IDENTIFY_SIZE, NamespaceData, cns, parse_namespace_list,
+};
+use crate::spec::log::page;
+use crate::{Error, ErrorKind, Result};
+
+/// The most event requests that are made.
+const EVENT_REQUESTS_MAX: usize = 4;
+/// The events that are asked for: all health warnings and namespace attribute notices (Base 5.21.1.11).
+const EVENTS_ENABLED: u32 = 0x1f | 1 << 8;
+/// The most namespaces that are looked at one by one, of a controller that cannot list them.
+const NAMESPACES_SCANNED_MAX: u32 = 1024;
+/// Bytes of a log page that is read only to have its event again.
+const LOG_SHORT: usize = 512;
+
+/// Where one I/O queue's rings are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueuePlace {
+    pub(crate) id: u16,
+    pub(crate) submission: (Iova, u16),
+    pub(crate) completion: (Iova, u16),
+    /// The interrupt vector, if it has one.
+    pub(crate) vector: Option<u16>,
+}
+
+/// The admin queue and the memory that its commands use.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    arena: Arena,
+    queue: AdminQueue,
+    scratch: DeviceMemory,
+    shadows: Arc<Shadows>,
+    shadows_used: bool,
+    /// Which I/O queues are given out; the first is queue 1.
+    pub(crate) queues_taken: Vec<bool>,
+}
+
+impl Admin {
+    /// Memory of one device page each for both rings, data, and the two kinds of shadow doorbells.
+    pub(crate) fn new(control: &Control, domain: &Arc<dyn Domain>) -> Result<Self> {
+        let page = usize::try_from(control.page()).expect("no more than 64 KiB");
+        let options = ArenaOptions {
+            classes: vec![SizeClass {
+                size: page,
+                count: 5,
+            }],
+            pages: Pages::Base,
+            node: None,
+        };
+        let arena = Arena::new(Arc::clone(domain), &options)?;
+        let take = || take_memory(&arena, page, control.page());
+        let (submission, completion) = control.doorbells(0)?;
+        let queue = AdminQueue::new(
+            SubmissionRing::new(take()?, ADMIN_ENTRIES, submission),
+            CompletionRing::new(take()?, ADMIN_ENTRIES, completion),
+        );
+        let shadows = Shadows {
+            values: DeviceWords::new(take()?),
+            events: DeviceWords::new(take()?),
+        };
+        let scratch = take()?;
+        Ok(Self {
+            queue,
+            scratch,
+            shadows: Arc::new(shadows),
+            shadows_used: false,
+            queues_taken: Vec::new(),
+            arena,
+        })
+    }
+
+    /// Gives the memory up, mapped and locked as it is: the controller may still write there.
+    pub(crate) fn give_up(&self) {
+        std::mem::forget(self.arena.clone());
+    }
+
+    /// Enables the controller, which is disabled, and sets it up. Returns what it says of itself and how
+    /// many I/O queues it gives.
+    pub(crate) fn bring_up(&mut self, control: &Control) -> Result<(ControllerData, u16)> {
+        self.queue.restart();
+        let submission = self.queue.submission().memory().iova();
+        let completion = self.queue.completion().memory().iova();
+        control.enable(ADMIN_ENTRIES, submission, completion)?;
+        let data = ControllerData::parse(&self.identify(control, cns::CONTROLLER, 0)?)?;
+        let fits = |sizes: u8, shift: u32| {
+            (u32::from(sizes & 0xf)..=u32::from(sizes >> 4)).contains(&shift)
+        };
+        if !fits(data.sqe_sizes, 6) || !fits(data.cqe_sizes, 4) {
+            let context = "queue entries are not of 64 and 16 bytes";
+            return Err(control.error(ErrorKind::Unsupported, context));
+        }
+        let queues = self.ask_for_queues(control)?;
+        self.shadows_used = control.options.shadow_doorbells && data.has_doorbell_buffers();
+        if self.shadows_used {
+            self.shadows_used = self.offer_shadows(control)?;
+        }
+        self.queue.set_aborts_max(usize::from(data.aborts) + 1);
+        self.enable_events(control, usize::from(data.event_requests) + 1)?;
+        Ok((data, queues))
+    }
+
+    fn ask_for_queues(&mut self, control: &Control) -> Result<u16> {
+        let wanted = u32::from(control.options.queue_pairs_max.clamp(1, 4096)) - 1;
+        let number = feature::NUMBER_OF_QUEUES;
+        let given = self.set_feature(control, number, wanted | wanted << 16)?;
+        let least = (given & 0xffff).min(given >> 16).min(wanted);
+        Ok(u16::try_from(least).expect("no more than was asked for") + 1)
+    }
+
+    /// Offers shadow doorbells; false if the controller does not want them after all.
+    fn offer_shadows(&mut self, control: &Control) -> Result<bool> {
+        let pointer = Pointer::Prp(self.shadows.values.iova(), self.shadows.events.iova().0);
+        let command = Command::new(admin::DOORBELL_BUFFERS, 0).with_pointer(pointer);
+        optional(self.execute(control, "set up shadow doorbells", command))
+    }
+
+    fn enable_events(&mut self, control: &Control, requests: usize) -> Result<()> {
+        // A controller may know fewer events, and then refuses: what it sends by itself is enough.
+        optional(self.set_feature(control, feature::ASYNC_EVENTS, EVENTS_ENABLED))?;
+        self.queue.request_events(requests.min(EVENT_REQUESTS_MAX))
+    }
+
+    /// The shadows of a queue: of its submission ring, of its completion ring.
+    pub(crate) fn shadows(&self, control: &Control, id: u16) -> [Option<Shadow>; 2] {
+        let stride = usize::try_from(control.capabilities.doorbell_stride()).expect("2^17 at most");
+        let first = usize::from(id) * 2 * stride;
+        let place = |offset: usize| {
+            let fits = offset + 4 <= self.shadows.values.len();
+            (self.shadows_used && fits).then(|| (Arc::clone(&self.shadows), offset))
+        };
+        [place(first), place(first + stride)]
+    }
+
+    /// Makes an I/O queue's two rings known to the controller.
+    pub(crate) fn create_queue(&mut self, control: &Control, place: &QueuePlace) -> Result<()> {
+        let contiguous = 1;
+        let id = u32::from(place.id);
+        let (iova, entries) = place.completion;
+        let interrupts = place
+            .vector
+            .map_or(0, |vector| 1 << 1 | u32::from(vector) << 16);
+        let command = Command::new(admin::CREATE_CQ, 0)
+            .with_pointer(Pointer::Prp(iova, 0))
+            .with_10_11(id | (u32::from(entries) - 1) << 16, contiguous | interrupts);
+        self.execute(control, "create a completion queue", command)?;
+        let (iova, entries) = place.submission;
+        let command = Command::new(admin::CREATE_SQ, 0)
+            .with_pointer(Pointer::Prp(iova, 0))
+            .with_10_11(id | (u32::from(entries) - 1) << 16, contiguous | id << 16);
+        let created = self.execute(control, "create a submission queue", command);
+        if created.is_err() {
+            let command = Command::new(admin::DELETE_CQ, 0).with_10_11(id, 0);
+            self.execute(control, "delete a completion queue", command)?;
+        }
+        created.map(|_| ())
+    }
+
+    /// Takes an I/O queue from the controller: afterwards it does not reach what its commands named.
+    pub(crate) fn delete_queue(&mut self, control: &Control, id: u16) -> Result<()> {
+        for (what, opcode) in [
+            ("delete a submission queue", admin::DELETE_SQ),
+            ("delete a completion queue", admin::DELETE_CQ),
+        ] {
+            let command = Command::new(opcode, 0).with_10_11(u32::from(id), 0);
+            self.execute(control, what, command)?;
+        }
+        Ok(())
+    }
+
+    /// The ids of namespaces that can be used.
+    pub(crate) fn namespaces(&mut self, control: &Control, highest: u32) -> Result<Vec<u32>> {
+        let mut all = Vec::new();
+        loop {
+            let last = all.last().copied().unwrap_or(0);
+            let page = match self.identify(control, cns::ACTIVE_NAMESPACES, last) {
+                Ok(bytes) => parse_namespace_list(&bytes, last)?,
+                Err(error) if error.kind() == ErrorKind::Command && all.is_empty() => {
+                    return self.scan_namespaces(control, highest);
+                }
+                Err(error) => return Err(error),
+            };
+            let full = page.len() == IDENTIFY_SIZE / 4;
+            all.extend(page);
+            if !full || all.len() > 1 << 20 {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The same of a controller of version 1.0, which has no list.
+    fn scan_namespaces(&mut self, control: &Control, highest: u32) -> Result<Vec<u32>> {
+        let mut found = Vec::new();
+        for id in 1..=highest.min(NAMESPACES_SCANNED_MAX) {
+            if self.namespace(control, id)?.is_some() {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the controller says of a namespace; none if it is not active.
+    pub(crate) fn namespace(
+        &mut self,
+        control: &Control,
+        id: u32,
+    ) -> Result<Option<NamespaceData>> {
+        match self.identify(control, cns::NAMESPACE, id) {
+            // Inactive ones are all zero (Base 5.15.2.1).
+            Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => Ok(None),
+            Ok(bytes) => NamespaceData::parse(&bytes).map(Some),
+            Err(error) if error.kind() == ErrorKind::Command => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn identify(&mut self, control: &Control, what: u32, namespace: u32) -> Result<Vec<u8>> {
+        let command = Command::new(admin::IDENTIFY, namespace).with_10_11(what, 0);
+        self.read(control, "identify", command, IDENTIFY_SIZE)
+    }
+
+    /// Reads the first `size` bytes, a multiple of 4 and 4,096 at most, of a log page.
+    pub(crate) fn log_page(&mut self, control: &Control, log: u8, size: usize) -> Result<Vec<u8>> {
+        let dwords = u32::try_from(size / 4).expect("no more than a page") - 1;
+        let command = Command::new(admin::GET_LOG_PAGE, u32::MAX)
+            .with_10_11(u32::from(log) | (dwords & 0xffff) << 16, dwords >> 16);
+        self.read(control, "read a log page", command, size)
+    }
+
+    pub(crate) fn feature(&mut self, control: &Control, number: u8) -> Result<u32> {
+        let command = Command::new(admin::GET_FEATURES, 0).with_10_11(u32::from(number), 0);
+        self.execute(control, "get a feature", command)
+    }
+
+    pub(crate) fn set_feature(&mut self, control: &Control, number: u8, value: u32) -> Result<u32> {
+        let command = Command::new(admin::SET_FEATURES, 0).with_10_11(u32::from(number), value);
+        self.execute(control, "set a feature", command)
+    }
+
+    /// Formats a namespace. That may take as long as `limit`.
+    pub(crate) fn format(
+        &mut self,
+        control: &Control,
+        namespace: u32,
+        settings: u32,
+        limit: Duration,
+    ) -> Result<()> {
+        let command = Command::new(admin::FORMAT, namespace).with_10_11(settings, 0);
+        self.execute_within(control, "format", command, limit)?;
+        Ok(())
+    }
+
+    /// Whether the queue cannot be used until the controller is enabled anew.
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.queue.is_broken()
+    }
+
+    /// Asks for a command of an I/O queue to be aborted; false if that must wait.
+    pub(crate) fn try_abort(&mut self, queue: u16, command: u16) -> Result<bool> {
+        self.queue.try_abort(queue, command)
+    }
+
+    /// The events that came. Their log pages are read, without which they would not come again.
+    pub(crate) fn take_events(&mut self, control: &Control) -> Result<(Vec<AsyncEvent>, u64)> {
+        self.queue.poll()?;
+        let (events, lost) = self.queue.take_events();
+        let mut pages: Vec<u8> = events.iter().map(|event| event.log_page).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        for log in pages {
+            let size = match log {
+                page::CHANGED_NAMESPACES => IDENTIFY_SIZE,
+                page::ERRORS | page::HEALTH => LOG_SHORT,
+                _ => continue,
+            };
+            let read = self.log_page(control, log, size);
+            optional(read.map(|_| 0))?;
+        }
+        self.queue.renew_events()?;
+        Ok((events, lost))
+    }
+
+    fn read(
+        &mut self,
+        control: &Control,
+        what: &str,
+        command: Command,
+        size: usize,
+    ) -> Result<Vec<u8>> {
+        for offset in (0..size).step_by(8) {
+            self.scratch.store_u64(offset, 0);
+        }
+        let pointer = Pointer::Prp(self.scratch.iova(), 0);
+        self.execute(control, what, command.with_pointer(pointer))?;
+        let words = (0..size).step_by(8);
+        let bytes = words.flat_map(|offset| self.scratch.load_u64(offset).to_le_bytes());
+        Ok(bytes.take(size).collect())
+    }
+
+    fn execute(&mut self, control: &Control, what: &str, command: Command) -> Result<u32> {
+        self.execute_within(control, what, command, control.options.admin_timeout)
+    }
+
+    fn execute_within(
+        &mut self,
+        control: &Control,
+        what: &str,
+        command: Command,
+        limit: Duration,
+    ) -> Result<u32> {
+        let alive = || control.check_alive();
+        self.queue
+            .execute(what, command, &*control.host, limit, &alive)
+    }
+}
+
+/// False if the controller answered that it cannot do this; other errors stay errors.
+fn optional(result: Result<u32>) -> Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::Command => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Memory for a queue or a list: zeroed, and beginning at a multiple of `align` for the device.
+pub(crate) fn take_memory(arena: &Arena, size: usize, align: u64) -> Result<DeviceMemory> {
+    let buffer = arena
+        .try_buffer(size)
+        .map_err(|error| Error::new(ErrorKind::Memory, error.to_string()))?;
+    if buffer.iova().0 % align != 0 {
+        let context = format!(
+            "device address {} is no multiple of {align}: this machine's pages are smaller than the controller's",
+            buffer.iova()
+        );
+        return Err(Error::new(ErrorKind::Memory, context));
+    }
+    Ok(buffer.into_device_memory())
+}

@@ -1,0 +1,543 @@
+//! A controller that this process drives.
+//!
+//! # Ownership
+//! | what | who changes it | who reads it |
+//! |---|---|---|
+//! | `admin` | whoever has the lock | the same |
+//! | `epoch` | whoever resets, with the lock | every queue pair, at every poll |
+//! | `is_quiet` | whoever resets, with the lock, before the epoch | who sees that epoch |
+//! | `resets_in_vain` | whoever resets: up; a queue pair that saw a success: to zero | the same |
+//!
+//! # Invariants
+//! 1. When the epoch's generation has changed and its condition is not `Resetting`, the controller has lost
+//!    all queues of earlier generations; unless it has failed and `is_quiet` is false it does not reach
+//!    memory that was given to them.
+//! 2. An I/O queue is given to one queue pair at a time, with its interrupt vector.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use millrace_memory::Domain;
+use millrace_pci::Function;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::admin_commands::{Admin, QueuePlace};
+use crate::control::Control;
+use crate::doorbell::{Doorbell, Shadow};
+use crate::epoch::{Epoch, EpochCell};
+use crate::events::AsyncEvent;
+use crate::spec::command::feature;
+use crate::spec::identify::ControllerData;
+use crate::spec::log::{ERROR_SIZE, ErrorEntry, HEALTH_SIZE, Health, page};
+use crate::spec::registers::Capabilities;
+use crate::transfer::LIST_ENTRIES_MAX;
+use crate::{
+    Condition, Error, ErrorKind, Host, Namespace, Options, QueueOptions, QueuePair, Result,
+};
+
+/// After so many resets without a command that succeeded the controller is given up.
+const RESETS_IN_VAIN_MAX: u32 = 8;
+/// Entries that a page of the error log is read for at once.
+const ERROR_ENTRIES_MAX: usize = 64;
+
+/// Numbers controllers, so that namespaces and queue pairs know theirs.
+static CONTROLLERS: AtomicU64 = AtomicU64::new(0);
+
+/// How a namespace's content is to be erased by a format (Base 5.24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Erase {
+    /// Not in particular.
+    No,
+    /// User data is overwritten or made unreadable.
+    UserData,
+    /// The key of encrypted data is destroyed.
+    Cryptographic,
+}
+
+/// A controller, shared by all threads of the process. Dropping the last share, which each [`QueuePair`]
+/// has one of, shuts it down.
+#[derive(Debug)]
+pub struct Controller {
+    number: u64,
+    control: Control,
+    data: ControllerData,
+    domain: Arc<dyn Domain>,
+    transfer_max: u64,
+    vectors: Vec<OwnedFd>,
+    epoch: EpochCell,
+    is_quiet: AtomicBool,
+    resets_in_vain: AtomicU32,
+    admin: Mutex<Admin>,
+}
+
+impl Controller {
+    /// Takes the function's controller over: disables it, enables it with an admin queue, and identifies it.
+    ///
+    /// # Errors
+    /// `NotNvme`, `Unsupported` or `Protocol` if it is no controller that this driver can drive, `TimedOut`,
+    /// `Failed` or `Gone` if it does not get ready, `Memory` or `Function` if the provider cannot give what
+    /// is needed.
+    pub fn open(
+        function: Arc<dyn Function>,
+        host: Arc<dyn Host>,
+        options: Options,
+    ) -> Result<Arc<Self>> {
+        let domain = function.domain();
+        let control = Control::new(function, host, options)?;
+        if let Err(error) = control.disable() {
+            if error.kind() == ErrorKind::Gone {
+                return Err(error);
+            }
+            // A function whose last owner left it in a bad state may come back by a reset.
+            control.function.reset()?;
+            control.function.set_bus_master(true)?;
+            control.disable()?;
+        }
+        let vectors = make_vectors(&control)?;
+        let mut admin = Admin::new(&control, &domain)?;
+        set_vectors(&control, &vectors)?;
+        let (data, queues) = match admin.bring_up(&control) {
+            Ok(brought) => brought,
+            Err(error) => {
+                if !silence(&control) {
+                    admin.give_up();
+                }
+                return Err(error);
+            }
+        };
+        admin.queues_taken = vec![false; usize::from(queues)];
+        let transfer_max = transfer_max(&control, &data);
+        Ok(Arc::new(Self {
+            number: CONTROLLERS.fetch_add(1, Ordering::Relaxed),
+            control,
+            data,
+            domain,
+            transfer_max,
+            vectors,
+            epoch: EpochCell::new(Epoch::first()),
+            is_quiet: AtomicBool::new(false),
+            resets_in_vain: AtomicU32::new(0),
+            admin: Mutex::new(admin),
+        }))
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub const fn data(&self) -> &ControllerData {
+        &self.data
+    }
+
+    /// Its capability register.
+    #[must_use]
+    pub const fn capabilities(&self) -> Capabilities {
+        self.control.capabilities
+    }
+
+    /// The version of the specification that it follows: major << 16 | minor << 8 | tertiary.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.control.version
+    }
+
+    /// The function it is.
+    #[must_use]
+    pub const fn function(&self) -> &Arc<dyn Function> {
+        &self.control.function
+    }
+
+    /// Where buffers for its requests must be mapped.
+    #[must_use]
+    pub const fn domain(&self) -> &Arc<dyn Domain> {
+        &self.domain
+    }
+
+    /// Bytes of the memory page that it is set to: where borders between buffers must lie.
+    #[must_use]
+    pub const fn page_size(&self) -> u64 {
+        self.control.page()
+    }
+
+    /// The longest single command in bytes.
+    #[must_use]
+    pub const fn transfer_max(&self) -> u64 {
+        self.transfer_max
+    }
+
+    /// How many queue pairs it gives.
+    #[must_use]
+    pub fn queue_pairs_max(&self) -> usize {
+        self.lock().queues_taken.len()
+    }
+
+    /// Whether it can be used.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        self.epoch.load().condition()
+    }
+
+    /// How often it was reset since it was opened.
+    #[must_use]
+    pub fn resets(&self) -> u64 {
+        self.epoch.load().generation()
+    }
+
+    /// The ids of its active namespaces, ascending.
+    ///
+    /// # Errors
+    /// If the controller does not answer, or answers nonsense.
+    pub fn namespaces(&self) -> Result<Vec<u32>> {
+        let highest = self.data.namespaces;
+        self.admin(|admin, control| admin.namespaces(control, highest))
+    }
+
+    /// Identifies a namespace.
+    ///
+    /// # Errors
+    /// `NoNamespace` if it is not active, `Unsupported` if it has metadata or blocks of an odd size, or as
+    /// [`Controller::namespaces`].
+    pub fn namespace(&self, id: u32) -> Result<Namespace> {
+        let none = || Error::new(ErrorKind::NoNamespace, format!("namespace {id}"));
+        if id == 0 || id > self.data.namespaces {
+            return Err(none());
+        }
+        let data = self.admin(|admin, control| admin.namespace(control, id))?;
+        let namespace = Namespace::new(id, self.number, &self.data, data.ok_or_else(none)?)?;
+        if u64::from(namespace.block_size()) > self.transfer_max {
+            let context = format!(
+                "namespace {id} has blocks of {} bytes, a command moves {} at most",
+                namespace.block_size(),
+                self.transfer_max
+            );
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        Ok(namespace)
+    }
+
+    /// Its health.
+    ///
+    /// # Errors
+    /// As [`Controller::namespaces`].
+    pub fn health(&self) -> Result<Health> {
+        let read = |admin: &mut Admin, control: &Control| {
+            admin.log_page(control, page::HEALTH, HEALTH_SIZE)
+        };
+        Health::parse(&self.admin(read)?)
+    }
+
+    /// The newest entries of its error log, 64 at most.
+    ///
+    /// # Errors
+    /// As [`Controller::namespaces`].
+    pub fn errors(&self, count: usize) -> Result<Vec<ErrorEntry>> {
+        let size = count.clamp(1, ERROR_ENTRIES_MAX) * ERROR_SIZE;
+        let page = self.admin(|admin, control| admin.log_page(control, page::ERRORS, size))?;
+        ErrorEntry::parse_all(&page)
+    }
+
+    /// Whether its volatile write cache is used: then only FUA and flush put data on media. False if it has
+    /// none.
+    ///
+    /// # Errors
+    /// As [`Controller::namespaces`].
+    pub fn is_cache_used(&self) -> Result<bool> {
+        if !self.data.volatile_cache {
+            return Ok(false);
+        }
+        let number = feature::VOLATILE_WRITE_CACHE;
+        let value = self.admin(|admin, control| admin.feature(control, number))?;
+        Ok(value & 1 == 1)
+    }
+
+    /// Uses its volatile write cache, or not. It is as before after a reset of the function.
+    ///
+    /// # Errors
+    /// `Unsupported` if it has none, or as [`Controller::namespaces`].
+    pub fn set_cache_used(&self, used: bool) -> Result<()> {
+        if !self.data.volatile_cache {
+            let context = "the controller has no volatile write cache";
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let number = feature::VOLATILE_WRITE_CACHE;
+        self.admin(|admin, control| admin.set_feature(control, number, u32::from(used)))?;
+        Ok(())
+    }
+
+    /// What it said unasked since the last call, the oldest first, and how many of those were lost because
+    /// they were too many. Whoever owns the controller calls this now and then.
+    ///
+    /// # Errors
+    /// As [`Controller::namespaces`].
+    pub fn take_events(&self) -> Result<(Vec<AsyncEvent>, u64)> {
+        self.admin(Admin::take_events)
+    }
+
+    /// Formats a namespace: **all its data is lost**. `format` counts its formats from zero; `limit` is how
+    /// long it may take.
+    ///
+    /// # Errors
+    /// `Unsupported` if the controller cannot, `Invalid` if there is no such format, or as
+    /// [`Controller::namespaces`].
+    pub fn format(&self, id: u32, format: usize, erase: Erase, limit: Duration) -> Result<()> {
+        if !self.data.has_format() {
+            let context = "the controller has no Format command";
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let data = self.admin(|admin, control| admin.namespace(control, id))?;
+        let formats = data.map_or(0, |data| data.formats.len());
+        if format >= formats {
+            let context = format!("format {format} of {formats}");
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        let number = u32::try_from(format).expect("there are 64 at most");
+        let erase = match erase {
+            Erase::No => 0,
+            Erase::UserData => 1,
+            Erase::Cryptographic => 2,
+        };
+        let settings = number & 0xf | (number >> 4) << 12 | erase << 9;
+        self.admin(|admin, control| admin.format(control, id, settings, limit))
+    }
+
+    /// Makes a queue pair for the calling thread.
+    ///
+    /// # Errors
+    /// `NoQueue` if all are given out, or no interrupt vector is left for one that sleeps; `Memory`, or as
+    /// [`Controller::namespaces`].
+    pub fn queue_pair(self: &Arc<Self>, options: QueueOptions) -> Result<QueuePair> {
+        QueuePair::new(Arc::clone(self), options)
+    }
+
+    /// Resets it. What is in flight is sent again, by each queue pair at its next poll.
+    ///
+    /// # Errors
+    /// `Failed` or `Gone` if it does not come back.
+    pub fn reset(&self) -> Result<()> {
+        self.reset_from(self.epoch.load());
+        self.check_usable()
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) const fn control(&self) -> &Control {
+        &self.control
+    }
+
+    #[inline]
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch.load()
+    }
+
+    /// Whether memory that a failed controller was given can be used again (invariant 1).
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::Relaxed)
+    }
+
+    /// Says that a command succeeded.
+    #[inline]
+    pub(crate) fn succeeded(&self) {
+        if self.resets_in_vain.load(Ordering::Relaxed) != 0 {
+            self.resets_in_vain.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Fails if the controller is gone or says that it cannot go on.
+    pub(crate) fn check_alive(&self) -> Result<()> {
+        self.control.check_alive()
+    }
+
+    /// Gives out an I/O queue, with the interrupt vector of the same number if it is to interrupt.
+    pub(crate) fn take_queue(&self, interrupts: bool) -> Result<(u16, Option<u16>)> {
+        let mut admin = self.lock();
+        let free = admin.queues_taken.iter().position(|taken| !taken);
+        let count = admin.queues_taken.len();
+        let Some(index) = free else {
+            let context = format!("the controller gives {count}, all are in use");
+            return Err(Error::new(ErrorKind::NoQueue, context));
+        };
+        let id = u16::try_from(index + 1).expect("there are 4,096 at most");
+        if interrupts && index + 1 >= self.vectors.len() {
+            let context = format!(
+                "there are {} interrupt vectors; a queue pair that polls can still be had",
+                self.vectors.len()
+            );
+            return Err(Error::new(ErrorKind::NoQueue, context));
+        }
+        admin.queues_taken[index] = true;
+        Ok((id, interrupts.then_some(id)))
+    }
+
+    pub(crate) fn give_queue(&self, id: u16) {
+        self.lock().queues_taken[usize::from(id) - 1] = false;
+    }
+
+    /// The eventfd of a vector.
+    pub(crate) fn vector(&self, vector: u16) -> BorrowedFd<'_> {
+        self.vectors[usize::from(vector)].as_fd()
+    }
+
+    pub(crate) fn doorbells(&self, id: u16) -> Result<(Doorbell, Doorbell)> {
+        self.control.doorbells(id)
+    }
+
+    pub(crate) fn create_queue(&self, place: &QueuePlace) -> Result<[Option<Shadow>; 2]> {
+        self.admin(|admin, control| {
+            admin.create_queue(control, place)?;
+            Ok(admin.shadows(control, place.id))
+        })
+    }
+
+    pub(crate) fn delete_queue(&self, id: u16) -> Result<()> {
+        self.admin(|admin, control| admin.delete_queue(control, id))
+    }
+
+    /// Asks for a command to be aborted, if that can be done without waiting; whether it was.
+    pub(crate) fn try_abort(&self, queue: u16, command: u16) -> bool {
+        let Ok(mut admin) = self.admin.try_lock() else {
+            return false;
+        };
+        admin.try_abort(queue, command).unwrap_or(false)
+    }
+
+    /// Resets the controller unless somebody has done so since `observed`.
+    pub(crate) fn reset_from(&self, observed: Epoch) {
+        let mut admin = self.lock();
+        if self.epoch.load() != observed || observed.condition() != Condition::Ready {
+            return;
+        }
+        let resetting = observed.next();
+        self.epoch.store(resetting);
+        let condition = match self.restart(&mut admin) {
+            Ok(()) => Condition::Ready,
+            Err(error) => {
+                self.is_quiet
+                    .store(silence(&self.control), Ordering::Relaxed);
+                match error.kind() {
+                    ErrorKind::Gone => Condition::Gone,
+                    _ => Condition::Failed,
+                }
+            }
+        };
+        self.epoch.store(resetting.with(condition));
+    }
+
+    fn restart(&self, admin: &mut Admin) -> Result<()> {
+        let in_vain = self.resets_in_vain.fetch_add(1, Ordering::Relaxed);
+        if in_vain >= RESETS_IN_VAIN_MAX {
+            let context = "resets did not help";
+            return Err(self.control.error(ErrorKind::Failed, context));
+        }
+        let disabled = self.control.disable();
+        match disabled {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Gone => return Err(error),
+            Err(_) => {
+                self.control.function.reset()?;
+                self.control.function.set_bus_master(true)?;
+                set_vectors(&self.control, &self.vectors)?;
+                self.control.disable()?;
+            }
+        }
+        let (data, queues) = admin.bring_up(&self.control)?;
+        if (&data.serial, &data.model) != (&self.data.serial, &self.data.model) {
+            let context = "another controller came back from a reset";
+            return Err(self.control.error(ErrorKind::Protocol, context));
+        }
+        if usize::from(queues) < admin.queues_taken.len() {
+            let context = "fewer queues after a reset";
+            return Err(self.control.error(ErrorKind::Protocol, context));
+        }
+        Ok(())
+    }
+
+    /// Runs admin commands. If the controller does not answer them as it should it is reset.
+    fn admin<T>(&self, run: impl FnOnce(&mut Admin, &Control) -> Result<T>) -> Result<T> {
+        let mut admin = self.lock();
+        let epoch = self.epoch.load();
+        self.check_usable()?;
+        let result = run(&mut admin, &self.control);
+        let broken = admin.is_broken();
+        drop(admin);
+        if broken {
+            self.reset_from(epoch);
+        }
+        result
+    }
+
+    fn check_usable(&self) -> Result<()> {
+        let kind = match self.condition() {
+            Condition::Ready | Condition::Resetting => return Ok(()),
+            Condition::Failed => ErrorKind::Failed,
+            Condition::Gone => ErrorKind::Gone,
+        };
+        Err(self.control.error(kind, "it was given up"))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Admin> {
+        // A caller's panic leaves the queue as consistent as a time-out does: at worst a reset follows.
+        self.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        if self.condition() == Condition::Ready {
+            // Who cannot be told to put its cache on media, cannot be told.
+            let _ = self.control.shut_down();
+        }
+        if !silence(&self.control) {
+            self.lock().give_up();
+        }
+        let _ = self.control.function.set_vectors(&[]);
+    }
+}
+
+/// Keeps the controller from memory, one way or another; whether that succeeded.
+fn silence(control: &Control) -> bool {
+    match control.disable() {
+        Ok(()) => true,
+        // What is not on the bus reaches nothing; what only says so is confined by the IOMMU to memory that
+        // was mapped for it.
+        Err(error) if error.kind() == ErrorKind::Gone => true,
+        Err(_) => {
+            control.function.reset().is_ok() || control.function.set_bus_master(false).is_ok()
+        }
+    }
+}
+
+/// An eventfd for each vector that may be used.
+fn make_vectors(control: &Control) -> Result<Vec<OwnedFd>> {
+    if !control.options.interrupts {
+        return Ok(Vec::new());
+    }
+    let wanted = control.options.queue_pairs_max.saturating_add(1);
+    let count = control.function.vectors().min(wanted);
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    (0..count)
+        .map(|_| {
+            eventfd(0, flags).map_err(|source| {
+                Error::new(ErrorKind::Function, "an eventfd for interrupts").caused_by(source)
+            })
+        })
+        .collect()
+}
+
+fn set_vectors(control: &Control, vectors: &[OwnedFd]) -> Result<()> {
+    if vectors.is_empty() {
+        return Ok(());
+    }
+    let events: Vec<BorrowedFd<'_>> = vectors.iter().map(AsFd::as_fd).collect();
+    Ok(control.function.set_vectors(&events)?)
+}
+
+/// The longest single command: what the controller takes, what the caller wants, what a list describes;
+/// whole pages.
+fn transfer_max(control: &Control, data: &ControllerData) -> u64 {
+    let page = control.page();
+    let own = data.transfer_max(control.capabilities.page_shift_min());
+    let most = control.options.transfer_max.min(own.unwrap_or(u64::MAX));
+    (most / page).clamp(1, LIST_ENTRIES_MAX) * page
+}

@@ -1,0 +1,108 @@
+//! Doorbells: how far a queue has got, said to the controller (Base 3.1.24, 3.1.25).
+//!
+//! A doorbell is a register; writing it leaves the processor and costs, under a hypervisor, an exit. With
+//! *shadow doorbells* (Base 5.7, section 7.13) the value goes to memory, and the register is written only when the
+//! controller asked for that by the event index beside it:
+//!
+//! ```text
+//!   driver                              controller
+//!   stores the shadow                   stores the event index
+//!   barrier                             barrier
+//!   loads the event index               looks at the shadow once more
+//!   passed it? writes the register
+//! ```
+
+use std::sync::Arc;
+
+use millrace_memory::DeviceWords;
+use millrace_pci::{Register, barrier};
+
+use crate::Result;
+
+/// The two pages of shadow doorbells.
+#[derive(Debug)]
+pub(crate) struct Shadows {
+    /// What the driver stores.
+    pub(crate) values: DeviceWords,
+    /// What the controller asks for.
+    pub(crate) events: DeviceWords,
+}
+
+/// A doorbell's shadow: the pages, and where in them.
+pub(crate) type Shadow = (Arc<Shadows>, usize);
+
+/// One queue's doorbell.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    register: Register,
+    shadow: Option<Shadow>,
+    /// What was said last.
+    said: u16,
+}
+
+impl Doorbell {
+    pub(crate) const fn new(register: Register) -> Self {
+        Self {
+            register,
+            shadow: None,
+            said: 0,
+        }
+    }
+
+    /// Begins anew, as the controller does with a new queue; from now on with or without a shadow at this
+    /// offset.
+    pub(crate) fn restart(&mut self, shadow: Option<Shadow>) {
+        if let Some((shadows, offset)) = &shadow {
+            shadows.values.store(*offset, 0);
+            shadows.events.store(*offset, 0);
+        }
+        self.shadow = shadow;
+        self.said = 0;
+    }
+
+    /// What was said last.
+    pub(crate) const fn said(&self) -> u16 {
+        self.said
+    }
+
+    /// Says `value`, after all that was written to memory before.
+    #[inline]
+    pub(crate) fn say(&mut self, value: u16) -> Result<()> {
+        let before = self.said;
+        self.said = value;
+        if let Some((shadows, offset)) = &self.shadow {
+            barrier::before_register_store();
+            shadows.values.store(*offset, u32::from(value));
+            barrier::between_store_and_load();
+            let event = shadows.events.load(*offset);
+            if !passes(event, before, value) {
+                return Ok(());
+            }
+        }
+        self.register.store_released(u32::from(value))?;
+        Ok(())
+    }
+}
+
+/// Whether going from `before` to `value` passes the event index. Values wrap at the queue's size rather
+/// than at 2^16; going back over the end is read as passing nearly all, which rings once too often at most.
+fn passes(event: u32, before: u16, value: u16) -> bool {
+    let [low, high, _, _] = event.to_le_bytes();
+    let event = u16::from_le_bytes([low, high]);
+    value.wrapping_sub(event).wrapping_sub(1) < value.wrapping_sub(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_index_is_passed_when_it_lies_between() {
+        assert!(passes(5, 5, 6));
+        assert!(passes(5, 3, 8));
+        assert!(!passes(5, 6, 8));
+        assert!(!passes(5, 3, 5));
+        assert!(passes(0, 0, 1));
+        assert!(passes(7, 7, 0), "over the end of the queue");
+    }
+}

@@ -1,0 +1,161 @@
+//! The crate's errors: of the controller as a whole, and of one request.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::result;
+
+use crate::spec::status::Status;
+
+/// What went wrong with a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The function is not an NVMe controller for I/O on PCI.
+    NotNvme,
+    /// It lacks something that the driver needs, or the caller asked for.
+    Unsupported,
+    /// It did not become ready, or did not answer a command, in the time it has.
+    TimedOut,
+    /// It says that it cannot go on (CSTS.CFS), or resets did not help.
+    Failed,
+    /// It was pulled out.
+    Gone,
+    /// It answered against the specification.
+    Protocol,
+    /// An admin command ended with an error; the status is in the error.
+    Command,
+    /// There is no such namespace, or none that is active.
+    NoNamespace,
+    /// No I/O queue is left.
+    NoQueue,
+    /// The caller's numbers make no sense.
+    Invalid,
+    /// Memory or its device addresses could not be had.
+    Memory,
+    /// The function's provider failed.
+    Function,
+}
+
+/// A failure, with what was attempted and why it failed.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    context: String,
+    status: Option<Status>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// A result of this crate.
+pub type Result<T> = result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self {
+            kind,
+            context: context.into(),
+            status: None,
+            source: None,
+        }
+    }
+
+    pub(crate) fn command(what: &str, status: Status) -> Self {
+        Self {
+            status: Some(status),
+            ..Self::new(ErrorKind::Command, what)
+        }
+    }
+
+    pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// How the command ended, if it was one that failed.
+    #[must_use]
+    pub const fn status(&self) -> Option<Status> {
+        self.status
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ErrorKind::NotNvme => "not an NVMe controller",
+            ErrorKind::Unsupported => "not supported",
+            ErrorKind::TimedOut => "timed out",
+            ErrorKind::Failed => "the controller has failed",
+            ErrorKind::Gone => "the controller is gone",
+            ErrorKind::Protocol => "the controller broke the protocol",
+            ErrorKind::Command => "command failed",
+            ErrorKind::NoNamespace => "no such namespace",
+            ErrorKind::NoQueue => "no I/O queue is left",
+            ErrorKind::Invalid => "invalid",
+            ErrorKind::Memory => "no memory for the device",
+            ErrorKind::Function => "the PCI function failed",
+        };
+        write!(f, "{kind}: {}", self.context)?;
+        match self.status {
+            Some(status) => write!(f, ": {status}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+impl From<millrace_pci::Error> for Error {
+    fn from(source: millrace_pci::Error) -> Self {
+        let kind = match source.kind() {
+            millrace_pci::ErrorKind::Gone => ErrorKind::Gone,
+            _ => ErrorKind::Function,
+        };
+        Self::new(kind, "registers, configuration or interrupts").caused_by(source)
+    }
+}
+
+impl From<millrace_memory::Error> for Error {
+    fn from(source: millrace_memory::Error) -> Self {
+        Self::new(ErrorKind::Memory, "queues and lists").caused_by(source)
+    }
+}
+
+/// Why a request that was accepted failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// The controller ended a command of it with this status.
+    Status(Status),
+    /// A command of it did not end in time, nor when it was sent again.
+    TimedOut,
+    /// The controller was reset while it was under way, more often than it is sent again.
+    Reset,
+    /// The controller has failed for good.
+    Failed,
+    /// The controller was pulled out.
+    Gone,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "the controller answered: {status}"),
+            Self::TimedOut => f.write_str("the controller did not answer in time"),
+            Self::Reset => f.write_str("the controller was reset meanwhile"),
+            Self::Failed => f.write_str("the controller has failed"),
+            Self::Gone => f.write_str("the controller is gone"),
+        }
+    }
+}
+
+impl StdError for CommandError {}

@@ -1,0 +1,45 @@
+//! What the driver is given by whoever uses it.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The time, and what to do while waiting. A test brings one that steps a model of the controller and lets
+/// its own time pass.
+pub trait Host: fmt::Debug + Send + Sync {
+    /// The time since some moment; never less than before.
+    fn now(&self) -> Duration;
+
+    /// Lets time pass in a loop that waits for the controller. `round` counts its rounds from zero.
+    fn relax(&self, round: u32);
+}
+
+/// The machine's monotonic clock and threads, for callers that have no clock of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemHost {
+    start: Instant,
+}
+
+impl SystemHost {
+    /// A host whose time begins at `start`.
+    #[must_use]
+    pub const fn new(start: Instant) -> Self {
+        Self { start }
+    }
+}
+
+/// After so many rounds the processor is left to another thread: it may serve the controller.
+const ROUNDS_BEFORE_YIELD: u32 = 256;
+
+impl Host for SystemHost {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn relax(&self, round: u32) {
+        if round < ROUNDS_BEFORE_YIELD {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}

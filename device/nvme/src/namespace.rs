@@ -1,0 +1,121 @@
+//! A namespace: blocks that can be read and written.
+
+use std::sync::Arc;
+
+use crate::spec::identify::{ControllerData, NamespaceData};
+use crate::{Error, ErrorKind, Result};
+
+/// A namespace of a controller, as it was when it was identified.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    id: u32,
+    controller: u64,
+    block_shift: u32,
+    blocks: u64,
+    atomic_write: u32,
+    /// Zero if there are no borders.
+    optimal_boundary: u32,
+    data: Arc<NamespaceData>,
+}
+
+impl Namespace {
+    /// The namespace that `data` describes, of the controller with this number.
+    pub(crate) fn new(
+        id: u32,
+        controller: u64,
+        controller_data: &ControllerData,
+        data: NamespaceData,
+    ) -> Result<Self> {
+        let format = data.block_format();
+        let unsupported = |what: String| {
+            let context = format!("namespace {id} has {what}");
+            Err(Error::new(ErrorKind::Unsupported, context))
+        };
+        if !(9..=16).contains(&format.block_shift) {
+            return unsupported(format!("blocks of 2^{} bytes", format.block_shift));
+        }
+        if format.metadata != 0 {
+            return unsupported(format!("{} bytes of metadata a block", format.metadata));
+        }
+        if data.blocks.leading_zeros() < u32::from(format.block_shift) {
+            return unsupported(format!("{} blocks, beyond 2^64 bytes", data.blocks));
+        }
+        let atomic = data
+            .atomic_write_power_fail
+            .unwrap_or(controller_data.atomic_write_power_fail);
+        Ok(Self {
+            id,
+            controller,
+            block_shift: u32::from(format.block_shift),
+            blocks: data.blocks,
+            atomic_write: u32::from(atomic) + 1,
+            optimal_boundary: u32::from(data.optimal_boundary),
+            data: Arc::new(data),
+        })
+    }
+
+    /// Its id, from 1 on.
+    #[must_use]
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) const fn controller(&self) -> u64 {
+        self.controller
+    }
+
+    /// Bytes of a block: a power of two from 512 to 65,536.
+    #[must_use]
+    pub const fn block_size(&self) -> u32 {
+        1 << self.block_shift
+    }
+
+    /// log2 of [`Namespace::block_size`].
+    #[must_use]
+    pub const fn block_shift(&self) -> u32 {
+        self.block_shift
+    }
+
+    /// Blocks it has.
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Bytes it has.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.blocks << self.block_shift
+    }
+
+    /// So many blocks, written by one request, are after a power failure all written or all not
+    /// (AWUPF, NAWUPF), unless they cross a multiple of [`Namespace::atomic_boundary`].
+    #[must_use]
+    pub const fn atomic_write(&self) -> u32 {
+        self.atomic_write
+    }
+
+    /// Blocks between borders that an atomic write must not cross; none if there are no borders.
+    #[must_use]
+    pub fn atomic_boundary(&self) -> Option<u32> {
+        (self.data.atomic_boundary > 0).then(|| u32::from(self.data.atomic_boundary) + 1)
+    }
+
+    /// Blocks between borders at which longer requests are split; none if there are no borders (NOIOB).
+    #[must_use]
+    pub fn optimal_boundary(&self) -> Option<u32> {
+        (self.optimal_boundary > 0).then_some(self.optimal_boundary)
+    }
+
+    /// Whether deallocated blocks read as zero (DLFEAT).
+    #[must_use]
+    pub fn deallocated_reads_zero(&self) -> bool {
+        self.data.deallocated == 1
+    }
+
+    /// All that Identify says of it.
+    #[must_use]
+    pub fn data(&self) -> &NamespaceData {
+        &self.data
+    }
+}

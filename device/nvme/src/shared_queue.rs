@@ -1,0 +1,362 @@
+//! A queue pair that many threads use.
+//!
+//! # Protocol
+//! ```text
+//!   thread A --request--+                      +--completion--> A's ring
+//!   thread B --request--+--> inbox --> pair ---+--completion--> B's ring
+//!   thread C --request--+   (whoever has the   +--completion--> C's ring
+//!                            lock moves both)
+//! ```
+//! No thread is set aside to drive the pair: whoever waits and finds the lock free drives it, for all, until
+//! its own request is done; then it wakes those who sleep, and one of them goes on. A thread that finds the
+//! lock taken spins and then sleeps.
+//!
+//! # Ownership
+//! | what | who has it |
+//! |---|---|
+//! | the pair, the inbox's end, the completion rings' ends | whoever has the lock |
+//! | a handle: the inbox's other end, its own completion ring's other end | its thread |
+//!
+//! # Invariants
+//! 1. A handle has no more requests under way than its completion ring has slots.
+//! 2. A thread sleeps on `idle` only after it has seen, as announced sleeper, that its completion is not there
+//!    and the lock is taken; whoever releases the lock or delivers notifies afterwards.
+//! 3. The driver sleeps only after it has seen, as announced sleeper, an empty inbox; whoever puts a request
+//!    in notifies afterwards.
+
+use std::fmt;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use millrace_sync::ring::{self, Consumer, HeapCells, Multi, Producer, Single};
+use millrace_sync::{Event, Native, NativeEventFd, Shared};
+
+use crate::check::Shape;
+use crate::interrupt;
+use crate::queue_pair::TIME_BETWEEN_STATUS_CHECKS;
+use crate::request::{Refusal, Refused};
+use crate::{Completion, Controller, Namespace, QueuePair, Request};
+
+/// So often a thread that does not drive looks for its completion before it sleeps.
+const POLLS_BEFORE_SLEEP: u32 = 256;
+/// After so many rounds without a completion the driver looks for lost commands.
+const ROUNDS_BETWEEN_CHECKS: u32 = 64;
+
+/// A request on its way to the pair.
+#[derive(Debug)]
+struct Asked {
+    handle: usize,
+    namespace: Namespace,
+    request: Request,
+    shape: Shape,
+}
+
+/// A handle's completion ring, as the driver has it.
+#[derive(Debug)]
+struct Outbox {
+    ring: Producer<HeapCells<Completion, Native>, Single>,
+    /// Whether the handle was dropped.
+    closed: Shared<AtomicBool>,
+    under_way: usize,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+struct Driver {
+    pair: QueuePair,
+    inbox: Consumer<HeapCells<Asked, Native>, Single>,
+    outboxes: Vec<Outbox>,
+    /// Of each request under way in the pair: whose it is, and its token.
+    owners: Vec<(usize, u64)>,
+    owners_free: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    controller: Arc<Controller>,
+    driver: Mutex<Driver>,
+    /// Where threads sleep that wait for a completion or for the lock.
+    idle: Event<Native>,
+    /// Where the driver sleeps.
+    asked: Event<NativeEventFd>,
+}
+
+/// A queue pair for many threads: each makes itself a handle.
+pub struct SharedQueue {
+    inner: Arc<Inner>,
+    inbox: Mutex<Producer<HeapCells<Asked, Native>, Multi>>,
+    requests_max: usize,
+}
+
+impl SharedQueue {
+    /// Shares `pair`, for handles that have `requests_max` requests each under way at most.
+    ///
+    /// # Panics
+    /// If `requests_max` is zero.
+    #[must_use]
+    pub fn new(pair: QueuePair, requests_max: usize) -> Self {
+        let depth = pair.depth();
+        let (inbox, inbox_end) = ring::bounded(depth.max(64));
+        let controller = Arc::clone(pair.controller());
+        assert!(requests_max > 0, "handles for no requests");
+        let driver = Driver {
+            pair,
+            inbox: inbox_end,
+            outboxes: Vec::new(),
+            owners: vec![(0, 0); depth],
+            owners_free: (0..depth).collect(),
+        };
+        Self {
+            inner: Arc::new(Inner {
+                controller,
+                driver: Mutex::new(driver),
+                idle: Event::new(),
+                asked: Event::new(),
+            }),
+            inbox: Mutex::new(inbox),
+            requests_max,
+        }
+    }
+
+    /// A handle for the calling thread. Waits for whoever drives the pair just now.
+    #[must_use]
+    pub fn handle(&self) -> SharedHandle {
+        let (producer, completions) = ring::bounded(self.requests_max);
+        let closed = Shared::new(AtomicBool::new(false));
+        let outbox = Outbox {
+            ring: producer,
+            closed: closed.clone(),
+            under_way: 0,
+        };
+        // The driver may sleep with the lock.
+        self.inner.asked.notify();
+        let driver = self.inner.driver.lock();
+        let mut driver = driver.unwrap_or_else(PoisonError::into_inner);
+        let outboxes = &mut driver.outboxes;
+        let unused = outboxes
+            .iter()
+            .position(|outbox| outbox.under_way == 0 && outbox.closed.load(Ordering::Relaxed));
+        let number = unused.unwrap_or(outboxes.len());
+        match outboxes.get_mut(number) {
+            Some(place) => *place = outbox,
+            None => outboxes.push(outbox),
+        }
+        drop(driver);
+        self.inner.idle.notify();
+        let inbox = self.inbox.lock();
+        SharedHandle {
+            inner: Arc::clone(&self.inner),
+            number,
+            inbox: inbox.unwrap_or_else(PoisonError::into_inner).clone(),
+            completions,
+            closed,
+            under_way: 0,
+            requests_max: self.requests_max,
+        }
+    }
+}
+
+/// A thread's way to a [`SharedQueue`]. Requests that are under way when it is dropped are still done.
+pub struct SharedHandle {
+    inner: Arc<Inner>,
+    number: usize,
+    inbox: Producer<HeapCells<Asked, Native>, Multi>,
+    completions: Consumer<HeapCells<Completion, Native>, Single>,
+    closed: Shared<AtomicBool>,
+    under_way: usize,
+    requests_max: usize,
+}
+
+impl SharedHandle {
+    /// Accepts a request; it is sent when somebody drives the pair, which [`SharedHandle::poll`] and
+    /// [`SharedHandle::wait`] do.
+    ///
+    /// # Errors
+    /// The request, and why it is not accepted; nothing was done then.
+    pub fn submit(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
+        let refuse = |request, reason| Err(Refused { request, reason });
+        if self.under_way == self.requests_max {
+            return refuse(request, Refusal::QueueFull);
+        }
+        let shape = match self.inner.controller.check(namespace, &request) {
+            Ok(shape) => shape,
+            Err(reason) => return refuse(request, reason),
+        };
+        let asked = Asked {
+            handle: self.number,
+            namespace: namespace.clone(),
+            request,
+            shape,
+        };
+        if let Err(asked) = self.inbox.try_push(asked) {
+            return refuse(asked.request, Refusal::QueueFull);
+        }
+        self.under_way += 1;
+        self.inner.asked.notify();
+        Ok(())
+    }
+
+    /// How many requests are under way.
+    #[must_use]
+    pub const fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Takes a request that has ended, without waiting; drives the pair one round if nobody does.
+    pub fn poll(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.take() {
+            return Some(completion);
+        }
+        if let Some(mut driver) = try_lock(&self.inner.driver) {
+            driver.round();
+            drop(driver);
+            self.inner.idle.notify();
+        }
+        self.take()
+    }
+
+    /// Waits until a request ends; none if none is under way.
+    pub fn wait(&mut self) -> Option<Completion> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let inner = Arc::clone(&self.inner);
+        let completions = &mut self.completions;
+        let completion = inner.idle.wait(POLLS_BEFORE_SLEEP, || {
+            if let Some(completion) = completions.try_pop() {
+                return Some(completion);
+            }
+            let mut driver = try_lock(&inner.driver)?;
+            Some(driver.drive(&inner, || completions.try_pop()))
+        });
+        // If this thread has driven, somebody else must now.
+        inner.idle.notify();
+        self.under_way -= 1;
+        Some(completion)
+    }
+
+    fn take(&mut self) -> Option<Completion> {
+        let completion = self.completions.try_pop()?;
+        self.under_way -= 1;
+        Some(completion)
+    }
+}
+
+impl Driver {
+    /// Moves requests in and completions out once; how many of both.
+    fn round(&mut self) -> usize {
+        self.take_in() + self.give_out()
+    }
+
+    fn take_in(&mut self) -> usize {
+        let mut count = 0;
+        while !self.pair.is_full() {
+            let Some(mut asked) = self.inbox.try_pop() else {
+                break;
+            };
+            let place = self.owners_free.pop();
+            let place = place.expect("there are as many places as requests in the pair");
+            self.owners[place] = (asked.handle, asked.request.token);
+            self.outboxes[asked.handle].under_way += 1;
+            asked.request.token = place as u64;
+            self.pair
+                .accept(&asked.namespace, asked.request, asked.shape);
+            count += 1;
+        }
+        count
+    }
+
+    fn give_out(&mut self) -> usize {
+        let (owners, free) = (&self.owners, &mut self.owners_free);
+        let outboxes = &mut self.outboxes;
+        self.pair.poll(|mut completion| {
+            let place = usize::try_from(completion.token).expect("it was an index");
+            let (handle, token) = owners[place];
+            free.push(place);
+            completion.token = token;
+            let outbox = &mut outboxes[handle];
+            outbox.under_way -= 1;
+            let pushed = outbox.ring.try_push(completion);
+            // Invariant 1.
+            assert!(pushed.is_ok(), "a handle's ring has room for its requests");
+        })
+    }
+
+    /// Drives the pair until `own` has something.
+    fn drive(&mut self, inner: &Inner, mut own: impl FnMut() -> Option<Completion>) -> Completion {
+        let mut round: u32 = 0;
+        loop {
+            let moved = self.round();
+            if let Some(completion) = own() {
+                self.pair.adapt(round);
+                return completion;
+            }
+            if moved > 0 {
+                // Others may have got theirs.
+                inner.idle.notify();
+                round = 0;
+                continue;
+            }
+            if round < self.pair.rounds_before_sleep() || !self.sleep(inner) {
+                inner.controller.control().host.relax(round);
+            }
+            round = round.saturating_add(1);
+            if round % ROUNDS_BETWEEN_CHECKS == 0 {
+                self.pair.check_in_flight();
+            }
+        }
+    }
+
+    /// Sleeps until the controller interrupts or somebody asks; false if the pair can only poll.
+    fn sleep(&mut self, inner: &Inner) -> bool {
+        let Some(interrupt) = self.pair.interrupt() else {
+            return false;
+        };
+        interrupt::empty(interrupt);
+        inner.asked.announce();
+        let busy = self.take_in() > 0 || self.pair.has_completed();
+        if !busy {
+            if let Some(interrupt) = self.pair.interrupt() {
+                let asked = inner.asked.parker().as_fd();
+                interrupt::sleep(&[interrupt, asked], TIME_BETWEEN_STATUS_CHECKS);
+            }
+            self.pair.check_in_flight();
+        }
+        inner.asked.retract();
+        true
+    }
+}
+
+/// The lock, unless somebody has it. A panic of who had it leaves the tables as they were between two steps.
+fn try_lock(driver: &Mutex<Driver>) -> Option<std::sync::MutexGuard<'_, Driver>> {
+    match driver.try_lock() {
+        Ok(driver) => Some(driver),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Drop for SharedHandle {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for SharedQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedQueue")
+            .field("controller", &self.inner.controller.function().name())
+            .field("requests_max", &self.requests_max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SharedHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedHandle")
+            .field("number", &self.number)
+            .field("under_way", &self.under_way)
+            .finish_non_exhaustive()
+    }
+}

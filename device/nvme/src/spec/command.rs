@@ -1,0 +1,164 @@
+//! Submission queue entries (Base 4.2).
+//!
+//! ```text
+//!   dword 0       1      2,3   4,5    6,7    8,9    10 .. 15
+//!        | CDW0 | NSID |  0  | MPTR | PRP1 | PRP2 | of the command |
+//!                                   |  SGL1       |
+//!   CDW0 = opcode | fused << 8 | PSDT << 14 | command id << 16
+//! ```
+
+use millrace_memory::Iova;
+
+/// Opcodes of admin commands (Base 5).
+pub(crate) mod admin {
+    pub(crate) const DELETE_SQ: u8 = 0x00;
+    pub(crate) const CREATE_SQ: u8 = 0x01;
+    pub(crate) const GET_LOG_PAGE: u8 = 0x02;
+    pub(crate) const DELETE_CQ: u8 = 0x04;
+    pub(crate) const CREATE_CQ: u8 = 0x05;
+    pub(crate) const IDENTIFY: u8 = 0x06;
+    pub(crate) const ABORT: u8 = 0x08;
+    pub(crate) const SET_FEATURES: u8 = 0x09;
+    pub(crate) const GET_FEATURES: u8 = 0x0a;
+    pub(crate) const ASYNC_EVENT: u8 = 0x0c;
+    pub(crate) const DOORBELL_BUFFERS: u8 = 0x7c;
+    pub(crate) const FORMAT: u8 = 0x80;
+}
+
+/// Opcodes of I/O commands (NVM 3).
+pub(crate) mod io {
+    pub(crate) const FLUSH: u8 = 0x00;
+    pub(crate) const WRITE: u8 = 0x01;
+    pub(crate) const READ: u8 = 0x02;
+    pub(crate) const COMPARE: u8 = 0x05;
+    pub(crate) const WRITE_ZEROES: u8 = 0x08;
+    pub(crate) const DATASET_MANAGEMENT: u8 = 0x09;
+}
+
+/// Feature identifiers (Base 5.21.1).
+pub(crate) mod feature {
+    pub(crate) const VOLATILE_WRITE_CACHE: u8 = 0x06;
+    pub(crate) const NUMBER_OF_QUEUES: u8 = 0x07;
+    pub(crate) const ASYNC_EVENTS: u8 = 0x0b;
+}
+
+/// Force unit access, in CDW12 of reads and writes (NVM 3.2.4).
+pub(crate) const FUA: u32 = 1 << 30;
+/// Deallocate rather than write, in CDW12 of Write Zeroes (NVM 3.2.7).
+pub(crate) const DEALLOCATE_ZEROES: u32 = 1 << 25;
+/// Deallocate, in CDW11 of Dataset Management (NVM 3.2.3).
+pub(crate) const DSM_DEALLOCATE: u32 = 1 << 2;
+
+/// Where a command's data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pointer {
+    /// It has none.
+    None,
+    /// Two physical region pages; the second may be the list's.
+    Prp(Iova, u64),
+    /// The bytes of one scatter-gather descriptor, as two words.
+    Sgl(u64, u64),
+}
+
+/// One entry, as the words that are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Command {
+    words: [u64; 8],
+}
+
+impl Command {
+    /// A command with nothing but opcode and namespace.
+    pub(crate) fn new(opcode: u8, namespace: u32) -> Self {
+        let mut words = [0; 8];
+        words[0] = u64::from(opcode) | u64::from(namespace) << 32;
+        Self { words }
+    }
+
+    /// The same with its data.
+    pub(crate) fn with_pointer(mut self, pointer: Pointer) -> Self {
+        match pointer {
+            Pointer::None => {}
+            Pointer::Prp(first, second) => {
+                self.words[3] = first.0;
+                self.words[4] = second;
+            }
+            Pointer::Sgl(address, rest) => {
+                // PSDT 01b: scatter-gather list, metadata (of which there is none) contiguous.
+                self.words[0] |= 1 << 14;
+                self.words[3] = address;
+                self.words[4] = rest;
+            }
+        }
+        self
+    }
+
+    /// The same with dwords 10 and 11.
+    pub(crate) fn with_10_11(mut self, dword10: u32, dword11: u32) -> Self {
+        self.words[5] = u64::from(dword10) | u64::from(dword11) << 32;
+        self
+    }
+
+    /// The same with the first block, in dwords 10 and 11.
+    pub(crate) fn with_lba(mut self, lba: u64) -> Self {
+        self.words[5] = lba;
+        self
+    }
+
+    /// The same with dword 12.
+    pub(crate) fn with_12(mut self, dword12: u32) -> Self {
+        self.words[6] = u64::from(dword12);
+        self
+    }
+
+    /// The entry's words, with the command's id.
+    pub(crate) fn words(mut self, id: u16) -> [u64; 8] {
+        self.words[0] |= u64::from(id) << 16;
+        self.words
+    }
+}
+
+/// A scatter-gather descriptor of bytes in memory (Base 4.4, type 0).
+pub(crate) fn sgl_data(address: Iova, length: u32) -> (u64, u64) {
+    (address.0, u64::from(length))
+}
+
+/// A scatter-gather descriptor of the last list of descriptors (Base 4.4, type 3).
+pub(crate) fn sgl_last_segment(address: Iova, length: u32) -> (u64, u64) {
+    (address.0, u64::from(length) | 0x30 << 56)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_where_the_specification_has_them() {
+        let command = Command::new(io::READ, 0x0102_0304)
+            .with_pointer(Pointer::Prp(Iova(0xaaaa_0000), 0xbbbb_0000))
+            .with_10_11(0x10, 0x11)
+            .with_12(0x12);
+        let mut bytes = Vec::new();
+        for word in command.words(0x7788) {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        assert_eq!(bytes.len(), 64);
+        assert_eq!(bytes[..8], [0x02, 0, 0x88, 0x77, 4, 3, 2, 1]);
+        assert_eq!(bytes[24..32], 0xaaaa_0000_u64.to_le_bytes());
+        assert_eq!(bytes[32..40], 0xbbbb_0000_u64.to_le_bytes());
+        assert_eq!(bytes[40], 0x10);
+        assert_eq!(bytes[44], 0x11);
+        assert_eq!(bytes[48], 0x12);
+    }
+
+    #[test]
+    fn a_scatter_gather_pointer_says_so_in_the_first_dword() {
+        let (address, rest) = sgl_last_segment(Iova(0x1000), 32);
+        let words = Command::new(io::WRITE, 1)
+            .with_pointer(Pointer::Sgl(address, rest))
+            .words(0);
+        assert_eq!(words[0] >> 14 & 3, 1);
+        assert_eq!(words[3], 0x1000);
+        assert_eq!(words[4].to_le_bytes()[..4], 32_u32.to_le_bytes());
+        assert_eq!(words[4].to_le_bytes()[7], 0x30);
+    }
+}

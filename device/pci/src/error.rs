@@ -1,0 +1,112 @@
+//! The crate's error.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::result;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// No such function, or its address cannot be read as one.
+    NotFound,
+    /// The function is not under an IOMMU, or the kernel's IOMMU driver is off.
+    NoIommu,
+    /// The IOMMU does not remap interrupts, so that a device could forge them.
+    NoInterruptRemapping,
+    /// Other functions of the same IOMMU group are used by the kernel; the context names them.
+    GroupNotViable,
+    /// The kernel or another process drives the function; the context names the driver.
+    InUse,
+    /// The user may not open what is needed.
+    Permission,
+    /// The process may not lock so much memory.
+    LockLimit,
+    /// The offset or number lies outside.
+    OutOfRange,
+    /// The function or its provider cannot do this.
+    Unsupported,
+    /// The function was pulled out, or the process that serves it has ended.
+    Gone,
+    /// The provider answered against its own rules.
+    Protocol,
+    /// Anything else that the kernel refused.
+    Refused,
+}
+
+/// A failure, with what was attempted and why it failed.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    context: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// A result of this crate.
+pub type Result<T> = result::Result<T, Error>;
+
+impl Error {
+    /// An error whose context says what was attempted or found, and what to do where that is known.
+    #[must_use]
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self {
+            kind,
+            context: context.into(),
+            source: None,
+        }
+    }
+
+    /// The same with its cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ErrorKind::NotFound => "no such PCI function",
+            ErrorKind::NoIommu => "no IOMMU",
+            ErrorKind::NoInterruptRemapping => "no interrupt remapping",
+            ErrorKind::GroupNotViable => "the IOMMU group is not free",
+            ErrorKind::InUse => "in use",
+            ErrorKind::Permission => "not permitted",
+            ErrorKind::LockLimit => "not enough memory may be locked",
+            ErrorKind::OutOfRange => "out of range",
+            ErrorKind::Unsupported => "not supported",
+            ErrorKind::Gone => "the device is gone",
+            ErrorKind::Protocol => "the provider broke its protocol",
+            ErrorKind::Refused => "refused",
+        };
+        write!(f, "{kind}: {}", self.context)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+/// The error for what the kernel refused where the number alone says what it means.
+pub(crate) fn refused(errno: rustix::io::Errno, attempted: &str) -> Error {
+    use rustix::io::Errno;
+    let kind = match errno {
+        Errno::NODEV | Errno::NXIO => ErrorKind::Gone,
+        Errno::ACCESS | Errno::PERM => ErrorKind::Permission,
+        Errno::NOTTY | Errno::OPNOTSUPP => ErrorKind::Unsupported,
+        Errno::BUSY => ErrorKind::InUse,
+        _ => ErrorKind::Refused,
+    };
+    Error::new(kind, attempted).caused_by(errno)
+}

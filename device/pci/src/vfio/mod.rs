@@ -1,0 +1,209 @@
+//! Functions that the kernel's VFIO hands to this process.
+//!
+//! ```text
+//!   /dev/vfio/vfio      the container: an address space       VfioDomain: Type1, sPAPR v1 or v2
+//!        ^ joined by                                             ^
+//!   /dev/vfio/GROUP     all functions that the IOMMU cannot      | held by
+//!        | hands out    tell apart                               |
+//!        v                                                       |
+//!   the device file     registers, configuration, interrupts  Function
+//! ```
+//! One container a function is made: see docs/decisions/pci-access.md. Two functions of one IOMMU group can
+//! therefore not be opened at the same time.
+//!
+//! Where the kernel has no group files but character devices (`/dev/vfio/devices`), the function is opened
+//! by these and an iommufd takes the container's place. **This way is unproven on hardware**: no kernel at
+//! hand had it, and it was tested against a script that answers as the kernel's documentation says.
+//!
+//! # Permission
+//! No privilege is needed beyond the group's file: who may open it for reading and writing may own the
+//! function. Memory that is mapped counts against RLIMIT_MEMLOCK, with sPAPR v1 the whole window at once.
+//!
+//! # A function that is pulled out
+//! Registers read as all ones, or calls fail with [`ErrorKind::Gone`]. The kernel waits for the function to
+//! be given back before it lets go of it, and signals [`Options::removal`]. If the function's memory is
+//! switched off while registers are mapped - by a reset from elsewhere, or a removal that was forced - the
+//! kernel may answer an access with SIGBUS instead of all ones; a process that must outlive that has to
+//! catch the signal or keep to polling memory.
+//!
+//! # Interrupts
+//! The kernel signals an eventfd for each vector of MSI-X. Functions with INTx or MSI alone are polled.
+
+mod container;
+mod device;
+mod iommufd;
+mod kernel;
+mod linux;
+mod spapr;
+mod type1;
+
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use self::container::Container;
+use self::device::VfioFunction;
+use self::kernel::Kernel;
+use self::linux::Linux;
+use crate::sysfs::{Sysfs, VFIO_DRIVER, names};
+use crate::{Address, Error, ErrorKind, Function, Result};
+
+/// Which of the kernel's IOMMU interfaces serves a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Iommu {
+    /// That of x86-64 and Arm: any address may be mapped.
+    Type1,
+    /// That of POWER, first version: one window of 2 GiB or less, in pages of 4 KiB.
+    SpaprV1,
+    /// That of POWER, second version: windows are created, with larger pages where there are.
+    SpaprV2,
+    /// Character devices; unproven on hardware.
+    Iommufd,
+}
+
+/// How a function is opened.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Which interface must be used; the best that the kernel offers if none is named.
+    pub iommu: Option<Iommu>,
+    /// How many bytes a window of sPAPR v2 has at least, unless the kernel has no room for it; 16 GiB if
+    /// none is said. A window of pages of 64 KiB costs an 8192nd of this in locked memory.
+    pub window_size: Option<u64>,
+    /// An eventfd to signal when the kernel wants the function back.
+    pub removal: Option<OwnedFd>,
+}
+
+/// Opens a function that is bound to vfio-pci.
+///
+/// # Errors
+/// Each with what to do about it: [`ErrorKind::NotFound`], [`ErrorKind::NoIommu`], [`ErrorKind::InUse`] if
+/// another driver or process has it, [`ErrorKind::Permission`], [`ErrorKind::GroupNotViable`],
+/// [`ErrorKind::NoInterruptRemapping`], [`ErrorKind::LockLimit`] with sPAPR v1,
+/// [`ErrorKind::Unsupported`] if the kernel has not what the options ask for, [`ErrorKind::Protocol`] if
+/// what it says of the function makes no sense.
+pub fn open(address: Address, options: Options) -> Result<Arc<dyn Function>> {
+    Host::of_this_process().open(address, options)
+}
+
+/// The machine that functions are opened on.
+#[derive(Clone, Debug)]
+struct Host {
+    kernel: Arc<dyn Kernel>,
+    sys: Sysfs,
+    /// `/dev`, or where a test has made one.
+    dev: PathBuf,
+}
+
+impl Host {
+    fn of_this_process() -> Self {
+        Self {
+            kernel: Arc::new(Linux),
+            sys: Sysfs::new("/sys"),
+            dev: PathBuf::from("/dev"),
+        }
+    }
+
+    fn open(&self, address: Address, options: Options) -> Result<Arc<dyn Function>> {
+        let group = self.check(address)?;
+        let group_file = self.dev.join("vfio").join(&group);
+        let character_file = self.character_file(address)?;
+        let wanted = options.iommu == Some(Iommu::Iommufd);
+        let name = address.to_string();
+        let kernel = Arc::clone(&self.kernel);
+        let character_file = match character_file {
+            Some(file) if wanted || !group_file.exists() => file,
+            None if wanted => {
+                let context = format!("{address}: the kernel has no character device for it");
+                return Err(Error::new(ErrorKind::Unsupported, context));
+            }
+            _ => {
+                let container = self.container(address, &group, options.iommu)?;
+                let device = container.device(&name)?;
+                let domain = container.domain(options.window_size)?;
+                let function = VfioFunction::new(name, kernel, device, domain, options.removal)?;
+                return Ok(Arc::new(function));
+            }
+        };
+        let (device, domain) = iommufd::open(&self.kernel, &self.dev, &character_file)?;
+        let function = VfioFunction::new(name, kernel, device, domain, options.removal)?;
+        Ok(Arc::new(function))
+    }
+
+    /// Checks what can be seen from outside; returns the number of the function's group.
+    fn check(&self, address: Address) -> Result<String> {
+        self.sys.function(address)?;
+        let Some(group) = self.sys.group(address)? else {
+            let context = format!(
+                "{address} is in no IOMMU group; switch the IOMMU on in the firmware and boot with \
+                 intel_iommu=on (Intel), amd_iommu=on (AMD) or without iommu=off and iommu.passthrough=1 \
+                 (Arm); on POWER it is always on, but the kernel must have CONFIG_SPAPR_TCE_IOMMU"
+            );
+            return Err(Error::new(ErrorKind::NoIommu, context));
+        };
+        match self.sys.driver(address)?.as_deref() {
+            Some(VFIO_DRIVER) => Ok(group),
+            Some(driver) => {
+                let context = format!(
+                    "{address} is driven by {driver}; `millrace nvme bind {address}` takes it over"
+                );
+                Err(Error::new(ErrorKind::InUse, context))
+            }
+            None => {
+                let context = format!(
+                    "{address} has no driver; `millrace nvme bind {address}` gives it to {VFIO_DRIVER}"
+                );
+                Err(Error::new(ErrorKind::Unsupported, context))
+            }
+        }
+    }
+
+    /// The function's own file, where the kernel has such.
+    fn character_file(&self, address: Address) -> Result<Option<PathBuf>> {
+        let folder = self.sys.function(address)?.join("vfio-dev");
+        let names = names(&folder)?;
+        let path = |name| self.dev.join("vfio/devices").join(name);
+        Ok(names.first().map(path).filter(|path| path.exists()))
+    }
+
+    /// Opens the group, and a container that has it alone.
+    fn container(
+        &self,
+        address: Address,
+        group: &str,
+        wanted: Option<Iommu>,
+    ) -> Result<Arc<Container>> {
+        let path = self.dev.join("vfio").join(group);
+        let container = Container::open(&self.kernel, &self.dev, &path, wanted, &|| {
+            self.group_users(address, group)
+        })?;
+        Ok(Arc::new(container))
+    }
+
+    /// The error for a group that others use as well.
+    fn group_users(&self, address: Address, group: &str) -> Error {
+        let members = self.sys.group_members(address).unwrap_or_default();
+        let users: Vec<String> = members
+            .into_iter()
+            .filter(|member| *member != address)
+            .filter_map(|member| {
+                let driver = self.sys.driver(member).ok().flatten()?;
+                // The driver of bridges does no transfers of its own; the kernel lets it be.
+                let harmless = driver == VFIO_DRIVER || driver == "pcieport";
+                (!harmless).then(|| format!("{member} ({driver})"))
+            })
+            .collect();
+        let context = match users.is_empty() {
+            true => format!("group {group} of {address}; the kernel does not say who uses it"),
+            false => format!(
+                "group {group} of {address} also has {}; bind them to {VFIO_DRIVER} or unbind them",
+                users.join(", ")
+            ),
+        };
+        Error::new(ErrorKind::GroupNotViable, context)
+    }
+}

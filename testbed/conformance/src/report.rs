@@ -1,0 +1,41 @@
+//! What a run has done.
+
+use std::fmt;
+
+/// How much of everything was done and found right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Writes that completed.
+    pub writes: u64,
+    /// Reads whose every block was verified.
+    pub reads: u64,
+    /// Bytes of both.
+    pub bytes: u64,
+    /// Flushes that completed.
+    pub flushes: u64,
+    /// Write Zeroes and deallocations that completed.
+    pub erasures: u64,
+    /// Compares, of equal and of differing blocks.
+    pub compares: u64,
+    /// Resets under load.
+    pub resets: u64,
+    /// Namespaces tested.
+    pub namespaces: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} namespaces, {} writes, {} verified reads, {} MiB, {} flushes, {} erasures, {} compares, {} resets",
+            self.namespaces,
+            self.writes,
+            self.reads,
+            self.bytes >> 20,
+            self.flushes,
+            self.erasures,
+            self.compares,
+            self.resets,
+        )
+    }
+}

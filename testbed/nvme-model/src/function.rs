@@ -1,0 +1,171 @@
+//! The controller as a PCI function in this process.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, PoisonError};
+
+use millrace_memory::{self as memory, Domain, Iova, Region};
+use millrace_pci::{self as pci, Bar, Function, RegisterFile};
+
+use crate::controller::Inner;
+use crate::registers::Registers;
+
+/// What a driver gets.
+#[derive(Debug)]
+pub(crate) struct ModelFunction {
+    inner: Arc<Inner>,
+    bar: Arc<Bar>,
+    domain: Arc<ModelDomain>,
+}
+
+/// The controller's address space.
+#[derive(Debug)]
+struct ModelDomain {
+    inner: Arc<Inner>,
+}
+
+/// BAR 0.
+#[derive(Debug)]
+struct ModelRegisters {
+    registers: Arc<Registers>,
+}
+
+impl ModelFunction {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        let file = Arc::new(ModelRegisters {
+            registers: Arc::clone(&inner.registers),
+        });
+        Self {
+            bar: Arc::new(Bar::new(inner.bar_size, Vec::new(), file)),
+            domain: Arc::new(ModelDomain {
+                inner: Arc::clone(&inner),
+            }),
+            inner,
+        }
+    }
+}
+
+fn outside(what: &str, offset: impl std::fmt::LowerHex) -> pci::Error {
+    pci::Error::new(pci::ErrorKind::OutOfRange, format!("{what} {offset:#x}"))
+}
+
+impl Function for ModelFunction {
+    fn name(&self) -> &str {
+        "model"
+    }
+
+    fn read_config(&self, offset: u16, bytes: &mut [u8]) -> pci::Result<()> {
+        if self.inner.read_config(usize::from(offset), bytes) {
+            return Ok(());
+        }
+        Err(outside("configuration space at", offset))
+    }
+
+    fn write_config(&self, offset: u16, bytes: &[u8]) -> pci::Result<()> {
+        if self.inner.write_config(usize::from(offset), bytes) {
+            return Ok(());
+        }
+        Err(outside("configuration space at", offset))
+    }
+
+    fn bar(&self, index: u8) -> pci::Result<Arc<Bar>> {
+        match index {
+            0 => Ok(Arc::clone(&self.bar)),
+            _ => Err(outside("base address", index)),
+        }
+    }
+
+    fn domain(&self) -> Arc<dyn Domain> {
+        Arc::clone(&self.domain) as Arc<dyn Domain>
+    }
+
+    fn vectors(&self) -> u16 {
+        self.inner.vectors
+    }
+
+    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> pci::Result<()> {
+        if events.len() > usize::from(self.inner.vectors) {
+            return Err(outside("vector", events.len()));
+        }
+        let owned = events
+            .iter()
+            .map(|event| event.try_clone_to_owned().map(Some))
+            .collect::<Result<Vec<_>, _>>();
+        let owned = owned.map_err(|source| {
+            pci::Error::new(pci::ErrorKind::Refused, "keeping an eventfd").caused_by(source)
+        })?;
+        self.inner.lines.set(owned);
+        Ok(())
+    }
+
+    fn reset(&self) -> pci::Result<()> {
+        if self.inner.registers.is_removed() {
+            return Err(pci::Error::new(pci::ErrorKind::Gone, "reset of the model"));
+        }
+        self.inner.reset();
+        Ok(())
+    }
+}
+
+impl RegisterFile for ModelRegisters {
+    #[inline]
+    fn load(&self, offset: u64) -> pci::Result<u32> {
+        Ok(self.registers.load(offset))
+    }
+
+    #[inline]
+    fn store(&self, offset: u64, value: u32) -> pci::Result<()> {
+        self.registers.store(offset, value);
+        Ok(())
+    }
+}
+
+impl Domain for ModelDomain {
+    fn map(&self, region: &Arc<Region>) -> memory::Result<Iova> {
+        self.inner.memory.map_region(region).map(Iova)
+    }
+
+    fn unmap(&self, iova: Iova) -> memory::Result<()> {
+        if self.inner.memory.remove(iova.0, None) {
+            return Ok(());
+        }
+        Err(memory::Error::new(
+            memory::ErrorKind::NotMapped,
+            format!("device address {iova}"),
+        ))
+    }
+}
+
+impl Inner {
+    pub(crate) fn read_config(&self, offset: usize, bytes: &mut [u8]) -> bool {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_inside = config.read(offset, bytes);
+        drop(config);
+        if is_inside && self.registers.is_removed() {
+            bytes.fill(u8::MAX);
+        }
+        is_inside
+    }
+
+    pub(crate) fn write_config(&self, offset: usize, bytes: &[u8]) -> bool {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_inside = config.write(offset, bytes);
+        self.memory.set_bus_master(config.is_bus_master());
+        is_inside
+    }
+
+    /// A function-level reset.
+    pub(crate) fn reset(&self) {
+        let mut state = self.state();
+        state.reset_function();
+        self.clear_function();
+    }
+
+    /// Configuration space and vectors as after power-on.
+    pub(crate) fn clear_function(&self) {
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        config.clear();
+        drop(config);
+        self.memory.set_bus_master(false);
+        self.lines.set(Vec::new());
+    }
+}

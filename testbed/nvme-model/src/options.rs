@@ -1,0 +1,273 @@
+//! What the controller is like.
+
+use crate::faults::Faults;
+use crate::{Error, ErrorKind, Result};
+
+/// The smallest memory page size that the specification knows, as a power of two.
+pub(crate) const PAGE_SHIFT_MIN: u32 = 12;
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceOptions {
+    /// Bytes in a block: a power of two of at least 512.
+    pub block_size: u32,
+    /// How many blocks it has.
+    pub blocks: u64,
+    /// NOIOB: transfers that cross a multiple of so many blocks are slower. Zero reports none.
+    pub optimal_boundary: u16,
+    /// NAWUN, in blocks: what concurrent commands see whole. Zero: as the controller says.
+    pub atomic_write: u32,
+    /// NAWUPF, in blocks: what a power cut leaves whole. Zero: as the controller says.
+    pub atomic_write_power_fail: u32,
+}
+
+impl Default for NamespaceOptions {
+    fn default() -> Self {
+        Self {
+            block_size: 4096,
+            blocks: 16 << 10,
+            optimal_boundary: 0,
+            atomic_write: 0,
+            atomic_write_power_fail: 0,
+        }
+    }
+}
+
+/// What the controller offers of scatter-gather lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SglSupport {
+    /// Nothing.
+    None,
+    /// For I/O commands, data anywhere.
+    Any,
+    /// For I/O commands, data at multiples of 4 bytes only.
+    Dwords,
+}
+
+/// Optional commands that the controller offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commands {
+    /// Compare.
+    pub compare: bool,
+    /// Write Uncorrectable.
+    pub write_uncorrectable: bool,
+    /// Dataset Management.
+    pub dataset_management: bool,
+    /// Write Zeroes.
+    pub write_zeroes: bool,
+    /// Format NVM.
+    pub format: bool,
+    /// Doorbell Buffer Config.
+    pub doorbell_buffer: bool,
+}
+
+impl Default for Commands {
+    fn default() -> Self {
+        Self {
+            compare: true,
+            write_uncorrectable: true,
+            dataset_management: true,
+            write_zeroes: true,
+            format: true,
+            doorbell_buffer: true,
+        }
+    }
+}
+
+/// What the controller is like. Every combination that the specification allows can be said;
+/// [`Controller::new`](crate::Controller::new) refuses others. Lies are for [`Faults`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Everything that the controller is free to choose follows from this.
+    pub seed: u64,
+    /// Namespaces 1 and on.
+    pub namespaces: Vec<NamespaceOptions>,
+    /// MDTS: a transfer has at most 2 to this power pages of the smallest size; zero means no limit.
+    pub transfer_max: u8,
+    /// Entries of an I/O queue at most: 2 to 65536 (MQES and one).
+    pub queue_entries_max: u32,
+    /// I/O queue pairs that can be had.
+    pub queues: u16,
+    /// MSI-X vectors.
+    pub vectors: u16,
+    /// CAP.DSTRD: doorbells are 4 times 2 to this power bytes apart.
+    pub doorbell_stride: u8,
+    /// CAP.TO, in units of 500 ms.
+    pub timeout: u8,
+    /// CAP.MPSMIN: pages of 2 to the power 12 and this at least.
+    pub page_min: u8,
+    /// CAP.MPSMAX: at most.
+    pub page_max: u8,
+    /// Whether there is a write cache that a power cut empties.
+    pub volatile_cache: bool,
+    /// Bytes in the write cache; what is older goes to the medium by itself.
+    pub cache_bytes: usize,
+    /// AWUN, in blocks (1 to 65536).
+    pub atomic_write: u32,
+    /// AWUPF, in blocks, at most AWUN.
+    pub atomic_write_power_fail: u32,
+    /// Optional commands.
+    pub commands: Commands,
+    /// Scatter-gather lists.
+    pub sgl: SglSupport,
+    /// Asynchronous Event Requests that may be outstanding.
+    pub events_max: u16,
+    /// Abort commands that may be outstanding.
+    pub aborts_max: u16,
+    /// VS: major in bits 31:16, minor in 15:8.
+    pub version: u32,
+    /// Model number, ASCII, at most 40 characters.
+    pub model: String,
+    /// Serial number, ASCII, at most 20 characters.
+    pub serial: String,
+    /// Firmware revision, ASCII, at most 8 characters.
+    pub firmware: String,
+    /// Steps from CC.EN to CSTS.RDY, either way.
+    pub ready_steps: u64,
+    /// Commands of a queue that a step takes at most.
+    pub burst: usize,
+    /// Data is neither stored nor copied: for measuring the rest. Reads leave buffers as they are.
+    pub no_data: bool,
+    /// What goes wrong.
+    pub faults: Faults,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            namespaces: vec![NamespaceOptions::default()],
+            transfer_max: 5,
+            queue_entries_max: 1024,
+            queues: 16,
+            vectors: 17,
+            doorbell_stride: 0,
+            timeout: 30,
+            page_min: 0,
+            page_max: 4,
+            volatile_cache: true,
+            cache_bytes: 64 << 20,
+            atomic_write: 16,
+            atomic_write_power_fail: 1,
+            commands: Commands::default(),
+            sgl: SglSupport::None,
+            events_max: 4,
+            aborts_max: 4,
+            version: 0x0001_0400,
+            model: "Millrace model controller".to_owned(),
+            serial: "MODEL0001".to_owned(),
+            firmware: "1.0".to_owned(),
+            ready_steps: 3,
+            burst: 64,
+            no_data: false,
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<()> {
+        let refuse = |what: String| Err(Error::new(ErrorKind::Options, what));
+        if self.namespaces.is_empty() || self.namespaces.len() > 1024 {
+            return refuse(format!("{} namespaces", self.namespaces.len()));
+        }
+        for namespace in &self.namespaces {
+            if !namespace.block_size.is_power_of_two()
+                || !(512..=1 << 20).contains(&namespace.block_size)
+                || namespace.blocks == 0
+                || namespace.blocks > 1 << 44
+            {
+                return refuse(format!("namespace {namespace:?}"));
+            }
+            let (whole, kept) = self.atomic_units(namespace);
+            if kept > whole || namespace.atomic_write > 1 << 16 {
+                return refuse(format!("atomic units {whole} and {kept} in {namespace:?}"));
+            }
+        }
+        if !(2..=1 << 16).contains(&self.queue_entries_max) || self.queues == 0 {
+            return refuse(format!(
+                "{} queues of {} entries",
+                self.queues, self.queue_entries_max
+            ));
+        }
+        if self.page_min > self.page_max || self.page_max > 15 || self.doorbell_stride > 8 {
+            return refuse(format!(
+                "pages {}..={}, doorbell stride {}",
+                self.page_min, self.page_max, self.doorbell_stride
+            ));
+        }
+        if !(1..=1 << 16).contains(&self.atomic_write)
+            || !(1..=self.atomic_write).contains(&self.atomic_write_power_fail)
+        {
+            return refuse(format!(
+                "atomic units {} and {}",
+                self.atomic_write, self.atomic_write_power_fail
+            ));
+        }
+        if self.transfer_max > 20 || self.burst == 0 || self.vectors == 0 || self.vectors > 2048 {
+            return refuse(format!(
+                "MDTS {}, burst {}, {} vectors",
+                self.transfer_max, self.burst, self.vectors
+            ));
+        }
+        if !(1..=256).contains(&self.events_max) || !(1..=256).contains(&self.aborts_max) {
+            return refuse(format!(
+                "limits {} and {}",
+                self.events_max, self.aborts_max
+            ));
+        }
+        Ok(())
+    }
+
+    /// Blocks that a write leaves whole: for other commands, and for a power cut.
+    pub(crate) fn atomic_units(&self, namespace: &NamespaceOptions) -> (u32, u32) {
+        let or = |own: u32, common: u32| if own == 0 { common } else { own };
+        (
+            or(namespace.atomic_write, self.atomic_write),
+            or(
+                namespace.atomic_write_power_fail,
+                self.atomic_write_power_fail,
+            ),
+        )
+    }
+
+    /// The CAP register (base specification 1.4, section 3.1.1), with the lies that the faults ask for.
+    pub(crate) fn capabilities(&self) -> u64 {
+        let honest = u64::from(self.queue_entries_max - 1)
+            | 1 << 16
+            | u64::from(self.timeout) << 24
+            | u64::from(self.doorbell_stride) << 32
+            | 1 << 37
+            | u64::from(self.page_min) << 48
+            | u64::from(self.page_max) << 52;
+        honest & !self.faults.capabilities_clear | self.faults.capabilities_set
+    }
+
+    /// Bytes of a transfer at most, if there is a limit.
+    pub(crate) fn transfer_bytes_max(&self) -> Option<u64> {
+        let shift = u32::from(self.transfer_max) + PAGE_SHIFT_MIN + u32::from(self.page_min);
+        (self.transfer_max != 0).then(|| 1 << shift)
+    }
+
+    /// How many doorbells there are.
+    pub(crate) fn doorbells(&self) -> usize {
+        (usize::from(self.queues) + 1) * 2
+    }
+
+    /// Where the MSI-X table begins in BAR 0: the first page after the doorbells.
+    pub(crate) fn vector_table(&self) -> u64 {
+        let bytes = (self.doorbells() as u64) * (4 << self.doorbell_stride);
+        0x1000 + bytes.next_multiple_of(0x1000)
+    }
+
+    /// Where the pending bits of MSI-X begin.
+    pub(crate) fn pending_bits(&self) -> u64 {
+        let bytes = u64::from(self.vectors) * 16;
+        self.vector_table() + bytes.next_multiple_of(0x1000)
+    }
+
+    /// Bytes of BAR 0: a power of two.
+    pub(crate) fn bar_size(&self) -> u64 {
+        (self.pending_bits() + 0x1000).next_power_of_two()
+    }
+}

@@ -1,0 +1,250 @@
+//! From a fetched command to its completion, with what goes wrong on the way.
+
+use crate::command::Command;
+use crate::faults::Fault;
+use crate::host::{DmaFault, Table};
+use crate::status::Status;
+use crate::violation::Rule;
+
+use super::queues::Completion;
+use super::{Held, State};
+
+impl State {
+    /// Starts a command that was fetched.
+    #[inline]
+    pub(super) fn begin(&mut self, queue: u16, command: Command, host: &Table) {
+        if !self.take_off(queue, command.id()) {
+            let detail = format!("identifier {:#x} on queue {queue}", command.id());
+            self.violate(Rule::CommandIdInUse, detail);
+            let completion = Completion {
+                queue,
+                id: command.id(),
+                status: Status::ID_CONFLICT.do_not_retry(),
+                result: 0,
+            };
+            self.post(completion, host);
+            return;
+        }
+        match self.plan.strike(queue == 0, command.opcode()) {
+            None => self.execute_and_post(queue, &command, host),
+            Some(fault) => self.go_wrong(queue, command, fault, host),
+        }
+    }
+
+    #[inline]
+    fn execute_and_post(&mut self, queue: u16, command: &Command, host: &Table) {
+        if let Some(completion) = self.execute(queue, command, host) {
+            self.post(completion, host);
+        }
+    }
+
+    /// Carries a command out; nothing if it waits.
+    #[inline]
+    fn execute(&mut self, queue: u16, command: &Command, host: &Table) -> Option<Completion> {
+        let outcome = if queue == 0 {
+            self.execute_admin(command, host)
+        } else {
+            self.execute_io(command, host).map(|()| Some(0))
+        };
+        let (status, result) = match outcome {
+            Ok(Some(result)) => (Status::SUCCESS, result),
+            Ok(None) => return None,
+            Err(failure) => {
+                let context = format!("queue {queue}, opcode {:#04x}", command.opcode());
+                self.record(&failure, &context);
+                let status = failure.status;
+                self.log_error(queue, command, status);
+                (status, 0)
+            }
+        };
+        Some(Completion {
+            queue,
+            id: command.id(),
+            status,
+            result,
+        })
+    }
+
+    fn go_wrong(&mut self, queue: u16, command: Command, fault: Fault, host: &Table) {
+        match fault {
+            Fault::Fail(status) => {
+                self.log_error(queue, &command, status);
+                let completion = Completion {
+                    queue,
+                    id: command.id(),
+                    status,
+                    result: 0,
+                };
+                self.post(completion, host);
+            }
+            Fault::Delay(steps) => self.hold(queue, command, steps),
+            Fault::Reorder(steps) => {
+                let steps = 1 + self.plan.random().below(steps.max(1));
+                self.hold(queue, command, steps);
+            }
+            Fault::Lose => {
+                if self.plan.random().one_in(2) {
+                    self.execute(queue, &command, host);
+                }
+                self.lost.push((queue, command.id()));
+            }
+            Fault::Fatal => self.fail_fatally(),
+            Fault::Remove => self.registers.set_removed(true),
+            Fault::Forget => {
+                let completion = Completion {
+                    queue,
+                    id: command.id(),
+                    status: Status::SUCCESS,
+                    result: 0,
+                };
+                self.post(completion, host);
+            }
+            Fault::WrongId
+            | Fault::IdOutOfRange
+            | Fault::CompleteTwice
+            | Fault::HeadBeyond
+            | Fault::WrongQueue
+            | Fault::Garbage
+            | Fault::Overwrite => {
+                if let Some(completion) = self.execute(queue, &command, host) {
+                    if let Err(fault) = self.lie(completion, fault, host) {
+                        self.record_dma(fault);
+                    }
+                }
+            }
+        }
+    }
+
+    fn hold(&mut self, queue: u16, command: Command, steps: u64) {
+        self.held.push(Held {
+            due: self.steps + steps,
+            queue,
+            command,
+        });
+    }
+
+    /// Carries out the commands whose time has come, in any order that the seed wants.
+    pub(super) fn run_due(&mut self, host: &Table) -> usize {
+        let mut done = 0;
+        let mut due: Vec<Held> = Vec::new();
+        let mut index = 0;
+        while index < self.held.len() {
+            if self.held[index].due <= self.steps {
+                due.push(self.held.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+        while !due.is_empty() {
+            let chosen = self.plan.random().index(due.len());
+            let Held { queue, command, .. } = due.swap_remove(chosen);
+            // The queue may be gone by now.
+            let is_waited_for = self.submission[usize::from(queue)]
+                .as_ref()
+                .is_some_and(|queue| queue.has_in_flight(command.id()));
+            if is_waited_for {
+                self.execute_and_post(queue, &command, host);
+                done += 1;
+            }
+        }
+        done
+    }
+
+    /// Posts a completion that is wrong.
+    fn lie(&mut self, completion: Completion, fault: Fault, host: &Table) -> Result<(), DmaFault> {
+        let Completion {
+            queue, id, status, ..
+        } = completion;
+        let Some(source) = &self.submission[usize::from(queue)] else {
+            return Ok(());
+        };
+        let target = source.completion;
+        let mut wrong_id = self.plan.random().word();
+        while source.has_in_flight(wrong_id) {
+            wrong_id = wrong_id.wrapping_add(1);
+        }
+        let draw = self.plan.random().next();
+        let honest = u64::from(queue) << 16 | u64::from(id) << 32 | u64::from(status.0) << 49;
+        let entry = match fault {
+            Fault::WrongId => honest & !(0xffff << 32) | u64::from(wrong_id) << 32,
+            Fault::IdOutOfRange => honest | 0xffff << 32,
+            Fault::HeadBeyond => {
+                self.land(queue, id);
+                honest | 0xffff
+            }
+            Fault::WrongQueue => honest ^ 0xffff << 16,
+            Fault::CompleteTwice => {
+                self.post(completion, host);
+                return self.write_raw(target, honest, host);
+            }
+            Fault::Overwrite => {
+                return self.overwrite(target, [draw, honest], host);
+            }
+            _ => {
+                self.scribble(target, host)?;
+                self.post(completion, host);
+                return Ok(());
+            }
+        };
+        self.write_raw(target, entry, host)
+    }
+
+    /// Fills the queue with the same entry, and once more, whether there is room or not.
+    fn overwrite(&mut self, target: u16, entry: [u64; 2], host: &Table) -> Result<(), DmaFault> {
+        let Some(to) = &mut self.completion[usize::from(target)] else {
+            return Ok(());
+        };
+        for _ in 0..=to.size() {
+            self.counters.completions += 1;
+            to.write(host, entry[0], entry[1])?;
+        }
+        Ok(())
+    }
+
+    /// Writes random entries where none is due. The one after the next looks as if it were due.
+    fn scribble(&mut self, target: u16, host: &Table) -> Result<(), DmaFault> {
+        let random = self.plan.random();
+        let Some(to) = &self.completion[usize::from(target)] else {
+            return Ok(());
+        };
+        for ahead in 1..to.size() {
+            let mut entry = [random.next(), random.next()];
+            if ahead == 1 {
+                entry[1] = entry[1] & !(1 << 48) | u64::from(to.phase()) << 48;
+            }
+            to.scribble(host, ahead, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Writes an entry if there is room, but for the phase just as it is.
+    fn write_raw(&mut self, target: u16, entry: u64, host: &Table) -> Result<(), DmaFault> {
+        let Some(to) = &mut self.completion[usize::from(target)] else {
+            return Ok(());
+        };
+        if !to.is_full() {
+            self.counters.completions += 1;
+            to.write(host, 0, entry)?;
+        }
+        Ok(())
+    }
+
+    /// Completes what nobody asked for, on some I/O queue.
+    pub(super) fn complete_unasked(&mut self, host: &Table) {
+        let period = self.plan.faults.unasked;
+        if !self.plan.random().one_in(period) {
+            return;
+        }
+        let ids = self.completion_ids.len();
+        if ids < 2 {
+            return;
+        }
+        let target = self.completion_ids[1 + self.plan.random().index(ids - 1)];
+        let entry = u64::from(self.plan.random().word()) << 32
+            | u64::from(target) << 16
+            | u64::from(self.plan.random().word() & 0xf);
+        if let Err(fault) = self.write_raw(target, entry, host) {
+            self.record_dma(fault);
+        }
+    }
+}

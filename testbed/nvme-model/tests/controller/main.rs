@@ -1,0 +1,4 @@
+//! The controller against a host that is written for these tests alone.
+
+mod basic;
+mod host;
