@@ -166,7 +166,11 @@ impl Script {
         ftruncate(&file, region_offset(9))?;
         if role == Role::Device {
             let header = [0x36, 0x1b, 0x10, 0, 0, 0, 0, 0, 2, 2, 8, 1];
-            io::pwrite(&file, &header, region_offset(vfio::VFIO_PCI_CONFIG_REGION_INDEX))?;
+            io::pwrite(
+                &file,
+                &header,
+                region_offset(vfio::VFIO_PCI_CONFIG_REGION_INDEX),
+            )?;
         }
         self.with(|memory| memory.roles.insert(file.as_raw_fd(), role));
         Ok(file)
@@ -245,7 +249,10 @@ impl Script {
 
     fn remove_window(&self, start: u64) -> io::Result<()> {
         self.with(|memory| {
-            let found = memory.windows.iter().position(|window| window.start == start);
+            let found = memory
+                .windows
+                .iter()
+                .position(|window| window.start == start);
             let window = memory.windows.remove(found.ok_or(Errno::INVAL)?);
             let mut inside = memory.mapped.range(start..=start + (window.size - 1));
             assert_eq!(inside.next(), None, "a window that is used is not removed");
@@ -302,7 +309,10 @@ impl Script {
 
     fn unregister(&self, vaddr: u64, size: u64) -> io::Result<()> {
         self.with(|memory| {
-            let used = memory.mapped.values().any(|mapped| *mapped == (size, vaddr));
+            let used = memory
+                .mapped
+                .values()
+                .any(|mapped| *mapped == (size, vaddr));
             assert!(!used, "memory that is mapped stays registered");
             let times = memory.registered.get_mut(&(vaddr, size));
             let times = times.ok_or(Errno::NOENT)?;

@@ -1,1 +1,709 @@
+//! The backend against a scripted kernel.
 
+use std::collections::VecDeque;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use millrace_memory::{Domain, ErrorKind as MemoryErrorKind, Iova, Pages, Region, RegionOptions};
+use proptest::prelude::*;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use tempfile::TempDir;
+use vfio_bindings::bindings::vfio;
+
+use super::script::{
+    BAR_SIZE, Machine, PAGE, Script, VECTORS, list, region_info, type1_info, whole_bar,
+};
+use super::*;
+
+const TYPE1: u32 = vfio::VFIO_TYPE1v2_IOMMU;
+const SPAPR_V1: u32 = vfio::VFIO_SPAPR_TCE_IOMMU;
+const SPAPR_V2: u32 = vfio::VFIO_SPAPR_TCE_v2_IOMMU;
+
+/// A machine with the function 0000:01:00.0.
+struct Bed {
+    root: TempDir,
+    script: Arc<Script>,
+    host: Host,
+}
+
+fn machine(extensions: &[u32]) -> Machine {
+    Machine {
+        extensions: extensions.to_vec(),
+        ..Machine::default()
+    }
+}
+
+fn touch(path: &Path) {
+    let folder = path.parent().expect("a path in the bed");
+    fs::create_dir_all(folder).expect("the bed can be written");
+    fs::write(path, "").expect("the bed can be written");
+}
+
+impl Bed {
+    /// A function that is bound to vfio-pci, in group 7.
+    fn new(machine: Machine) -> Self {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let bed = Self::at(root, machine);
+        bed.function("0000:01:00.0", Some("vfio-pci"));
+        touch(&bed.root.path().join("dev/vfio/7"));
+        bed
+    }
+
+    fn at(root: TempDir, machine: Machine) -> Self {
+        let script = Arc::new(Script::new(machine));
+        let host = Host {
+            kernel: Arc::clone(&script) as Arc<dyn Kernel>,
+            sys: Sysfs::new(root.path().join("sys")),
+            dev: root.path().join("dev"),
+        };
+        Self { root, script, host }
+    }
+
+    fn sys(&self) -> PathBuf {
+        self.root.path().join("sys")
+    }
+
+    /// Adds a function of group 7.
+    fn function(&self, address: &str, driver: Option<&str>) {
+        let folder = self.sys().join("bus/pci/devices").join(address);
+        let group = self.sys().join("kernel/iommu_groups/7");
+        touch(&folder.join("class"));
+        touch(&group.join("devices").join(address));
+        symlink(&group, folder.join("iommu_group")).expect("the bed can be written");
+        if let Some(driver) = driver {
+            let driver = self.sys().join("bus/pci/drivers").join(driver);
+            symlink(driver, folder.join("driver")).expect("the bed can be written");
+        }
+    }
+
+    fn link(&self, name: &str) -> PathBuf {
+        self.sys().join("bus/pci/devices/0000:01:00.0").join(name)
+    }
+
+    /// Has the kernel offer a character device instead of the group.
+    fn by_character_device(&self) {
+        let dev = self.root.path().join("dev/vfio");
+        fs::remove_file(dev.join("7")).expect("the group's file is there");
+        touch(&dev.join("devices/vfio0"));
+        touch(&self.link("vfio-dev/vfio0/dev"));
+    }
+
+    fn open(&self) -> Result<Arc<dyn Function>> {
+        self.open_with(Options::default())
+    }
+
+    fn open_with(&self, options: Options) -> Result<Arc<dyn Function>> {
+        self.host.open("01:00.0".parse()?, options)
+    }
+
+    /// Opens, where that must succeed.
+    fn opened(&self) -> Arc<dyn Function> {
+        self.open().expect("the script has what is needed")
+    }
+
+    fn refuse(&self, call: &'static str, errnos: &[Errno]) {
+        let errnos = VecDeque::from(errnos.to_vec());
+        self.script
+            .with(|memory| memory.refuse.insert(call, errnos));
+    }
+
+    /// Nothing is mapped and nothing registered.
+    fn is_clean(&self) -> bool {
+        self.script
+            .with(|memory| memory.mapped.is_empty() && memory.registered.is_empty())
+    }
+}
+
+fn region(pages: usize) -> Arc<Region> {
+    let options = RegionOptions {
+        pages: Pages::Base,
+        node: None,
+    };
+    let size = pages * millrace_memory::base_page_size();
+    Arc::new(Region::new(size, &options).expect("some pages can be locked"))
+}
+
+/// The text of an error with its causes.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    text
+}
+
+fn failure(result: Result<Arc<dyn Function>>) -> (ErrorKind, String) {
+    let error = result.expect_err("it must fail");
+    (error.kind(), told(&error))
+}
+
+#[test]
+fn a_function_is_opened_and_used() {
+    let bed = Bed::new(machine(&[TYPE1]));
+    let function = bed.opened();
+    let identity = function.identity().expect("configuration space answers");
+    assert_eq!((identity.vendor, identity.device), (0x1b36, 0x10));
+    assert_eq!((identity.class, identity.revision), (0x01_08_02, 2));
+    assert!(function.is_present());
+    assert_eq!(u32::from(function.vectors()), VECTORS);
+
+    let bar = function.bar(0).expect("there is one");
+    assert_eq!((bar.size(), bar.mapped()), (BAR_SIZE, BAR_SIZE));
+    bar.store_long(0x28, 0x1122_3344_5566_7788)
+        .expect("it is mapped");
+    let half = bar.register(0x2c).and_then(|register| register.load());
+    assert_eq!(half.ok(), Some(0x1122_3344));
+    let other = function.bar(1).expect_err("there is one alone");
+    assert_eq!(other.kind(), ErrorKind::OutOfRange);
+
+    let mut beyond = [0; 8];
+    let error = function.read_config(4090, &mut beyond);
+    assert_eq!(
+        error.map_err(|error| error.kind()),
+        Err(ErrorKind::OutOfRange)
+    );
+
+    function.reset().expect("it can be reset");
+    assert_eq!(bed.script.with(|memory| memory.resets), 1);
+}
+
+#[test]
+fn interrupts_are_set_replaced_and_switched_off() {
+    let bed = Bed::new(machine(&[TYPE1]));
+    let function = bed.opened();
+    let events: Vec<OwnedFd> = (0..=VECTORS)
+        .map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor is left"))
+        .collect();
+    let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
+    let vectors = || bed.script.with(|memory| memory.vectors);
+    for count in [0, 3, 9, 1, 0, 0] {
+        function
+            .set_vectors(&events[..count])
+            .expect("there are as many");
+        assert_eq!(vectors() as usize, count);
+    }
+    let error = function.set_vectors(&events).expect_err("one too many");
+    assert_eq!(error.kind(), ErrorKind::OutOfRange);
+    // If the new ones are refused the old ones are gone, and that is known.
+    function
+        .set_vectors(&events[..2])
+        .expect("there are as many");
+    bed.script
+        .with(|memory| memory.refuse_after = Some((1, Errno::NOSPC)));
+    function.set_vectors(&events[..4]).expect_err("refused");
+    function
+        .set_vectors(&events[..4])
+        .expect("not refused again");
+    assert_eq!(vectors(), 4);
+}
+
+#[test]
+fn a_removal_is_watched_for() {
+    let bed = Bed::new(machine(&[TYPE1]));
+    let options = Options {
+        removal: eventfd(0, EventfdFlags::CLOEXEC).ok(),
+        ..Options::default()
+    };
+    bed.open_with(options)
+        .expect("the script has what is needed");
+    let set = bed.script.with(|memory| memory.calls.contains(&"SetIrqs"));
+    assert!(set);
+}
+
+#[test]
+fn what_the_host_lacks_is_told_with_what_to_do() {
+    let bed = Bed::at(tempfile::tempdir().expect("a folder"), machine(&[TYPE1]));
+    assert_eq!(failure(bed.open()).0, ErrorKind::NotFound);
+
+    let bed = Bed::new(machine(&[TYPE1]));
+    fs::remove_file(bed.link("iommu_group")).expect("it is there");
+    let (kind, text) = failure(bed.open());
+    assert_eq!(kind, ErrorKind::NoIommu);
+    assert!(text.contains("intel_iommu=on"), "{text}");
+
+    let bed = Bed::at(tempfile::tempdir().expect("a folder"), machine(&[TYPE1]));
+    bed.function("0000:01:00.0", Some("nvme"));
+    let (kind, text) = failure(bed.open());
+    assert_eq!(kind, ErrorKind::InUse);
+    assert!(
+        text.contains("driven by nvme; `millrace nvme bind 0000:01:00.0`"),
+        "{text}"
+    );
+
+    let bed = Bed::new(Machine {
+        viable: false,
+        ..machine(&[TYPE1])
+    });
+    bed.function("0000:01:00.1", Some("xhci_hcd"));
+    bed.function("0000:00:1c.0", Some("pcieport"));
+    bed.function("0000:01:00.2", None);
+    let (kind, text) = failure(bed.open());
+    assert_eq!(kind, ErrorKind::GroupNotViable);
+    assert!(
+        text.contains("also has 0000:01:00.1 (xhci_hcd); bind"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_the_kernel_refuses_is_told_with_what_to_do() {
+    let rows = [
+        ("open", Errno::ACCESS, ErrorKind::Permission, "chown"),
+        (
+            "open",
+            Errno::BUSY,
+            ErrorKind::InUse,
+            "another function of the group",
+        ),
+        (
+            "open",
+            Errno::NOENT,
+            ErrorKind::Unsupported,
+            "modprobe vfio-pci",
+        ),
+        (
+            "SetIommu",
+            Errno::PERM,
+            ErrorKind::NoInterruptRemapping,
+            "allow_unsafe_interrupts",
+        ),
+        ("device", Errno::NODEV, ErrorKind::Gone, "0000:01:00.0"),
+    ];
+    for (call, errno, kind, text) in rows {
+        let bed = Bed::new(machine(&[TYPE1]));
+        bed.refuse(call, &[errno]);
+        let (told_kind, told) = failure(bed.open());
+        assert_eq!(told_kind, kind, "{told}");
+        assert!(told.contains(text), "{told}");
+        bed.open().expect("it was refused once");
+    }
+    let (kind, text) = failure(Bed::new(machine(&[])).open());
+    assert_eq!(kind, ErrorKind::NoIommu);
+    assert!(text.contains("modprobe vfio_iommu_type1"), "{text}");
+
+    let bed = Bed::new(machine(&[SPAPR_V1]));
+    bed.refuse("IommuEnable", &[Errno::NOMEM]);
+    let (kind, text) = failure(bed.open());
+    assert_eq!(kind, ErrorKind::LockLimit);
+    assert!(text.contains("RLIMIT_MEMLOCK"), "{text}");
+}
+
+#[test]
+fn another_attempt_is_made_when_the_kernel_asks_for_it() {
+    let again = |again| {
+        Bed::new(Machine {
+            again,
+            ..machine(&[SPAPR_V2])
+        })
+    };
+    again(3).opened();
+    let (kind, _) = failure(again(u32::MAX).open());
+    assert_eq!(kind, ErrorKind::Refused);
+}
+
+#[test]
+fn the_best_interface_is_chosen_or_the_one_that_is_wanted() {
+    let all = [SPAPR_V1, SPAPR_V2];
+    let registers = |options| {
+        let bed = Bed::new(machine(&all));
+        let function = bed.open_with(options).expect("both are offered");
+        function.domain().map(&region(1)).expect("there is room");
+        bed.script
+            .with(|memory| memory.calls.contains(&"RegisterMemory"))
+    };
+    let wanting = |iommu| Options {
+        iommu: Some(iommu),
+        ..Options::default()
+    };
+    assert!(registers(Options::default()));
+    assert!(registers(wanting(Iommu::SpaprV2)));
+    assert!(!registers(wanting(Iommu::SpaprV1)));
+    let bed = Bed::new(machine(&all));
+    let (kind, _) = failure(bed.open_with(wanting(Iommu::Type1)));
+    assert_eq!(kind, ErrorKind::Unsupported);
+    let (kind, _) = failure(bed.open_with(wanting(Iommu::Iommufd)));
+    assert_eq!(kind, ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_bar_is_mapped_as_its_region_says() {
+    let page = millrace_memory::base_page_size() as u64;
+    let size = 4 * page;
+    let sparse = |areas: &[(u64, u64)]| {
+        let capability = (vfio::VFIO_REGION_INFO_CAP_SPARSE_MMAP, list(areas));
+        region_info(0, 7, size, &[capability])
+    };
+    let unknown = (77, vec![1, 2, 3, 4]);
+    let rows = [
+        (whole_bar(), BAR_SIZE),
+        (region_info(0, 3, size, &[]), 0),
+        (region_info(0, 7, size, &[unknown]), size),
+        (sparse(&[(0, page), (3 * page, page)]), 2 * page),
+        // An area that begins within a page is reached by calls.
+        (sparse(&[(0, page), (page + 8, page)]), page),
+        (sparse(&[]), 0),
+    ];
+    for (info, mapped) in rows {
+        let mut machine = machine(&[TYPE1]);
+        machine.regions.insert(0, info.clone());
+        let function = Bed::new(machine).opened();
+        let bar = function.bar(0).expect("there is one");
+        assert_eq!(bar.mapped(), mapped, "{info:?}");
+        // Mapped or not, what is written is read, also across both.
+        for offset in (0..bar.size()).step_by(4096) {
+            bar.store_long(offset, offset | 1 << 63)
+                .expect("it is there");
+            assert_eq!(bar.load_long(offset).ok(), Some(offset | 1 << 63));
+            let register = bar.register(offset + 4).expect("it is there");
+            assert_eq!(register.load().ok(), Some(1 << 31));
+            register.store_released(9).expect("it is there");
+            assert_eq!(register.load().ok(), Some(9));
+        }
+        assert!(bar.register(bar.size()).is_err());
+        assert!(bar.register(2).is_err());
+    }
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_gone() {
+    let mut machine = machine(&[TYPE1]);
+    // Behind the end of the device's file nothing can be read.
+    let mut info = region_info(0, 3, 4096, &[]);
+    info[24..32].copy_from_slice(&(9_u64 << 40).to_ne_bytes());
+    machine.regions.insert(0, info);
+    let function = Bed::new(machine).opened();
+    let error = function.bar(0).and_then(|bar| bar.load_long(0));
+    assert_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::Gone));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever is said of a region leads to a function or to an error.
+    #[test]
+    fn any_region_is_a_bar_or_an_error(
+        changes in proptest::collection::vec((0_usize..72, any::<u8>()), 0..6),
+        cut in 0_usize..72,
+    ) {
+        let areas = [(0, PAGE), (PAGE, PAGE)];
+        let capability = (vfio::VFIO_REGION_INFO_CAP_SPARSE_MMAP, list(&areas));
+        let mut info = region_info(0, 7, BAR_SIZE, &[capability]);
+        for (place, byte) in changes {
+            if let Some(place) = info.get_mut(place) {
+                *place = byte;
+            }
+        }
+        let argument = {
+            let mut argument = crate::argument::Argument::new(info.len());
+            argument.put(0, &info);
+            argument
+        };
+        if let Ok(region) = crate::region::Region::read(&argument) {
+            for area in region.areas(PAGE) {
+                prop_assert!(area.start < area.end && area.end <= region.size);
+            }
+        }
+        info.truncate(cut.max(4));
+        let mut machine = machine(&[TYPE1]);
+        machine.regions.insert(0, info);
+        if let Err(error) = Bed::new(machine).open() {
+            prop_assert_eq!(error.kind(), ErrorKind::Protocol);
+        }
+    }
+
+    /// Whatever is said of the address space leads to a function or to an error.
+    #[test]
+    fn any_address_space_is_one_or_an_error(
+        changes in proptest::collection::vec((0_usize..90, any::<u8>()), 1..6),
+    ) {
+        let mut machine = machine(&[TYPE1]);
+        for (place, byte) in changes {
+            if let Some(place) = machine.type1.get_mut(place) {
+                *place = byte;
+            }
+        }
+        match Bed::new(machine).open() {
+            // What the kernel then makes of the addresses is its own affair.
+            Ok(function) => drop(function.domain().map(&region(1))),
+            Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Protocol),
+        }
+    }
+}
+
+/// The interfaces that a domain can be of; none is a character device.
+const INTERFACES: [Option<u32>; 5] = [
+    Some(TYPE1),
+    Some(vfio::VFIO_TYPE1_IOMMU),
+    Some(SPAPR_V1),
+    Some(SPAPR_V2),
+    None,
+];
+
+fn bed_of(interface: Option<u32>) -> Bed {
+    if let Some(interface) = interface {
+        return Bed::new(machine(&[interface]));
+    }
+    let bed = Bed::new(machine(&[]));
+    bed.by_character_device();
+    bed
+}
+
+/// What a test does to a domain.
+#[derive(Clone, Debug)]
+enum Deed {
+    Map(usize),
+    Unmap(prop::sample::Index),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        3 => (1_usize..6).prop_map(Deed::Map),
+        2 => any::<prop::sample::Index>().prop_map(Deed::Unmap),
+    ];
+    proptest::collection::vec(deed, 1..24)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The script asserts what the kernel demands; here is what a caller may expect.
+    #[test]
+    fn what_is_mapped_is_what_was_asked_for(deeds in deeds()) {
+        for bed in INTERFACES.map(bed_of) {
+            let function = bed.opened();
+            let domain = function.domain();
+            let mut mapped: Vec<(Iova, Arc<Region>)> = Vec::new();
+            for deed in &deeds {
+                match deed {
+                    Deed::Map(pages) => {
+                        let region = region(*pages);
+                        mapped.push((domain.map(&region)?, region));
+                    }
+                    Deed::Unmap(index) if !mapped.is_empty() => {
+                        let (iova, region) = mapped.swap_remove(index.index(mapped.len()));
+                        prop_assert_eq!(Arc::strong_count(&region), 2);
+                        domain.unmap(iova)?;
+                        prop_assert_eq!(Arc::strong_count(&region), 1);
+                        let again = domain.unmap(iova).map_err(|error| error.kind());
+                        prop_assert_eq!(again, Err(MemoryErrorKind::NotMapped));
+                    }
+                    Deed::Unmap(_) => {}
+                }
+                let expected: std::collections::BTreeMap<u64, (u64, u64)> = mapped
+                    .iter()
+                    .map(|(iova, region)| {
+                        let vaddr = region.address().as_ptr().addr() as u64;
+                        (iova.0, (region.size() as u64, vaddr))
+                    })
+                    .collect();
+                prop_assert_eq!(bed.script.with(|memory| memory.mapped.clone()), expected);
+                prop_assert!(mapped.iter().all(|(iova, _)| iova.0 != 0));
+            }
+            drop(domain);
+            drop(function);
+            prop_assert!(bed.is_clean());
+        }
+    }
+}
+
+/// Each call of the way is refused once, for each reason: what comes of it is an error or what was asked
+/// for, and nothing is left behind.
+#[test]
+fn a_refusal_anywhere_leaves_nothing_behind() {
+    for errno in [
+        Errno::NOMEM,
+        Errno::INVAL,
+        Errno::NOSPC,
+        Errno::NODEV,
+        Errno::PERM,
+    ] {
+        for interface in INTERFACES {
+            for refused in 0.. {
+                let bed = bed_of(interface);
+                bed.script
+                    .with(|memory| memory.refuse_after = Some((refused, errno)));
+                let Ok(function) = bed.open() else {
+                    continue;
+                };
+                let domain = function.domain();
+                let (one, two) = (region(2), region(3));
+                let maps = [domain.map(&one), domain.map(&two)];
+                let succeeded = maps.iter().flatten().count();
+                assert_eq!(bed.script.with(|memory| memory.mapped.len()), succeeded);
+                for iova in maps.iter().flatten() {
+                    // Once more, if that is what was refused.
+                    let unmapped = domain.unmap(*iova).or_else(|_| domain.unmap(*iova));
+                    unmapped.expect("it is refused once");
+                }
+                assert!(bed.script.with(|memory| memory.mapped.is_empty()));
+                assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (1, 1));
+                let again = domain.map(&one).and_then(|iova| domain.unmap(iova));
+                assert!(again.is_ok() || refused > 0, "{again:?}");
+                if bed.script.with(|memory| memory.refuse_after.is_some()) {
+                    // All calls were made before it came to this one.
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refusal_to_lock_memory_says_how_to_raise_the_limit() {
+    for (extension, call) in [(TYPE1, "MapDma"), (SPAPR_V2, "RegisterMemory")] {
+        let bed = Bed::new(machine(&[extension]));
+        bed.refuse(call, &[Errno::NOMEM]);
+        let domain = bed.opened().domain();
+        let error = domain.map(&region(1)).expect_err("it is refused");
+        assert_eq!(error.kind(), MemoryErrorKind::LockLimit);
+        assert!(error.to_string().contains("ulimit -l"), "{error}");
+        domain.map(&region(1)).expect("it was refused once");
+    }
+}
+
+/// A bed of sPAPR v2 whose windows are as small as can be.
+fn small_windows(machine: Machine) -> (Bed, Arc<dyn Domain>) {
+    let bed = Bed::new(Machine {
+        extensions: vec![SPAPR_V2],
+        ..machine
+    });
+    let options = Options {
+        window_size: Some(1),
+        ..Options::default()
+    };
+    let function = bed
+        .open_with(options)
+        .expect("the script has what is needed");
+    (bed, function.domain())
+}
+
+#[test]
+fn windows_are_made_until_there_is_no_place_then_the_default_goes() {
+    let (bed, domain) = small_windows(Machine::default());
+    let mut iovas = Vec::new();
+    while iovas.len() < 64 {
+        match domain.map(&region(3)) {
+            Ok(iova) => iovas.push(iova),
+            Err(error) => {
+                assert_eq!(error.kind(), MemoryErrorKind::NoAddresses);
+                break;
+            }
+        }
+    }
+    let calls = bed.script.with(|memory| memory.calls.clone());
+    let count = |name| calls.iter().filter(|call| **call == name).count();
+    assert_eq!(count("RemoveWindow"), 1);
+    // Two windows were made, and the attempt that found no place.
+    assert_eq!(count("CreateWindow"), 3);
+    assert!(iovas.iter().any(|iova| iova.0 >= 0x800_0000_0000_0000));
+    assert!(iovas.iter().any(|iova| iova.0 < 1 << 40 && iova.0 > 0));
+    for iova in iovas {
+        domain.unmap(iova).expect("it is mapped");
+    }
+    assert!(bed.is_clean());
+}
+
+#[test]
+fn a_default_window_that_is_used_stays() {
+    let (bed, domain) = small_windows(Machine {
+        // No window of its own can be made at first.
+        window_size_max: 0,
+        ..Machine::default()
+    });
+    bed.refuse("RemoveWindow", &[Errno::BUSY]);
+    let first = domain.map(&region(1)).expect("the default window has room");
+    assert!(first.0 < 2 << 30);
+    domain.map(&region(1)).expect("the default window has room");
+    let removals = bed.script.with(|memory| {
+        let calls = memory.calls.iter();
+        calls.filter(|call| **call == "RemoveWindow").count()
+    });
+    // Tried when it was empty, and never again.
+    assert_eq!(removals, 1);
+}
+
+#[test]
+fn a_window_is_made_smaller_or_with_more_levels_if_need_be() {
+    for (window_size_max, levels_needed) in [(1 << 30, 1), (64 << 30, 4), (1 << 30, 5)] {
+        let bed = Bed::new(Machine {
+            extensions: vec![SPAPR_V2],
+            window_size_max,
+            levels_needed,
+            ..Machine::default()
+        });
+        let iova = bed
+            .opened()
+            .domain()
+            .map(&region(1))
+            .expect("a window can be made");
+        assert!(iova.0 >= 0x800_0000_0000_0000, "{iova}");
+    }
+}
+
+#[test]
+fn a_window_without_memory_for_its_table_is_a_matter_of_the_limit() {
+    let bed = Bed::new(Machine {
+        extensions: vec![SPAPR_V2],
+        default_window: (0, 0),
+        levels_needed: u32::MAX,
+        ..Machine::default()
+    });
+    let error = bed
+        .opened()
+        .domain()
+        .map(&region(1))
+        .expect_err("no window");
+    assert_eq!(error.kind(), MemoryErrorKind::LockLimit);
+}
+
+#[test]
+fn windows_that_overlap_are_not_used() {
+    let (bed, domain) = small_windows(Machine {
+        default_window: (0, 0),
+        window_starts: vec![0x10_0000, 0x10_0000],
+        ..Machine::default()
+    });
+    let taken: Vec<_> = (0..8).map_while(|_| domain.map(&region(3)).ok()).collect();
+    assert!(!taken.is_empty() && taken.len() < 8);
+    assert_eq!(bed.script.with(|memory| memory.mapped.len()), taken.len());
+}
+
+#[test]
+fn a_character_device_takes_the_place_of_the_group() {
+    let bed = Bed::new(Machine {
+        // More than are asked for at first.
+        iommufd_ranges: (1..40).map(|n| (n << 20, (n << 20) + 0xffff)).collect(),
+        ..machine(&[])
+    });
+    bed.by_character_device();
+    let function = bed.opened();
+    assert!(function.is_present());
+    let iova = function.domain().map(&region(16)).expect("there is room");
+    assert_eq!(iova.0 % PAGE, 0);
+
+    let bed = Bed::new(Machine {
+        iommufd_ranges: vec![(0, 1); 5000],
+        ..machine(&[])
+    });
+    bed.by_character_device();
+    assert_eq!(failure(bed.open()).0, ErrorKind::Protocol);
+
+    let bed = Bed::new(machine(&[]));
+    bed.by_character_device();
+    bed.refuse("BindIommufd", &[Errno::PERM]);
+    assert_eq!(failure(bed.open()).0, ErrorKind::NoInterruptRemapping);
+}
+
+#[test]
+fn ranges_that_cannot_be_are_refused() {
+    let bed = Bed::new(Machine {
+        type1: type1_info(PAGE, &[(0x2000, 0x1000)]),
+        ..machine(&[TYPE1])
+    });
+    assert_eq!(failure(bed.open()).0, ErrorKind::Protocol);
+}

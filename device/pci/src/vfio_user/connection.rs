@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind as IoErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -27,6 +28,8 @@ pub(super) const DESCRIPTORS_MAX: usize = 16;
 const TRANSFER_MAX: usize = 1 << 20;
 /// Bytes of the longest answer that moves nothing.
 const ANSWER_MAX: usize = 64 << 10;
+/// The numbers that Linux has for errors.
+const ERRNOS: Range<i32> = 1..4096;
 /// The version that is spoken.
 const MAJOR: u16 = 0;
 const MINOR: u16 = 1;
@@ -236,11 +239,7 @@ impl Socket {
         self.lost = false;
         match head.refusal() {
             None => Ok(answer),
-            Some(0) => Err(Error::new(ErrorKind::Refused, attempted)),
-            Some(number) => {
-                let number = i32::try_from(number).unwrap_or(i32::MAX);
-                Err(refused(Errno::from_raw_os_error(number), attempted))
-            }
+            Some(number) => Err(refusal(number, attempted)),
         }
     }
 
@@ -308,6 +307,16 @@ impl Socket {
             descriptors,
         };
         Ok((head, answer))
+    }
+}
+
+/// The error for what a server refuses with this errno. There may be none that is so called.
+fn refusal(number: u32, attempted: &str) -> Error {
+    match i32::try_from(number) {
+        Ok(number) if ERRNOS.contains(&number) => {
+            refused(Errno::from_raw_os_error(number), attempted)
+        }
+        _ => Error::new(ErrorKind::Refused, format!("{attempted}, errno {number}")),
     }
 }
 

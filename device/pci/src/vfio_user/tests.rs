@@ -1,1 +1,221 @@
+//! The client against a server that breaks the protocol.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::connection::Connection;
+use super::function::UserFunction;
+use super::message::{HEADER, Payload};
+use crate::{ErrorKind, Function};
+
+/// How an answer is spoiled.
+#[derive(Clone, Debug)]
+enum Fault {
+    /// One byte is another.
+    Byte(usize, u8),
+    /// It breaks off, and the server is gone.
+    Cut(usize),
+    /// It is bytes without sense.
+    Noise(Vec<u8>),
+    /// It says that the server refuses, and why.
+    Refusal(u32),
+}
+
+/// A server that serves a plain function by the book, but for one answer.
+struct Server {
+    stream: UnixStream,
+    /// Which answer is spoiled, the first being 0.
+    number: usize,
+    fault: Fault,
+}
+
+impl Server {
+    /// Serves until the client hangs up, or one answer after the fault.
+    fn run(&mut self) -> std::io::Result<()> {
+        for number in 0.. {
+            let mut head = [0; HEADER];
+            self.stream.read_exact(&mut head)?;
+            let word = |at: usize| {
+                u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+            };
+            let mut payload = vec![0; (word(4) as usize).saturating_sub(HEADER)];
+            self.stream.read_exact(&mut payload)?;
+            let command = u16::from_ne_bytes([head[2], head[3]]);
+            let answer = answer(command, &payload);
+            let mut bytes = head[..4].to_vec();
+            let size = u32::try_from(HEADER + answer.len()).expect("answers are short");
+            bytes.extend(Payload::default().word(size).word(1).word(0).bytes);
+            bytes.extend(answer);
+            let spoiled = number == self.number;
+            match &self.fault {
+                Fault::Byte(place, byte) if spoiled => {
+                    let place = place % bytes.len();
+                    bytes[place] = *byte;
+                }
+                Fault::Cut(length) if spoiled => bytes.truncate(length % bytes.len()),
+                Fault::Noise(noise) if spoiled => bytes.clone_from(noise),
+                Fault::Refusal(errno) if spoiled => {
+                    bytes.truncate(4);
+                    let size = u32::try_from(HEADER).expect("it is 16");
+                    bytes.extend(
+                        Payload::default()
+                            .word(size)
+                            .word(1 | 1 << 5)
+                            .word(*errno)
+                            .bytes,
+                    );
+                }
+                _ => {}
+            }
+            self.stream.write_all(&bytes)?;
+            if spoiled && !matches!(self.fault, Fault::Refusal(_)) {
+                // Whatever is still waited for does not come.
+                return self.stream.shutdown(std::net::Shutdown::Both);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a server by the book answers to a command.
+fn answer(command: u16, payload: &[u8]) -> Vec<u8> {
+    let word = |at: usize| {
+        let bytes = payload
+            .get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u32::from_ne_bytes)
+    };
+    match command {
+        1 => {
+            Payload::default()
+                .half(0)
+                .half(1)
+                .raw(b"{\"capabilities\":{}}\0")
+                .bytes
+        }
+        4 => Payload::default().word(16).word(3).word(9).word(5).bytes,
+        5 => {
+            // A sparse area that is not backed by a file.
+            let area = Payload::default()
+                .half(1)
+                .half(1)
+                .word(0)
+                .word(1)
+                .word(0)
+                .long(0)
+                .long(4096);
+            let info = Payload::default()
+                .word(64)
+                .word(0xf)
+                .word(word(8))
+                .word(32)
+                .long(0x4000)
+                .long(0);
+            info.raw(&area.bytes).bytes
+        }
+        7 => {
+            Payload::default()
+                .word(16)
+                .word(1)
+                .word(word(8))
+                .word(9)
+                .bytes
+        }
+        9 => {
+            let data = vec![0x5a; word(12) as usize];
+            Payload::default().raw(&payload[..16]).raw(&data).bytes
+        }
+        10 => payload.get(..16).unwrap_or_default().to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// Does what a driver does, and reports the first failure.
+fn drive(number: usize, fault: Fault) -> Result<(), ErrorKind> {
+    let (ours, theirs) = UnixStream::pair().expect("two descriptors are left");
+    let mut server = Server {
+        stream: theirs,
+        number,
+        fault,
+    };
+    let serving = thread::spawn(move || server.run());
+    let driven = || -> crate::Result<()> {
+        let function = UserFunction::new("test".to_owned(), Connection::over(ours)?)?;
+        let mut config = [0; 64];
+        function.read_config(0, &mut config)?;
+        function.write_config(4, &config[..2])?;
+        let bar = function.bar(0)?;
+        bar.load_long(0)?;
+        bar.register(0x14)?.store_released(1)?;
+        function.set_vectors(&[])?;
+        function.reset()
+    };
+    let driven = driven().map_err(|error| error.kind());
+    // The function is gone by now, and with it the socket.
+    let _ = serving.join().expect("the server does not panic");
+    driven
+}
+
+/// How many answers a driver gets when nothing goes wrong.
+const ANSWERS: usize = 15;
+
+#[test]
+fn a_server_by_the_book_serves_a_function() {
+    assert_eq!(drive(usize::MAX, Fault::Cut(0)), Ok(()));
+}
+
+#[test]
+fn a_refusal_is_told_and_nothing_more() {
+    for number in 0..ANSWERS {
+        let rows = [
+            (0, ErrorKind::Refused),
+            (16, ErrorKind::InUse),
+            (1, ErrorKind::Permission),
+            (u32::MAX, ErrorKind::Refused),
+        ];
+        for (errno, kind) in rows {
+            assert_eq!(
+                drive(number, Fault::Refusal(errno)),
+                Err(kind),
+                "answer {number}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_server_that_ends_is_gone() {
+    for number in 0..ANSWERS {
+        assert_eq!(
+            drive(number, Fault::Cut(0)),
+            Err(ErrorKind::Gone),
+            "answer {number}"
+        );
+    }
+}
+
+fn faults() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        4 => (0_usize..90, any::<u8>()).prop_map(|(place, byte)| Fault::Byte(place, byte)),
+        1 => (0_usize..90).prop_map(Fault::Cut),
+        1 => proptest::collection::vec(any::<u8>(), 0..90).prop_map(Fault::Noise),
+        1 => any::<u32>().prop_map(Fault::Refusal),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever comes, there is an end, and it is an error unless nothing was spoiled but what is not looked at.
+    #[test]
+    fn any_answer_is_understood_or_an_error(number in 0..ANSWERS, fault in faults()) {
+        let refused = matches!(fault, Fault::Refusal(_));
+        let driven = drive(number, fault);
+        prop_assert!(!refused || driven.is_err());
+        // After a spoiled answer the server is gone: only the last one may pass.
+        prop_assert!(driven.is_err() || number + 1 >= ANSWERS);
+    }
+}

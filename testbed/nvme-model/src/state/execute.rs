@@ -189,12 +189,12 @@ impl State {
         self.write_raw(target, entry, host)
     }
 
-    /// Fills the queue with the same entry, and once more, whether there is room or not.
+    /// Fills the queue with the same entry: one more than there is ever room for.
     fn overwrite(&mut self, target: u16, entry: [u64; 2], host: &Table) -> Result<(), DmaFault> {
         let Some(to) = &mut self.completion[usize::from(target)] else {
             return Ok(());
         };
-        for _ in 0..=to.size() {
+        for _ in 0..to.size() {
             self.counters.completions += 1;
             to.write(host, entry[0], entry[1])?;
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millrace_memory::{Arena, ArenaOptions, DeviceMemory, Pages, SizeClass};
-use millrace_nvme_model::{Controller, Options};
+use millrace_nvme_model::{Controller, Options, Rule};
 use millrace_pci::{Bar, Function};
 
 /// Bytes of the memory that the controller may reach, and where its parts are.
@@ -60,8 +60,13 @@ impl Host {
         Self::of(controller)
     }
 
-    pub(crate) fn of(controller: Controller) -> Self {
+    fn of(controller: Controller) -> Self {
         let function = controller.function();
+        Self::with_function(controller, function)
+    }
+
+    /// A host of the same controller, wherever the function is.
+    pub(crate) fn with_function(controller: Controller, function: Arc<dyn Function>) -> Self {
         let class = SizeClass {
             size: MEMORY,
             count: 1,
@@ -180,17 +185,22 @@ impl Host {
         self.submit_as(queue, self.next_id, command)
     }
 
-    pub(crate) fn submit_as(&mut self, queue: usize, id: u16, mut command: [u32; 16]) -> u16 {
-        command[0] |= u32::from(id) << 16;
+    pub(crate) fn submit_as(&mut self, queue: usize, id: u16, command: [u32; 16]) -> u16 {
+        self.write_entry(queue, self.queues[queue].tail, id, command);
         let to = &mut self.queues[queue];
-        let at = to.submission + size(to.tail) * 64;
-        for (number, word) in command.iter().enumerate() {
-            self.memory.store_u32(at + number * 4, *word);
-        }
         to.tail = (to.tail + 1) % ENTRIES;
         let tail = to.tail;
         self.ring(queue * 2, tail);
         id
+    }
+
+    /// Writes a submission queue entry and does not ring.
+    pub(crate) fn write_entry(&self, queue: usize, at: u32, id: u16, mut command: [u32; 16]) {
+        command[0] |= u32::from(id) << 16;
+        let at = self.queues[queue].submission + size(at) * 64;
+        for (number, word) in command.iter().enumerate() {
+            self.memory.store_u32(at + number * 4, *word);
+        }
     }
 
     pub(crate) fn ring(&self, doorbell: usize, value: u32) {
@@ -257,7 +267,7 @@ impl Host {
         opcode: u32,
         first: u64,
         blocks: u32,
-        size: usize,
+        block_size: usize,
     ) -> [u32; 16] {
         let mut transfer = command(opcode, 1);
         self.set_data(&mut transfer, size(blocks) * block_size);
@@ -298,6 +308,13 @@ impl Host {
     pub(crate) fn byte(&self, offset: usize) -> u8 {
         let word = self.memory.load_u32(DATA + offset / 4 * 4);
         word.to_le_bytes()[offset % 4]
+    }
+
+    /// The rules that the host broke, in their order; forgets them.
+    pub(crate) fn broken_rules(&self) -> Vec<Rule> {
+        let violations = self.controller.violations();
+        self.controller.clear_records();
+        violations.iter().map(|violation| violation.rule).collect()
     }
 
     /// Asserts that the host did nothing wrong.

@@ -1,4 +1,12 @@
 //! The controller against a host that is written for these tests alone.
 
+mod admin;
 mod basic;
+mod faults;
 mod host;
+mod power;
+mod served;
+mod sgl;
+mod shadow;
+mod threads;
+mod violations;

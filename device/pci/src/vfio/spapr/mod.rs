@@ -209,13 +209,11 @@ impl SpaprV2 {
                 ..Default::default()
             };
             match self.container.call(Call::CreateWindow(&mut create)) {
+                // A window that lies where it cannot is not used. Nor is it removed: by its start another
+                // one could be meant.
                 Ok(_) => {
-                    if windows.add(create.start_addr, attempt).is_ok() {
-                        return Ok(());
-                    }
-                    // Where it lies makes no sense: it must not be used.
-                    self.remove(create.start_addr)?;
-                    return Err(Errno::PROTO);
+                    let added = windows.add(create.start_addr, attempt);
+                    return added.map_err(|_| Errno::PROTO);
                 }
                 // No shape helps if there is no place for a window.
                 Err(Errno::NOSPC) => return Err(Errno::NOSPC),

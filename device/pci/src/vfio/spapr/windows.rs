@@ -103,8 +103,8 @@ impl Window {
         if page_size % self.page_size != 0 {
             return None;
         }
-        // Aligned like the window's pages; those of the region may be larger than the window itself.
-        let iova = self.space.take(size, self.page_size).ok()?;
+        // Aligned like the region's pages, as `Domain::map` promises.
+        let iova = self.space.take(size, page_size).ok()?;
         self.regions += 1;
         Some(iova)
     }
@@ -274,5 +274,147 @@ impl fmt::Display for Windows {
             (facilities.windows_max as usize).saturating_sub(self.created.len()),
             facilities.page_sizes
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const POWERNV9: Facilities = Facilities {
+        page_sizes: 1 << 12 | 1 << 16 | 1 << 21 | 1 << 30,
+        windows_max: 2,
+        levels_max: 5,
+        window_size: 16 << 30,
+        host_page_size: 64 << 10,
+    };
+
+    fn windows(facilities: Facilities) -> Windows {
+        let default = IovaRange {
+            first: Iova(0),
+            last: Iova((2 << 30) - 1),
+        };
+        Windows::new(facilities, Some(default)).expect("a window below 4 GiB")
+    }
+
+    #[test]
+    fn pages_are_the_largest_that_divide_those_of_the_region() {
+        let rows = [
+            (4 << 10, Some(12)),
+            (16 << 10, Some(12)),
+            (64 << 10, Some(16)),
+            (2 << 20, Some(21)),
+            // The huge pages of a POWER8 and of hash tables.
+            (16 << 20, Some(21)),
+            (1 << 30, Some(30)),
+            (16 << 30, Some(30)),
+            (2 << 10, None),
+        ];
+        let windows = windows(POWERNV9);
+        for (page_size, expected) in rows {
+            assert_eq!(windows.page_shift(page_size), expected, "{page_size}");
+        }
+    }
+
+    #[test]
+    fn shapes_go_from_what_is_wanted_to_what_is_needed() {
+        let facilities = Facilities {
+            levels_max: 2,
+            window_size: 1 << 22,
+            ..POWERNV9
+        };
+        let windows = windows(facilities);
+        let shapes: Vec<(u64, u32)> = windows
+            .attempts(0x1_0000, 0x1_0000)
+            .expect("there is room for a window")
+            .map(|shape| (shape.size, shape.levels))
+            .collect();
+        let sizes = [1 << 22, 1 << 21, 1 << 20, 1 << 19, 1 << 18, 1 << 17];
+        let expected: Vec<(u64, u32)> = sizes
+            .into_iter()
+            .flat_map(|size| [(size, 1), (size, 2)])
+            .collect();
+        assert_eq!(shapes, expected);
+    }
+
+    #[test]
+    fn large_tables_begin_with_more_levels() {
+        // 16 MiB of entries fit into one level on a host with pages of 64 KiB.
+        assert_eq!(levels_min(1 << 21, 64 << 10), 1);
+        assert_eq!(levels_min(1 << 22, 64 << 10), 2);
+        assert_eq!(levels_min(1, 4 << 10), 1);
+        assert_eq!(levels_min(0, 4 << 10), 1);
+    }
+
+    proptest! {
+        /// A plain list of what is taken is the oracle.
+        #[test]
+        fn addresses_lie_in_windows_and_do_not_overlap(
+            regions in proptest::collection::vec((1_u64..40, 0_u32..3, any::<bool>()), 1..40),
+            start in prop_oneof![Just(4_u64 << 30), Just(0x800_0000_0000_0000_u64)],
+        ) {
+            let mut windows = windows(POWERNV9);
+            let shape = Shape { page_shift: 16, size: 4 << 20, levels: 1 };
+            prop_assert!(windows.add(start, shape).is_ok());
+            prop_assert!(windows.add(start + 0x1_0000, shape).is_err());
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (pages, kind, default) in regions {
+                let page_size = [4_u64 << 10, 64 << 10, 2 << 20][kind as usize];
+                let size = pages * page_size;
+                let found = match default {
+                    true => windows.take_default(size, page_size),
+                    false => windows.take_created(size, page_size),
+                };
+                let Some(Iova(first)) = found else {
+                    continue;
+                };
+                let last = first + (size - 1);
+                let within = match default {
+                    true => last < 2 << 30,
+                    false => first >= start && last < start + shape.size,
+                };
+                prop_assert!(within && first % page_size.min(1 << 16) == 0 && first != 0);
+                prop_assert!(taken.iter().all(|(a, b)| last < *a || *b < first));
+                taken.push((first, last));
+            }
+            prop_assert_eq!(
+                windows.unused_default().is_some(),
+                taken.iter().all(|(first, _)| *first >= start)
+            );
+            for (first, _) in taken {
+                prop_assert!(windows.give(Iova(first)).is_ok());
+                prop_assert!(windows.give(Iova(first)).is_err());
+            }
+            prop_assert_eq!(windows.unused_default(), Some(0));
+        }
+
+        /// Whatever a machine says of itself, there is an end of attempts and each makes sense.
+        #[test]
+        fn attempts_end(
+            page_sizes: u64,
+            levels_max in 0_u32..8,
+            window_size: u64,
+            size: u64,
+            page_bits in 12_u32..40,
+            host_bits in 12_u32..17,
+        ) {
+            let facilities = Facilities {
+                page_sizes,
+                levels_max,
+                window_size,
+                windows_max: 1,
+                host_page_size: 1 << host_bits,
+            };
+            let attempts = windows(facilities).attempts(size, 1 << page_bits);
+            for (count, shape) in attempts.into_iter().flatten().enumerate() {
+                prop_assert!(count < 64 * 8);
+                prop_assert!(shape.size.is_power_of_two() && shape.size > size);
+                prop_assert!(shape.page_shift <= page_bits);
+                prop_assert!(page_sizes & 1 << shape.page_shift != 0);
+                prop_assert!((1..=levels_max.max(1)).contains(&shape.levels));
+            }
+        }
     }
 }

@@ -1,0 +1,459 @@
+//! Requests on a controller that does what it should.
+
+mod bed;
+
+use bed::{Bed, Outcome, PATIENCE, arena, filled, polled, quick, single};
+use millrace_nvme::{
+    CommandError, Data, ErrorKind, Lba, Options, Refusal, Request, ScatterGather, Status,
+};
+use millrace_nvme_model as model;
+
+fn namespace(block_size: u32, optimal_boundary: u16) -> model::NamespaceOptions {
+    model::NamespaceOptions {
+        block_size,
+        blocks: (16 << 20) / u64::from(block_size),
+        optimal_boundary,
+        ..model::NamespaceOptions::default()
+    }
+}
+
+#[test]
+fn what_is_written_is_read_again() -> Outcome {
+    for block_size in [512, 4096] {
+        let bed = Bed::new(model::Options {
+            namespaces: vec![namespace(block_size, 0)],
+            ..model::Options::default()
+        })?;
+        let controller = bed.open(quick())?;
+        assert_eq!(controller.namespaces()?, [1]);
+        let namespace = controller.namespace(1)?;
+        assert_eq!(namespace.block_size(), block_size);
+        let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+        for len in [4096, 8192, 64 << 10, 1 << 20] {
+            let written = single(
+                &mut pair,
+                &namespace,
+                Request::write(Lba(5), filled(&arena, len, 7)?, 1),
+            )?;
+            assert_eq!((written.token, written.result), (1, Ok(())));
+            drop(written);
+            let read = single(
+                &mut pair,
+                &namespace,
+                Request::read(Lba(5), filled(&arena, len, 0)?, 2),
+            )?;
+            assert_eq!((read.token, read.result), (2, Ok(())));
+            let buffer = read.data.and_then(Data::into_buffer).ok_or("no data")?;
+            assert!(buffer.len() == len && buffer.iter().all(|byte| *byte == 7));
+        }
+        drop(pair);
+        assert_eq!(bed.model.violations(), []);
+        assert_eq!(bed.model.dma_faults(), []);
+    }
+    Ok(())
+}
+
+#[test]
+fn requests_are_cut_at_the_transfer_limit_and_the_boundary() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 24)],
+        transfer_max: 2,
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    assert_eq!(controller.transfer_max(), 16 << 10);
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 4)?);
+    let before = bed.model.counters().writes;
+    let written = single(
+        &mut pair,
+        &namespace,
+        Request::write(Lba(20), filled(&arena, 96 * 512, 1)?, 0),
+    )?;
+    written.result?;
+    // Blocks 20 to 115: cut at 24, 48, 72 and 96.
+    assert_eq!(bed.model.counters().writes - before, 5);
+    assert_eq!(bed.model.counters().boundary_crossings, 0);
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn a_write_that_is_atomic_is_not_cut() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![model::NamespaceOptions {
+            atomic_write: 8,
+            atomic_write_power_fail: 8,
+            ..namespace(512, 24)
+        }],
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    assert_eq!(namespace.atomic_write(), 8);
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 4)?);
+    single(
+        &mut pair,
+        &namespace,
+        Request::write(Lba(20), filled(&arena, 8 * 512, 1)?, 0),
+    )?
+    .result?;
+    assert_eq!(bed.model.counters().writes, 1);
+    single(
+        &mut pair,
+        &namespace,
+        Request::read(Lba(20), filled(&arena, 8 * 512, 1)?, 0),
+    )?
+    .result?;
+    assert_eq!(bed.model.counters().reads, 2, "reads are cut");
+    Ok(())
+}
+
+#[test]
+fn many_requests_cost_one_doorbell() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 0)],
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(Options {
+        shadow_doorbells: false,
+        ..quick()
+    })?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 32)?);
+    // The admin queue's last doorbell is seen before.
+    bed.model.step();
+    let before = bed.model.counters();
+    for token in 0..32 {
+        pair.submit(
+            &namespace,
+            Request::read(Lba(token), filled(&arena, 512, 0)?, token),
+        )?;
+    }
+    let mut ended = 0;
+    while pair.under_way() > 0 {
+        ended += pair.wait(PATIENCE, |completion| assert!(completion.result.is_ok()));
+    }
+    assert_eq!(ended, 32);
+    let after = bed.model.counters();
+    assert_eq!(after.commands - before.commands, 32);
+    // One for all submissions; completions are told later, when room is needed.
+    assert_eq!(after.doorbells - before.doorbells, 1);
+    Ok(())
+}
+
+#[test]
+fn more_parts_than_the_queue_holds_wait_their_turn() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 0)],
+        transfer_max: 1,
+        queue_entries_max: 4,
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 100)?);
+    assert_eq!(pair.depth(), 3);
+    for token in 0..3 {
+        let lba = Lba(token * 2048);
+        pair.submit(
+            &namespace,
+            Request::write(lba, filled(&arena, 1 << 20, 9)?, token),
+        )?;
+    }
+    let refused = pair
+        .submit(&namespace, Request::flush(3))
+        .err()
+        .ok_or("it was accepted")?;
+    assert_eq!(refused.reason, Refusal::QueueFull);
+    let mut tokens = Vec::new();
+    while pair.under_way() > 0 {
+        pair.wait(PATIENCE, |completion| {
+            assert_eq!(completion.result, Ok(()));
+            tokens.push(completion.token);
+        });
+    }
+    tokens.sort_unstable();
+    assert_eq!(tokens, [0, 1, 2]);
+    assert_eq!(bed.model.peek(1, 3 * 2048 - 1)?, [9; 512]);
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_its_request() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 0)],
+        commands: model::Commands {
+            compare: false,
+            write_zeroes: false,
+            dataset_management: false,
+            ..model::Commands::default()
+        },
+        ..model::Options::default()
+    })?;
+    let other = Bed::new(model::Options::default())?;
+    let (controller, foreign) = (bed.open(quick())?, other.open(quick())?);
+    let (namespace, foreign_namespace) = (controller.namespace(1)?, foreign.namespace(1)?);
+    let (own_arena, foreign_arena) = (arena(&controller)?, arena(&foreign)?);
+    let mut pair = polled(&controller, 8)?;
+    let commands = bed.model.counters().commands;
+    let end = namespace.blocks();
+    let own = |len| filled(&own_arena, len, 0);
+    let pieces = vec![own(512)?, own(512)?, own(512)?];
+    let mut no_data = Request::read(Lba(0), own(512)?, 0);
+    no_data.data = None;
+    let mut data = Request::flush(0);
+    data.data = Some(own(512)?.into());
+    let cases = [
+        (
+            &namespace,
+            Request::read(Lba(end), own(512)?, 0),
+            Refusal::OutOfRange,
+        ),
+        (
+            &namespace,
+            Request::read(Lba(end - 1), own(1024)?, 0),
+            Refusal::OutOfRange,
+        ),
+        (
+            &namespace,
+            Request::write(Lba(u64::MAX), own(512)?, 0),
+            Refusal::OutOfRange,
+        ),
+        (
+            &namespace,
+            Request::write(Lba(0), own(0)?, 0),
+            Refusal::Length,
+        ),
+        (
+            &namespace,
+            Request::write(Lba(0), own(500)?, 0),
+            Refusal::Length,
+        ),
+        (
+            &namespace,
+            Request::write(Lba(0), own(511)?, 0),
+            Refusal::Length,
+        ),
+        (
+            &namespace,
+            Request::read(Lba(0), pieces, 0),
+            Refusal::Alignment,
+        ),
+        (
+            &namespace,
+            Request::read(Lba(0), filled(&foreign_arena, 512, 0)?, 0),
+            Refusal::ForeignMemory,
+        ),
+        (
+            &foreign_namespace,
+            Request::flush(0),
+            Refusal::ForeignNamespace,
+        ),
+        (
+            &namespace,
+            Request::compare(Lba(0), own(512)?, 0),
+            Refusal::Unsupported,
+        ),
+        (
+            &namespace,
+            Request::write_zeroes(Lba(0), 1, 0),
+            Refusal::Unsupported,
+        ),
+        (
+            &namespace,
+            Request::deallocate(Lba(0), 1, 0),
+            Refusal::Unsupported,
+        ),
+        (&namespace, no_data, Refusal::Data),
+        (&namespace, data, Refusal::Data),
+    ];
+    for (namespace, mut request, reason) in cases {
+        request.token = 77;
+        let refused = pair
+            .submit(namespace, request)
+            .err()
+            .ok_or("it was accepted")?;
+        assert_eq!((refused.reason, refused.request.token), (reason, 77));
+    }
+    pair.poll(|_| {});
+    bed.model.step();
+    assert_eq!(bed.model.counters().commands, commands, "nothing was sent");
+    Ok(())
+}
+
+#[test]
+fn pieces_without_page_borders_need_scatter_gather_lists() -> Outcome {
+    for wish in [ScatterGather::WhenNeeded, ScatterGather::Always] {
+        let bed = Bed::new(model::Options {
+            namespaces: vec![namespace(512, 0)],
+            sgl: model::SglSupport::Any,
+            ..model::Options::default()
+        })?;
+        let controller = bed.open(Options {
+            scatter_gather: wish,
+            ..quick()
+        })?;
+        let namespace = controller.namespace(1)?;
+        let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+        let pieces = vec![
+            filled(&arena, 512, 1)?,
+            filled(&arena, 1024, 2)?,
+            filled(&arena, 200 * 512, 3)?,
+            filled(&arena, 512, 4)?,
+        ];
+        single(&mut pair, &namespace, Request::write(Lba(9), pieces, 0))?.result?;
+        for (block, byte) in [
+            (9, 1),
+            (10, 2),
+            (11, 2),
+            (12, 3),
+            (211, 3),
+            (212, 4),
+            (213, 0),
+        ] {
+            assert_eq!(bed.model.peek(1, block)?, [byte; 512], "block {block}");
+        }
+        assert_eq!(bed.model.violations(), []);
+    }
+    Ok(())
+}
+
+#[test]
+fn compare_zeroes_and_deallocation_do_what_they_say() -> Outcome {
+    let bed = Bed::new(model::Options::default())?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let block = usize::try_from(namespace.block_size())?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    single(
+        &mut pair,
+        &namespace,
+        Request::write(Lba(0), filled(&arena, 8 * block, 3)?, 0),
+    )?
+    .result?;
+    let compare = |byte| {
+        Ok::<_, millrace_memory::Exhausted>(Request::compare(
+            Lba(0),
+            filled(&arena, block, byte)?,
+            0,
+        ))
+    };
+    single(&mut pair, &namespace, compare(3)?)?.result?;
+    let differs = single(&mut pair, &namespace, compare(4)?)?.result;
+    assert!(
+        matches!(differs, Err(CommandError::Status(status)) if status.is(Status::COMPARE_FAILURE))
+    );
+    single(&mut pair, &namespace, Request::write_zeroes(Lba(1), 2, 0))?.result?;
+    single(&mut pair, &namespace, Request::deallocate(Lba(4), 2, 0))?.result?;
+    let bytes: Vec<u8> = (0..8)
+        .map(|lba| bed.model.peek(1, lba).map(|block| block[0]))
+        .collect::<Result<_, _>>()?;
+    assert_eq!(bytes, [3, 0, 0, 3, 0, 0, 3, 3]);
+    Ok(())
+}
+
+#[test]
+fn flushed_and_forced_writes_survive_a_power_cut() -> Outcome {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let bed = Bed::new(model::Options {
+            seed,
+            ..model::Options::default()
+        })?;
+        let controller = bed.open(quick())?;
+        assert!(controller.is_cache_used()?);
+        let namespace = controller.namespace(1)?;
+        let block = usize::try_from(namespace.block_size())?;
+        let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+        let write = |pair: &mut _, lba, byte| -> Outcome {
+            Ok(single(
+                pair,
+                &namespace,
+                Request::write(Lba(lba), filled(&arena, block, byte)?, 0),
+            )?
+            .result?)
+        };
+        for lba in 0..16 {
+            write(&mut pair, lba, 1)?;
+        }
+        single(&mut pair, &namespace, Request::flush(0))?.result?;
+        for lba in 16..32 {
+            let forced = Request::write_through(Lba(lba), filled(&arena, block, 2)?, 0);
+            single(&mut pair, &namespace, forced)?.result?;
+        }
+        for lba in 32..48 {
+            write(&mut pair, lba, 3)?;
+        }
+        bed.model.power_cut();
+        for lba in 0..48 {
+            let byte = bed.model.peek(1, lba)?[0];
+            match lba {
+                0..16 => assert_eq!(byte, 1, "block {lba}, seed {seed}"),
+                16..32 => assert_eq!(byte, 2, "block {lba}, seed {seed}"),
+                _ => lost += usize::from(byte != 3),
+            }
+        }
+    }
+    assert!(lost > 0, "the model loses what was not flushed");
+    Ok(())
+}
+
+#[test]
+fn queue_pairs_are_given_out_once() -> Outcome {
+    let bed = Bed::new(model::Options {
+        queues: 2,
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    let first = polled(&controller, 8)?;
+    let _second = polled(&controller, 8)?;
+    let none = polled(&controller, 8).err().ok_or("a third was given")?;
+    assert_eq!(none.kind(), ErrorKind::NoQueue);
+    drop(first);
+    let _again = polled(&controller, 8)?;
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn formatting_changes_the_block_size() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 0)],
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    let before = controller.namespace(1)?;
+    let formats = &before.data().formats;
+    let other = formats
+        .iter()
+        .position(|format| format.block_shift == 12)
+        .ok_or("no format of 4 KiB")?;
+    controller.format(1, other, millrace_nvme::Erase::No, PATIENCE)?;
+    let after = controller.namespace(1)?;
+    assert_eq!(after.block_size(), 4096);
+    assert_eq!(after.size(), before.size());
+    let missing = controller.format(1, 60, millrace_nvme::Erase::No, PATIENCE);
+    assert_eq!(
+        missing.err().map(|error| error.kind()),
+        Some(ErrorKind::Invalid)
+    );
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+#[test]
+fn what_the_controller_says_unasked_is_heard_again_and_again() -> Outcome {
+    let bed = Bed::new(model::Options::default())?;
+    let controller = bed.open(quick())?;
+    for _ in 0..10 {
+        bed.model.raise_event(model::Event::Temperature);
+        bed.model.step();
+        let (events, lost) = controller.take_events()?;
+        assert_eq!((events.len(), lost), (1, 0));
+        assert_eq!(events[0].kind, millrace_nvme::EventKind::Health);
+    }
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
