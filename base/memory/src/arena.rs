@@ -82,6 +82,8 @@ struct Class {
     placed: Placed,
     taker: RefCell<Taker>,
     returner: Returner,
+    /// The size of its blocks.
+    capacity: u32,
     /// Names the domain in buffers.
     domain: usize,
 }
@@ -193,12 +195,14 @@ impl Class {
             placed,
             taker: RefCell::new(taker),
             returner,
+            capacity: u32::try_from(placed.class.size).expect("blocks have 2 GiB at most"),
             domain: address_of(mapping.domain()),
         }
     }
 
     #[inline]
     fn try_buffer(&self, len: usize, mapping: &Mapping) -> Option<Buffer> {
+        let len = u32::try_from(len).ok()?;
         let block = self.taker.borrow_mut().try_pop()?;
         let size = self.placed.class.size;
         let offset = self.placed.offset + block as usize * size;
@@ -212,7 +216,7 @@ impl Class {
             Buffer::new(
                 address,
                 iova,
-                size,
+                self.capacity,
                 len,
                 block,
                 self.domain,

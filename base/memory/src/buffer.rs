@@ -18,8 +18,9 @@ use crate::{DeviceMemory, Domain, Error, ErrorKind, Iova, Result};
 pub struct Buffer {
     address: NonNull<u8>,
     iova: Iova,
-    capacity: usize,
-    len: usize,
+    /// In bytes, 2 GiB at most.
+    capacity: u32,
+    len: u32,
     block: u32,
     /// Names the domain, see [`Buffer::is_of`].
     domain: usize,
@@ -43,8 +44,8 @@ impl Buffer {
     pub(crate) unsafe fn new(
         address: NonNull<u8>,
         iova: Iova,
-        capacity: usize,
-        len: usize,
+        capacity: u32,
+        len: u32,
         block: u32,
         domain: usize,
         returner: Returner,
@@ -72,7 +73,7 @@ impl Buffer {
     #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Whether no byte is.
@@ -86,7 +87,7 @@ impl Buffer {
     #[must_use]
     #[inline]
     pub const fn capacity(&self) -> usize {
-        self.capacity
+        self.capacity as usize
     }
 
     /// Whether the devices of this domain see it. A driver asks before it names the buffer to a device: in
@@ -103,11 +104,12 @@ impl Buffer {
     /// # Errors
     /// [`ErrorKind::Invalid`] if the block is shorter than `len`; nothing is changed.
     pub fn set_len(&mut self, len: usize) -> Result<()> {
-        if len > self.capacity {
+        let fits = u32::try_from(len).ok().filter(|len| *len <= self.capacity);
+        let Some(fits) = fits else {
             let context = format!("{len} bytes in a buffer of {}", self.capacity);
             return Err(Error::new(ErrorKind::Invalid, context));
-        }
-        self.len = len;
+        };
+        self.len = fits;
         Ok(())
     }
 
@@ -137,7 +139,7 @@ impl Deref for Buffer {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the block is this buffer's, is initialised, and has no fewer than `len` bytes.
-        unsafe { slice::from_raw_parts(self.address.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts(self.address.as_ptr(), self.len()) }
     }
 }
 
@@ -145,7 +147,7 @@ impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and whoever calls has the buffer to itself.
-        unsafe { slice::from_raw_parts_mut(self.address.as_ptr(), self.len) }
+        unsafe { slice::from_raw_parts_mut(self.address.as_ptr(), self.len()) }
     }
 }
 

@@ -1,117 +1,253 @@
 //! Whether a request can be served, before anything is done for it.
 
+use millrace_memory::Buffer;
+
 use crate::request::{Operation, Refusal};
+use crate::spec::command::{DEALLOCATE_ZEROES, FUA, io};
+use crate::spec::identify::ControllerData;
 use crate::transfer::{Limits, Lists, has_page_borders};
-use crate::{Condition, Controller, Data, Namespace, Request, ScatterGather};
+use crate::{Controller, Data, Namespace, Request, ScatterGather};
 
 /// The most blocks of one command (a field of 16 bits that counts from zero).
 const BLOCKS_MAX: u32 = 1 << 16;
 
+/// How the commands of a request say where their data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addressing {
+    /// They have none: what they are about stands in the command.
+    Nothing,
+    /// They have none, and are about nothing but the namespace.
+    Namespace,
+    /// By one range of blocks.
+    Range,
+    /// By pages.
+    Pages,
+    /// By scatter-gather descriptors.
+    Descriptors,
+}
+
 /// What a request comes to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Its blocks; one for a flush.
-    pub(crate) blocks: u64,
+    pub(crate) opcode: u8,
+    pub(crate) addressing: Addressing,
+    /// Bits of dword 12.
+    pub(crate) flags: u32,
     /// How its commands are cut.
     pub(crate) limits: Limits,
-    /// Whether they are described by scatter-gather lists.
-    pub(crate) scatter_gather: bool,
+    /// Its blocks; one for a flush, which has none but is one command.
+    pub(crate) blocks: u64,
+}
+
+impl Shape {
+    /// That of no request.
+    pub(crate) const NOTHING: Self = Self {
+        opcode: 0,
+        addressing: Addressing::Nothing,
+        flags: 0,
+        limits: Limits {
+            blocks_max: 1,
+            boundary: 0,
+        },
+        blocks: 0,
+    };
+}
+
+/// What of a controller every request is checked against, worked out once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Profile {
+    has_compare: bool,
+    has_write_zeroes: bool,
+    has_deallocate: bool,
+    /// Whether scatter-gather lists may be used, and whether always.
+    may_scatter: bool,
+    must_scatter: bool,
+    /// The most pieces of a scatter-gather list.
+    pieces_max: usize,
+    transfer_max: u64,
+    page: u64,
+}
+
+impl Profile {
+    pub(crate) fn new(
+        data: &ControllerData,
+        wish: ScatterGather,
+        transfer_max: u64,
+        page: u64,
+    ) -> Self {
+        let may_scatter = data.has_sgl() && wish != ScatterGather::Never;
+        Self {
+            has_compare: data.has_compare(),
+            has_write_zeroes: data.has_write_zeroes(),
+            has_deallocate: data.has_dataset_management(),
+            may_scatter,
+            must_scatter: may_scatter && wish == ScatterGather::Always,
+            pieces_max: Lists::pieces_max_for(transfer_max, page),
+            transfer_max,
+            page,
+        }
+    }
+
+    /// The longest single command in bytes.
+    pub(crate) const fn transfer_max(&self) -> u64 {
+        self.transfer_max
+    }
 }
 
 impl Controller {
     /// What the request comes to, or why it cannot be served.
+    #[inline]
     pub(crate) fn check(&self, namespace: &Namespace, request: &Request) -> Result<Shape, Refusal> {
-        if matches!(self.condition(), Condition::Failed | Condition::Gone) {
-            return Err(Refusal::Dead);
-        }
         if namespace.controller() != self.number() {
             return Err(Refusal::ForeignNamespace);
         }
-        let operation = request.operation;
-        let own = self.data();
-        let supported = match operation {
-            Operation::Read | Operation::Write { .. } | Operation::Flush => true,
-            Operation::Compare => own.has_compare(),
-            Operation::WriteZeroes { .. } => own.has_write_zeroes(),
-            Operation::Deallocate => own.has_dataset_management(),
+        let profile = self.profile();
+        let fua = |fua: bool| if fua { FUA } else { 0 };
+        let (opcode, flags, supported) = match request.operation {
+            Operation::Read => (io::READ, 0, true),
+            Operation::Write { fua: forced } => (io::WRITE, fua(forced), true),
+            Operation::Compare => (io::COMPARE, 0, profile.has_compare),
+            _ => return self.check_without_data(namespace, request),
         };
         if !supported {
             return Err(Refusal::Unsupported);
         }
-        let mut scatter_gather = false;
-        let blocks = match (&request.data, operation.has_data()) {
-            (Some(data), true) => {
-                scatter_gather = self.check_data(data)?;
-                let bytes = data.len() as u64;
-                if bytes % u64::from(namespace.block_size()) != 0 {
-                    return Err(Refusal::Length);
-                }
-                bytes >> namespace.block_shift()
+        let (bytes, addressing) = match &request.data {
+            Some(Data::One(buffer)) => {
+                check_buffer(self, buffer)?;
+                let scatter = profile.must_scatter;
+                let pages = Addressing::Pages;
+                (
+                    buffer.len() as u64,
+                    if scatter {
+                        Addressing::Descriptors
+                    } else {
+                        pages
+                    },
+                )
             }
-            (None, false) if operation == Operation::Flush => 1,
-            (None, false) => request.blocks,
-            _ => return Err(Refusal::Data),
+            Some(data @ Data::Many(_)) => (data.len() as u64, self.check_pieces(data)?),
+            None => return Err(Refusal::Data),
         };
-        if blocks == 0 {
+        if bytes & (u64::from(namespace.block_size()) - 1) != 0 || bytes == 0 {
             return Err(Refusal::Length);
         }
-        let end = request.lba.0.checked_add(blocks);
-        if operation != Operation::Flush && end.is_none_or(|end| end > namespace.blocks()) {
-            return Err(Refusal::OutOfRange);
-        }
+        let blocks = bytes >> namespace.block_shift();
+        check_range(namespace, request.lba.0, blocks)?;
+        // A write that is atomic as one command stays one.
+        let is_write = opcode == io::WRITE;
+        let atomic = is_write && blocks <= u64::from(namespace.atomic_write());
+        let boundary = if atomic {
+            None
+        } else {
+            namespace.optimal_boundary()
+        };
+        let most = profile.transfer_max >> namespace.block_shift();
         Ok(Shape {
+            opcode,
+            addressing,
+            flags,
+            limits: Limits {
+                blocks_max: u32::try_from(most).map_or(BLOCKS_MAX, |most| most.min(BLOCKS_MAX)),
+                boundary: boundary.unwrap_or(0),
+            },
             blocks,
-            limits: self.limits(namespace, operation, blocks),
-            scatter_gather,
         })
     }
 
-    /// Whether the data can be described, and whether that needs scatter-gather lists.
-    fn check_data(&self, data: &Data) -> Result<bool, Refusal> {
+    fn check_without_data(
+        &self,
+        namespace: &Namespace,
+        request: &Request,
+    ) -> Result<Shape, Refusal> {
+        let profile = self.profile();
+        let (opcode, flags, addressing, blocks_max, supported) = match request.operation {
+            Operation::WriteZeroes { fua, deallocate } => {
+                let fua = if fua { FUA } else { 0 };
+                let flags = fua | if deallocate { DEALLOCATE_ZEROES } else { 0 };
+                let supported = profile.has_write_zeroes;
+                (
+                    io::WRITE_ZEROES,
+                    flags,
+                    Addressing::Nothing,
+                    BLOCKS_MAX,
+                    supported,
+                )
+            }
+            Operation::Deallocate => {
+                let supported = profile.has_deallocate;
+                (
+                    io::DATASET_MANAGEMENT,
+                    0,
+                    Addressing::Range,
+                    u32::MAX,
+                    supported,
+                )
+            }
+            _ => (io::FLUSH, 0, Addressing::Namespace, 1, true),
+        };
+        if !supported {
+            return Err(Refusal::Unsupported);
+        }
+        if request.data.is_some() {
+            return Err(Refusal::Data);
+        }
+        let blocks = if request.operation == Operation::Flush {
+            1
+        } else {
+            check_range(namespace, request.lba.0, request.blocks)?;
+            request.blocks
+        };
+        Ok(Shape {
+            opcode,
+            addressing,
+            flags,
+            limits: Limits {
+                blocks_max,
+                boundary: 0,
+            },
+            blocks,
+        })
+    }
+
+    /// How several buffers can be described.
+    fn check_pieces(&self, data: &Data) -> Result<Addressing, Refusal> {
+        let profile = self.profile();
         for buffer in data.buffers() {
-            if !buffer.is_of(self.domain()) {
-                return Err(Refusal::ForeignMemory);
-            }
-            // Only whole dwords can be described; buffers begin at one.
-            if buffer.is_empty() || buffer.len() % 4 != 0 {
-                return Err(Refusal::Length);
-            }
+            check_buffer(self, buffer)?;
         }
-        let wish = self.control().options.scatter_gather;
-        let pieces_max = Lists::pieces_max_for(self.transfer_max(), self.page_size());
-        let possible = self.data().has_sgl()
-            && wish != ScatterGather::Never
-            && data.buffers().len() <= pieces_max;
-        if possible && wish == ScatterGather::Always {
-            return Ok(true);
-        }
-        if has_page_borders(data, self.page_size()) {
-            return Ok(false);
-        }
-        if possible {
-            Ok(true)
+        let possible = profile.may_scatter && data.buffers().len() <= profile.pieces_max;
+        if possible && profile.must_scatter {
+            Ok(Addressing::Descriptors)
+        } else if has_page_borders(data, profile.page) {
+            Ok(Addressing::Pages)
+        } else if possible {
+            Ok(Addressing::Descriptors)
         } else {
             Err(Refusal::Alignment)
         }
     }
+}
 
-    fn limits(&self, namespace: &Namespace, operation: Operation, blocks: u64) -> Limits {
-        let (most, boundary) = match operation {
-            Operation::Flush => (1, None),
-            Operation::Deallocate => (u32::MAX, None),
-            Operation::WriteZeroes { .. } => (BLOCKS_MAX, None),
-            Operation::Read | Operation::Write { .. } | Operation::Compare => {
-                let blocks = self.transfer_max() >> namespace.block_shift();
-                let most = u32::try_from(blocks).unwrap_or(BLOCKS_MAX).min(BLOCKS_MAX);
-                (most, namespace.optimal_boundary())
-            }
-        };
-        // A write that is atomic as one command stays one.
-        let atomic = matches!(operation, Operation::Write { .. })
-            && blocks <= u64::from(namespace.atomic_write());
-        Limits {
-            blocks_max: most,
-            boundary: boundary.filter(|_| !atomic).unwrap_or(0),
-        }
+#[inline]
+fn check_buffer(controller: &Controller, buffer: &Buffer) -> Result<(), Refusal> {
+    if !buffer.is_of(controller.domain()) {
+        return Err(Refusal::ForeignMemory);
     }
+    // Only whole dwords can be described; buffers begin at one.
+    if buffer.is_empty() || buffer.len() % 4 != 0 {
+        return Err(Refusal::Length);
+    }
+    Ok(())
+}
+
+#[inline]
+fn check_range(namespace: &Namespace, lba: u64, blocks: u64) -> Result<(), Refusal> {
+    if blocks == 0 {
+        return Err(Refusal::Length);
+    }
+    if blocks > namespace.blocks() || lba > namespace.blocks() - blocks {
+        return Err(Refusal::OutOfRange);
+    }
+    Ok(())
 }

@@ -9,27 +9,35 @@
 use std::time::Duration;
 
 use crate::CommandError;
-use crate::request::{Data, Operation};
-use crate::transfer::Limits;
+use crate::check::Shape;
+use crate::request::Data;
 
-/// A request under way.
-#[derive(Debug)]
+/// A request under way, but for its data.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Active {
-    pub(crate) operation: Operation,
+    pub(crate) shape: Shape,
     pub(crate) namespace: u32,
     pub(crate) block_shift: u32,
-    pub(crate) limits: Limits,
     /// The first block.
     pub(crate) lba: u64,
-    /// Blocks of it; one for a flush, which has none but is one command.
-    pub(crate) blocks: u64,
     /// Blocks of it that were sent, or are not going to be.
     pub(crate) sent: u64,
     pub(crate) outstanding: u32,
-    pub(crate) scatter_gather: bool,
     pub(crate) error: Option<CommandError>,
-    pub(crate) data: Option<Data>,
     pub(crate) token: u64,
+    /// Whether there is a request in this place.
+    pub(crate) is_taken: bool,
+}
+
+impl Active {
+    /// Where a command's data begins within the request's, and how long it is, in bytes.
+    #[inline]
+    pub(crate) const fn bytes(&self, offset: u64, blocks: u32) -> (u64, u64) {
+        (
+            offset << self.block_shift,
+            (blocks as u64) << self.block_shift,
+        )
+    }
 }
 
 /// A command in flight, or the place for one.
@@ -50,53 +58,105 @@ pub(crate) struct Slot {
     pub(crate) seen: Option<Duration>,
 }
 
+/// Numbers that are free, the one that was freed last first.
+#[derive(Debug)]
+struct Free {
+    numbers: Box<[u16]>,
+    count: usize,
+}
+
+impl Free {
+    /// All numbers below `count`.
+    fn new(count: u16) -> Self {
+        Self {
+            numbers: (0..count).rev().collect(),
+            count: usize::from(count),
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self) -> u16 {
+        assert!(self.count > 0, "the caller has seen that one is free");
+        self.count -= 1;
+        self.numbers[self.count]
+    }
+
+    #[inline]
+    fn push(&mut self, number: u16) {
+        self.numbers[self.count] = number;
+        self.count += 1;
+    }
+}
+
 /// The requests under way.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    places: Box<[Option<Active>]>,
-    free: Vec<u16>,
+    places: Box<[Active]>,
+    /// Of the place with the same index.
+    data: Box<[Option<Data>]>,
+    free: Free,
 }
 
 impl Requests {
     pub(crate) fn new(count: u16) -> Self {
+        let nothing = Active {
+            shape: Shape::NOTHING,
+            namespace: 0,
+            block_shift: 0,
+            lba: 0,
+            sent: 0,
+            outstanding: 0,
+            error: None,
+            token: 0,
+            is_taken: false,
+        };
         Self {
-            places: (0..count).map(|_| None).collect(),
-            free: (0..count).rev().collect(),
+            places: vec![nothing; usize::from(count)].into(),
+            data: (0..count).map(|_| None).collect(),
+            free: Free::new(count),
         }
     }
 
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free.count == 0
     }
 
     pub(crate) fn under_way(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.places.len() - self.free.count
     }
 
     /// Puts a request into a free place.
-    pub(crate) fn put(&mut self, active: Active) -> u16 {
-        let index = self.free.pop().expect("the caller has seen a free place");
-        self.places[usize::from(index)] = Some(active);
+    #[inline]
+    pub(crate) fn put(&mut self, active: Active, data: Option<Data>) -> u16 {
+        let index = self.free.pop();
+        self.places[usize::from(index)] = active;
+        self.data[usize::from(index)] = data;
         index
     }
 
-    pub(crate) fn get(&mut self, index: u16) -> &mut Active {
-        let place = self.places[usize::from(index)].as_mut();
-        place.expect("a command in flight, or a request that waits, names a request")
+    #[inline]
+    pub(crate) fn get(&self, index: u16) -> &Active {
+        &self.places[usize::from(index)]
     }
 
-    /// Takes a request that has ended.
-    pub(crate) fn take(&mut self, index: u16) -> Active {
-        let taken = self.places[usize::from(index)].take();
-        self.free.push(index);
-        taken.expect("it is taken once, when it ends")
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u16) -> &mut Active {
+        &mut self.places[usize::from(index)]
     }
 
-    /// Takes the request in a place, if there is one.
-    pub(crate) fn try_take(&mut self, index: u16) -> Option<Active> {
-        let taken = self.places[usize::from(index)].take()?;
+    /// A request's data.
+    #[inline]
+    pub(crate) fn data(&self, index: u16) -> Option<&Data> {
+        self.data[usize::from(index)].as_ref()
+    }
+
+    /// Takes the request in this place; returns its data.
+    #[inline]
+    pub(crate) fn take(&mut self, index: u16) -> Option<Data> {
+        self.places[usize::from(index)].is_taken = false;
         self.free.push(index);
-        Some(taken)
+        self.data[usize::from(index)].take()
     }
 
     /// How many places there are.
@@ -109,7 +169,7 @@ impl Requests {
 #[derive(Debug)]
 pub(crate) struct Commands {
     slots: Box<[Slot]>,
-    free: Vec<u16>,
+    free: Free,
     /// Bits of an id that name the slot.
     index_bits: u32,
 }
@@ -129,23 +189,26 @@ impl Commands {
         };
         Self {
             slots: vec![slot; usize::from(count)].into(),
-            free: (0..count).rev().collect(),
+            free: Free::new(count),
             // One more than needed at times: then no id is 0xffff, which says "no command".
             index_bits: u16::BITS - count.leading_zeros(),
         }
     }
 
+    #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free.count == 0
     }
 
+    #[inline]
     pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.count
     }
 
     /// Puts a command of `request` into a free slot.
+    #[inline]
     pub(crate) fn put(&mut self, request: u16, offset: u64, blocks: u32) -> u16 {
-        let index = self.free.pop().expect("the caller has seen a free slot");
+        let index = self.free.pop();
         let slot = &mut self.slots[usize::from(index)];
         slot.in_flight = true;
         slot.attempts = 0;
@@ -155,11 +218,13 @@ impl Commands {
         index
     }
 
+    #[inline]
     pub(crate) fn get(&mut self, index: u16) -> &mut Slot {
         &mut self.slots[usize::from(index)]
     }
 
     /// The id under which the slot's command is sent now: another one than before.
+    #[inline]
     pub(crate) fn renew_id(&mut self, index: u16) -> u16 {
         let slot = &mut self.slots[usize::from(index)];
         slot.sequence = slot.sequence.wrapping_add(1);
@@ -169,22 +234,26 @@ impl Commands {
     }
 
     /// The id under which the slot's command was sent.
+    #[inline]
     pub(crate) fn id_of(&self, index: u16) -> u16 {
         let sequence = self.slots[usize::from(index)].sequence;
         Self::id(sequence, index, self.index_bits)
     }
 
+    #[inline]
     fn id(sequence: u16, index: u16, index_bits: u32) -> u16 {
         sequence << index_bits | index
     }
 
     /// The slot of the command in flight with this id.
+    #[inline]
     pub(crate) fn find(&self, id: u16) -> Option<u16> {
         let index = id & ((1 << self.index_bits) - 1);
         let slot = self.slots.get(usize::from(index))?;
         (slot.in_flight && self.id_of(index) == id).then_some(index)
     }
 
+    #[inline]
     pub(crate) fn release(&mut self, index: u16) {
         self.slots[usize::from(index)].in_flight = false;
         self.free.push(index);

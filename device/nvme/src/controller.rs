@@ -24,6 +24,7 @@ use millrace_pci::Function;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::admin_commands::{Admin, QueuePlace};
+use crate::check::Profile;
 use crate::control::Control;
 use crate::doorbell::{Doorbell, Shadow};
 use crate::epoch::{Epoch, EpochCell};
@@ -64,7 +65,7 @@ pub struct Controller {
     control: Control,
     data: ControllerData,
     domain: Arc<dyn Domain>,
-    transfer_max: u64,
+    profile: Profile,
     vectors: Vec<OwnedFd>,
     epoch: EpochCell,
     is_quiet: AtomicBool,
@@ -108,13 +109,13 @@ impl Controller {
             }
         };
         admin.queues_taken = vec![false; usize::from(queues)];
-        let transfer_max = transfer_max(&control, &data);
+        let profile = profile(&control, &data);
         Ok(Arc::new(Self {
             number: CONTROLLERS.fetch_add(1, Ordering::Relaxed),
             control,
             data,
             domain,
-            transfer_max,
+            profile,
             vectors,
             epoch: EpochCell::new(Epoch::first()),
             is_quiet: AtomicBool::new(false),
@@ -162,7 +163,7 @@ impl Controller {
     /// The longest single command in bytes.
     #[must_use]
     pub const fn transfer_max(&self) -> u64 {
-        self.transfer_max
+        self.profile.transfer_max()
     }
 
     /// How many queue pairs it gives.
@@ -204,11 +205,11 @@ impl Controller {
         }
         let data = self.admin(|admin, control| admin.namespace(control, id))?;
         let namespace = Namespace::new(id, self.number, &self.data, data.ok_or_else(none)?)?;
-        if u64::from(namespace.block_size()) > self.transfer_max {
+        if u64::from(namespace.block_size()) > self.transfer_max() {
             let context = format!(
                 "namespace {id} has blocks of {} bytes, a command moves {} at most",
                 namespace.block_size(),
-                self.transfer_max
+                self.transfer_max()
             );
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
@@ -316,6 +317,10 @@ impl Controller {
     pub fn reset(&self) -> Result<()> {
         self.reset_from(self.epoch.load());
         self.check_usable()
+    }
+
+    pub(crate) const fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     pub(crate) const fn number(&self) -> u64 {
@@ -533,11 +538,12 @@ fn set_vectors(control: &Control, vectors: &[OwnedFd]) -> Result<()> {
     Ok(control.function.set_vectors(&events)?)
 }
 
-/// The longest single command: what the controller takes, what the caller wants, what a list describes;
-/// whole pages.
-fn transfer_max(control: &Control, data: &ControllerData) -> u64 {
+/// What requests are checked against. The longest single command is what the controller takes, what the caller
+/// wants, and what a list describes; whole pages.
+fn profile(control: &Control, data: &ControllerData) -> Profile {
     let page = control.page();
     let own = data.transfer_max(control.capabilities.page_shift_min());
     let most = control.options.transfer_max.min(own.unwrap_or(u64::MAX));
-    (most / page).clamp(1, LIST_ENTRIES_MAX) * page
+    let transfer_max = (most / page).clamp(1, LIST_ENTRIES_MAX) * page;
+    Profile::new(data, control.options.scatter_gather, transfer_max, page)
 }

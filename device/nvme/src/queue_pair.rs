@@ -23,13 +23,13 @@ use std::time::Duration;
 use millrace_memory::{Arena, ArenaOptions, Pages, SizeClass};
 
 use crate::admin_commands::{QueuePlace, take_memory};
-use crate::check::Shape;
-use crate::commands::{Active, Commands, Requests, Slot};
+use crate::check::{Addressing, Shape};
+use crate::commands::{Active, Commands, Requests};
 use crate::epoch::Epoch;
 use crate::interrupt;
-use crate::request::{Operation, Refusal, Refused};
+use crate::request::{Refusal, Refused};
 use crate::rings::{CompletionRing, SubmissionRing};
-use crate::spec::command::{Command, DEALLOCATE_ZEROES, DSM_DEALLOCATE, FUA, Pointer, io};
+use crate::spec::command::{Command, DSM_DEALLOCATE};
 use crate::spec::status::Status;
 use crate::transfer::Lists;
 use crate::{
@@ -59,6 +59,8 @@ struct Rings {
 pub struct QueuePair {
     controller: Arc<Controller>,
     place: QueuePlace,
+    /// Bytes of a device page.
+    page: u64,
     epoch: Epoch,
     waiting: Waiting,
     /// Where the rings and lists lie.
@@ -66,6 +68,8 @@ pub struct QueuePair {
     rings: Rings,
     /// Whether the controller may know the queue.
     is_made: bool,
+    /// Whether the controller was given up; then its epoch is never this pair's again.
+    is_dead: bool,
     commands: Commands,
     requests: Requests,
     /// Requests of which something is left to send.
@@ -100,7 +104,9 @@ impl QueuePair {
             waiting: options.waiting,
             arena,
             rings,
+            page: controller.page_size(),
             is_made: false,
+            is_dead: false,
             commands: Commands::new(depth),
             requests: Requests::new(depth),
             unsent: VecDeque::with_capacity(usize::from(depth)),
@@ -165,6 +171,8 @@ impl QueuePair {
     ) -> std::result::Result<(), Refused> {
         let checked = if self.is_full() {
             Err(Refusal::QueueFull)
+        } else if self.is_dead {
+            Err(Refusal::Dead)
         } else {
             self.controller.check(namespace, &request)
         };
@@ -242,26 +250,24 @@ impl QueuePair {
     }
 
     /// Accepts a request that was checked, while the pair is not full.
+    #[inline]
     pub(crate) fn accept(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
-        let index = self.requests.put(Active {
-            operation: request.operation,
+        let active = Active {
+            shape,
             namespace: namespace.id(),
             block_shift: namespace.block_shift(),
-            limits: shape.limits,
             lba: request.lba.0,
-            blocks: shape.blocks,
             sent: 0,
             outstanding: 0,
-            scatter_gather: shape.scatter_gather,
             error: None,
-            data: request.data,
             token: request.token,
-        });
+            is_taken: true,
+        };
+        let index = self.requests.put(active, request.data);
         // Those that came first are sent first.
-        if self.unsent.is_empty() && self.send_parts(index) {
-            return;
+        if !self.unsent.is_empty() || !self.send_parts(index) {
+            self.unsent.push_back(index);
         }
-        self.unsent.push_back(index);
     }
 
     /// Sends what is left of the requests that wait, as far as slots go.
@@ -275,18 +281,19 @@ impl QueuePair {
     }
 
     /// Sends commands of a request; whether nothing of it is left to send.
+    #[inline]
     fn send_parts(&mut self, index: u16) -> bool {
         loop {
-            let request = self.requests.get(index);
-            if request.sent >= request.blocks {
+            let request = self.requests.get_mut(index);
+            let offset = request.sent;
+            let left = request.shape.blocks - offset;
+            if left == 0 {
                 return true;
             }
             if self.commands.is_full() {
                 return false;
             }
-            let offset = request.sent;
-            let lba = request.lba + offset;
-            let blocks = request.limits.next(lba, request.blocks - offset);
+            let blocks = request.shape.limits.next(request.lba + offset, left);
             request.sent += u64::from(blocks);
             request.outstanding += 1;
             let slot = self.commands.put(index, offset, blocks);
@@ -295,43 +302,37 @@ impl QueuePair {
     }
 
     /// Writes the entry of a slot's command.
+    #[inline]
     fn send(&mut self, index: u16) {
-        let slot = *self.commands.get(index);
-        let request = self.requests.get(slot.request);
-        let lists = &self.rings.lists;
-        let lba = request.lba + slot.offset;
-        let (opcode, flags) = match request.operation {
-            Operation::Flush => (io::FLUSH, 0),
-            Operation::Read => (io::READ, 0),
-            Operation::Write { fua } => (io::WRITE, if fua { FUA } else { 0 }),
-            Operation::Compare => (io::COMPARE, 0),
-            Operation::WriteZeroes { fua, deallocate } => {
-                let flags = if fua { FUA } else { 0 };
-                (
-                    io::WRITE_ZEROES,
-                    flags | if deallocate { DEALLOCATE_ZEROES } else { 0 },
-                )
-            }
-            Operation::Deallocate => (io::DATASET_MANAGEMENT, 0),
-        };
-        let command = Command::new(opcode, request.namespace);
-        let command = match request.operation {
-            Operation::Flush => command,
-            Operation::Deallocate => command
-                .with_pointer(lists.range(index, lba, slot.blocks))
-                .with_10_11(0, DSM_DEALLOCATE),
-            _ => command
-                .with_pointer(pointer(
-                    request,
-                    lists,
-                    index,
-                    &slot,
-                    self.controller.page_size(),
-                ))
-                .with_lba(lba)
-                .with_12(flags | (slot.blocks - 1)),
-        };
         let id = self.commands.renew_id(index);
+        let slot = self.commands.get(index);
+        let (number, offset, blocks) = (slot.request, slot.offset, slot.blocks);
+        let request = self.requests.get(number);
+        let shape = &request.shape;
+        let lba = request.lba + offset;
+        let lists = &self.rings.lists;
+        let command = Command::new(shape.opcode, request.namespace);
+        let command = match (shape.addressing, self.requests.data(number)) {
+            (Addressing::Namespace, _) => command,
+            (Addressing::Range, _) => command
+                .with_pointer(lists.range(index, lba, blocks))
+                .with_10_11(0, DSM_DEALLOCATE),
+            (Addressing::Pages, Some(data)) => {
+                let (offset, length) = request.bytes(offset, blocks);
+                let pointer = lists.pages(index, data, offset, length, self.page);
+                command
+                    .with_pointer(pointer)
+                    .with_blocks(lba, shape.flags, blocks)
+            }
+            (Addressing::Descriptors, Some(data)) => {
+                let (offset, length) = request.bytes(offset, blocks);
+                let pointer = lists.descriptors(index, data.pieces(offset, length));
+                command
+                    .with_pointer(pointer)
+                    .with_blocks(lba, shape.flags, blocks)
+            }
+            (Addressing::Nothing, _) | (_, None) => command.with_blocks(lba, shape.flags, blocks),
+        };
         self.rings.submission.push(&command.words(id));
     }
 
@@ -387,6 +388,7 @@ impl QueuePair {
     }
 
     /// Takes a command out of the tables; whether its request ended with it.
+    #[inline]
     fn release(
         &mut self,
         index: u16,
@@ -395,25 +397,25 @@ impl QueuePair {
     ) -> bool {
         let number = self.commands.get(index).request;
         self.commands.release(index);
-        let request = self.requests.get(number);
+        let request = self.requests.get_mut(number);
         request.outstanding -= 1;
-        if let Some(error) = error {
-            request.error.get_or_insert(error);
+        if error.is_some() {
+            request.error = request.error.or(error);
             // The rest of it is not worth sending.
-            if request.sent < request.blocks {
-                request.sent = request.blocks;
+            if request.sent < request.shape.blocks {
+                request.sent = request.shape.blocks;
                 self.unsent.retain(|waiting| *waiting != number);
             }
         }
-        let request = self.requests.get(number);
-        if request.outstanding > 0 || request.sent < request.blocks {
+        if request.outstanding > 0 || request.sent < request.shape.blocks {
             return false;
         }
-        let ended = self.requests.take(number);
+        let (token, result) = (request.token, request.error.map_or(Ok(()), Err));
+        let data = self.requests.take(number);
         done(Completion {
-            token: ended.token,
-            result: ended.error.map_or(Ok(()), Err),
-            data: ended.data,
+            token,
+            result,
+            data,
         });
         true
     }
@@ -473,11 +475,11 @@ impl QueuePair {
             match epoch.condition() {
                 Condition::Resetting => return 0,
                 Condition::Failed => {
-                    self.epoch = epoch;
+                    self.is_dead = true;
                     return self.fail_all(CommandError::Failed, done);
                 }
                 Condition::Gone => {
-                    self.epoch = epoch;
+                    self.is_dead = true;
                     return self.fail_all(CommandError::Gone, done);
                 }
                 Condition::Ready if epoch == self.epoch => return 0,
@@ -534,17 +536,19 @@ impl QueuePair {
         self.unsent.clear();
         let mut count = 0;
         for index in 0..self.requests.places() {
-            let Some(mut request) = self.requests.try_take(index) else {
+            if !self.requests.get(index).is_taken {
                 continue;
-            };
+            }
+            let mut data = self.requests.take(index);
             if !self.controller.is_quiet() {
-                mem::forget(request.data.take());
+                mem::forget(data.take());
             }
             count += 1;
+            let request = self.requests.get(index);
             done(Completion {
                 token: request.token,
                 result: Err(request.error.unwrap_or(error)),
-                data: request.data,
+                data,
             });
         }
         count
@@ -580,21 +584,6 @@ impl QueuePair {
             let seen = round.min(most);
             self.rounds = self.rounds - self.rounds / 8 + seen / 8;
         }
-    }
-}
-
-/// Where a command's data is.
-fn pointer(request: &Active, lists: &Lists, index: u16, slot: &Slot, page: u64) -> Pointer {
-    let Some(data) = &request.data else {
-        return Pointer::None;
-    };
-    let offset = slot.offset << request.block_shift;
-    let length = u64::from(slot.blocks) << request.block_shift;
-    let pieces = data.pieces(offset, length);
-    if request.scatter_gather {
-        lists.descriptors(index, pieces)
-    } else {
-        lists.pages(index, pieces, page)
     }
 }
 

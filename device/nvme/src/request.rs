@@ -41,13 +41,6 @@ pub enum Operation {
     Deallocate,
 }
 
-impl Operation {
-    /// Whether blocks travel between the controller and the data.
-    pub(crate) const fn has_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write { .. } | Self::Compare)
-    }
-}
-
 /// The memory of a request, behind each other in order: it moves to the driver and back.
 #[derive(Debug)]
 pub enum Data {

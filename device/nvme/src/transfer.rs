@@ -1,6 +1,6 @@
 //! How a request becomes commands, and how a command says where its data is.
 
-use millrace_memory::DeviceMemory;
+use millrace_memory::{DeviceMemory, Iova};
 
 use crate::request::{Data, Pieces};
 use crate::spec::command::{Pointer, sgl_data, sgl_last_segment};
@@ -23,6 +23,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// How many of `left` blocks from `lba` on, of which there is at least one, the next command has.
+    #[inline]
     pub(crate) fn next(self, lba: u64, left: u64) -> u32 {
         let mut most = u64::from(self.blocks_max).min(left);
         if self.boundary > 0 {
@@ -70,8 +71,32 @@ impl Lists {
         Self::place_size(transfer_max, page) / SGL_ENTRY_SIZE
     }
 
-    /// Says where `pieces` are by pages of `page` bytes, with the list, if one is needed, in place `index`.
-    pub(crate) fn pages(&self, index: u16, pieces: Pieces<'_>, page: u64) -> Pointer {
+    /// Says where `length` bytes of `data` from `offset` on are, by pages of `page` bytes, with the list, if
+    /// one is needed, in place `index`.
+    #[inline]
+    pub(crate) fn pages(
+        &self,
+        index: u16,
+        data: &Data,
+        offset: u64,
+        length: u64,
+        page: u64,
+    ) -> Pointer {
+        if let Data::One(buffer) = data {
+            let first = buffer.iova().0 + offset;
+            let second = (first | (page - 1)) + 1;
+            let end = first + length;
+            if end <= second {
+                return Pointer::Prp(Iova(first), 0);
+            }
+            if end <= second + page {
+                return Pointer::Prp(Iova(first), second);
+            }
+        }
+        self.page_list(index, data.pieces(offset, length), page)
+    }
+
+    fn page_list(&self, index: u16, pieces: Pieces<'_>, page: u64) -> Pointer {
         let mut pages = pieces.flat_map(|(begin, length)| Pages {
             next: begin.0,
             end: begin.0 + length,
@@ -79,10 +104,10 @@ impl Lists {
         });
         let first = pages.next().expect("a command with data has a byte of it");
         let Some(second) = pages.next() else {
-            return Pointer::Prp(millrace_memory::Iova(first), 0);
+            return Pointer::Prp(Iova(first), 0);
         };
         let Some(third) = pages.next() else {
-            return Pointer::Prp(millrace_memory::Iova(first), second);
+            return Pointer::Prp(Iova(first), second);
         };
         let place = usize::from(index) * self.size;
         let entries = [second, third].into_iter().chain(pages);
@@ -94,8 +119,7 @@ impl Lists {
             self.memory
                 .store_u64(place + entry * PAGE_ENTRY_SIZE, address);
         }
-        let list = self.memory.iova().0 + place as u64;
-        Pointer::Prp(millrace_memory::Iova(first), list)
+        Pointer::Prp(Iova(first), self.memory.iova().0 + place as u64)
     }
 
     /// Says where `pieces` are by scatter-gather descriptors.
@@ -119,7 +143,7 @@ impl Lists {
             self.memory.store_u64(offset + 8, rest);
             count += 1;
         }
-        let list = millrace_memory::Iova(self.memory.iova().0 + place as u64);
+        let list = Iova(self.memory.iova().0 + place as u64);
         let bytes = u32::try_from(count * SGL_ENTRY_SIZE).expect("no more than a page");
         let (address, rest) = sgl_last_segment(list, bytes);
         Pointer::Sgl(address, rest)
@@ -130,10 +154,7 @@ impl Lists {
         let place = usize::from(index) * self.size;
         self.memory.store_u64(place, u64::from(blocks) << 32);
         self.memory.store_u64(place + 8, lba);
-        Pointer::Prp(
-            millrace_memory::Iova(self.memory.iova().0 + place as u64),
-            0,
-        )
+        Pointer::Prp(Iova(self.memory.iova().0 + place as u64), 0)
     }
 }
 

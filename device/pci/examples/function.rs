@@ -2,22 +2,30 @@
 //!
 //! ```text
 //! cargo run --example function -- --device 01:00.0 [--iommu type1|spapr-v1|spapr-v2|iommufd]
+//! cargo run --example function -- --device 01:00.0 --rebind
+//! cargo run --example function -- --device 01:00.0 --user 1000
 //! cargo run --example function -- --socket PATH
 //! ```
-//! It needs a function that is bound to vfio-pci, or a process that serves one. What it prints shows that
+//! It needs a function that is bound to vfio-pci, or a process that serves one. With `--rebind` it first gives
+//! the function back to the kernel and takes it again; with `--user` it gives the function's group to a user
+//! and goes on as that user. Both need root. What it prints shows that
 //! registers, memory access, interrupts and reset work; it takes nothing from the disk and leaves nothing.
 #![forbid(unsafe_code)]
 
 use std::env;
 use std::error::Error;
+use std::os::fd::AsFd;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
 use millrace_memory::{Arena, ArenaOptions, DeviceMemory, Pages, SizeClass};
+use millrace_pci::binding::Binder;
 use millrace_pci::vfio::{self, Iommu, Options};
-use millrace_pci::{Bar, Function, barrier};
+use millrace_pci::{Address, Bar, Function, barrier};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::os::fd::AsFd;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -38,6 +46,13 @@ fn main() -> Outcome<()> {
         return serve(&path);
     }
     let address = value_of("--device").ok_or("--device ADDRESS is missing")?;
+    if arguments.iter().any(|argument| argument == "--rebind") {
+        rebind(address.parse()?)?;
+    }
+    if let Some(user) = value_of("--user") {
+        let iommu = value_of("--iommu");
+        return become_user(address.parse()?, user.parse()?, iommu.as_deref());
+    }
     let choices: &[Option<Iommu>] = match value_of("--iommu").as_deref() {
         None if cfg!(target_arch = "powerpc64") => &[Some(Iommu::SpaprV2), Some(Iommu::SpaprV1)],
         None => &[None],
@@ -60,6 +75,36 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
+/// Gives a function back to the kernel and takes it again.
+fn rebind(address: Address) -> Outcome<()> {
+    let binder = Binder::new();
+    println!("{:?}", binder.list(None)?);
+    for plan in [binder.unbind(address)?, binder.bind(address)?] {
+        for step in &plan.steps {
+            println!("{step}");
+        }
+        println!("driver: {:?}", binder.describe(address)?.driver);
+    }
+    Ok(())
+}
+
+/// Gives the function's group to a user and does all as that user.
+fn become_user(address: Address, user: u32, iommu: Option<&str>) -> Outcome<()> {
+    let group = Binder::new().describe(address)?.group;
+    let group = group.ok_or("it is in no group")?;
+    chown(format!("/dev/vfio/{group}"), Some(user), Some(user))?;
+    let status = Command::new(env::current_exe()?)
+        .args(["--device", &address.to_string()])
+        .args(iommu.iter().flat_map(|iommu| ["--iommu", iommu]))
+        .uid(user)
+        .gid(user)
+        .status()?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(format!("as user {user}: {status}").into()),
+    }
+}
+
 #[cfg(feature = "vfio-user")]
 fn serve(path: &str) -> Outcome<()> {
     show(&*millrace_pci::vfio_user::connect(path.as_ref())?)
@@ -70,7 +115,7 @@ fn serve(_: &str) -> Outcome<()> {
     Err("built without vfio-user".into())
 }
 
-/// Tells what a function is, twice with memory of different pages in its reach.
+/// Tells what a function is, with more and more memory in its reach.
 fn show(function: &dyn Function) -> Outcome<()> {
     let identity = function.identity()?;
     println!(
@@ -79,13 +124,14 @@ fn show(function: &dyn Function) -> Outcome<()> {
         function.is_present()
     );
     println!("{} vectors", function.vectors());
-    for pages in [Pages::Base, Pages::Auto] {
+    let mut arenas = Vec::new();
+    for pages in [Pages::Base, Pages::Auto, Pages::Base] {
         let arena = Arena::new(
             function.domain(),
             &ArenaOptions {
                 classes: vec![SizeClass {
                     size: 4096,
-                    count: 512,
+                    count: 128,
                 }],
                 pages,
                 node: None,
@@ -100,6 +146,7 @@ fn show(function: &dyn Function) -> Outcome<()> {
         if identity.class == NVME {
             identify(function, &arena)?;
         }
+        arenas.push(arena);
     }
     function.reset()?;
     println!("reset");

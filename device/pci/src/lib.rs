@@ -7,7 +7,7 @@
 //!
 //! # Trust
 //! A function may answer anything at any time, and may be pulled out: every read is data to be checked,
-//! and reads of all ones mean that it may be gone ([`Function::is_present`]).
+//! and reads of all ones mean that it may be gone (`Function::is_present`).
 
 mod address;
 mod argument;

@@ -7,10 +7,10 @@ use millrace_pci::Function;
 use crate::config_space::ConfigSpace;
 use crate::faults::Faults;
 use crate::function::ModelFunction;
-use crate::host::{DmaFault, Doorbells, Memory};
+use crate::host::{DmaFault, Doorbells, MappedFile, Memory};
 use crate::lines::Lines;
 use crate::options::Options;
-use crate::registers::Registers;
+use crate::registers::{DOORBELLS, Registers};
 use crate::state::{Counters, Event, State};
 use crate::violation::Violation;
 use crate::{Error, ErrorKind, Result};
@@ -26,6 +26,8 @@ pub(crate) struct Inner {
     pub(crate) lines: Arc<Lines>,
     pub(crate) config: Mutex<ConfigSpace>,
     pub(crate) bar_size: u64,
+    /// Where the doorbells' pages end in BAR 0.
+    pub(crate) doorbells_end: u64,
     pub(crate) vectors: u16,
 }
 
@@ -49,7 +51,16 @@ impl Controller {
     /// [`ErrorKind::Options`] if there cannot be such a one.
     pub fn new(options: Options) -> Result<Self> {
         options.check()?;
-        let doorbells = Doorbells::new(options.doorbells());
+        let count = options.doorbells();
+        let doorbells = if options.mapped_doorbells && Options::can_map_doorbells() {
+            let size = usize::try_from(options.bar_size()).expect("BAR 0 is small");
+            let (_, file) = MappedFile::create(DOORBELLS, size).map_err(|source| {
+                Error::new(ErrorKind::Options, "memory for the doorbells").caused_by(source)
+            })?;
+            Doorbells::shared(count, 1 << options.doorbell_stride, &Arc::new(file))
+        } else {
+            Doorbells::new(count)
+        };
         Ok(Self::with_doorbells(options, doorbells))
     }
 
@@ -63,6 +74,7 @@ impl Controller {
             lines: Arc::clone(&lines),
             config: Mutex::new(ConfigSpace::new(&options)),
             bar_size: options.bar_size(),
+            doorbells_end: options.vector_table(),
             vectors: options.vectors,
             state: Mutex::new(State::new(options, registers, lines)),
         };

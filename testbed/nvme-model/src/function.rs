@@ -7,7 +7,7 @@ use millrace_memory::{self as memory, Domain, Iova, Region};
 use millrace_pci::{self as pci, Bar, Function, RegisterFile};
 
 use crate::controller::Inner;
-use crate::registers::Registers;
+use crate::registers::{DOORBELLS, Registers};
 
 /// What a driver gets.
 #[derive(Debug)]
@@ -34,8 +34,12 @@ impl ModelFunction {
         let file = Arc::new(ModelRegisters {
             registers: Arc::clone(&inner.registers),
         });
+        let size = usize::try_from(inner.doorbells_end - DOORBELLS).expect("few doorbells");
+        let mapped = inner.registers.doorbells.file();
+        let areas = mapped.map(|file| file.area(DOORBELLS, size));
+        let areas = areas.into_iter().collect();
         Self {
-            bar: Arc::new(Bar::new(inner.bar_size, Vec::new(), file)),
+            bar: Arc::new(Bar::new(inner.bar_size, areas, file)),
             domain: Arc::new(ModelDomain {
                 inner: Arc::clone(&inner),
             }),

@@ -1,6 +1,9 @@
 //! What the controller is like.
 
+use millrace_memory::base_page_size;
+
 use crate::faults::Faults;
+use crate::registers::DOORBELLS;
 use crate::{Error, ErrorKind, Result};
 
 /// The smallest memory page size that the specification knows, as a power of two.
@@ -128,6 +131,9 @@ pub struct Options {
     pub burst: usize,
     /// Data is neither stored nor copied: for measuring the rest. Reads leave buffers as they are.
     pub no_data: bool,
+    /// The function in this process has its doorbells mapped, as hardware has: ringing one is a plain store.
+    /// Doorbells without a queue are noticed late then. Needs pages of 4 KiB and has no effect elsewhere.
+    pub mapped_doorbells: bool,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -160,6 +166,7 @@ impl Default for Options {
             ready_steps: 3,
             burst: 64,
             no_data: false,
+            mapped_doorbells: false,
             faults: Faults::default(),
         }
     }
@@ -254,10 +261,15 @@ impl Options {
         (usize::from(self.queues) + 1) * 2
     }
 
+    /// Whether the doorbells begin at a page of this system, so that they can be mapped alone.
+    pub(crate) fn can_map_doorbells() -> bool {
+        DOORBELLS % base_page_size() as u64 == 0
+    }
+
     /// Where the MSI-X table begins in BAR 0: the first page after the doorbells.
     pub(crate) fn vector_table(&self) -> u64 {
         let bytes = (self.doorbells() as u64) * (4 << self.doorbell_stride);
-        0x1000 + bytes.next_multiple_of(0x1000)
+        DOORBELLS + bytes.next_multiple_of(0x1000)
     }
 
     /// Where the pending bits of MSI-X begin.

@@ -10,7 +10,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD,
     VFIO_IRQ_SET_DATA_NONE, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX,
@@ -50,11 +49,17 @@ impl Service {
     pub fn bind(options: Options, path: &Path) -> Result<Self> {
         options.check()?;
         let size = usize::try_from(options.bar_size()).expect("BAR 0 is small");
-        let (file, mapped) = shared_bar(size).map_err(|source| {
+        // Where pages are larger the client cannot map the doorbells alone, and nobody but this process does.
+        let offset = if Options::can_map_doorbells() {
+            DOORBELLS
+        } else {
+            0
+        };
+        let (file, mapped) = MappedFile::create(offset, size).map_err(|source| {
             Error::new(ErrorKind::Server, "memory for the doorbells").caused_by(source)
         })?;
         let stride = 1 << options.doorbell_stride;
-        let doorbells = Doorbells::shared(options.doorbells(), stride, &mapped);
+        let doorbells = Doorbells::shared(options.doorbells(), stride, &Arc::new(mapped));
         let regions = regions(&options, &file);
         let controller = Controller::with_doorbells(options, doorbells);
         let irqs = irqs(controller.inner().vectors);
@@ -87,23 +92,6 @@ impl Service {
     }
 }
 
-/// A file as long as BAR 0, of which the client maps the doorbells' pages, and these pages here.
-fn shared_bar(size: usize) -> io::Result<(OwnedFd, Arc<MappedFile>)> {
-    let file = memfd_create("millrace-nvme-model", MemfdFlags::CLOEXEC)?;
-    ftruncate(&file, size as u64)?;
-    let first = usize::try_from(DOORBELLS).expect("a small offset");
-    // Where pages are larger the client cannot map the doorbells alone, and nobody but this process does.
-    let offset = if offers_doorbells() { DOORBELLS } else { 0 };
-    let length = if offset == 0 { size } else { size - first };
-    let mapped = MappedFile::new(&file, offset, length)?;
-    Ok((file, Arc::new(mapped)))
-}
-
-/// Whether the doorbells begin at a page.
-fn offers_doorbells() -> bool {
-    DOORBELLS % millrace_memory::base_page_size() as u64 == 0
-}
-
 fn regions(options: &Options, doorbells: &OwnedFd) -> Vec<ServerRegion> {
     let access = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
     (0..VFIO_PCI_NUM_REGIONS)
@@ -113,7 +101,7 @@ fn regions(options: &Options, doorbells: &OwnedFd) -> Vec<ServerRegion> {
                 VFIO_PCI_CONFIG_REGION_INDEX => config_space::SIZE as u64,
                 _ => 0,
             };
-            let is_mapped = index == VFIO_PCI_BAR0_REGION_INDEX && offers_doorbells();
+            let is_mapped = index == VFIO_PCI_BAR0_REGION_INDEX && Options::can_map_doorbells();
             let mut flags = if size > 0 { access } else { 0 };
             let mut sparse_areas = Vec::new();
             if is_mapped {

@@ -3,16 +3,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Multi, OneThread, RingCells, RingWord, SharedRing, Side};
+use super::{Multi, OneThread, Progress, RingCells, RingWord, SharedRing, Side};
 
 /// Takes items out of a ring. Belongs to one thread at a time; with [`Multi`] it can be cloned.
 pub struct Consumer<Cells: RingCells, S: Side> {
     ring: SharedRing<Cells>,
-    /// With one consumer: up to where it is done.
-    tail: u64,
-    /// With one consumer: the producers' tail when it was last read.
-    producer_tail: u64,
-    side: PhantomData<S>,
+    /// With one consumer: up to where it is done, and the producers' tail when it was last read.
+    progress: S::Progress,
     one_thread: OneThread,
 }
 
@@ -20,9 +17,7 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
     pub(super) fn new(ring: SharedRing<Cells>) -> Self {
         Self {
             ring,
-            tail: 0,
-            producer_tail: 0,
-            side: PhantomData,
+            progress: S::Progress::default(),
             one_thread: PhantomData,
         }
     }
@@ -67,7 +62,7 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
         let tail = if S::SHARED {
             self.ring.read_tail(RingWord::ConsumerTail)
         } else {
-            self.tail
+            self.progress.recall().0
         };
         self.ring.read_tail(RingWord::ProducerTail) == tail
     }
@@ -77,10 +72,12 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
             let (head, tail) = (RingWord::ConsumerHead, RingWord::ProducerTail);
             return self.ring.claim(head, tail, 0, wanted);
         }
-        if self.producer_tail - self.tail < wanted {
-            self.producer_tail = self.ring.read_tail(RingWord::ProducerTail);
+        let (tail, mut producer_tail) = self.progress.recall();
+        if producer_tail - tail < wanted {
+            producer_tail = self.ring.read_tail(RingWord::ProducerTail);
+            self.progress.remember(tail, producer_tail);
         }
-        (self.tail, (self.producer_tail - self.tail).min(wanted))
+        (tail, (producer_tail - tail).min(wanted))
     }
 
     fn publish(&mut self, first: u64, end: u64) {
@@ -88,7 +85,8 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
             self.ring
                 .publish_in_turn(RingWord::ConsumerTail, first, end);
         } else {
-            self.tail = end;
+            let (_, producer_tail) = self.progress.recall();
+            self.progress.remember(end, producer_tail);
             self.ring.publish(RingWord::ConsumerTail, end);
         }
     }

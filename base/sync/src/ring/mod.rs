@@ -57,6 +57,38 @@ use crate::{Native, Platform, Shared, Site, Word};
 pub trait Side: fmt::Debug + Send + Sync + 'static {
     /// Whether there may be more than one.
     const SHARED: bool;
+    /// What a handle remembers: with one handle how far both sides are, otherwise nothing.
+    type Progress: Progress;
+}
+
+/// How far a handle that is alone has got, and how far the other side had when it was last looked at.
+pub trait Progress: Default + fmt::Debug + Send + 'static {
+    /// Both.
+    fn recall(&self) -> (u64, u64);
+    /// Remembers both.
+    fn remember(&mut self, own: u64, other: u64);
+}
+
+impl Progress for (u64, u64) {
+    #[inline]
+    fn recall(&self) -> (u64, u64) {
+        *self
+    }
+
+    #[inline]
+    fn remember(&mut self, own: u64, other: u64) {
+        *self = (own, other);
+    }
+}
+
+impl Progress for () {
+    #[inline]
+    fn recall(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    #[inline]
+    fn remember(&mut self, _: u64, _: u64) {}
 }
 
 /// One handle.
@@ -69,10 +101,12 @@ pub struct Multi;
 
 impl Side for Single {
     const SHARED: bool = false;
+    type Progress = (u64, u64);
 }
 
 impl Side for Multi {
     const SHARED: bool = true;
+    type Progress = ();
 }
 
 /// The two ends of a ring on the heap.

@@ -3,16 +3,13 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Multi, OneThread, RingCells, RingWord, SharedRing, Side};
+use super::{Multi, OneThread, Progress, RingCells, RingWord, SharedRing, Side};
 
 /// Puts items into a ring. Belongs to one thread at a time; with [`Multi`] it can be cloned.
 pub struct Producer<Cells: RingCells, S: Side> {
     ring: SharedRing<Cells>,
-    /// With one producer: up to where it is done.
-    tail: u64,
-    /// With one producer: the consumers' tail when it was last read.
-    consumer_tail: u64,
-    side: PhantomData<S>,
+    /// With one producer: up to where it is done, and the consumers' tail when it was last read.
+    progress: S::Progress,
     one_thread: OneThread,
 }
 
@@ -20,9 +17,7 @@ impl<Cells: RingCells, S: Side> Producer<Cells, S> {
     pub(super) fn new(ring: SharedRing<Cells>) -> Self {
         Self {
             ring,
-            tail: 0,
-            consumer_tail: 0,
-            side: PhantomData,
+            progress: S::Progress::default(),
             one_thread: PhantomData,
         }
     }
@@ -70,11 +65,13 @@ impl<Cells: RingCells, S: Side> Producer<Cells, S> {
             let (head, tail) = (RingWord::ProducerHead, RingWord::ConsumerTail);
             return self.ring.claim(head, tail, capacity, wanted);
         }
-        if self.consumer_tail + capacity - self.tail < wanted {
-            self.consumer_tail = self.ring.read_tail(RingWord::ConsumerTail);
+        let (tail, mut consumer_tail) = self.progress.recall();
+        if consumer_tail + capacity - tail < wanted {
+            consumer_tail = self.ring.read_tail(RingWord::ConsumerTail);
+            self.progress.remember(tail, consumer_tail);
         }
-        let room = self.consumer_tail + capacity - self.tail;
-        (self.tail, room.min(wanted))
+        let room = consumer_tail + capacity - tail;
+        (tail, room.min(wanted))
     }
 
     fn publish(&mut self, first: u64, end: u64) {
@@ -82,7 +79,8 @@ impl<Cells: RingCells, S: Side> Producer<Cells, S> {
             self.ring
                 .publish_in_turn(RingWord::ProducerTail, first, end);
         } else {
-            self.tail = end;
+            let (_, consumer_tail) = self.progress.recall();
+            self.progress.remember(end, consumer_tail);
             self.ring.publish(RingWord::ProducerTail, end);
         }
     }

@@ -52,8 +52,6 @@ pub(crate) const DSM_DEALLOCATE: u32 = 1 << 2;
 /// Where a command's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pointer {
-    /// It has none.
-    None,
     /// Two physical region pages; the second may be the list's.
     Prp(Iova, u64),
     /// The bytes of one scatter-gather descriptor, as two words.
@@ -68,16 +66,17 @@ pub(crate) struct Command {
 
 impl Command {
     /// A command with nothing but opcode and namespace.
-    pub(crate) fn new(opcode: u8, namespace: u32) -> Self {
+    #[inline]
+    pub(crate) const fn new(opcode: u8, namespace: u32) -> Self {
         let mut words = [0; 8];
-        words[0] = u64::from(opcode) | u64::from(namespace) << 32;
+        words[0] = opcode as u64 | (namespace as u64) << 32;
         Self { words }
     }
 
     /// The same with its data.
-    pub(crate) fn with_pointer(mut self, pointer: Pointer) -> Self {
+    #[inline]
+    pub(crate) const fn with_pointer(mut self, pointer: Pointer) -> Self {
         match pointer {
-            Pointer::None => {}
             Pointer::Prp(first, second) => {
                 self.words[3] = first.0;
                 self.words[4] = second;
@@ -93,26 +92,24 @@ impl Command {
     }
 
     /// The same with dwords 10 and 11.
-    pub(crate) fn with_10_11(mut self, dword10: u32, dword11: u32) -> Self {
-        self.words[5] = u64::from(dword10) | u64::from(dword11) << 32;
+    pub(crate) const fn with_10_11(mut self, dword10: u32, dword11: u32) -> Self {
+        self.words[5] = dword10 as u64 | (dword11 as u64) << 32;
         self
     }
 
-    /// The same with the first block, in dwords 10 and 11.
-    pub(crate) fn with_lba(mut self, lba: u64) -> Self {
+    /// The same with its blocks: the first in dwords 10 and 11, their number less one in dword 12, where
+    /// `flags` are as well.
+    #[inline]
+    pub(crate) const fn with_blocks(mut self, lba: u64, flags: u32, blocks: u32) -> Self {
         self.words[5] = lba;
-        self
-    }
-
-    /// The same with dword 12.
-    pub(crate) fn with_12(mut self, dword12: u32) -> Self {
-        self.words[6] = u64::from(dword12);
+        self.words[6] = (flags | (blocks - 1)) as u64;
         self
     }
 
     /// The entry's words, with the command's id.
-    pub(crate) fn words(mut self, id: u16) -> [u64; 8] {
-        self.words[0] |= u64::from(id) << 16;
+    #[inline]
+    pub(crate) const fn words(mut self, id: u16) -> [u64; 8] {
+        self.words[0] |= (id as u64) << 16;
         self.words
     }
 }
@@ -135,8 +132,7 @@ mod tests {
     fn fields_lie_where_the_specification_has_them() {
         let command = Command::new(io::READ, 0x0102_0304)
             .with_pointer(Pointer::Prp(Iova(0xaaaa_0000), 0xbbbb_0000))
-            .with_10_11(0x10, 0x11)
-            .with_12(0x12);
+            .with_blocks(0x11_0000_0010, FUA, 0x13);
         let mut bytes = Vec::new();
         for word in command.words(0x7788) {
             bytes.extend_from_slice(&word.to_le_bytes());
@@ -147,7 +143,7 @@ mod tests {
         assert_eq!(bytes[32..40], 0xbbbb_0000_u64.to_le_bytes());
         assert_eq!(bytes[40], 0x10);
         assert_eq!(bytes[44], 0x11);
-        assert_eq!(bytes[48], 0x12);
+        assert_eq!(bytes[48..52], [0x12, 0, 0, 0x40]);
     }
 
     #[test]

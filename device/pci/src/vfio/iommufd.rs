@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use vfio_bindings::bindings::vfio;
 
 use super::kernel::{
-    Call, IOAS_MAP_FIXED_IOVA, IOAS_MAP_READABLE, IOAS_MAP_WRITEABLE, IoasAllocate, IoasIovaRanges,
+    Call, IOAS_MAP_FIXED_IOVA, IOAS_MAP_READABLE, IOAS_MAP_WRITABLE, IoasAllocate, IoasIovaRanges,
     IoasMap, IoasUnmap, Kernel, argument_size,
 };
 use super::type1::{map_error, unmap_error, user_address};
@@ -137,7 +137,7 @@ impl Mapper for AddressSpace {
     fn map(&self, iova: Iova, region: &Region) -> Result<()> {
         let mut map = IoasMap {
             size: argument_size::<IoasMap>(),
-            flags: IOAS_MAP_FIXED_IOVA | IOAS_MAP_WRITEABLE | IOAS_MAP_READABLE,
+            flags: IOAS_MAP_FIXED_IOVA | IOAS_MAP_WRITABLE | IOAS_MAP_READABLE,
             ioas_id: self.id,
             user_va: user_address(region),
             length: region.size() as u64,

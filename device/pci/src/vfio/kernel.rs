@@ -127,7 +127,7 @@ pub(super) struct IoasUnmap {
 
 /// The flags of `struct iommu_ioas_map`.
 pub(super) const IOAS_MAP_FIXED_IOVA: u32 = 1 << 0;
-pub(super) const IOAS_MAP_WRITEABLE: u32 = 1 << 1;
+pub(super) const IOAS_MAP_WRITABLE: u32 = 1 << 1;
 pub(super) const IOAS_MAP_READABLE: u32 = 1 << 2;
 
 const _: () = assert!(size_of::<IoasAllocate>() == 12);

@@ -17,7 +17,10 @@
 //!
 //! # Permission
 //! No privilege is needed beyond the group's file: who may open it for reading and writing may own the
-//! function. Memory that is mapped counts against RLIMIT_MEMLOCK, with sPAPR v1 the whole window at once.
+//! function. Memory that is mapped counts against RLIMIT_MEMLOCK, and with sPAPR v1 the whole window at once:
+//! 2 GiB. With v2 the tables of windows count as well; with the 8 MiB that most systems let any user lock
+//! there is room for a window of 16 GiB in pages of 64 KiB, but not for the default one beside it, which is
+//! then given up.
 //!
 //! # A function that is pulled out
 //! Registers read as all ones, or calls fail with [`ErrorKind::Gone`]. The kernel waits for the function to
@@ -72,7 +75,7 @@ pub struct Options {
     /// Which interface must be used; the best that the kernel offers if none is named.
     pub iommu: Option<Iommu>,
     /// How many bytes a window of sPAPR v2 has at least, unless the kernel has no room for it; 16 GiB if
-    /// none is said. A window of pages of 64 KiB costs an 8192nd of this in locked memory.
+    /// none is said. A window of pages of 64 KiB costs a 4096th of this in locked memory.
     pub window_size: Option<u64>,
     /// An eventfd to signal when the kernel wants the function back.
     pub removal: Option<OwnedFd>,
@@ -139,9 +142,9 @@ impl Host {
         self.sys.function(address)?;
         let Some(group) = self.sys.group(address)? else {
             let context = format!(
-                "{address} is in no IOMMU group; switch the IOMMU on in the firmware and boot with \
-                 intel_iommu=on (Intel), amd_iommu=on (AMD) or without iommu=off and iommu.passthrough=1 \
-                 (Arm); on POWER it is always on, but the kernel must have CONFIG_SPAPR_TCE_IOMMU"
+                "{address} is in no IOMMU group; switch the IOMMU on in the firmware (VT-d, AMD-Vi, SMMU) \
+                 and boot with intel_iommu=on (Intel), without amd_iommu=off (AMD) or iommu=off; on POWER \
+                 the kernel needs CONFIG_SPAPR_TCE_IOMMU"
             );
             return Err(Error::new(ErrorKind::NoIommu, context));
         };

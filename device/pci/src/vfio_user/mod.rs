@@ -37,8 +37,8 @@ use crate::{Function, Result};
 /// # Errors
 /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nobody listens there,
 /// [`ErrorKind::Permission`](crate::ErrorKind::Permission) if the socket is not ours to use,
-/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the server speaks another version or serves no
-/// PCI function, [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if its answers make no sense.
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the server speaks another version or serves
+/// no PCI function, [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if its answers make no sense.
 pub fn connect(path: &Path) -> Result<Arc<dyn Function>> {
     let connection = Connection::connect(path)?;
     let function = UserFunction::new(path.display().to_string(), connection)?;

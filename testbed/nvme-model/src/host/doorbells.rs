@@ -22,6 +22,8 @@ pub(crate) struct Doorbells {
     stride: usize,
     /// Whether a queue is behind each of them.
     live: Box<[AtomicBool]>,
+    /// The memory, if the host rings by storing there.
+    file: Option<Arc<MappedFile>>,
     /// What keeps the words.
     _memory: Arc<dyn Any + Send + Sync>,
 }
@@ -42,6 +44,7 @@ impl Doorbells {
             first: NonNull::new(cells.as_ptr().cast_mut()).expect("a slice is somewhere"),
             stride: CELL_WORDS,
             live: (0..count).map(|_| AtomicBool::new(false)).collect(),
+            file: None,
             _memory: Arc::new(cells),
         }
     }
@@ -53,6 +56,7 @@ impl Doorbells {
             first: file.first().cast(),
             stride,
             live: (0..count).map(|_| AtomicBool::new(false)).collect(),
+            file: Some(Arc::clone(file)),
             _memory: Arc::<MappedFile>::clone(file),
         };
         doorbells.clear();
@@ -100,6 +104,19 @@ impl Doorbells {
         let rung = self.take(index).is_some();
         self.live[index].store(live, Ordering::Relaxed);
         rung
+    }
+
+    /// The memory, if the host rings by storing there.
+    pub(crate) const fn file(&self) -> Option<&Arc<MappedFile>> {
+        self.file.as_ref()
+    }
+
+    /// A doorbell that was rung though no queue is behind it, where ringing does not tell.
+    pub(crate) fn stray(&self) -> Option<usize> {
+        self.file.as_ref()?;
+        let dead = self.live.iter().enumerate();
+        let mut dead = dead.filter(|(_, live)| !live.load(Ordering::Relaxed));
+        dead.find_map(|(index, _)| self.take(index).map(|_| index))
     }
 
     /// All are silent, with no queue behind them.

@@ -1,9 +1,13 @@
 //! A part of a file in this process's address space.
 
+use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
+use millrace_pci::MappedArea;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Shared bytes of a file, mapped until it is dropped.
@@ -20,6 +24,16 @@ unsafe impl Send for MappedFile {}
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
+    /// A new file in memory of `size` bytes, of which those from `offset` on are mapped.
+    pub(crate) fn create(offset: u64, size: usize) -> io::Result<(OwnedFd, Self)> {
+        let file = memfd_create("millrace-nvme-model", MemfdFlags::CLOEXEC)?;
+        ftruncate(&file, size as u64)?;
+        let rest = usize::try_from((size as u64).saturating_sub(offset));
+        let rest = rest.map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mapped = Self::new(&file, offset, rest)?;
+        Ok((file, mapped))
+    }
+
     /// Maps `size` bytes of `file` from `offset` on for reading and writing.
     pub(crate) fn new(file: impl AsFd, offset: u64, size: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -36,6 +50,15 @@ impl MappedFile {
         }?;
         let first = NonNull::new(first.cast()).ok_or(io::ErrorKind::InvalidData)?;
         Ok(Self { first, size })
+    }
+
+    /// The first `size` bytes as registers from `offset` of a BAR on.
+    pub(crate) fn area(self: &Arc<Self>, offset: u64, size: usize) -> MappedArea {
+        assert!(size <= self.size, "the area lies in the mapping");
+        let keep: Arc<dyn fmt::Debug + Send + Sync> = Arc::<Self>::clone(self);
+        // SAFETY: the bytes are mapped until the last share of `self` is dropped, at a page's start; they are
+        // only ever used as atomics here.
+        unsafe { MappedArea::new(offset..offset + size as u64, self.first, keep) }
     }
 
     pub(crate) const fn first(&self) -> NonNull<u8> {

@@ -7,10 +7,11 @@ use crate::status::Status;
 use crate::violation::Rule;
 
 use super::State;
+use super::completion_queue::{Completion, CompletionQueue};
 use super::enable::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 use super::failure::{Failure, Outcome};
 use super::io::BROADCAST;
-use super::queues::{Completion, CompletionQueue, SubmissionQueue};
+use super::submission_queue::SubmissionQueue;
 
 impl State {
     /// Carries an admin command out; nothing if it waits for an event.

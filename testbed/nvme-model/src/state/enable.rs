@@ -4,7 +4,8 @@ use crate::registers::{self, Store};
 use crate::violation::Rule;
 
 use super::State;
-use super::queues::{CompletionQueue, SubmissionQueue};
+use super::completion_queue::CompletionQueue;
+use super::submission_queue::SubmissionQueue;
 
 /// Where the controller is between off and ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

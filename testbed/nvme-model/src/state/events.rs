@@ -8,8 +8,8 @@ use crate::status::Status;
 use crate::violation::Rule;
 
 use super::State;
+use super::completion_queue::Completion;
 use super::failure::{Failure, Outcome};
-use super::queues::Completion;
 
 /// What a controller tells of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

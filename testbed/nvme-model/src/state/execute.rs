@@ -6,7 +6,7 @@ use crate::host::{DmaFault, Table};
 use crate::status::Status;
 use crate::violation::Rule;
 
-use super::queues::Completion;
+use super::completion_queue::Completion;
 use super::{Held, State};
 
 impl State {
@@ -222,7 +222,7 @@ impl State {
         let Some(to) = &mut self.completion[usize::from(target)] else {
             return Ok(());
         };
-        if !to.is_full() {
+        if to.has_room() {
             self.counters.completions += 1;
             to.write(host, 0, entry)?;
         }

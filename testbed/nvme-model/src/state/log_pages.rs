@@ -14,6 +14,9 @@ use super::failure::{Failure, Outcome};
 /// Entries of the error log (ELPE and one).
 pub(super) const ERRORS_MAX: usize = 64;
 
+/// Bytes that can be had of a log page at once where MDTS sets no limit: far more than any has.
+const LENGTH_MAX: u64 = 1 << 20;
+
 /// What the controller remembers of its life.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
@@ -143,8 +146,8 @@ impl State {
         let dwords =
             u64::from(command.dword(11) & 0xffff) << 16 | u64::from(command.dword(10) >> 16);
         let length = usize::try_from((dwords + 1) * 4).expect("hosts have 64 bits");
-        let limit = self.options.transfer_bytes_max();
-        if limit.is_some_and(|limit| length as u64 > limit) {
+        let limit = self.options.transfer_bytes_max().unwrap_or(LENGTH_MAX);
+        if length as u64 > limit {
             return Err(Failure::breach(
                 Status::INVALID_FIELD,
                 Rule::TransferTooLong,

@@ -1,9 +1,10 @@
 //! The controller itself: what a step does.
 //!
 //! Everything here runs under one lock, in a step. The host's threads reach only
-//! [`Registers`](crate::registers::Registers), [`Lines`] and the table of mappings.
+//! [`Registers`], [`Lines`] and the table of mappings.
 
 mod admin;
+mod completion_queue;
 mod enable;
 mod events;
 mod execute;
@@ -13,6 +14,7 @@ mod identify;
 mod io;
 mod log_pages;
 mod queues;
+mod submission_queue;
 mod transfer;
 
 use std::collections::VecDeque;
@@ -30,12 +32,13 @@ use crate::violation::{Rule, Violation};
 
 pub use self::events::Event;
 
+use self::completion_queue::CompletionQueue;
 use self::enable::Phase;
 use self::events::Events;
 use self::failure::Failure;
 use self::features::Features;
 use self::log_pages::Logs;
-use self::queues::{CompletionQueue, SubmissionQueue};
+use self::submission_queue::SubmissionQueue;
 use self::transfer::Segment;
 
 /// What was counted since the controller was made.
@@ -115,6 +118,9 @@ pub(crate) struct State {
     counters: Counters,
 }
 
+/// In one of so many steps doorbells are looked at that have no queue.
+const STRAY_STEPS: u64 = 256;
+
 /// More breaches than this tell nothing new.
 const RECORDS_MAX: usize = 1000;
 
@@ -174,6 +180,9 @@ impl State {
             self.apply(store);
             done += 1;
         }
+        if self.steps % STRAY_STEPS == 0 {
+            self.look_for_stray_doorbells();
+        }
         done += self.advance();
         if self.phase != Phase::Ready || self.fatal || self.shutdown != enable::Shutdown::None {
             return done;
@@ -216,6 +225,14 @@ impl State {
                 let detail = format!("store of {:#x} at {offset:#x}", store.value);
                 self.violate(Rule::RegisterAccess, detail);
             }
+        }
+    }
+
+    fn look_for_stray_doorbells(&mut self) {
+        while let Some(index) = self.registers.doorbells.stray() {
+            let detail = format!("doorbell {index}");
+            self.violate(Rule::DoorbellWithoutQueue, detail);
+            self.events.raise(Event::InvalidDoorbellRegister);
         }
     }
 

@@ -1,239 +1,13 @@
 //! Queues: what was announced is fetched, what is done is posted (base specification 1.4, section 4.1).
 
-use std::collections::VecDeque;
-
 use crate::command::Command;
 use crate::host::Table;
-use crate::status::Status;
 use crate::violation::Rule;
 
+use super::completion_queue::{Completion, CompletionQueue};
 use super::features::ShadowBuffers;
+use super::submission_queue::SubmissionQueue;
 use super::{Event, State};
-
-/// Bytes of a submission and a completion queue entry.
-const SUBMISSION_ENTRY: u64 = 64;
-const COMPLETION_ENTRY: u64 = 16;
-
-/// Where commands come from.
-#[derive(Debug)]
-pub(super) struct SubmissionQueue {
-    id: u16,
-    base: u64,
-    size: u32,
-    head: u32,
-    tail: u32,
-    /// The head that the host knows of.
-    reported: u32,
-    pub(super) completion: u16,
-    in_flight: IdSet,
-    /// Whether the shadow doorbell is looked at without a doorbell being rung.
-    awake: bool,
-}
-
-/// Where completions go.
-#[derive(Debug)]
-pub(super) struct CompletionQueue {
-    id: u16,
-    base: u64,
-    size: u32,
-    head: u32,
-    tail: u32,
-    phase: bool,
-    pub(super) vector: Option<u16>,
-    /// Completions for which there is no room.
-    backlog: VecDeque<Completion>,
-    /// How many submission queues complete here.
-    pub(super) users: u32,
-    interrupt: bool,
-}
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Completion {
-    pub(super) queue: u16,
-    pub(super) id: u16,
-    pub(super) status: Status,
-    pub(super) result: u32,
-}
-
-/// The identifiers in flight.
-#[derive(Debug)]
-struct IdSet {
-    words: Box<[u64]>,
-    count: u32,
-}
-
-impl IdSet {
-    fn new() -> Self {
-        Self {
-            words: vec![0; 1 << 10].into_boxed_slice(),
-            count: 0,
-        }
-    }
-
-    /// Returns whether it was new.
-    #[inline]
-    fn insert(&mut self, id: u16) -> bool {
-        let word = &mut self.words[usize::from(id >> 6)];
-        let bit = 1 << (id & 63);
-        let is_new = *word & bit == 0;
-        *word |= bit;
-        self.count += u32::from(is_new);
-        is_new
-    }
-
-    #[inline]
-    fn remove(&mut self, id: u16) {
-        let word = &mut self.words[usize::from(id >> 6)];
-        let bit = 1 << (id & 63);
-        self.count -= u32::from(*word & bit != 0);
-        *word &= !bit;
-    }
-
-    fn contains(&self, id: u16) -> bool {
-        self.words[usize::from(id >> 6)] & 1 << (id & 63) != 0
-    }
-}
-
-impl SubmissionQueue {
-    pub(super) fn new(id: u16, base: u64, size: u32, completion: u16) -> Self {
-        Self {
-            id,
-            base,
-            size,
-            head: 0,
-            tail: 0,
-            reported: 0,
-            completion,
-            in_flight: IdSet::new(),
-            awake: true,
-        }
-    }
-
-    pub(super) fn has_in_flight(&self, id: u16) -> bool {
-        self.in_flight.contains(id)
-    }
-
-    /// Entries from `from` up to `to`.
-    #[inline]
-    const fn distance(&self, from: u32, to: u32) -> u32 {
-        if to >= from {
-            to - from
-        } else {
-            self.size - from + to
-        }
-    }
-
-    /// Takes a new tail; false if the host may not have written it.
-    #[inline]
-    fn announce(&mut self, tail: u32) -> Result<(), (Rule, String)> {
-        if tail >= self.size {
-            let detail = format!("tail {tail:#x} of queue {} of {}", self.id, self.size);
-            return Err((Rule::DoorbellValue, detail));
-        }
-        let added = self.distance(self.tail, tail);
-        let room = self.size - 1 - self.distance(self.reported, self.tail);
-        self.tail = tail;
-        if added > room {
-            let detail = format!("queue {}: {added} entries where {room} were free", self.id);
-            return Err((Rule::SubmissionOverrun, detail));
-        }
-        Ok(())
-    }
-}
-
-impl CompletionQueue {
-    pub(super) fn new(id: u16, base: u64, size: u32, vector: Option<u16>) -> Self {
-        Self {
-            id,
-            base,
-            size,
-            head: 0,
-            tail: 0,
-            phase: true,
-            vector,
-            backlog: VecDeque::new(),
-            users: 0,
-            interrupt: false,
-        }
-    }
-
-    #[inline]
-    const fn used(&self) -> u32 {
-        if self.tail >= self.head {
-            self.tail - self.head
-        } else {
-            self.size - self.head + self.tail
-        }
-    }
-
-    #[inline]
-    pub(super) const fn is_full(&self) -> bool {
-        self.used() + 1 >= self.size
-    }
-
-    /// Takes a new head.
-    #[inline]
-    fn release(&mut self, head: u32) -> Result<(), (Rule, String)> {
-        if head >= self.size {
-            let detail = format!("head {head:#x} of queue {} of {}", self.id, self.size);
-            return Err((Rule::DoorbellValue, detail));
-        }
-        let freed = if head >= self.head {
-            head - self.head
-        } else {
-            self.size - self.head + head
-        };
-        if freed > self.used() {
-            let detail = format!(
-                "queue {}: {freed} entries taken of {} posted",
-                self.id,
-                self.used()
-            );
-            return Err((Rule::CompletionHead, detail));
-        }
-        self.head = head;
-        Ok(())
-    }
-
-    /// Writes two words as the next entry, with the phase that is due, and moves on.
-    pub(super) fn write(
-        &mut self,
-        host: &Table,
-        low: u64,
-        high: u64,
-    ) -> Result<(), crate::host::DmaFault> {
-        let address = self.base + u64::from(self.tail) * COMPLETION_ENTRY;
-        let phase = u64::from(self.phase) << 48;
-        host.write_entry(address, [low, high & !(1 << 48) | phase])?;
-        self.tail += 1;
-        if self.tail == self.size {
-            self.tail = 0;
-            self.phase = !self.phase;
-        }
-        self.interrupt = self.vector.is_some();
-        Ok(())
-    }
-
-    /// Writes an entry as it is, `ahead` of the next one, and does not move on.
-    pub(super) fn scribble(
-        &self,
-        host: &Table,
-        ahead: u32,
-        entry: [u64; 2],
-    ) -> Result<(), crate::host::DmaFault> {
-        let at = (self.tail + ahead) % self.size;
-        host.write_entry(self.base + u64::from(at) * COMPLETION_ENTRY, entry)
-    }
-
-    pub(super) const fn size(&self) -> u32 {
-        self.size
-    }
-
-    pub(super) const fn phase(&self) -> bool {
-        self.phase
-    }
-}
 
 impl State {
     pub(super) fn add_completion(&mut self, queue: CompletionQueue) {
@@ -331,7 +105,10 @@ impl State {
         let mut done = 0;
         if let Some(head) = self.registers.doorbells.take(usize::from(id) * 2 + 1) {
             self.counters.doorbells += 1;
-            self.release(id, head);
+            // The shadow doorbell may be ahead of what was rung.
+            if self.shadow.is_none() || id == 0 {
+                self.release(id, head);
+            }
             done += 1;
         }
         let Some(queue) = &self.completion[usize::from(id)] else {
@@ -342,10 +119,7 @@ impl State {
         }
         self.read_shadow_head(id, host);
         while let Some(queue) = &mut self.completion[usize::from(id)] {
-            if queue.is_full() {
-                break;
-            }
-            let Some(next) = queue.backlog.pop_front() else {
+            let Some(next) = queue.next_waiting() else {
                 break;
             };
             self.write_completion(id, next, host);
@@ -428,16 +202,16 @@ impl State {
         }
         let read = host.read_shadow(shadow.doorbell(place * 2));
         let read = read.and_then(|tail| {
-            if tail != queue.tail || queue.head != queue.tail {
+            if tail != queue.tail() || !queue.is_empty() {
                 return Ok(tail);
             }
             host.write_event_index(shadow.event_index(place * 2), tail)?;
             let again = host.read_shadow(shadow.doorbell(place * 2))?;
-            queue.awake = again != queue.tail;
+            queue.awake = again != queue.tail();
             Ok(again)
         });
         match read {
-            Ok(tail) => (tail != queue.tail).then_some(tail),
+            Ok(tail) => (tail != queue.tail()).then_some(tail),
             Err(fault) => {
                 self.record_dma(fault);
                 None
@@ -448,28 +222,28 @@ impl State {
     /// The next command of a queue, if there is one and room for its completion.
     #[inline]
     fn fetch(&mut self, id: u16, host: &Table) -> Option<Command> {
-        let queue = self.submission[usize::from(id)].as_mut()?;
-        if queue.head == queue.tail {
+        let queue = self.submission[usize::from(id)].as_ref()?;
+        if queue.is_empty() {
             return None;
         }
         let completion = queue.completion;
-        let target = self.completion[usize::from(completion)].as_ref()?;
-        if target.is_full() || !target.backlog.is_empty() {
+        if !self.completion[usize::from(completion)]
+            .as_ref()?
+            .has_room()
+        {
             self.read_shadow_head(completion, host);
-            let target = self.completion[usize::from(completion)].as_ref()?;
-            if target.is_full() || !target.backlog.is_empty() {
+            if !self.completion[usize::from(completion)]
+                .as_ref()?
+                .has_room()
+            {
                 self.counters.stalls += 1;
                 return None;
             }
         }
         let queue = self.submission[usize::from(id)].as_mut()?;
-        let address = queue.base + u64::from(queue.head) * SUBMISSION_ENTRY;
-        match host.read_entry(address) {
+        match host.read_entry(queue.next_entry()) {
             Ok(words) => {
-                queue.head += 1;
-                if queue.head == queue.size {
-                    queue.head = 0;
-                }
+                queue.advance();
                 self.counters.commands += 1;
                 Some(Command { words })
             }
@@ -485,7 +259,7 @@ impl State {
     #[inline]
     pub(super) fn take_off(&mut self, queue: u16, id: u16) -> bool {
         match &mut self.submission[usize::from(queue)] {
-            Some(queue) => queue.in_flight.insert(id),
+            Some(queue) => queue.take_off(id),
             None => false,
         }
     }
@@ -493,7 +267,7 @@ impl State {
     /// Takes a command back from those in flight.
     pub(super) fn land(&mut self, queue: u16, id: u16) {
         if let Some(queue) = &mut self.submission[usize::from(queue)] {
-            queue.in_flight.remove(id);
+            queue.land(id);
         }
     }
 
@@ -507,7 +281,7 @@ impl State {
         let Some(waiting) = &mut self.completion[usize::from(target)] else {
             return;
         };
-        if waiting.is_full() || !waiting.backlog.is_empty() {
+        if !waiting.has_room() {
             waiting.backlog.push_back(completion);
             return;
         }
@@ -519,9 +293,8 @@ impl State {
         let Some(source) = &mut self.submission[usize::from(completion.queue)] else {
             return;
         };
-        source.in_flight.remove(completion.id);
-        source.reported = source.head;
-        let head = u64::from(source.head);
+        source.land(completion.id);
+        let head = u64::from(source.report());
         let Some(queue) = &mut self.completion[usize::from(target)] else {
             return;
         };

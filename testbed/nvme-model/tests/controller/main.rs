@@ -1,6 +1,7 @@
 //! The controller against a host that is written for these tests alone.
 
 mod admin;
+mod any;
 mod basic;
 mod faults;
 mod host;

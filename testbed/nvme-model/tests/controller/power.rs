@@ -161,7 +161,8 @@ proptest! {
         host.create_queues(1);
         let read = host.transfer(2, 0, 8, BLOCK);
         prop_assert_eq!(host.run(1, read).status, 0);
-        let found: Vec<u64> = (0..8).map(|block| host.memory.load_u64(crate::host::DATA + block * BLOCK)).collect();
+        let word = |block| host.memory.load_u64(crate::host::DATA + block * BLOCK);
+        let found: Vec<u64> = (0..8).map(word).collect();
         prop_assert_eq!(&found[..], &after[..8]);
     }
 }

@@ -3,13 +3,34 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use millrace_nvme_model::Options;
+use millrace_nvme_model::{Options, Rule};
 
 use crate::host::{ENTRIES, Host, command};
 
 #[test]
 fn steps_on_another_thread() {
-    let mut host = Host::ready(Options::default());
+    drive(Options::default());
+}
+
+#[test]
+fn doorbells_may_be_mapped() {
+    let options = Options {
+        mapped_doorbells: true,
+        doorbell_stride: 1,
+        ..Options::default()
+    };
+    let host = Host::ready(options.clone());
+    host.ring(4, 1);
+    for _ in 0..256 {
+        host.controller.step();
+    }
+    assert_eq!(host.broken_rules(), [Rule::DoorbellWithoutQueue]);
+    drive(options);
+}
+
+/// Keeps many flushes in flight while another thread steps.
+fn drive(options: Options) {
+    let mut host = Host::ready(options);
     let controller = host.controller.clone();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -18,7 +18,7 @@ use millrace_memory::{Domain, Error, ErrorKind, Iova, IovaRange, Region, Result,
 use rustix::io::Errno;
 use vfio_bindings::bindings::vfio;
 
-use self::windows::{Attempts, Facilities, Windows};
+use self::windows::{Facilities, Shape, Windows};
 use super::container::Container;
 use super::kernel::{Call, argument_size};
 use super::type1::{map_dma, map_error, unmap_dma, unmap_error, user_address};
@@ -154,51 +154,69 @@ impl SpaprV2 {
         if let Some(iova) = windows.take_created(size, page_size) {
             return Ok(iova);
         }
-        let created = self.create(windows, size, page_size);
+        let mut created = self.create(windows, windows.attempts(size, page_size));
         if let Some(iova) = windows.take_created(size, page_size) {
             return Ok(iova);
+        }
+        // The kernel makes the default window when it is first asked for anything. Its table, which is
+        // larger than that of a window with larger pages, may be what there is no memory for.
+        if created == Err(Errno::NOMEM) {
+            created = self.replace_default(windows, size, page_size).or(created);
+            if let Some(iova) = windows.take_created(size, page_size) {
+                return Ok(iova);
+            }
         }
         if let Some(iova) = windows.take_default(size, page_size) {
             return Ok(iova);
         }
-        let context = format!("{size} bytes in pages of {page_size}; {windows}");
+        if windows.attempts(size, page_size).is_some() {
+            created = self.replace_default(windows, size, page_size).or(created);
+            if let Some(iova) = windows.take_created(size, page_size) {
+                return Ok(iova);
+            }
+        }
+        let mut context = format!("{size} bytes in pages of {page_size}; {windows}");
+        if created == Err(Errno::NOMEM) {
+            let table = windows.table_size(size, page_size).div_ceil(1024);
+            context +=
+                &format!("; the tables of a new one have {table} KiB, which RLIMIT_MEMLOCK counts");
+        }
         let error = Error::new(ErrorKind::NoAddresses, context);
         Err(match created {
-            Err(Errno::NOMEM | Errno::PERM) => {
-                Error::lock_limit("making a DMA window", windows.table_size(size, page_size))
-            }
             Err(errno) => error.caused_by(errno),
             Ok(()) => error,
         })
     }
 
-    /// Tries to make a window for a region. If the kernel has no place for one more, the default window
-    /// makes way, if nothing is in it.
-    fn create(&self, windows: &mut Windows, size: u64, page_size: u64) -> rustix::io::Result<()> {
-        let Some(attempts) = windows.attempts(size, page_size) else {
-            return Ok(());
+    /// Makes a window in the place of the default one, if that is there and nothing is in it.
+    fn replace_default(
+        &self,
+        windows: &mut Windows,
+        size: u64,
+        page_size: u64,
+    ) -> rustix::io::Result<()> {
+        let Some((start, shape)) = windows.unused_default() else {
+            return Err(Errno::NOSPC);
         };
-        let mut refusal = match self.create_one(windows, attempts.clone()) {
-            Ok(()) => return Ok(()),
-            Err(refusal) => refusal,
-        };
-        // What fails for want of memory would fail without the default window, too.
-        if refusal == Errno::NOMEM || refusal == Errno::PERM {
-            return Err(refusal);
+        self.remove(start)?;
+        windows.forget_default();
+        let created = self.create(windows, windows.attempts(size, page_size));
+        if created.is_err() {
+            // One like it may be had back; if not, what fits into no other window is refused from now on.
+            let _ = self.create(windows, Some([shape]));
         }
-        if let Some(start) = windows.unused_default() {
-            self.remove(start)?;
-            windows.forget_default();
-            match self.create_one(windows, attempts) {
-                Ok(()) => return Ok(()),
-                Err(again) => refusal = again,
-            }
-        }
-        Err(refusal)
+        created
     }
 
     /// Asks for a window in each of these shapes, until one is granted.
-    fn create_one(&self, windows: &mut Windows, attempts: Attempts) -> rustix::io::Result<()> {
+    fn create(
+        &self,
+        windows: &mut Windows,
+        attempts: Option<impl IntoIterator<Item = Shape>>,
+    ) -> rustix::io::Result<()> {
+        let Some(attempts) = attempts else {
+            return Ok(());
+        };
         let mut refusal = Errno::INVAL;
         for attempt in attempts {
             let mut create = vfio::vfio_iommu_spapr_tce_create {

@@ -3,7 +3,13 @@
 //! # Choice
 //! 1. A window that was made here, with the largest pages that are no larger than the region's.
 //! 2. A new one, of the largest pages that the IOMMU has and that are no larger than the region's.
-//! 3. The default window.
+//! 3. The default window, whose pages are small.
+//! 4. If it is too small and nothing is in it: a new window in its place. Before the default window is used,
+//!    too, if there was no memory for a new one: then there may be none for the default one's table either.
+//!
+//! A table of a window fills pages of the host, so that a window smaller than what a page of entries
+//! translates costs as much as one that large. The kernel keeps, and counts against the limit of locked
+//! memory, two tables of 8 bytes a page for each window; those of a default window of 2 GiB have 8 MiB.
 //!
 //! # Invariants
 //! 1. A region's addresses lie in one window.
@@ -13,6 +19,9 @@
 use std::fmt;
 
 use millrace_memory::{Iova, IovaRange, IovaSpace, Result};
+
+/// The pages of the default window: 4 KiB on all machines so far.
+const DEFAULT_PAGE_SHIFT: u32 = 12;
 
 /// What the machine can do, and what is wanted of it.
 #[derive(Clone, Copy, Debug)]
@@ -189,8 +198,9 @@ impl Windows {
         let page_shift = self.page_shift(page_size)?;
         let size_min = Self::size_min(size, page_shift)?;
         let wanted = self.facilities.window_size.checked_next_power_of_two()?;
-        let size = size_min.max(wanted);
         let host_page_size = self.facilities.host_page_size;
+        let page_of_entries = (host_page_size / 8).checked_mul(1 << page_shift);
+        let size = size_min.max(wanted).max(page_of_entries.unwrap_or(0));
         let levels_max = self.facilities.levels_max.max(1);
         let levels = levels_min(size >> page_shift, host_page_size).min(levels_max);
         Some(Attempts {
@@ -203,11 +213,11 @@ impl Windows {
         })
     }
 
-    /// How many bytes the table of the smallest window for a region has.
+    /// How many bytes the tables of the smallest window for a region have.
     pub(super) fn table_size(&self, size: u64, page_size: u64) -> usize {
         let table = self.page_shift(page_size).and_then(|shift| {
             let window = Self::size_min(size, shift)?;
-            usize::try_from((window >> shift).checked_mul(8)?).ok()
+            usize::try_from((window >> shift).checked_mul(16)?).ok()
         });
         table.unwrap_or(usize::MAX)
     }
@@ -232,10 +242,16 @@ impl Windows {
         Ok(())
     }
 
-    /// Where the default window begins, if there is one and nothing is in it.
-    pub(super) fn unused_default(&self) -> Option<u64> {
+    /// Where the default window begins and which shape it has, if there is one and nothing is in it.
+    pub(super) fn unused_default(&self) -> Option<(u64, Shape)> {
         let window = self.default.as_ref()?;
-        (window.regions == 0).then_some(window.range.first.0)
+        let IovaRange { first, last } = window.range;
+        let shape = Shape {
+            page_shift: DEFAULT_PAGE_SHIFT,
+            size: last.0 - first.0 + 1,
+            levels: 1,
+        };
+        (window.regions == 0).then_some((first.0, shape))
     }
 
     /// Notes that the default window was removed.
@@ -322,21 +338,32 @@ mod tests {
     fn shapes_go_from_what_is_wanted_to_what_is_needed() {
         let facilities = Facilities {
             levels_max: 2,
-            window_size: 1 << 22,
+            window_size: 1 << 30,
             ..POWERNV9
         };
         let windows = windows(facilities);
         let shapes: Vec<(u64, u32)> = windows
-            .attempts(0x1_0000, 0x1_0000)
+            .attempts(100 << 20, 64 << 10)
             .expect("there is room for a window")
             .map(|shape| (shape.size, shape.levels))
             .collect();
-        let sizes = [1 << 22, 1 << 21, 1 << 20, 1 << 19, 1 << 18, 1 << 17];
+        let sizes = [1 << 30, 1 << 29, 1 << 28, 1 << 27];
         let expected: Vec<(u64, u32)> = sizes
             .into_iter()
             .flat_map(|size| [(size, 1), (size, 2)])
             .collect();
         assert_eq!(shapes, expected);
+    }
+
+    #[test]
+    fn a_page_of_entries_is_filled() {
+        let facilities = Facilities {
+            window_size: 1,
+            ..POWERNV9
+        };
+        let mut shapes = windows(facilities).attempts(64 << 10, 64 << 10);
+        let shape = shapes.as_mut().and_then(Iterator::next);
+        assert_eq!(shape.map(|shape| shape.size), Some(512 << 20));
     }
 
     #[test]
@@ -387,7 +414,7 @@ mod tests {
                 prop_assert!(windows.give(Iova(first)).is_ok());
                 prop_assert!(windows.give(Iova(first)).is_err());
             }
-            prop_assert_eq!(windows.unused_default(), Some(0));
+            prop_assert_eq!(windows.unused_default().map(|(start, _)| start), Some(0));
         }
 
         /// Whatever a machine says of itself, there is an end of attempts and each makes sense.

@@ -1,0 +1,169 @@
+//! `cargo bench -p millrace-nvme --bench instructions`: instructions that the driver takes for a read of 4 KiB,
+//! counted by callgrind.
+//!
+//! The program runs itself under valgrind. The model of a controller is stepped on the same thread between the
+//! two counted sections: submitting, and taking completions. No poll is empty. What the model's doorbell takes
+//! is counted with the driver, as is taking a buffer's ownership and giving it back.
+
+use std::env;
+use std::error::Error;
+use std::hint::black_box;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use millrace_memory::{Arena, ArenaOptions, Buffer, Pages, SizeClass};
+use millrace_nvme::{
+    Controller, Data, Host, Lba, Namespace, Options, QueueOptions, QueuePair, Request, Waiting,
+};
+use millrace_nvme_model as model;
+
+/// Reads that are counted.
+const READS: u64 = 12_800;
+const DEPTHS: [u16; 3] = [1, 32, 128];
+/// Says to a child that it is the one to be counted, and how deep.
+const CHILD: &str = "MILLRACE_NVME_INSTRUCTIONS";
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Steps the model while the driver sets up.
+#[derive(Debug)]
+struct Stepping {
+    model: model::Controller,
+    start: Instant,
+}
+
+impl Host for Stepping {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn relax(&self, _: u32) {
+        self.model.step();
+    }
+}
+
+/// Counted.
+#[inline(never)]
+fn counted_submit(pair: &mut QueuePair, namespace: &Namespace, buffers: &mut Vec<Buffer>) {
+    let mut lba = 0;
+    while let Some(buffer) = buffers.pop() {
+        let request = Request::read(Lba(lba), buffer, lba);
+        assert!(pair.submit(namespace, request).is_ok(), "there is room");
+        lba += 1;
+    }
+    pair.ring();
+}
+
+/// Counted.
+#[inline(never)]
+fn counted_complete(pair: &mut QueuePair, buffers: &mut Vec<Buffer>) -> usize {
+    pair.poll(|completion| {
+        black_box(completion.result.is_ok());
+        buffers.extend(completion.data.and_then(Data::into_buffer));
+    })
+}
+
+fn run_counted(depth: u16) -> Outcome<()> {
+    let model = model::Controller::new(model::Options {
+        namespaces: vec![model::NamespaceOptions {
+            block_size: 4096,
+            blocks: 4096,
+            ..model::NamespaceOptions::default()
+        }],
+        no_data: true,
+        burst: usize::from(depth),
+        ..model::Options::default()
+    })?;
+    let host = Arc::new(Stepping {
+        model: model.clone(),
+        start: Instant::now(),
+    });
+    let controller = Controller::open(model.function(), host, Options::default())?;
+    let namespace = controller.namespace(1)?;
+    let arena = Arena::new(
+        Arc::clone(controller.domain()),
+        &ArenaOptions {
+            classes: vec![SizeClass {
+                size: 4096,
+                count: u32::from(depth),
+            }],
+            pages: Pages::Base,
+            node: None,
+        },
+    )?;
+    let mut pair = controller.queue_pair(QueueOptions {
+        depth,
+        waiting: Waiting::Poll,
+    })?;
+    let mut buffers = (0..depth)
+        .map(|_| arena.try_buffer(4096))
+        .collect::<Result<Vec<_>, _>>()?;
+    for _ in 0..READS / u64::from(depth) {
+        counted_submit(&mut pair, &namespace, &mut buffers);
+        while pair.under_way() > 0 {
+            let completed = model.counters().completions;
+            while model.counters().completions - completed < pair.under_way() as u64 {
+                model.step();
+            }
+            counted_complete(&mut pair, &mut buffers);
+        }
+    }
+    assert_eq!(model.violations(), []);
+    Ok(())
+}
+
+/// Instructions that callgrind collected in `function`.
+fn collected(depth: u16, function: &str) -> Outcome<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--collect-atstart=no")
+        .arg(format!("--toggle-collect=*::{function}"))
+        .arg(env::current_exe()?)
+        .env(CHILD, depth.to_string())
+        .output()
+        .map_err(|error| format!("valgrind cannot be started (is it installed?): {error}"))?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("the counted run failed:\n{log}").into());
+    }
+    let line = log
+        .lines()
+        .find_map(|line| line.split("Collected :").nth(1));
+    let count = line.ok_or_else(|| format!("callgrind has not counted:\n{log}"))?;
+    Ok(count.trim().parse()?)
+}
+
+fn compare() -> Outcome<()> {
+    println!("instructions a read of 4 KiB, {READS} reads a depth; the target is 300 in all");
+    println!(
+        "{:>5}  {:>8}  {:>8}  {:>8}",
+        "depth", "submit", "complete", "in all"
+    );
+    for depth in DEPTHS {
+        let submit = collected(depth, "counted_submit")?;
+        let complete = collected(depth, "counted_complete")?;
+        let each = |count: u64| count.div_ceil(READS);
+        println!(
+            "{depth:>5}  {:>8}  {:>8}  {:>8}",
+            each(submit),
+            each(complete),
+            each(submit + complete)
+        );
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let outcome = match env::var(CHILD).ok().and_then(|depth| depth.parse().ok()) {
+        Some(depth) => run_counted(depth),
+        None => compare(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
