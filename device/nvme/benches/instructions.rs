@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use millrace_memory::{Arena, ArenaOptions, Buffer, Pages, SizeClass};
+use millrace_memory::{Arena, ArenaOptions, Pages, SizeClass};
 use millrace_nvme::{
     Controller, Data, Host, Lba, Namespace, Options, QueueOptions, QueuePair, Request, Waiting,
 };
@@ -45,7 +45,7 @@ impl Host for Stepping {
 
 /// Counted.
 #[inline(never)]
-fn counted_submit(pair: &mut QueuePair, namespace: &Namespace, buffers: &mut Vec<Buffer>) {
+fn counted_submit(pair: &mut QueuePair, namespace: &Namespace, buffers: &mut Vec<Data>) {
     let mut lba = 0;
     while let Some(buffer) = buffers.pop() {
         let request = Request::read(Lba(lba), buffer, lba);
@@ -57,10 +57,10 @@ fn counted_submit(pair: &mut QueuePair, namespace: &Namespace, buffers: &mut Vec
 
 /// Counted.
 #[inline(never)]
-fn counted_complete(pair: &mut QueuePair, buffers: &mut Vec<Buffer>) -> usize {
+fn counted_complete(pair: &mut QueuePair, buffers: &mut Vec<Data>) -> usize {
     pair.poll(|completion| {
         black_box(completion.result.is_ok());
-        buffers.extend(completion.data.and_then(Data::into_buffer));
+        buffers.extend(completion.data);
     })
 }
 
@@ -97,7 +97,7 @@ fn run_counted(depth: u16) -> Outcome<()> {
         waiting: Waiting::Poll,
     })?;
     let mut buffers = (0..depth)
-        .map(|_| arena.try_buffer(4096))
+        .map(|_| arena.try_buffer(4096).map(Data::from))
         .collect::<Result<Vec<_>, _>>()?;
     for _ in 0..READS / u64::from(depth) {
         counted_submit(&mut pair, &namespace, &mut buffers);

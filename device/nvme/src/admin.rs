@@ -31,7 +31,6 @@ enum Purpose {
 /// How a caller's command ended.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
-    id: u16,
     result: u32,
     status: Status,
 }
@@ -45,6 +44,8 @@ pub(crate) struct AdminQueue {
     /// taken for another's.
     in_flight: Vec<(u16, Purpose)>,
     id_next: u16,
+    /// The command that a caller waits for.
+    awaited: Option<u16>,
     ended: Option<Ended>,
     events: VecDeque<AsyncEvent>,
     events_lost: u64,
@@ -62,6 +63,7 @@ impl AdminQueue {
             completion,
             in_flight: Vec::with_capacity(usize::from(ADMIN_ENTRIES)),
             id_next: 0,
+            awaited: None,
             ended: None,
             events: VecDeque::with_capacity(EVENTS_MAX),
             events_lost: 0,
@@ -91,6 +93,7 @@ impl AdminQueue {
         self.completion.restart();
         self.completion.doorbell.restart(None);
         self.in_flight.clear();
+        self.awaited = None;
         self.ended = None;
         self.events_due = 0;
         self.broken = false;
@@ -114,8 +117,9 @@ impl AdminQueue {
         limit: Duration,
         alive: &dyn Fn() -> Result<()>,
     ) -> Result<u32> {
-        let id = self.send(command, Purpose::Caller)?;
-        let ended = self.wait(what, id, host, limit, alive).inspect_err(|_| {
+        let sent = self.send(command, Purpose::Caller);
+        self.awaited = Some(sent.inspect_err(|_| self.broken = true)?);
+        let ended = self.wait(what, host, limit, alive).inspect_err(|_| {
             self.broken = true;
         })?;
         if ended.status.is_success() {
@@ -128,7 +132,6 @@ impl AdminQueue {
     fn wait(
         &mut self,
         what: &str,
-        id: u16,
         host: &dyn Host,
         limit: Duration,
         alive: &dyn Fn() -> Result<()>,
@@ -137,7 +140,7 @@ impl AdminQueue {
         let mut round = 0_u32;
         loop {
             self.poll()?;
-            if let Some(ended) = self.ended.take_if(|ended| ended.id == id) {
+            if let Some(ended) = self.ended.take() {
                 return Ok(ended);
             }
             host.relax(round);
@@ -188,7 +191,6 @@ impl AdminQueue {
 
     fn send(&mut self, command: Command, purpose: Purpose) -> Result<u16> {
         if self.in_flight.len() + 1 >= usize::from(ADMIN_ENTRIES) {
-            self.broken = true;
             let context = "the admin queue is full of commands without completion";
             return Err(Error::new(ErrorKind::TimedOut, context));
         }
@@ -219,7 +221,11 @@ impl AdminQueue {
             let (_, purpose) = self.in_flight.swap_remove(index);
             let status = tail.status();
             match purpose {
-                Purpose::Caller => self.ended = Some(Ended { id, result, status }),
+                Purpose::Caller if self.awaited == Some(id) => {
+                    self.ended = Some(Ended { result, status });
+                }
+                // It was given up.
+                Purpose::Caller => {}
                 Purpose::Abort => {}
                 Purpose::Event if status.is_success() => self.keep(AsyncEvent::parse(result)),
                 // It takes fewer requests than it said: this one is not made again.

@@ -21,8 +21,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// The most event requests that are made.
 const EVENT_REQUESTS_MAX: usize = 4;
-/// The events that are asked for: all health warnings and namespace attribute notices (Base 5.21.1.11).
-const EVENTS_ENABLED: u32 = 0x1f | 1 << 8;
+/// The most aborts that are under way: the admin queue has room for them besides everything else.
+const ABORTS_MAX: usize = 8;
+/// All health warnings (Base 5.21.1.11).
+const HEALTH_EVENTS: u32 = 0x1f;
+/// Namespace attribute notices, in the same field and in OAES.
+const NAMESPACE_NOTICES: u32 = 1 << 8;
 /// The most namespaces that are looked at one by one, of a controller that cannot list them.
 const NAMESPACES_SCANNED_MAX: u32 = 1024;
 /// Bytes of a log page that is read only to have its event again.
@@ -46,6 +50,8 @@ pub(crate) struct Admin {
     scratch: DeviceMemory,
     shadows: Arc<Shadows>,
     shadows_used: bool,
+    /// Whether the volatile write cache is to be used, if the caller said so: set again after a reset.
+    cache_used: Option<bool>,
     /// Which I/O queues are given out; the first is queue 1.
     pub(crate) queues_taken: Vec<bool>,
 }
@@ -79,6 +85,7 @@ impl Admin {
             scratch,
             shadows: Arc::new(shadows),
             shadows_used: false,
+            cache_used: None,
             queues_taken: Vec::new(),
             arena,
         })
@@ -109,8 +116,13 @@ impl Admin {
         if self.shadows_used {
             self.shadows_used = self.offer_shadows(control)?;
         }
-        self.queue.set_aborts_max(usize::from(data.aborts) + 1);
-        self.enable_events(control, usize::from(data.event_requests) + 1)?;
+        self.queue
+            .set_aborts_max((usize::from(data.aborts) + 1).min(ABORTS_MAX));
+        let notices = data.events & NAMESPACE_NOTICES;
+        self.enable_events(control, notices, usize::from(data.event_requests) + 1)?;
+        if let Some(used) = self.cache_used {
+            self.set_cache_used(control, used)?;
+        }
         Ok((data, queues))
     }
 
@@ -129,14 +141,14 @@ impl Admin {
         optional(self.execute(control, "set up shadow doorbells", command))
     }
 
-    fn enable_events(&mut self, control: &Control, requests: usize) -> Result<()> {
+    fn enable_events(&mut self, control: &Control, notices: u32, requests: usize) -> Result<()> {
         // A controller may know fewer events, and then refuses: what it sends by itself is enough.
-        optional(self.set_feature(control, feature::ASYNC_EVENTS, EVENTS_ENABLED))?;
+        optional(self.set_feature(control, feature::ASYNC_EVENTS, HEALTH_EVENTS | notices))?;
         self.queue.request_events(requests.min(EVENT_REQUESTS_MAX))
     }
 
     /// The shadows of a queue: of its submission ring, of its completion ring.
-    pub(crate) fn shadows(&self, control: &Control, id: u16) -> [Option<Shadow>; 2] {
+    fn shadows(&self, control: &Control, id: u16) -> [Option<Shadow>; 2] {
         let stride = usize::try_from(control.capabilities.doorbell_stride()).expect("2^17 at most");
         let first = usize::from(id) * 2 * stride;
         let place = |offset: usize| {
@@ -147,7 +159,15 @@ impl Admin {
     }
 
     /// Makes an I/O queue's two rings known to the controller.
-    pub(crate) fn create_queue(&mut self, control: &Control, place: &QueuePlace) -> Result<()> {
+    pub(crate) fn create_queue(
+        &mut self,
+        control: &Control,
+        place: &QueuePlace,
+    ) -> Result<[Option<Shadow>; 2]> {
+        let shadows = self.shadows(control, place.id);
+        for (pages, offset) in shadows.iter().flatten() {
+            pages.clear(*offset);
+        }
         let contiguous = 1;
         let id = u32::from(place.id);
         let (iova, entries) = place.completion;
@@ -163,11 +183,12 @@ impl Admin {
             .with_pointer(Pointer::Prp(iova, 0))
             .with_10_11(id | (u32::from(entries) - 1) << 16, contiguous | id << 16);
         let created = self.execute(control, "create a submission queue", command);
-        if created.is_err() {
+        let refused = |error: &Error| error.kind() == ErrorKind::Command;
+        if created.as_ref().is_err_and(refused) {
             let command = Command::new(admin::DELETE_CQ, 0).with_10_11(id, 0);
             self.execute(control, "delete a completion queue", command)?;
         }
-        created.map(|_| ())
+        created.map(|_| shadows)
     }
 
     /// Takes an I/O queue from the controller: afterwards it does not reach what its commands named.
@@ -249,6 +270,14 @@ impl Admin {
     pub(crate) fn set_feature(&mut self, control: &Control, number: u8, value: u32) -> Result<u32> {
         let command = Command::new(admin::SET_FEATURES, 0).with_10_11(u32::from(number), value);
         self.execute(control, "set a feature", command)
+    }
+
+    /// Uses the volatile write cache, or not, from now on.
+    pub(crate) fn set_cache_used(&mut self, control: &Control, used: bool) -> Result<()> {
+        let number = feature::VOLATILE_WRITE_CACHE;
+        self.set_feature(control, number, u32::from(used))?;
+        self.cache_used = Some(used);
+        Ok(())
     }
 
     /// Formats a namespace. That may take as long as `limit`.

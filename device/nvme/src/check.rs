@@ -1,9 +1,9 @@
 //! Whether a request can be served, before anything is done for it.
 
-use millrace_memory::Buffer;
+use millrace_memory::{Buffer, DomainId};
 
 use crate::request::{Operation, Refusal};
-use crate::spec::command::{DEALLOCATE_ZEROES, FUA, io};
+use crate::spec::command::{Command, DEALLOCATE_ZEROES, DSM_DEALLOCATE, FUA, io};
 use crate::spec::identify::ControllerData;
 use crate::transfer::{Limits, Lists, has_page_borders};
 use crate::{Controller, Data, Namespace, Request, ScatterGather};
@@ -40,7 +40,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// That of no request.
+    /// The shape of no request.
     pub(crate) const NOTHING: Self = Self {
         opcode: 0,
         addressing: Addressing::Nothing,
@@ -51,6 +51,75 @@ impl Shape {
         },
         blocks: 0,
     };
+}
+
+/// The part of a request that one command does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) namespace: u32,
+    pub(crate) block_shift: u32,
+    /// Its first block.
+    pub(crate) lba: u64,
+    /// That block's number within the request.
+    pub(crate) offset: u64,
+    pub(crate) blocks: u32,
+}
+
+impl Part {
+    /// The command for it, in slot `index`, on a controller with pages of `page` bytes.
+    #[inline(always)]
+    pub(crate) fn command(
+        &self,
+        shape: &Shape,
+        lists: &Lists,
+        index: u16,
+        data: Option<&Data>,
+        page: u64,
+    ) -> Command {
+        let command = Command::new(shape.opcode, self.namespace);
+        if let (Addressing::Pages, Some(Data::One(buffer))) = (shape.addressing, data) {
+            let first = buffer.iova().0 + (self.offset << self.block_shift);
+            let length = u64::from(self.blocks) << self.block_shift;
+            if let Some(pointer) = Lists::two_pages(first, length, page) {
+                return command.with_pointer(pointer).with_blocks(
+                    self.lba,
+                    shape.flags,
+                    self.blocks,
+                );
+            }
+        }
+        self.long_command(command, shape, lists, index, data, page)
+    }
+
+    /// The same of one that needs a list, or has no data.
+    fn long_command(
+        &self,
+        command: Command,
+        shape: &Shape,
+        lists: &Lists,
+        index: u16,
+        data: Option<&Data>,
+        page: u64,
+    ) -> Command {
+        let offset = self.offset << self.block_shift;
+        let length = u64::from(self.blocks) << self.block_shift;
+        let command = match (shape.addressing, data) {
+            (Addressing::Pages, Some(data)) => {
+                command.with_pointer(lists.pages(index, data.pieces(offset, length), page))
+            }
+            (Addressing::Descriptors, Some(data)) => {
+                command.with_pointer(lists.descriptors(index, data.pieces(offset, length)))
+            }
+            (Addressing::Namespace, _) => return command,
+            (Addressing::Range, _) => {
+                return command
+                    .with_pointer(lists.range(index, self.lba, self.blocks))
+                    .with_10_11(0, DSM_DEALLOCATE);
+            }
+            (Addressing::Nothing, _) | (_, None) => command,
+        };
+        command.with_blocks(self.lba, shape.flags, self.blocks)
+    }
 }
 
 /// What of a controller every request is checked against, worked out once.
@@ -66,6 +135,7 @@ pub(crate) struct Profile {
     pieces_max: usize,
     transfer_max: u64,
     page: u64,
+    domain: DomainId,
 }
 
 impl Profile {
@@ -74,6 +144,7 @@ impl Profile {
         wish: ScatterGather,
         transfer_max: u64,
         page: u64,
+        domain: DomainId,
     ) -> Self {
         let may_scatter = data.has_sgl() && wish != ScatterGather::Never;
         Self {
@@ -85,7 +156,15 @@ impl Profile {
             pieces_max: Lists::pieces_max_for(transfer_max, page),
             transfer_max,
             page,
+            domain,
         }
+    }
+
+    /// The most blocks of one command.
+    #[inline]
+    fn blocks_max(&self, namespace: &Namespace) -> u32 {
+        let most = self.transfer_max >> namespace.block_shift();
+        u32::try_from(most).map_or(BLOCKS_MAX, |most| most.min(BLOCKS_MAX))
     }
 
     /// The longest single command in bytes.
@@ -142,13 +221,12 @@ impl Controller {
         } else {
             namespace.optimal_boundary()
         };
-        let most = profile.transfer_max >> namespace.block_shift();
         Ok(Shape {
             opcode,
             addressing,
             flags,
             limits: Limits {
-                blocks_max: u32::try_from(most).map_or(BLOCKS_MAX, |most| most.min(BLOCKS_MAX)),
+                blocks_max: profile.blocks_max(namespace),
                 boundary: boundary.unwrap_or(0),
             },
             blocks,
@@ -166,11 +244,14 @@ impl Controller {
                 let fua = if fua { FUA } else { 0 };
                 let flags = fua | if deallocate { DEALLOCATE_ZEROES } else { 0 };
                 let supported = profile.has_write_zeroes;
+                // The controller may say less in another command set's Identify; no more than a transfer's
+                // blocks are safe on all.
+                let most = profile.blocks_max(namespace);
                 (
                     io::WRITE_ZEROES,
                     flags,
                     Addressing::Nothing,
-                    BLOCKS_MAX,
+                    most,
                     supported,
                 )
             }
@@ -231,7 +312,7 @@ impl Controller {
 
 #[inline]
 fn check_buffer(controller: &Controller, buffer: &Buffer) -> Result<(), Refusal> {
-    if !buffer.is_of(controller.domain()) {
+    if buffer.domain() != controller.profile().domain {
         return Err(Refusal::ForeignMemory);
     }
     // Only whole dwords can be described; buffers begin at one.

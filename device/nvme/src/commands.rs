@@ -1,8 +1,11 @@
-//! The tables of a queue pair: requests under way, and the commands they became.
+//! The tables of a queue pair: commands in flight, and the requests that became several.
+//!
+//! A request that one command serves lives in that command's slot. One that was split, or has to wait for a free
+//! slot, has a place of its own, which the slots of its commands name.
 //!
 //! # Invariants
 //! 1. A request's `outstanding` is the number of commands in flight that name it.
-//! 2. A request ends when nothing of it is outstanding and nothing is left to send.
+//! 2. A request that was split ends when nothing of it is outstanding and nothing is left to send.
 //! 3. A command's id names its slot and how often the slot was used (its sequence, as far as 16 bits go), so
 //!    that a completion that comes twice, or late, is not taken for another's.
 
@@ -11,8 +14,9 @@ use std::time::Duration;
 use crate::CommandError;
 use crate::check::Shape;
 use crate::request::Data;
+use crate::spec::command::Command;
 
-/// A request under way, but for its data.
+/// A request that was split or waits, but for its data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Active {
     pub(crate) shape: Shape,
@@ -29,15 +33,13 @@ pub(crate) struct Active {
     pub(crate) is_taken: bool,
 }
 
-impl Active {
-    /// Where a command's data begins within the request's, and how long it is, in bytes.
-    #[inline]
-    pub(crate) const fn bytes(&self, offset: u64, blocks: u32) -> (u64, u64) {
-        (
-            offset << self.block_shift,
-            (blocks as u64) << self.block_shift,
-        )
-    }
+/// What a command is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A request of its own, with this token.
+    Token(u64),
+    /// The request in this place.
+    Request(u16),
 }
 
 /// A command in flight, or the place for one.
@@ -49,13 +51,21 @@ pub(crate) struct Slot {
     /// How often it was sent again.
     pub(crate) attempts: u8,
     sequence: u16,
-    /// Its request.
-    pub(crate) request: u16,
-    /// Its first block within the request.
-    pub(crate) offset: u64,
-    pub(crate) blocks: u32,
+    pub(crate) owner: Owner,
+    /// What is sent, and sent again.
+    command: Command,
     /// When it was first seen in flight, once it was.
     pub(crate) seen: Option<Duration>,
+}
+
+impl Slot {
+    /// Begins another life of the command: under another id than before, seen by no check.
+    #[inline]
+    const fn renew(&mut self) {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.aborted = false;
+        self.seen = None;
+    }
 }
 
 /// Numbers that are free, the one that was freed last first.
@@ -117,11 +127,6 @@ impl Requests {
         }
     }
 
-    #[inline]
-    pub(crate) fn is_full(&self) -> bool {
-        self.free.count == 0
-    }
-
     pub(crate) fn under_way(&self) -> usize {
         self.places.len() - self.free.count
     }
@@ -169,7 +174,11 @@ impl Requests {
 #[derive(Debug)]
 pub(crate) struct Commands {
     slots: Box<[Slot]>,
+    /// Of the slot with the same index, if its request is its own.
+    data: Box<[Option<Data>]>,
     free: Free,
+    /// How many commands belong to requests that were split.
+    parts: usize,
     /// Bits of an id that name the slot.
     index_bits: u32,
 }
@@ -182,14 +191,15 @@ impl Commands {
             aborted: false,
             attempts: 0,
             sequence: 0,
-            request: 0,
-            offset: 0,
-            blocks: 0,
+            owner: Owner::Token(0),
+            command: Command::new(0, 0),
             seen: None,
         };
         Self {
             slots: vec![slot; usize::from(count)].into(),
+            data: (0..count).map(|_| None).collect(),
             free: Free::new(count),
+            parts: 0,
             // One more than needed at times: then no id is 0xffff, which says "no command".
             index_bits: u16::BITS - count.leading_zeros(),
         }
@@ -205,17 +215,43 @@ impl Commands {
         self.slots.len() - self.free.count
     }
 
-    /// Puts a command of `request` into a free slot.
+    /// How many requests are in slots of their own.
+    pub(crate) fn requests(&self) -> usize {
+        self.in_flight() - self.parts
+    }
+
+    /// Takes a free slot for a command of `owner`, which [`Commands::fill`] must follow. Data is given with a
+    /// request of the slot's own.
     #[inline]
-    pub(crate) fn put(&mut self, request: u16, offset: u64, blocks: u32) -> u16 {
+    pub(crate) fn take_free(&mut self, owner: Owner, data: Option<Data>) -> u16 {
         let index = self.free.pop();
+        self.parts += usize::from(matches!(owner, Owner::Request(_)));
         let slot = &mut self.slots[usize::from(index)];
         slot.in_flight = true;
         slot.attempts = 0;
-        slot.request = request;
-        slot.offset = offset;
-        slot.blocks = blocks;
+        slot.owner = owner;
+        let place = &mut self.data[usize::from(index)];
+        assert!(
+            place.is_none(),
+            "the slot's last data was taken when it was freed"
+        );
+        *place = data;
         index
+    }
+
+    /// Data of a request of the slot's own.
+    #[inline]
+    pub(crate) fn data(&self, index: u16) -> Option<&Data> {
+        self.data[usize::from(index)].as_ref()
+    }
+
+    /// Fills a slot with its command; returns the entry to send.
+    #[inline]
+    pub(crate) fn fill(&mut self, index: u16, command: Command) -> [u64; 8] {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.command = command;
+        slot.renew();
+        command.words(slot.sequence << self.index_bits | index)
     }
 
     #[inline]
@@ -223,26 +259,17 @@ impl Commands {
         &mut self.slots[usize::from(index)]
     }
 
-    /// The id under which the slot's command is sent now: another one than before.
+    /// The entry to send a slot's command with, under another id than before.
     #[inline]
-    pub(crate) fn renew_id(&mut self, index: u16) -> u16 {
+    pub(crate) fn entry(&mut self, index: u16) -> [u64; 8] {
         let slot = &mut self.slots[usize::from(index)];
-        slot.sequence = slot.sequence.wrapping_add(1);
-        slot.aborted = false;
-        slot.seen = None;
-        Self::id(slot.sequence, index, self.index_bits)
+        slot.renew();
+        slot.command.words(slot.sequence << self.index_bits | index)
     }
 
     /// The id under which the slot's command was sent.
-    #[inline]
     pub(crate) fn id_of(&self, index: u16) -> u16 {
-        let sequence = self.slots[usize::from(index)].sequence;
-        Self::id(sequence, index, self.index_bits)
-    }
-
-    #[inline]
-    fn id(sequence: u16, index: u16, index_bits: u32) -> u16 {
-        sequence << index_bits | index
+        self.slots[usize::from(index)].sequence << self.index_bits | index
     }
 
     /// The slot of the command in flight with this id.
@@ -250,27 +277,23 @@ impl Commands {
     pub(crate) fn find(&self, id: u16) -> Option<u16> {
         let index = id & ((1 << self.index_bits) - 1);
         let slot = self.slots.get(usize::from(index))?;
-        (slot.in_flight && self.id_of(index) == id).then_some(index)
+        let known = slot.in_flight && slot.sequence << self.index_bits | index == id;
+        known.then_some(index)
     }
 
+    /// Frees a slot; returns whose it was, and the data of a request of its own.
     #[inline]
-    pub(crate) fn release(&mut self, index: u16) {
-        self.slots[usize::from(index)].in_flight = false;
+    pub(crate) fn release(&mut self, index: u16) -> (Owner, Option<Data>) {
+        let slot = &mut self.slots[usize::from(index)];
+        slot.in_flight = false;
+        self.parts -= usize::from(matches!(slot.owner, Owner::Request(_)));
         self.free.push(index);
+        (slot.owner, self.data[usize::from(index)].take())
     }
 
     /// How many slots there are.
     pub(crate) fn slots(&self) -> u16 {
         u16::try_from(self.slots.len()).expect("as many as `new` was given")
-    }
-
-    /// Takes all commands out.
-    pub(crate) fn clear(&mut self) {
-        for index in 0..self.slots() {
-            if self.slots[usize::from(index)].in_flight {
-                self.release(index);
-            }
-        }
     }
 }
 
@@ -278,18 +301,22 @@ impl Commands {
 mod tests {
     use super::*;
 
+    fn sent(commands: &mut Commands) -> (u16, u16) {
+        let index = commands.take_free(Owner::Token(0), None);
+        commands.fill(index, Command::new(0, 0));
+        (index, commands.id_of(index))
+    }
+
     #[test]
     fn an_id_is_known_once() {
         let mut commands = Commands::new(3);
-        let slot = commands.put(0, 0, 1);
-        let id = commands.renew_id(slot);
-        assert_eq!(commands.find(id), Some(slot));
-        commands.release(slot);
+        let (index, id) = sent(&mut commands);
+        assert_eq!(commands.find(id), Some(index));
+        commands.release(index);
         assert_eq!(commands.find(id), None);
-        let slot = commands.put(0, 0, 1);
-        let next = commands.renew_id(slot);
+        let (index, next) = sent(&mut commands);
         assert_eq!(commands.find(id), None);
-        assert_eq!(commands.find(next), Some(slot));
+        assert_eq!(commands.find(next), Some(index));
     }
 
     #[test]
@@ -297,9 +324,10 @@ mod tests {
         for count in [1, 2, 3, 4, 255, 256, 4095] {
             let mut commands = Commands::new(count);
             for _ in 0..count {
-                let slot = commands.put(0, 0, 1);
+                let (index, _) = sent(&mut commands);
                 for _ in 0..70_000 / u32::from(count) {
-                    assert_ne!(commands.renew_id(slot), u16::MAX);
+                    commands.entry(index);
+                    assert_ne!(commands.id_of(index), u16::MAX);
                 }
             }
         }

@@ -101,7 +101,7 @@ impl Control {
         ))
     }
 
-    /// Fails if the controller is gone or says that it cannot go on.
+    /// Fails if the controller, which was enabled, is gone, says that it cannot go on, or is enabled no more.
     pub(crate) fn check_alive(&self) -> Result<()> {
         let status = self.status.load()?;
         if status == GONE {
@@ -109,6 +109,9 @@ impl Control {
         }
         if status & csts::FATAL != 0 {
             return Err(self.error(ErrorKind::Failed, "controller fatal status"));
+        }
+        if status & csts::READY == 0 {
+            return Err(self.error(ErrorKind::Failed, "no longer ready: it was reset by itself"));
         }
         Ok(())
     }
@@ -146,7 +149,7 @@ impl Control {
             | (self.page_shift - 12) << cc::PAGE_SHIFT
             | SQE_SHIFT << cc::SQE_SIZE
             | CQE_SHIFT << cc::CQE_SIZE;
-        if self.capabilities.has_command_sets() {
+        if !self.capabilities.has_plain_nvm_commands() {
             configuration |= cc::ALL_COMMAND_SETS;
         }
         self.configuration.store_released(configuration)?;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millrace_memory::Domain;
+use millrace_memory::{Domain, DomainId};
 use millrace_pci::Function;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -46,6 +46,10 @@ const ERROR_ENTRIES_MAX: usize = 64;
 /// Numbers controllers, so that namespaces and queue pairs know theirs.
 static CONTROLLERS: AtomicU64 = AtomicU64::new(0);
 
+fn next_number() -> u64 {
+    CONTROLLERS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// How a namespace's content is to be erased by a format (Base 5.24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Erase {
@@ -61,7 +65,7 @@ pub enum Erase {
 /// has one of, shuts it down.
 #[derive(Debug)]
 pub struct Controller {
-    number: u64,
+    number: AtomicU64,
     control: Control,
     data: ControllerData,
     domain: Arc<dyn Domain>,
@@ -109,9 +113,9 @@ impl Controller {
             }
         };
         admin.queues_taken = vec![false; usize::from(queues)];
-        let profile = profile(&control, &data);
+        let profile = profile(&control, &data, &domain);
         Ok(Arc::new(Self {
-            number: CONTROLLERS.fetch_add(1, Ordering::Relaxed),
+            number: AtomicU64::new(next_number()),
             control,
             data,
             domain,
@@ -203,8 +207,11 @@ impl Controller {
         if id == 0 || id > self.data.namespaces {
             return Err(none());
         }
+        let number = self.number();
         let data = self.admin(|admin, control| admin.namespace(control, id))?;
-        let namespace = Namespace::new(id, self.number, &self.data, data.ok_or_else(none)?)?;
+        let data = data.ok_or_else(none)?;
+        let transfer_max = self.transfer_max();
+        let namespace = Namespace::new(id, number, &self.data, data, transfer_max)?;
         if u64::from(namespace.block_size()) > self.transfer_max() {
             let context = format!(
                 "namespace {id} has blocks of {} bytes, a command moves {} at most",
@@ -251,7 +258,7 @@ impl Controller {
         Ok(value & 1 == 1)
     }
 
-    /// Uses its volatile write cache, or not. It is as before after a reset of the function.
+    /// Uses its volatile write cache, or not, also after resets.
     ///
     /// # Errors
     /// `Unsupported` if it has none, or as [`Controller::namespaces`].
@@ -260,9 +267,7 @@ impl Controller {
             let context = "the controller has no volatile write cache";
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        let number = feature::VOLATILE_WRITE_CACHE;
-        self.admin(|admin, control| admin.set_feature(control, number, u32::from(used)))?;
-        Ok(())
+        self.admin(|admin, control| admin.set_cache_used(control, used))
     }
 
     /// What it said unasked since the last call, the oldest first, and how many of those were lost because
@@ -275,10 +280,10 @@ impl Controller {
     }
 
     /// Formats a namespace: **all its data is lost**. `format` counts its formats from zero; `limit` is how
-    /// long it may take.
+    /// long it may take. Each [`Namespace`] of this controller must be identified anew.
     ///
     /// # Errors
-    /// `Unsupported` if the controller cannot, `Invalid` if there is no such format, or as
+    /// `Unsupported` if the controller cannot, `Invalid` if there is no such format or a queue pair exists, or as
     /// [`Controller::namespaces`].
     pub fn format(&self, id: u32, format: usize, erase: Erase, limit: Duration) -> Result<()> {
         if !self.data.has_format() {
@@ -298,7 +303,15 @@ impl Controller {
             Erase::Cryptographic => 2,
         };
         let settings = number & 0xf | (number >> 4) << 12 | erase << 9;
-        self.admin(|admin, control| admin.format(control, id, settings, limit))
+        self.admin(|admin, control| {
+            if admin.queues_taken.contains(&true) {
+                let context = "queue pairs exist, whose requests are of the old format";
+                return Err(Error::new(ErrorKind::Invalid, context));
+            }
+            // Whatever comes of it: namespaces as they were are not to be used.
+            self.number.store(next_number(), Ordering::Relaxed);
+            admin.format(control, id, settings, limit)
+        })
     }
 
     /// Makes a queue pair for the calling thread.
@@ -315,6 +328,8 @@ impl Controller {
     /// # Errors
     /// `Failed` or `Gone` if it does not come back.
     pub fn reset(&self) -> Result<()> {
+        // This one is not for want of success.
+        self.resets_in_vain.store(0, Ordering::Relaxed);
         self.reset_from(self.epoch.load());
         self.check_usable()
     }
@@ -323,8 +338,10 @@ impl Controller {
         &self.profile
     }
 
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
+    /// What its namespaces must carry: another number after each format.
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn control(&self) -> &Control {
@@ -357,7 +374,13 @@ impl Controller {
     /// Gives out an I/O queue, with the interrupt vector of the same number if it is to interrupt.
     pub(crate) fn take_queue(&self, interrupts: bool) -> Result<(u16, Option<u16>)> {
         let mut admin = self.lock();
-        let free = admin.queues_taken.iter().position(|taken| !taken);
+        let mut ids = admin.queues_taken.iter();
+        // The lowest have vectors: who polls leaves them to others.
+        let free = if interrupts {
+            ids.position(|taken| !taken)
+        } else {
+            ids.rposition(|taken| !taken)
+        };
         let count = admin.queues_taken.len();
         let Some(index) = free else {
             let context = format!("the controller gives {count}, all are in use");
@@ -388,15 +411,16 @@ impl Controller {
         self.control.doorbells(id)
     }
 
-    pub(crate) fn create_queue(&self, place: &QueuePlace) -> Result<[Option<Shadow>; 2]> {
-        self.admin(|admin, control| {
-            admin.create_queue(control, place)?;
-            Ok(admin.shadows(control, place.id))
+    /// Makes a queue known to the controller. Returns the epoch that it is of, and its shadow doorbells.
+    pub(crate) fn create_queue(&self, place: &QueuePlace) -> Result<(Epoch, [Option<Shadow>; 2])> {
+        self.with_lock(|admin, control| {
+            let shadows = admin.create_queue(control, place)?;
+            Ok((self.epoch.load(), shadows))
         })
     }
 
     pub(crate) fn delete_queue(&self, id: u16) -> Result<()> {
-        self.admin(|admin, control| admin.delete_queue(control, id))
+        self.with_lock(|admin, control| admin.delete_queue(control, id))
     }
 
     /// Asks for a command to be aborted, if that can be done without waiting; whether it was.
@@ -409,13 +433,23 @@ impl Controller {
 
     /// Resets the controller unless somebody has done so since `observed`.
     pub(crate) fn reset_from(&self, observed: Epoch) {
-        let mut admin = self.lock();
-        if self.epoch.load() != observed || observed.condition() != Condition::Ready {
+        self.reset_locked(&mut self.lock(), observed);
+    }
+
+    fn reset_locked(&self, admin: &mut Admin, observed: Epoch) {
+        let current = self.epoch.load();
+        let due = match current.condition() {
+            Condition::Ready => current == observed,
+            // Under the lock nobody else is at it: whoever was has panicked.
+            Condition::Resetting => true,
+            Condition::Failed | Condition::Gone => false,
+        };
+        if !due {
             return;
         }
-        let resetting = observed.next();
+        let resetting = current.next();
         self.epoch.store(resetting);
-        let condition = match self.restart(&mut admin) {
+        let condition = match self.restart(admin) {
             Ok(()) => Condition::Ready,
             Err(error) => {
                 self.is_quiet
@@ -458,16 +492,28 @@ impl Controller {
         Ok(())
     }
 
-    /// Runs admin commands. If the controller does not answer them as it should it is reset.
+    /// Runs admin commands for a caller.
     fn admin<T>(&self, run: impl FnOnce(&mut Admin, &Control) -> Result<T>) -> Result<T> {
+        let result = self.with_lock(run);
+        if result.is_ok() {
+            self.succeeded();
+        }
+        result
+    }
+
+    /// Runs admin commands. If the controller does not answer them as it should it is reset.
+    fn with_lock<T>(&self, run: impl FnOnce(&mut Admin, &Control) -> Result<T>) -> Result<T> {
         let mut admin = self.lock();
         let epoch = self.epoch.load();
+        if admin.is_broken() || epoch.condition() == Condition::Resetting {
+            // An abort has found it so, or who was at it has panicked.
+            self.reset_locked(&mut admin, epoch);
+        }
         self.check_usable()?;
+        let epoch = self.epoch.load();
         let result = run(&mut admin, &self.control);
-        let broken = admin.is_broken();
-        drop(admin);
-        if broken {
-            self.reset_from(epoch);
+        if admin.is_broken() {
+            self.reset_locked(&mut admin, epoch);
         }
         result
     }
@@ -540,10 +586,11 @@ fn set_vectors(control: &Control, vectors: &[OwnedFd]) -> Result<()> {
 
 /// What requests are checked against. The longest single command is what the controller takes, what the caller
 /// wants, and what a list describes; whole pages.
-fn profile(control: &Control, data: &ControllerData) -> Profile {
+fn profile(control: &Control, data: &ControllerData, domain: &Arc<dyn Domain>) -> Profile {
     let page = control.page();
     let own = data.transfer_max(control.capabilities.page_shift_min());
     let most = control.options.transfer_max.min(own.unwrap_or(u64::MAX));
     let transfer_max = (most / page).clamp(1, LIST_ENTRIES_MAX) * page;
-    Profile::new(data, control.options.scatter_gather, transfer_max, page)
+    let wish = control.options.scatter_gather;
+    Profile::new(data, wish, transfer_max, page, DomainId::of(domain))
 }

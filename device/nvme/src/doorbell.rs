@@ -28,6 +28,15 @@ pub(crate) struct Shadows {
     pub(crate) events: DeviceWords,
 }
 
+impl Shadows {
+    /// Says zero at `offset`, in both pages. Before the controller knows the queue: afterwards it could take
+    /// what a former queue said there for new commands.
+    pub(crate) fn clear(&self, offset: usize) {
+        self.values.store(offset, 0);
+        self.events.store(offset, 0);
+    }
+}
+
 /// A doorbell's shadow: the pages, and where in them.
 pub(crate) type Shadow = (Arc<Shadows>, usize);
 
@@ -49,13 +58,9 @@ impl Doorbell {
         }
     }
 
-    /// Begins anew, as the controller does with a new queue; from now on with or without a shadow at this
-    /// offset.
+    /// Begins anew, as the controller does with a new queue; from now on with or without a shadow, which is
+    /// zero.
     pub(crate) fn restart(&mut self, shadow: Option<Shadow>) {
-        if let Some((shadows, offset)) = &shadow {
-            shadows.values.store(*offset, 0);
-            shadows.events.store(*offset, 0);
-        }
         self.shadow = shadow;
         self.said = 0;
     }

@@ -25,6 +25,7 @@ impl Namespace {
         controller: u64,
         controller_data: &ControllerData,
         data: NamespaceData,
+        transfer_max: u64,
     ) -> Result<Self> {
         let format = data.block_format();
         let unsupported = |what: String| {
@@ -43,12 +44,18 @@ impl Namespace {
         let atomic = data
             .atomic_write_power_fail
             .unwrap_or(controller_data.atomic_write_power_fail);
+        let single = u32::try_from(transfer_max >> format.block_shift).unwrap_or(u32::MAX);
+        // Boundaries that do not begin at block 0 cannot be said by `atomic_boundary`.
+        let atomic_write = match (data.atomic_boundary, data.atomic_offset) {
+            (1.., 1..) => 1,
+            _ => (u32::from(atomic) + 1).min(single),
+        };
         Ok(Self {
             id,
             controller,
             block_shift: u32::from(format.block_shift),
             blocks: data.blocks,
-            atomic_write: u32::from(atomic) + 1,
+            atomic_write: atomic_write.max(1),
             optimal_boundary: u32::from(data.optimal_boundary),
             data: Arc::new(data),
         })
@@ -89,7 +96,7 @@ impl Namespace {
     }
 
     /// So many blocks, written by one request, are after a power failure all written or all not
-    /// (AWUPF, NAWUPF), unless they cross a multiple of [`Namespace::atomic_boundary`].
+    /// (AWUPF, NAWUPF; no more than one command moves), unless they cross a multiple of [`Namespace::atomic_boundary`].
     #[must_use]
     pub const fn atomic_write(&self) -> u32 {
         self.atomic_write

@@ -23,13 +23,12 @@ use std::time::Duration;
 use millrace_memory::{Arena, ArenaOptions, Pages, SizeClass};
 
 use crate::admin_commands::{QueuePlace, take_memory};
-use crate::check::{Addressing, Shape};
-use crate::commands::{Active, Commands, Requests};
+use crate::check::{Part, Shape};
+use crate::commands::{Active, Commands, Owner, Requests};
 use crate::epoch::Epoch;
 use crate::interrupt;
 use crate::request::{Refusal, Refused};
 use crate::rings::{CompletionRing, SubmissionRing};
-use crate::spec::command::{Command, DSM_DEALLOCATE};
 use crate::spec::status::Status;
 use crate::transfer::Lists;
 use crate::{
@@ -41,8 +40,8 @@ use crate::{
 const DEPTH_MAX: u32 = 4095;
 /// After so many polls the clock is looked at, if anything is in flight.
 const POLLS_BETWEEN_CHECKS: u32 = 64;
-/// After so long the controller's status is looked at, if anything is in flight.
-pub(crate) const TIME_BETWEEN_STATUS_CHECKS: Duration = Duration::from_millis(100);
+/// After so long, at most, commands in flight and the controller's status are looked at.
+pub(crate) const TIME_BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
 /// The rings and lists, in memory that is the queue pair's own.
 #[derive(Debug)]
@@ -59,6 +58,8 @@ struct Rings {
 pub struct QueuePair {
     controller: Arc<Controller>,
     place: QueuePlace,
+    /// The most requests under way, and commands in flight.
+    depth: u16,
     /// Bytes of a device page.
     page: u64,
     epoch: Epoch,
@@ -77,7 +78,7 @@ pub struct QueuePair {
     /// How many completions the controller need not be told of yet.
     lag: u16,
     polls: u32,
-    status_checked: Duration,
+    checked: Duration,
     /// Rounds of polling before it sleeps, under [`Waiting::Hybrid`].
     rounds: u32,
     one_thread: PhantomData<Cell<()>>,
@@ -104,6 +105,7 @@ impl QueuePair {
             waiting: options.waiting,
             arena,
             rings,
+            depth,
             page: controller.page_size(),
             is_made: false,
             is_dead: false,
@@ -112,7 +114,7 @@ impl QueuePair {
             unsent: VecDeque::with_capacity(usize::from(depth)),
             lag,
             polls: 0,
-            status_checked: Duration::ZERO,
+            checked: Duration::ZERO,
             rounds: 0,
             one_thread: PhantomData,
             controller,
@@ -130,19 +132,19 @@ impl QueuePair {
     /// How many requests can be under way.
     #[must_use]
     pub fn depth(&self) -> usize {
-        usize::from(self.commands.slots())
+        usize::from(self.depth)
     }
 
     /// How many requests are under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        self.requests.under_way()
+        self.commands.requests() + self.requests.under_way()
     }
 
     /// Whether it takes no request now.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.requests.is_full()
+        self.under_way() >= usize::from(self.depth)
     }
 
     /// Whether a completion lies there that was not taken.
@@ -206,7 +208,7 @@ impl QueuePair {
         let mut round: u32 = 0;
         loop {
             let count = self.poll_with(&mut done);
-            if count > 0 || self.requests.under_way() == 0 {
+            if count > 0 || self.under_way() == 0 {
                 self.adapt(round);
                 return count;
             }
@@ -215,7 +217,7 @@ impl QueuePair {
             } else {
                 let start = *start.get_or_insert_with(|| host.now());
                 let left = limit.saturating_sub(host.now().saturating_sub(start));
-                let slept = self.sleep(left.min(TIME_BETWEEN_STATUS_CHECKS));
+                let slept = self.sleep(left.min(TIME_BETWEEN_CHECKS));
                 if !slept {
                     host.relax(round);
                 }
@@ -235,13 +237,16 @@ impl QueuePair {
         let mut count = 0;
         if self.controller.epoch() != self.epoch {
             count += self.recover(done);
+            if self.controller.epoch() != self.epoch {
+                // Another thread is at it, or the controller is no more.
+                return count;
+            }
         }
         self.ring();
         count += self.take_completions(done);
-        if !self.unsent.is_empty() {
-            self.send_more();
-            self.ring();
-        }
+        self.send_more();
+        // What was sent again, and what has waited for a slot.
+        self.ring();
         self.polls = self.polls.wrapping_add(1);
         if self.polls % POLLS_BETWEEN_CHECKS == 0 {
             self.check_in_flight();
@@ -250,8 +255,31 @@ impl QueuePair {
     }
 
     /// Accepts a request that was checked, while the pair is not full.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accept(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
+        let part = Part {
+            namespace: namespace.id(),
+            block_shift: namespace.block_shift(),
+            lba: request.lba.0,
+            offset: 0,
+            blocks: shape.limits.next(request.lba.0, shape.blocks),
+        };
+        let single = u64::from(part.blocks) == shape.blocks;
+        if !single || self.commands.is_full() || !self.unsent.is_empty() {
+            self.accept_parts(namespace, request, shape);
+            return;
+        }
+        let owner = Owner::Token(request.token);
+        let index = self.commands.take_free(owner, request.data);
+        let data = self.commands.data(index);
+        let command = part.command(&shape, &self.rings.lists, index, data, self.page);
+        let entry = self.commands.fill(index, command);
+        self.rings.submission.push(&entry);
+    }
+
+    /// The same of a request that becomes several commands, or has to wait.
+    #[cold]
+    fn accept_parts(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
         let active = Active {
             shape,
             namespace: namespace.id(),
@@ -263,10 +291,10 @@ impl QueuePair {
             token: request.token,
             is_taken: true,
         };
-        let index = self.requests.put(active, request.data);
+        let number = self.requests.put(active, request.data);
         // Those that came first are sent first.
-        if !self.unsent.is_empty() || !self.send_parts(index) {
-            self.unsent.push_back(index);
+        if !self.unsent.is_empty() || !self.send_parts(number) {
+            self.unsent.push_back(number);
         }
     }
 
@@ -281,59 +309,38 @@ impl QueuePair {
     }
 
     /// Sends commands of a request; whether nothing of it is left to send.
-    #[inline]
-    fn send_parts(&mut self, index: u16) -> bool {
+    fn send_parts(&mut self, number: u16) -> bool {
         loop {
-            let request = self.requests.get_mut(index);
-            let offset = request.sent;
-            let left = request.shape.blocks - offset;
+            let request = self.requests.get_mut(number);
+            let (shape, offset) = (request.shape, request.sent);
+            let left = shape.blocks - offset;
             if left == 0 {
                 return true;
             }
             if self.commands.is_full() {
                 return false;
             }
-            let blocks = request.shape.limits.next(request.lba + offset, left);
-            request.sent += u64::from(blocks);
+            let part = Part {
+                namespace: request.namespace,
+                block_shift: request.block_shift,
+                lba: request.lba + offset,
+                offset,
+                blocks: shape.limits.next(request.lba + offset, left),
+            };
+            request.sent += u64::from(part.blocks);
             request.outstanding += 1;
-            let slot = self.commands.put(index, offset, blocks);
-            self.send(slot);
+            let index = self.commands.take_free(Owner::Request(number), None);
+            let data = self.requests.data(number);
+            let command = part.command(&shape, &self.rings.lists, index, data, self.page);
+            let entry = self.commands.fill(index, command);
+            self.rings.submission.push(&entry);
         }
     }
 
-    /// Writes the entry of a slot's command.
-    #[inline]
-    fn send(&mut self, index: u16) {
-        let id = self.commands.renew_id(index);
-        let slot = self.commands.get(index);
-        let (number, offset, blocks) = (slot.request, slot.offset, slot.blocks);
-        let request = self.requests.get(number);
-        let shape = &request.shape;
-        let lba = request.lba + offset;
-        let lists = &self.rings.lists;
-        let command = Command::new(shape.opcode, request.namespace);
-        let command = match (shape.addressing, self.requests.data(number)) {
-            (Addressing::Namespace, _) => command,
-            (Addressing::Range, _) => command
-                .with_pointer(lists.range(index, lba, blocks))
-                .with_10_11(0, DSM_DEALLOCATE),
-            (Addressing::Pages, Some(data)) => {
-                let (offset, length) = request.bytes(offset, blocks);
-                let pointer = lists.pages(index, data, offset, length, self.page);
-                command
-                    .with_pointer(pointer)
-                    .with_blocks(lba, shape.flags, blocks)
-            }
-            (Addressing::Descriptors, Some(data)) => {
-                let (offset, length) = request.bytes(offset, blocks);
-                let pointer = lists.descriptors(index, data.pieces(offset, length));
-                command
-                    .with_pointer(pointer)
-                    .with_blocks(lba, shape.flags, blocks)
-            }
-            (Addressing::Nothing, _) | (_, None) => command.with_blocks(lba, shape.flags, blocks),
-        };
-        self.rings.submission.push(&command.words(id));
+    /// Writes the entry of a slot's command again.
+    fn send_once_more(&mut self, index: u16) {
+        let entry = self.commands.entry(index);
+        self.rings.submission.push(&entry);
     }
 
     fn take_completions(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
@@ -375,7 +382,7 @@ impl QueuePair {
             let again = !status.is_final() && !status.is(Status::COMPARE_FAILURE);
             if again && slot.attempts < self.controller.control().options.retries {
                 slot.attempts += 1;
-                self.send(index);
+                self.send_once_more(index);
                 return false;
             }
             if slot.aborted && status.is(Status::ABORT_REQUESTED) {
@@ -395,8 +402,28 @@ impl QueuePair {
         error: Option<CommandError>,
         done: &mut dyn FnMut(Completion),
     ) -> bool {
-        let number = self.commands.get(index).request;
-        self.commands.release(index);
+        let (owner, data) = self.commands.release(index);
+        match owner {
+            Owner::Token(token) => {
+                let result = error.map_or(Ok(()), Err);
+                done(Completion {
+                    token,
+                    result,
+                    data,
+                });
+                true
+            }
+            Owner::Request(number) => self.part_ended(number, error, done),
+        }
+    }
+
+    /// Counts a part of a request as done; whether the request ended with it.
+    fn part_ended(
+        &mut self,
+        number: u16,
+        error: Option<CommandError>,
+        done: &mut dyn FnMut(Completion),
+    ) -> bool {
         let request = self.requests.get_mut(number);
         request.outstanding -= 1;
         if error.is_some() {
@@ -425,22 +452,18 @@ impl QueuePair {
         if self.commands.in_flight() == 0 {
             return;
         }
-        let controller = Arc::clone(&self.controller);
+        let controller = &*self.controller;
         let control = controller.control();
-        let now = control.host.now();
-        let since = now.saturating_sub(self.status_checked);
-        if since >= TIME_BETWEEN_STATUS_CHECKS {
-            self.status_checked = now;
-            if controller.check_alive().is_err() {
-                controller.reset_from(self.epoch);
-                return;
-            }
-        }
         let limit = control.options.command_timeout;
-        let mut lost = false;
-        for number in 0..self.commands.slots() {
-            let id = self.commands.id_of(number);
-            let slot = self.commands.get(number);
+        let now = control.host.now();
+        if now.saturating_sub(self.checked) < TIME_BETWEEN_CHECKS.min(limit / 4) {
+            return;
+        }
+        self.checked = now;
+        let mut lost = controller.check_alive().is_err();
+        for index in 0..self.commands.slots() {
+            let id = self.commands.id_of(index);
+            let slot = self.commands.get(index);
             if !slot.in_flight {
                 continue;
             }
@@ -485,7 +508,6 @@ impl QueuePair {
                 Condition::Ready if epoch == self.epoch => return 0,
                 Condition::Ready => {}
             }
-            self.epoch = epoch;
             if self.make_queue().is_ok() {
                 return self.send_again(done);
             }
@@ -499,7 +521,8 @@ impl QueuePair {
         self.rings.submission.restart();
         self.rings.completion.restart();
         self.is_made = false;
-        let shadows = self.controller.create_queue(&self.place)?;
+        let (epoch, shadows) = self.controller.create_queue(&self.place)?;
+        self.epoch = epoch;
         self.is_made = true;
         let [submission, completion] = shadows;
         self.rings.submission.doorbell.restart(submission);
@@ -517,7 +540,7 @@ impl QueuePair {
             }
             if slot.attempts < retries {
                 slot.attempts += 1;
-                self.send(index);
+                self.send_once_more(index);
                 continue;
             }
             let error = if slot.aborted {
@@ -532,24 +555,35 @@ impl QueuePair {
 
     /// Ends everything; memory that the controller may still reach is given up.
     fn fail_all(&mut self, error: CommandError, done: &mut dyn FnMut(Completion)) -> usize {
-        self.commands.clear();
-        self.unsent.clear();
-        let mut count = 0;
-        for index in 0..self.requests.places() {
-            if !self.requests.get(index).is_taken {
-                continue;
-            }
-            let mut data = self.requests.take(index);
-            if !self.controller.is_quiet() {
+        let quiet = self.controller.is_quiet();
+        let mut fail = |token, error, mut data: Option<crate::Data>| {
+            if !quiet {
                 mem::forget(data.take());
             }
-            count += 1;
-            let request = self.requests.get(index);
             done(Completion {
-                token: request.token,
-                result: Err(request.error.unwrap_or(error)),
+                token,
+                result: Err(error),
                 data,
             });
+        };
+        let mut count = 0;
+        for index in 0..self.commands.slots() {
+            if !self.commands.get(index).in_flight {
+                continue;
+            }
+            if let (Owner::Token(token), data) = self.commands.release(index) {
+                fail(token, error, data);
+                count += 1;
+            }
+        }
+        self.unsent.clear();
+        for number in 0..self.requests.places() {
+            let request = *self.requests.get(number);
+            if request.is_taken {
+                let data = self.requests.take(number);
+                fail(request.token, request.error.unwrap_or(error), data);
+                count += 1;
+            }
         }
         count
     }

@@ -234,7 +234,7 @@ pub enum Refusal {
     Alignment,
     /// The buffers are of another device's address space.
     ForeignMemory,
-    /// The namespace is another controller's.
+    /// The namespace is another controller's, or was identified before a format.
     ForeignNamespace,
     /// The controller does not have this command.
     Unsupported,
@@ -253,7 +253,7 @@ impl fmt::Display for Refusal {
                 "buffers that this controller cannot reach: their borders are not borders of pages"
             }
             Self::ForeignMemory => "buffers that are not mapped for this controller",
-            Self::ForeignNamespace => "a namespace of another controller",
+            Self::ForeignNamespace => "a namespace of another controller, or from before a format",
             Self::Unsupported => "the controller does not have this command",
             Self::Dead => "the controller has failed or is gone",
         })

@@ -34,7 +34,7 @@ use millrace_sync::{Event, Native, NativeEventFd, Shared};
 
 use crate::check::Shape;
 use crate::interrupt;
-use crate::queue_pair::TIME_BETWEEN_STATUS_CHECKS;
+use crate::queue_pair::TIME_BETWEEN_CHECKS;
 use crate::request::{Refusal, Refused};
 use crate::{Completion, Controller, Namespace, QueuePair, Request};
 
@@ -319,7 +319,7 @@ impl Driver {
         if !busy {
             if let Some(interrupt) = self.pair.interrupt() {
                 let asked = inner.asked.parker().as_fd();
-                interrupt::sleep(&[interrupt, asked], TIME_BETWEEN_STATUS_CHECKS);
+                interrupt::sleep(&[interrupt, asked], TIME_BETWEEN_CHECKS);
             }
             self.pair.check_in_flight();
         }

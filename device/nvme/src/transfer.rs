@@ -71,32 +71,22 @@ impl Lists {
         Self::place_size(transfer_max, page) / SGL_ENTRY_SIZE
     }
 
-    /// Says where `length` bytes of `data` from `offset` on are, by pages of `page` bytes, with the list, if
-    /// one is needed, in place `index`.
+    /// Says where `length` bytes from `first` on are, if they lie in no more than two pages of `page` bytes.
     #[inline]
-    pub(crate) fn pages(
-        &self,
-        index: u16,
-        data: &Data,
-        offset: u64,
-        length: u64,
-        page: u64,
-    ) -> Pointer {
-        if let Data::One(buffer) = data {
-            let first = buffer.iova().0 + offset;
-            let second = (first | (page - 1)) + 1;
-            let end = first + length;
-            if end <= second {
-                return Pointer::Prp(Iova(first), 0);
-            }
-            if end <= second + page {
-                return Pointer::Prp(Iova(first), second);
-            }
+    pub(crate) const fn two_pages(first: u64, length: u64, page: u64) -> Option<Pointer> {
+        let second = (first | (page - 1)) + 1;
+        let end = first + length;
+        if end <= second {
+            Some(Pointer::Prp(Iova(first), 0))
+        } else if end <= second + page {
+            Some(Pointer::Prp(Iova(first), second))
+        } else {
+            None
         }
-        self.page_list(index, data.pieces(offset, length), page)
     }
 
-    fn page_list(&self, index: u16, pieces: Pieces<'_>, page: u64) -> Pointer {
+    /// Says where `pieces` are by pages of `page` bytes, with the list, if one is needed, in place `index`.
+    pub(crate) fn pages(&self, index: u16, pieces: Pieces<'_>, page: u64) -> Pointer {
         let mut pages = pieces.flat_map(|(begin, length)| Pages {
             next: begin.0,
             end: begin.0 + length,

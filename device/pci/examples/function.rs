@@ -79,7 +79,8 @@ fn main() -> Outcome<()> {
 fn rebind(address: Address) -> Outcome<()> {
     let binder = Binder::new();
     println!("{:?}", binder.list(None)?);
-    for plan in [binder.unbind(address)?, binder.bind(address)?] {
+    for turn in [Binder::unbind, Binder::bind] {
+        let plan = turn(&binder, address)?;
         for step in &plan.steps {
             println!("{step}");
         }

@@ -33,6 +33,8 @@ pub struct ControllerData {
     pub controller: u16,
     /// Version: major << 16 | minor << 8 | tertiary.
     pub version: u32,
+    /// Optional asynchronous events (OAES).
+    pub events: u32,
     /// Optional admin commands (OACS).
     pub admin_commands: u16,
     /// How many aborts may be under way, less one (ACL).
@@ -82,6 +84,7 @@ impl ControllerData {
             transfer_shift: bytes[77],
             controller: u16_at(bytes, 78),
             version: u32_at(bytes, 80),
+            events: u32_at(bytes, 92),
             admin_commands: u16_at(bytes, 256),
             aborts: bytes[258],
             event_requests: bytes[259],
@@ -186,6 +189,8 @@ pub struct NamespaceData {
     pub atomic_write_power_fail: Option<u16>,
     /// Blocks less one between boundaries over which writes are not atomic (NABSPF), zero if there are none.
     pub atomic_boundary: u16,
+    /// The first block that an atomic boundary lies at (NABO).
+    pub atomic_offset: u16,
     /// Blocks between boundaries that reads and writes should not cross, zero if there are none (NOIOB).
     pub optimal_boundary: u16,
     /// What deallocated blocks read as: 0 unsaid, 1 zeroes, 2 ones (DLFEAT bits 2:0).
@@ -233,6 +238,7 @@ impl NamespaceData {
             atomic_write: atomicity.then(|| u16_at(bytes, 34)),
             atomic_write_power_fail: atomicity.then(|| u16_at(bytes, 36)),
             atomic_boundary: u16_at(bytes, 44),
+            atomic_offset: u16_at(bytes, 42),
             optimal_boundary: u16_at(bytes, 46),
             deallocated: bytes[33] & 7,
             eui64: u64::from_be_bytes(eui64),

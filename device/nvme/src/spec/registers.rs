@@ -48,16 +48,17 @@ impl Capabilities {
         4 << ((self.0 >> 32) & 0xf)
     }
 
-    /// Whether the NVM command set is there (CSS bit 0, or bit 6 for "all that Identify names").
+    /// Whether the NVM command set can be enabled by itself (CSS bit 0).
     #[must_use]
-    pub const fn has_nvm_commands(self) -> bool {
-        (self.0 >> 37) & 1 == 1 || self.has_command_sets()
+    pub const fn has_plain_nvm_commands(self) -> bool {
+        (self.0 >> 37) & 1 == 1
     }
 
-    /// Whether several I/O command sets may be enabled (CSS bit 6; Base 2.0).
+    /// Whether the NVM command set is there: by itself, or among all that Identify names (CSS bit 6; Base
+    /// 2.0).
     #[must_use]
-    pub const fn has_command_sets(self) -> bool {
-        (self.0 >> 43) & 1 == 1
+    pub const fn has_nvm_commands(self) -> bool {
+        self.has_plain_nvm_commands() || (self.0 >> 43) & 1 == 1
     }
 
     /// log2 of the smallest memory page (MPSMIN).

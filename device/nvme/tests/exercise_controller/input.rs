@@ -111,8 +111,10 @@ impl<'a> Input<'a> {
     }
 
     pub(super) fn faults(&mut self) -> Faults {
-        let mut faults = Faults::default();
-        faults.rules = (0..self.below(4)).map(|_| self.rule()).collect();
+        let mut faults = Faults {
+            rules: (0..self.below(4)).map(|_| self.rule()).collect(),
+            ..Faults::default()
+        };
         if self.chance(4) {
             self.add_failures(&mut faults);
         }

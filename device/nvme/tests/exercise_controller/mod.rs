@@ -3,7 +3,7 @@
 
 mod input;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -90,8 +90,8 @@ struct Session<'a> {
     arena: Arena,
     queue: QueueOptions,
     pair: Option<QueuePair>,
-    /// Tokens of requests that were accepted and have not ended.
-    under_way: HashSet<u64>,
+    /// Tokens of requests that were accepted and have not ended, and whether they have data.
+    under_way: HashMap<u64, bool>,
     token_next: u64,
 }
 
@@ -117,7 +117,8 @@ impl<'a> Session<'a> {
             node: None,
         };
         let queue = QueueOptions {
-            depth: u16::from(input.byte()),
+            // Zero once in a while, which is refused.
+            depth: (u16::from(input.byte()) + 1) % 34,
             waiting: Waiting::Poll,
         };
         let arena = Arena::new(Arc::clone(controller.domain()), &options);
@@ -128,7 +129,7 @@ impl<'a> Session<'a> {
             arena: arena.expect("the model's address space has room"),
             queue,
             controller,
-            under_way: HashSet::new(),
+            under_way: HashMap::new(),
             token_next: 0,
         })
     }
@@ -174,11 +175,11 @@ impl<'a> Session<'a> {
         let Some(request) = self.request(input) else {
             return;
         };
-        let token = request.token;
+        let (token, has_data) = (request.token, request.data.is_some());
         if let Some(pair) = &mut self.pair {
             let depth = pair.depth();
             match pair.submit(&self.namespace, request) {
-                Ok(()) => assert!(self.under_way.insert(token)),
+                Ok(()) => assert_eq!(self.under_way.insert(token, has_data), None),
                 Err(refused) => assert_eq!(refused.request.token, token),
             }
             assert!(pair.under_way() <= depth && pair.under_way() == self.under_way.len());
@@ -227,11 +228,11 @@ impl<'a> Session<'a> {
 
     fn data(&self, input: &mut Input<'_>) -> Option<Data> {
         let block = usize::try_from(self.namespace.block_size()).ok()?;
-        let mut buffer = |input: &mut Input<'_>| {
+        let buffer = |input: &mut Input<'_>| {
             let len = match input.below(8) {
                 0 => usize::try_from(input.word() >> 14).ok()?,
                 1 => block << input.below(7),
-                _ => block * (1 + usize::try_from(input.below(16)).ok()?),
+                _ => block * (1 + usize::from(input.below(16))),
             };
             self.arena.try_buffer(len).ok()
         };
@@ -246,7 +247,7 @@ impl<'a> Session<'a> {
     fn poll(&mut self) {
         let under_way = &mut self.under_way;
         if let Some(pair) = &mut self.pair {
-            pair.poll(|completion| ended(under_way, completion));
+            pair.poll(|completion| ended(under_way, &completion));
         }
     }
 
@@ -254,7 +255,7 @@ impl<'a> Session<'a> {
         let under_way = &mut self.under_way;
         if let Some(pair) = &mut self.pair {
             pair.wait(Duration::from_millis(20), |completion| {
-                ended(under_way, completion);
+                ended(under_way, &completion);
             });
         }
     }
@@ -298,11 +299,14 @@ impl<'a> Session<'a> {
     }
 }
 
-fn ended(under_way: &mut HashSet<u64>, completion: Completion) {
+fn ended(under_way: &mut HashMap<u64, bool>, completion: &Completion) {
     let token = completion.token;
-    assert!(under_way.remove(&token), "request {token} ended twice");
+    let had_data = under_way.remove(&token);
     // The model's function can always be reset, so no memory has to be given up.
-    if let Some(data) = completion.data {
-        assert!(!data.is_empty());
-    }
+    assert_eq!(
+        had_data,
+        Some(completion.data.is_some()),
+        "request {token} ended twice, or without its data: {:?}",
+        completion.result
+    );
 }
