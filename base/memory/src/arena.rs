@@ -7,11 +7,10 @@ use std::sync::Arc;
 use millrace_sync::{Shared, ring};
 use thiserror::Error;
 
-use crate::buffer::address_of;
 use crate::cells::{ClassCells, Returner, Taker};
 use crate::layout::{Layout, Placed};
 use crate::mapping::Mapping;
-use crate::{Buffer, Domain, Iova, Pages, Region, RegionOptions, Result, SizeClass};
+use crate::{Buffer, Domain, DomainId, Iova, Pages, Region, RegionOptions, Result, SizeClass};
 
 /// Which blocks an arena has, and of what memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +84,7 @@ struct Class {
     /// The size of its blocks.
     capacity: u32,
     /// Names the domain in buffers.
-    domain: usize,
+    domain: DomainId,
 }
 
 impl Arena {
@@ -196,7 +195,7 @@ impl Class {
             taker: RefCell::new(taker),
             returner,
             capacity: u32::try_from(placed.class.size).expect("blocks have 2 GiB at most"),
-            domain: address_of(mapping.domain()),
+            domain: DomainId::of(mapping.domain()),
         }
     }
 

@@ -4,10 +4,9 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
 
 use crate::cells::Returner;
-use crate::{DeviceMemory, Domain, Error, ErrorKind, Iova, Result};
+use crate::{DeviceMemory, DomainId, Error, ErrorKind, Iova, Result};
 
 /// Bytes that devices see, of an [`Arena`](crate::Arena)'s block. Returned to the arena when it is dropped.
 ///
@@ -22,8 +21,7 @@ pub struct Buffer {
     capacity: u32,
     len: u32,
     block: u32,
-    /// Names the domain, see [`Buffer::is_of`].
-    domain: usize,
+    domain: DomainId,
     /// Used when this is dropped, and by no reference.
     returner: Returner,
 }
@@ -47,7 +45,7 @@ impl Buffer {
         capacity: u32,
         len: u32,
         block: u32,
-        domain: usize,
+        domain: DomainId,
         returner: Returner,
     ) -> Self {
         debug_assert!(len <= capacity);
@@ -90,12 +88,12 @@ impl Buffer {
         self.capacity as usize
     }
 
-    /// Whether the devices of this domain see it. A driver asks before it names the buffer to a device: in
-    /// another domain its device address may be somebody else's.
+    /// The domain whose devices see it. A driver compares before it names the buffer to a device: in another
+    /// domain its device address may be somebody else's.
     #[must_use]
     #[inline]
-    pub fn is_of(&self, domain: &Arc<dyn Domain>) -> bool {
-        self.domain == address_of(domain)
+    pub const fn domain(&self) -> DomainId {
+        self.domain
     }
 
     /// Makes it shorter, or as long as the block at most. The bytes stay; those behind the former end are
@@ -124,13 +122,6 @@ impl Buffer {
     pub(crate) const fn address(&self) -> NonNull<u8> {
         self.address
     }
-}
-
-/// Where a domain lies: a name for it that is nobody else's as long as the domain lives, which a buffer's
-/// arena keeps it.
-#[inline]
-pub(crate) fn address_of(domain: &Arc<dyn Domain>) -> usize {
-    Arc::as_ptr(domain).cast::<()>().addr()
 }
 
 impl Deref for Buffer {

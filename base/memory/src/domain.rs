@@ -39,7 +39,23 @@ pub trait Domain: fmt::Debug + Send + Sync {
 
     /// Takes back what [`Domain::map`] returned this address for.
     ///
+    /// # Safety
+    /// No device is told these addresses any more, nor works on a command that names them: what is mapped
+    /// there next may be memory of somebody else. An [`Arena`](crate::Arena) keeps this for its holders.
+    ///
     /// # Errors
     /// [`ErrorKind::NotMapped`](crate::ErrorKind::NotMapped) if nothing is mapped there, or `Refused`.
-    fn unmap(&self, iova: Iova) -> Result<()>;
+    unsafe fn unmap(&self, iova: Iova) -> Result<()>;
+}
+
+/// A name for a domain, which is no other's as long as the domain lives; a buffer's arena keeps its domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainId(usize);
+
+impl DomainId {
+    /// The name of `domain`: where it lies.
+    #[must_use]
+    pub fn of(domain: &Arc<dyn Domain>) -> Self {
+        Self(Arc::as_ptr(domain).cast::<()>().addr())
+    }
 }

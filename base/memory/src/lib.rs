@@ -62,7 +62,7 @@
 //!         space.take(region.size() as u64, region.page_size() as u64)
 //!     }
 //!
-//!     fn unmap(&self, iova: Iova) -> millrace_memory::Result<()> {
+//!     unsafe fn unmap(&self, iova: Iova) -> millrace_memory::Result<()> {
 //!         self.0.lock().expect("no thread has panicked").give(iova)
 //!     }
 //! }
@@ -103,7 +103,7 @@ pub use arena::{Arena, ArenaOptions, Exhausted};
 pub use buffer::Buffer;
 pub use device_memory::DeviceMemory;
 pub use device_words::DeviceWords;
-pub use domain::{Domain, Iova, IovaRange};
+pub use domain::{Domain, DomainId, Iova, IovaRange};
 pub use error::{Error, ErrorKind, Result};
 pub use iova_space::IovaSpace;
 pub use layout::SizeClass;

@@ -51,7 +51,10 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if self.domain.unmap(self.iova).is_err() {
+        // SAFETY: a driver holds a buffer, or the device memory, of each command that names its address until
+        // no device works on it, and all buffers are gone when the last share of the mapping is.
+        let unmapped = unsafe { self.domain.unmap(self.iova) };
+        if unmapped.is_err() {
             // A device may still write there: the memory must never be anybody else's.
             mem::forget(Arc::clone(&self.region));
         }

@@ -188,7 +188,7 @@ fn addresses_that_are_none_for_the_region_are_refused() {
         fn map(&self, _: &Arc<Region>) -> millrace_memory::Result<Iova> {
             Ok(self.0)
         }
-        fn unmap(&self, _: Iova) -> millrace_memory::Result<()> {
+        unsafe fn unmap(&self, _: Iova) -> millrace_memory::Result<()> {
             self.1.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }

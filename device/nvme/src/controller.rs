@@ -25,6 +25,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::admin_commands::{Admin, QueuePlace};
 use crate::check::Profile;
+use crate::claim::Claim;
 use crate::control::Control;
 use crate::doorbell::{Doorbell, Shadow};
 use crate::epoch::{Epoch, EpochCell};
@@ -75,13 +76,15 @@ pub struct Controller {
     is_quiet: AtomicBool,
     resets_in_vain: AtomicU32,
     admin: Mutex<Admin>,
+    /// Given up last.
+    _claim: Claim,
 }
 
 impl Controller {
     /// Takes the function's controller over: disables it, enables it with an admin queue, and identifies it.
     ///
     /// # Errors
-    /// `NotNvme`, `Unsupported` or `Protocol` if it is no controller that this driver can drive, `TimedOut`,
+    /// `Invalid` if the function is driven already; `NotNvme`, `Unsupported` or `Protocol` if it is no controller that this driver can drive, `TimedOut`,
     /// `Failed` or `Gone` if it does not get ready, `Memory` or `Function` if the provider cannot give what
     /// is needed.
     pub fn open(
@@ -89,6 +92,7 @@ impl Controller {
         host: Arc<dyn Host>,
         options: Options,
     ) -> Result<Arc<Self>> {
+        let claim = Claim::new(&function)?;
         let domain = function.domain();
         let control = Control::new(function, host, options)?;
         if let Err(error) = control.disable() {
@@ -125,6 +129,7 @@ impl Controller {
             is_quiet: AtomicBool::new(false),
             resets_in_vain: AtomicU32::new(0),
             admin: Mutex::new(admin),
+            _claim: claim,
         }))
     }
 
@@ -146,10 +151,16 @@ impl Controller {
         self.control.version
     }
 
-    /// The function it is.
+    /// The name of the function that it is.
     #[must_use]
-    pub const fn function(&self) -> &Arc<dyn Function> {
-        &self.control.function
+    pub fn name(&self) -> &str {
+        self.control.function.name()
+    }
+
+    /// Whether queue pairs can sleep until it interrupts.
+    #[must_use]
+    pub fn has_interrupts(&self) -> bool {
+        self.vectors.len() > 1
     }
 
     /// Where buffers for its requests must be mapped.

@@ -54,6 +54,7 @@
 mod admin;
 mod admin_commands;
 mod check;
+mod claim;
 mod commands;
 mod control;
 mod controller;

@@ -715,7 +715,7 @@ impl Drop for QueuePair {
 impl fmt::Debug for QueuePair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
-            .field("controller", &self.controller.function().name())
+            .field("controller", &self.controller.name())
             .field("id", &self.place.id)
             .field("depth", &self.depth())
             .field("under_way", &self.under_way())

@@ -26,7 +26,7 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use millrace_sync::ring::{self, Consumer, HeapCells, Multi, Producer, Single};
@@ -36,7 +36,7 @@ use crate::check::Shape;
 use crate::interrupt;
 use crate::queue_pair::TIME_BETWEEN_CHECKS;
 use crate::request::{Refusal, Refused};
-use crate::{Completion, Controller, Namespace, QueuePair, Request};
+use crate::{Completion, Condition, Controller, Namespace, QueuePair, Request};
 
 /// So often a thread that does not drive looks for its completion before it sleeps.
 const POLLS_BEFORE_SLEEP: u32 = 256;
@@ -56,9 +56,24 @@ struct Asked {
 #[derive(Debug)]
 struct Outbox {
     ring: Producer<HeapCells<Completion, Native>, Single>,
-    /// Whether the handle was dropped.
-    closed: Shared<AtomicBool>,
+    /// Zero while there is the handle; then the number of requests it has ever submitted, and one.
+    closed: Shared<AtomicU64>,
+    /// How many of its requests have come in.
+    came_in: u64,
     under_way: usize,
+}
+
+impl Outbox {
+    /// Whether the handle is gone. Pairs with the release in its drop: all that it submitted is seen then.
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether another handle can have its place: nothing of it is in the inbox or the pair.
+    fn is_unused(&self) -> bool {
+        let submitted = self.closed.load(Ordering::Acquire);
+        submitted == self.came_in + 1 && self.under_way == 0
+    }
 }
 
 /// What the lock guards.
@@ -123,20 +138,17 @@ impl SharedQueue {
     #[must_use]
     pub fn handle(&self) -> SharedHandle {
         let (producer, completions) = ring::bounded(self.requests_max);
-        let closed = Shared::new(AtomicBool::new(false));
+        let closed = Shared::new(AtomicU64::new(0));
         let outbox = Outbox {
             ring: producer,
             closed: closed.clone(),
+            came_in: 0,
             under_way: 0,
         };
-        // The driver may sleep with the lock.
-        self.inner.asked.notify();
         let driver = self.inner.driver.lock();
         let mut driver = driver.unwrap_or_else(PoisonError::into_inner);
         let outboxes = &mut driver.outboxes;
-        let unused = outboxes
-            .iter()
-            .position(|outbox| outbox.under_way == 0 && outbox.closed.load(Ordering::Relaxed));
+        let unused = outboxes.iter().position(Outbox::is_unused);
         let number = unused.unwrap_or(outboxes.len());
         match outboxes.get_mut(number) {
             Some(place) => *place = outbox,
@@ -151,19 +163,22 @@ impl SharedQueue {
             inbox: inbox.unwrap_or_else(PoisonError::into_inner).clone(),
             completions,
             closed,
+            submitted: 0,
             under_way: 0,
             requests_max: self.requests_max,
         }
     }
 }
 
-/// A thread's way to a [`SharedQueue`]. Requests that are under way when it is dropped are still done.
+/// A thread's way to a [`SharedQueue`]. Requests that are under way when it is dropped are still done, when
+/// somebody drives the pair; nobody hears of their end.
 pub struct SharedHandle {
     inner: Arc<Inner>,
     number: usize,
     inbox: Producer<HeapCells<Asked, Native>, Multi>,
     completions: Consumer<HeapCells<Completion, Native>, Single>,
-    closed: Shared<AtomicBool>,
+    closed: Shared<AtomicU64>,
+    submitted: u64,
     under_way: usize,
     requests_max: usize,
 }
@@ -179,6 +194,10 @@ impl SharedHandle {
         if self.under_way == self.requests_max {
             return refuse(request, Refusal::QueueFull);
         }
+        let condition = self.inner.controller.condition();
+        if matches!(condition, Condition::Failed | Condition::Gone) {
+            return refuse(request, Refusal::Dead);
+        }
         let shape = match self.inner.controller.check(namespace, &request) {
             Ok(shape) => shape,
             Err(reason) => return refuse(request, reason),
@@ -190,8 +209,13 @@ impl SharedHandle {
             shape,
         };
         if let Err(asked) = self.inbox.try_push(asked) {
-            return refuse(asked.request, Refusal::QueueFull);
+            // Nobody has driven for a while.
+            self.drive_once();
+            if let Err(asked) = self.inbox.try_push(asked) {
+                return refuse(asked.request, Refusal::QueueFull);
+            }
         }
+        self.submitted += 1;
         self.under_way += 1;
         self.inner.asked.notify();
         Ok(())
@@ -208,12 +232,17 @@ impl SharedHandle {
         if let Some(completion) = self.take() {
             return Some(completion);
         }
+        self.drive_once();
+        self.take()
+    }
+
+    /// Drives the pair one round, if nobody does.
+    fn drive_once(&self) {
         if let Some(mut driver) = try_lock(&self.inner.driver) {
             driver.round();
             drop(driver);
             self.inner.idle.notify();
         }
-        self.take()
     }
 
     /// Waits until a request ends; none if none is under way.
@@ -258,7 +287,9 @@ impl Driver {
             let place = self.owners_free.pop();
             let place = place.expect("there are as many places as requests in the pair");
             self.owners[place] = (asked.handle, asked.request.token);
-            self.outboxes[asked.handle].under_way += 1;
+            let outbox = &mut self.outboxes[asked.handle];
+            outbox.came_in += 1;
+            outbox.under_way += 1;
             asked.request.token = place as u64;
             self.pair
                 .accept(&asked.namespace, asked.request, asked.shape);
@@ -277,6 +308,9 @@ impl Driver {
             completion.token = token;
             let outbox = &mut outboxes[handle];
             outbox.under_way -= 1;
+            if outbox.is_closed() {
+                return;
+            }
             let pushed = outbox.ring.try_push(completion);
             // Invariant 1.
             assert!(pushed.is_ok(), "a handle's ring has room for its requests");
@@ -339,14 +373,14 @@ fn try_lock(driver: &Mutex<Driver>) -> Option<std::sync::MutexGuard<'_, Driver>>
 
 impl Drop for SharedHandle {
     fn drop(&mut self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.closed.store(self.submitted + 1, Ordering::Release);
     }
 }
 
 impl fmt::Debug for SharedQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedQueue")
-            .field("controller", &self.inner.controller.function().name())
+            .field("controller", &self.inner.controller.name())
             .field("requests_max", &self.requests_max)
             .finish_non_exhaustive()
     }

@@ -74,7 +74,7 @@ impl<M: Mapper> Domain for Flat<M> {
         Ok(iova)
     }
 
-    fn unmap(&self, iova: Iova) -> Result<()> {
+    unsafe fn unmap(&self, iova: Iova) -> Result<()> {
         let mut mapped = self.lock();
         let region = mapped
             .regions

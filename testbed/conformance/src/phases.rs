@@ -96,7 +96,7 @@ fn open(
     say(&format!(
         "{}: model '{}', serial '{}', version {:#x}, {} queue pairs, transfers of {} KiB, pages of {}, \
          volatile cache {}, scatter-gather {sgl:?} (offered {}), shadow doorbells offered {}",
-        controller.function().name(),
+        controller.name(),
         data.model,
         data.serial,
         controller.version(),
@@ -331,7 +331,7 @@ impl Bench<'_> {
 
     /// Completions by interrupt, and by polling first and sleeping later.
     fn sleeping(&mut self, workload: &mut Workload, report: &mut Report) -> Result<()> {
-        if !self.settings.interrupts || self.controller.function().vectors() < 2 {
+        if !self.controller.has_interrupts() {
             (self.say)("no interrupts to sleep on");
             return Ok(());
         }
@@ -422,7 +422,7 @@ impl Bench<'_> {
             .controller
             .namespace(ids[0])
             .doing("identify a namespace")?;
-        let waiting = if self.settings.interrupts && self.controller.function().vectors() > 1 {
+        let waiting = if self.controller.has_interrupts() {
             Waiting::Hybrid(500)
         } else {
             Waiting::Poll

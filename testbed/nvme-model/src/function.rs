@@ -128,7 +128,7 @@ impl Domain for ModelDomain {
         self.inner.memory.map_region(region).map(Iova)
     }
 
-    fn unmap(&self, iova: Iova) -> memory::Result<()> {
+    unsafe fn unmap(&self, iova: Iova) -> memory::Result<()> {
         if self.inner.memory.remove(iova.0, None) {
             return Ok(());
         }

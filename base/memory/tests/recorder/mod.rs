@@ -58,7 +58,7 @@ impl Domain for Recorder {
         Ok(iova)
     }
 
-    fn unmap(&self, iova: Iova) -> Result<()> {
+    unsafe fn unmap(&self, iova: Iova) -> Result<()> {
         if self.unmap_fails.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Refused, "told to"));
         }

@@ -115,8 +115,9 @@ impl Domain for HookedDomain {
         self.own.map(region)
     }
 
-    fn unmap(&self, iova: Iova) -> millrace_memory::Result<()> {
-        self.own.unmap(iova)
+    unsafe fn unmap(&self, iova: Iova) -> millrace_memory::Result<()> {
+        // SAFETY: the caller keeps the same promise.
+        unsafe { self.own.unmap(iova) }
     }
 }
 

@@ -303,7 +303,7 @@ impl Domain for SpaprV2 {
         Ok(iova)
     }
 
-    fn unmap(&self, iova: Iova) -> Result<()> {
+    unsafe fn unmap(&self, iova: Iova) -> Result<()> {
         let mut state = self.lock();
         let region = state
             .regions
