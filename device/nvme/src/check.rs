@@ -40,6 +40,13 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// How many blocks its command has, if one is enough for it from `lba` on.
+    #[inline]
+    pub(crate) fn single(&self, lba: u64) -> Option<u32> {
+        let blocks = self.limits.next(lba, self.blocks);
+        (u64::from(blocks) == self.blocks).then_some(blocks)
+    }
+
     /// The shape of no request.
     pub(crate) const NOTHING: Self = Self {
         opcode: 0,
@@ -67,7 +74,6 @@ pub(crate) struct Part {
 
 impl Part {
     /// The command for it, in slot `index`, on a controller with pages of `page` bytes.
-    #[inline(always)]
     pub(crate) fn command(
         &self,
         shape: &Shape,
@@ -76,33 +82,9 @@ impl Part {
         data: Option<&Data>,
         page: u64,
     ) -> Command {
-        let command = Command::new(shape.opcode, self.namespace);
-        if let (Addressing::Pages, Some(Data::One(buffer))) = (shape.addressing, data) {
-            let first = buffer.iova().0 + (self.offset << self.block_shift);
-            let length = u64::from(self.blocks) << self.block_shift;
-            if let Some(pointer) = Lists::two_pages(first, length, page) {
-                return command.with_pointer(pointer).with_blocks(
-                    self.lba,
-                    shape.flags,
-                    self.blocks,
-                );
-            }
-        }
-        self.long_command(command, shape, lists, index, data, page)
-    }
-
-    /// The same of one that needs a list, or has no data.
-    fn long_command(
-        &self,
-        command: Command,
-        shape: &Shape,
-        lists: &Lists,
-        index: u16,
-        data: Option<&Data>,
-        page: u64,
-    ) -> Command {
         let offset = self.offset << self.block_shift;
         let length = u64::from(self.blocks) << self.block_shift;
+        let command = Command::new(shape.opcode, self.namespace);
         let command = match (shape.addressing, data) {
             (Addressing::Pages, Some(data)) => {
                 command.with_pointer(lists.pages(index, data.pieces(offset, length), page))

@@ -9,6 +9,7 @@
 //! 3. A command's id names its slot and how often the slot was used (its sequence, as far as 16 bits go), so
 //!    that a completion that comes twice, or late, is not taken for another's.
 
+use std::mem;
 use std::time::Duration;
 
 use crate::CommandError;
@@ -43,8 +44,10 @@ pub(crate) enum Owner {
 }
 
 /// A command in flight, or the place for one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Slot {
+    /// Data of a request of its own.
+    data: Option<Data>,
     pub(crate) in_flight: bool,
     /// Whether an abort was asked for.
     pub(crate) aborted: bool,
@@ -127,10 +130,6 @@ impl Requests {
         }
     }
 
-    pub(crate) fn under_way(&self) -> usize {
-        self.places.len() - self.free.count
-    }
-
     /// Puts a request into a free place.
     #[inline]
     pub(crate) fn put(&mut self, active: Active, data: Option<Data>) -> u16 {
@@ -174,11 +173,7 @@ impl Requests {
 #[derive(Debug)]
 pub(crate) struct Commands {
     slots: Box<[Slot]>,
-    /// Of the slot with the same index, if its request is its own.
-    data: Box<[Option<Data>]>,
     free: Free,
-    /// How many commands belong to requests that were split.
-    parts: usize,
     /// Bits of an id that name the slot.
     index_bits: u32,
 }
@@ -186,7 +181,8 @@ pub(crate) struct Commands {
 impl Commands {
     /// Places for `count` commands, 4,095 at most, so that ids have room for a sequence.
     pub(crate) fn new(count: u16) -> Self {
-        let slot = Slot {
+        let slot = |_| Slot {
+            data: None,
             in_flight: false,
             aborted: false,
             attempts: 0,
@@ -196,10 +192,8 @@ impl Commands {
             seen: None,
         };
         Self {
-            slots: vec![slot; usize::from(count)].into(),
-            data: (0..count).map(|_| None).collect(),
+            slots: (0..count).map(slot).collect(),
             free: Free::new(count),
-            parts: 0,
             // One more than needed at times: then no id is 0xffff, which says "no command".
             index_bits: u16::BITS - count.leading_zeros(),
         }
@@ -215,43 +209,25 @@ impl Commands {
         self.slots.len() - self.free.count
     }
 
-    /// How many requests are in slots of their own.
-    pub(crate) fn requests(&self) -> usize {
-        self.in_flight() - self.parts
-    }
-
-    /// Takes a free slot for a command of `owner`, which [`Commands::fill`] must follow. Data is given with a
-    /// request of the slot's own.
-    #[inline]
-    pub(crate) fn take_free(&mut self, owner: Owner, data: Option<Data>) -> u16 {
+    /// Takes a free slot for the command that `describe` makes of its number and its data; returns the entry
+    /// to send. Data is given with a request of the slot's own.
+    #[inline(always)]
+    pub(crate) fn start(
+        &mut self,
+        owner: Owner,
+        data: Option<Data>,
+        describe: impl FnOnce(u16, Option<&Data>) -> Command,
+    ) -> [u64; 8] {
         let index = self.free.pop();
-        self.parts += usize::from(matches!(owner, Owner::Request(_)));
         let slot = &mut self.slots[usize::from(index)];
+        // The last command's was taken when it ended: there is nothing to drop.
+        mem::forget(mem::replace(&mut slot.data, data));
         slot.in_flight = true;
         slot.attempts = 0;
         slot.owner = owner;
-        let place = &mut self.data[usize::from(index)];
-        assert!(
-            place.is_none(),
-            "the slot's last data was taken when it was freed"
-        );
-        *place = data;
-        index
-    }
-
-    /// Data of a request of the slot's own.
-    #[inline]
-    pub(crate) fn data(&self, index: u16) -> Option<&Data> {
-        self.data[usize::from(index)].as_ref()
-    }
-
-    /// Fills a slot with its command; returns the entry to send.
-    #[inline]
-    pub(crate) fn fill(&mut self, index: u16, command: Command) -> [u64; 8] {
-        let slot = &mut self.slots[usize::from(index)];
-        slot.command = command;
         slot.renew();
-        command.words(slot.sequence << self.index_bits | index)
+        slot.command = describe(index, slot.data.as_ref());
+        slot.command.words(slot.sequence << self.index_bits | index)
     }
 
     #[inline]
@@ -281,14 +257,13 @@ impl Commands {
         known.then_some(index)
     }
 
-    /// Frees a slot; returns whose it was, and the data of a request of its own.
-    #[inline]
-    pub(crate) fn release(&mut self, index: u16) -> (Owner, Option<Data>) {
+    /// Frees a slot; returns the data of a request of its own.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, index: u16) -> Option<Data> {
         let slot = &mut self.slots[usize::from(index)];
         slot.in_flight = false;
-        self.parts -= usize::from(matches!(slot.owner, Owner::Request(_)));
         self.free.push(index);
-        (slot.owner, self.data[usize::from(index)].take())
+        slot.data.take()
     }
 
     /// How many slots there are.
@@ -302,9 +277,12 @@ mod tests {
     use super::*;
 
     fn sent(commands: &mut Commands) -> (u16, u16) {
-        let index = commands.take_free(Owner::Token(0), None);
-        commands.fill(index, Command::new(0, 0));
-        (index, commands.id_of(index))
+        let mut taken = 0;
+        commands.start(Owner::Token(0), None, |index, _| {
+            taken = index;
+            Command::new(0, 0)
+        });
+        (taken, commands.id_of(taken))
     }
 
     #[test]

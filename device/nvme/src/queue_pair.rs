@@ -23,17 +23,18 @@ use std::time::Duration;
 use millrace_memory::{Arena, ArenaOptions, Pages, SizeClass};
 
 use crate::admin_commands::{QueuePlace, take_memory};
-use crate::check::{Part, Shape};
+use crate::check::{Addressing, Part, Shape};
 use crate::commands::{Active, Commands, Owner, Requests};
 use crate::epoch::Epoch;
 use crate::interrupt;
 use crate::request::{Refusal, Refused};
 use crate::rings::{CompletionRing, SubmissionRing};
+use crate::spec::command::Command;
 use crate::spec::status::Status;
 use crate::transfer::Lists;
 use crate::{
-    CommandError, Completion, Condition, Controller, Error, ErrorKind, Namespace, QueueOptions,
-    Request, Result, Waiting,
+    CommandError, Completion, Condition, Controller, Data, Error, ErrorKind, Namespace,
+    QueueOptions, Request, Result, Waiting,
 };
 
 /// The most commands in flight of one queue pair: ids keep at least 4 bits for their sequence.
@@ -60,6 +61,8 @@ pub struct QueuePair {
     place: QueuePlace,
     /// The most requests under way, and commands in flight.
     depth: u16,
+    /// Requests under way.
+    under_way: usize,
     /// Bytes of a device page.
     page: u64,
     epoch: Epoch,
@@ -106,6 +109,7 @@ impl QueuePair {
             arena,
             rings,
             depth,
+            under_way: 0,
             page: controller.page_size(),
             is_made: false,
             is_dead: false,
@@ -137,14 +141,14 @@ impl QueuePair {
 
     /// How many requests are under way.
     #[must_use]
-    pub fn under_way(&self) -> usize {
-        self.commands.requests() + self.requests.under_way()
+    pub const fn under_way(&self) -> usize {
+        self.under_way
     }
 
     /// Whether it takes no request now.
     #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.under_way() >= usize::from(self.depth)
+    pub const fn is_full(&self) -> bool {
+        self.under_way >= self.depth as usize
     }
 
     /// Whether a completion lies there that was not taken.
@@ -178,13 +182,45 @@ impl QueuePair {
         } else {
             self.controller.check(namespace, &request)
         };
-        match checked {
-            Ok(shape) => {
-                self.accept(namespace, request, shape);
-                Ok(())
-            }
-            Err(reason) => Err(Refused { request, reason }),
+        let shape = match checked {
+            Ok(shape) => shape,
+            Err(reason) => return Err(Refused { request, reason }),
+        };
+        let Some(command) = self.short_command(namespace, &request, shape) else {
+            self.accept(namespace, request, shape);
+            return Ok(());
+        };
+        self.under_way += 1;
+        let owner = Owner::Token(request.token);
+        let entry = self.commands.start(owner, request.data, |_, _| command);
+        self.rings.submission.push(&entry);
+        Ok(())
+    }
+
+    /// The command of a request that can be sent now, is one command, and needs no list.
+    #[inline(always)]
+    fn short_command(
+        &self,
+        namespace: &Namespace,
+        request: &Request,
+        shape: Shape,
+    ) -> Option<Command> {
+        let blocks = shape.single(request.lba.0)?;
+        let Some(Data::One(buffer)) = &request.data else {
+            return None;
+        };
+        if shape.addressing != Addressing::Pages
+            || self.commands.is_full()
+            || !self.unsent.is_empty()
+        {
+            return None;
         }
+        let pointer = Lists::two_pages(buffer.iova().0, buffer.len() as u64, self.page)?;
+        Some(
+            Command::new(shape.opcode, namespace.id())
+                .with_pointer(pointer)
+                .with_blocks(request.lba.0, shape.flags, blocks),
+        )
     }
 
     /// Tells the controller of the requests so far.
@@ -208,7 +244,7 @@ impl QueuePair {
         let mut round: u32 = 0;
         loop {
             let count = self.poll_with(&mut done);
-            if count > 0 || self.under_way() == 0 {
+            if count > 0 || self.under_way == 0 {
                 self.adapt(round);
                 return count;
             }
@@ -255,25 +291,26 @@ impl QueuePair {
     }
 
     /// Accepts a request that was checked, while the pair is not full.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn accept(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
+        let waits = self.commands.is_full() || !self.unsent.is_empty();
+        let Some(blocks) = shape.single(request.lba.0).filter(|_| !waits) else {
+            self.accept_parts(namespace, request, shape);
+            return;
+        };
         let part = Part {
             namespace: namespace.id(),
             block_shift: namespace.block_shift(),
             lba: request.lba.0,
             offset: 0,
-            blocks: shape.limits.next(request.lba.0, shape.blocks),
+            blocks,
         };
-        let single = u64::from(part.blocks) == shape.blocks;
-        if !single || self.commands.is_full() || !self.unsent.is_empty() {
-            self.accept_parts(namespace, request, shape);
-            return;
-        }
+        self.under_way += 1;
+        let (lists, page) = (&self.rings.lists, self.page);
         let owner = Owner::Token(request.token);
-        let index = self.commands.take_free(owner, request.data);
-        let data = self.commands.data(index);
-        let command = part.command(&shape, &self.rings.lists, index, data, self.page);
-        let entry = self.commands.fill(index, command);
+        let entry = self.commands.start(owner, request.data, |index, data| {
+            part.command(&shape, lists, index, data, page)
+        });
         self.rings.submission.push(&entry);
     }
 
@@ -291,6 +328,7 @@ impl QueuePair {
             token: request.token,
             is_taken: true,
         };
+        self.under_way += 1;
         let number = self.requests.put(active, request.data);
         // Those that came first are sent first.
         if !self.unsent.is_empty() || !self.send_parts(number) {
@@ -329,10 +367,13 @@ impl QueuePair {
             };
             request.sent += u64::from(part.blocks);
             request.outstanding += 1;
-            let index = self.commands.take_free(Owner::Request(number), None);
+            let (lists, page) = (&self.rings.lists, self.page);
             let data = self.requests.data(number);
-            let command = part.command(&shape, &self.rings.lists, index, data, self.page);
-            let entry = self.commands.fill(index, command);
+            let entry = self
+                .commands
+                .start(Owner::Request(number), None, |index, _| {
+                    part.command(&shape, lists, index, data, page)
+                });
             self.rings.submission.push(&entry);
         }
     }
@@ -402,18 +443,20 @@ impl QueuePair {
         error: Option<CommandError>,
         done: &mut dyn FnMut(Completion),
     ) -> bool {
-        let (owner, data) = self.commands.release(index);
-        match owner {
+        match self.commands.get(index).owner {
             Owner::Token(token) => {
-                let result = error.map_or(Ok(()), Err);
+                self.under_way -= 1;
                 done(Completion {
                     token,
-                    result,
-                    data,
+                    result: error.map_or(Ok(()), Err),
+                    data: self.commands.release(index),
                 });
                 true
             }
-            Owner::Request(number) => self.part_ended(number, error, done),
+            Owner::Request(number) => {
+                self.commands.release(index);
+                self.part_ended(number, error, done)
+            }
         }
     }
 
@@ -439,6 +482,7 @@ impl QueuePair {
         }
         let (token, result) = (request.token, request.error.map_or(Ok(()), Err));
         let data = self.requests.take(number);
+        self.under_way -= 1;
         done(Completion {
             token,
             result,
@@ -556,7 +600,7 @@ impl QueuePair {
     /// Ends everything; memory that the controller may still reach is given up.
     fn fail_all(&mut self, error: CommandError, done: &mut dyn FnMut(Completion)) -> usize {
         let quiet = self.controller.is_quiet();
-        let mut fail = |token, error, mut data: Option<crate::Data>| {
+        let mut fail = |token, error, mut data: Option<Data>| {
             if !quiet {
                 mem::forget(data.take());
             }
@@ -571,12 +615,15 @@ impl QueuePair {
             if !self.commands.get(index).in_flight {
                 continue;
             }
-            if let (Owner::Token(token), data) = self.commands.release(index) {
+            let owner = self.commands.get(index).owner;
+            let data = self.commands.release(index);
+            if let Owner::Token(token) = owner {
                 fail(token, error, data);
                 count += 1;
             }
         }
         self.unsent.clear();
+        self.under_way = 0;
         for number in 0..self.requests.places() {
             let request = *self.requests.get(number);
             if request.is_taken {

@@ -4,7 +4,8 @@ mod bed;
 
 use bed::{Bed, Outcome, PATIENCE, arena, filled, polled, quick, single};
 use millrace_nvme::{
-    CommandError, Data, ErrorKind, Lba, Options, Refusal, Request, ScatterGather, Status,
+    CommandError, Data, ErrorKind, Lba, Namespace, Options, QueuePair, Refusal, Request,
+    ScatterGather, Status,
 };
 use millrace_nvme_model as model;
 
@@ -180,95 +181,13 @@ fn more_parts_than_the_queue_holds_wait_their_turn() -> Outcome {
     Ok(())
 }
 
-#[test]
-fn what_cannot_be_served_is_refused_with_its_request() -> Outcome {
-    let bed = Bed::new(model::Options {
-        namespaces: vec![namespace(512, 0)],
-        commands: model::Commands {
-            compare: false,
-            write_zeroes: false,
-            dataset_management: false,
-            ..model::Commands::default()
-        },
-        ..model::Options::default()
-    })?;
-    let other = Bed::new(model::Options::default())?;
-    let (controller, foreign) = (bed.open(quick())?, other.open(quick())?);
-    let (namespace, foreign_namespace) = (controller.namespace(1)?, foreign.namespace(1)?);
-    let (own_arena, foreign_arena) = (arena(&controller)?, arena(&foreign)?);
-    let mut pair = polled(&controller, 8)?;
+/// Each of these requests comes back with its reason, and the controller hears of none.
+fn assert_refused<'a>(
+    bed: &Bed,
+    pair: &mut QueuePair,
+    cases: impl IntoIterator<Item = (&'a Namespace, Request, Refusal)>,
+) -> Outcome {
     let commands = bed.model.counters().commands;
-    let end = namespace.blocks();
-    let own = |len| filled(&own_arena, len, 0);
-    let pieces = vec![own(512)?, own(512)?, own(512)?];
-    let mut no_data = Request::read(Lba(0), own(512)?, 0);
-    no_data.data = None;
-    let mut data = Request::flush(0);
-    data.data = Some(own(512)?.into());
-    let cases = [
-        (
-            &namespace,
-            Request::read(Lba(end), own(512)?, 0),
-            Refusal::OutOfRange,
-        ),
-        (
-            &namespace,
-            Request::read(Lba(end - 1), own(1024)?, 0),
-            Refusal::OutOfRange,
-        ),
-        (
-            &namespace,
-            Request::write(Lba(u64::MAX), own(512)?, 0),
-            Refusal::OutOfRange,
-        ),
-        (
-            &namespace,
-            Request::write(Lba(0), own(0)?, 0),
-            Refusal::Length,
-        ),
-        (
-            &namespace,
-            Request::write(Lba(0), own(500)?, 0),
-            Refusal::Length,
-        ),
-        (
-            &namespace,
-            Request::write(Lba(0), own(511)?, 0),
-            Refusal::Length,
-        ),
-        (
-            &namespace,
-            Request::read(Lba(0), pieces, 0),
-            Refusal::Alignment,
-        ),
-        (
-            &namespace,
-            Request::read(Lba(0), filled(&foreign_arena, 512, 0)?, 0),
-            Refusal::ForeignMemory,
-        ),
-        (
-            &foreign_namespace,
-            Request::flush(0),
-            Refusal::ForeignNamespace,
-        ),
-        (
-            &namespace,
-            Request::compare(Lba(0), own(512)?, 0),
-            Refusal::Unsupported,
-        ),
-        (
-            &namespace,
-            Request::write_zeroes(Lba(0), 1, 0),
-            Refusal::Unsupported,
-        ),
-        (
-            &namespace,
-            Request::deallocate(Lba(0), 1, 0),
-            Refusal::Unsupported,
-        ),
-        (&namespace, no_data, Refusal::Data),
-        (&namespace, data, Refusal::Data),
-    ];
     for (namespace, mut request, reason) in cases {
         request.token = 77;
         let refused = pair
@@ -277,9 +196,125 @@ fn what_cannot_be_served_is_refused_with_its_request() -> Outcome {
             .ok_or("it was accepted")?;
         assert_eq!((refused.reason, refused.request.token), (reason, 77));
     }
+    assert_eq!(pair.under_way(), 0);
     pair.poll(|_| {});
     bed.model.step();
     assert_eq!(bed.model.counters().commands, commands, "nothing was sent");
+    Ok(())
+}
+
+#[test]
+fn blocks_that_a_namespace_has_not_are_refused() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 0)],
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    let end = namespace.blocks();
+    let block = || filled(&arena, 512, 0);
+    let cases = [
+        Request::read(Lba(end), block()?, 0),
+        Request::read(Lba(end - 1), filled(&arena, 1024, 0)?, 0),
+        Request::write(Lba(u64::MAX), block()?, 0),
+        Request::write_zeroes(Lba(end), 1, 0),
+        Request::deallocate(Lba(1), end, 0),
+    ];
+    let cases = cases.map(|request| (&namespace, request, Refusal::OutOfRange));
+    assert_refused(&bed, &mut pair, cases)
+}
+
+#[test]
+fn data_that_is_no_whole_blocks_is_refused() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 0)],
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    let own = |len| filled(&arena, len, 0);
+    let pieces = vec![own(512)?, own(512)?, own(512)?];
+    let mut no_data = Request::read(Lba(0), own(512)?, 0);
+    no_data.data = None;
+    let mut data = Request::flush(0);
+    data.data = Some(own(512)?.into());
+    let cases = [
+        (Request::write(Lba(0), own(0)?, 0), Refusal::Length),
+        (Request::write(Lba(0), own(500)?, 0), Refusal::Length),
+        (Request::write(Lba(0), own(511)?, 0), Refusal::Length),
+        (Request::read(Lba(0), pieces, 0), Refusal::Alignment),
+        (no_data, Refusal::Data),
+        (data, Refusal::Data),
+    ];
+    let cases = cases.map(|(request, reason)| (&namespace, request, reason));
+    assert_refused(&bed, &mut pair, cases)
+}
+
+#[test]
+fn what_is_of_another_controller_is_refused() -> Outcome {
+    let bed = Bed::new(model::Options::default())?;
+    let other = Bed::new(model::Options::default())?;
+    let (controller, foreign) = (bed.open(quick())?, other.open(quick())?);
+    let (namespace, foreign_namespace) = (controller.namespace(1)?, foreign.namespace(1)?);
+    let (arena, mut pair) = (arena(&foreign)?, polled(&controller, 8)?);
+    let read = Request::read(Lba(0), filled(&arena, 4096, 0)?, 0);
+    let flush = Request::flush(0);
+    let cases = [
+        (&namespace, read, Refusal::ForeignMemory),
+        (&foreign_namespace, flush, Refusal::ForeignNamespace),
+    ];
+    assert_refused(&bed, &mut pair, cases)
+}
+
+#[test]
+fn commands_that_a_controller_lacks_are_refused() -> Outcome {
+    let bed = Bed::new(model::Options {
+        commands: model::Commands {
+            compare: false,
+            write_zeroes: false,
+            dataset_management: false,
+            ..model::Commands::default()
+        },
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    let cases = [
+        Request::compare(Lba(0), filled(&arena, 4096, 0)?, 0),
+        Request::write_zeroes(Lba(0), 1, 0),
+        Request::deallocate(Lba(0), 1, 0),
+    ];
+    let cases = cases.map(|request| (&namespace, request, Refusal::Unsupported));
+    assert_refused(&bed, &mut pair, cases)
+}
+
+#[test]
+fn pages_are_as_large_as_the_controller_wants() -> Outcome {
+    let bed = Bed::new(model::Options {
+        namespaces: vec![namespace(512, 0)],
+        page_min: 4,
+        page_max: 4,
+        transfer_max: 3,
+        ..model::Options::default()
+    })?;
+    let controller = bed.open(quick())?;
+    assert_eq!(controller.page_size(), 64 << 10);
+    assert_eq!(controller.transfer_max(), 512 << 10);
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    for (len, byte) in [(512, 1), (4096, 2), (64 << 10, 3), (1 << 20, 4)] {
+        let write = Request::write(Lba(3), filled(&arena, len, byte)?, 0);
+        single(&mut pair, &namespace, write)?.result?;
+        let last = 3 + u64::try_from(len / 512)? - 1;
+        for lba in [3, last] {
+            assert_eq!(bed.model.peek(1, lba)?, [byte; 512], "block {lba}");
+        }
+    }
+    assert_eq!(bed.model.violations(), []);
+    assert_eq!(bed.model.dma_faults(), []);
     Ok(())
 }
 

@@ -58,34 +58,40 @@ pub(crate) enum Pointer {
     Sgl(u64, u64),
 }
 
-/// One entry, as the words that are stored.
+/// One entry, as the words of it that are ever used; the others are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
-    words: [u64; 8],
+    /// Dwords 0 and 1.
+    head: u64,
+    /// Dwords 6 to 9.
+    pointer: [u64; 2],
+    /// Dwords 10 and 11.
+    dwords_10_11: u64,
+    /// Dword 12.
+    dword_12: u32,
 }
 
 impl Command {
     /// A command with nothing but opcode and namespace.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn new(opcode: u8, namespace: u32) -> Self {
-        let mut words = [0; 8];
-        words[0] = opcode as u64 | (namespace as u64) << 32;
-        Self { words }
+        Self {
+            head: opcode as u64 | (namespace as u64) << 32,
+            pointer: [0; 2],
+            dwords_10_11: 0,
+            dword_12: 0,
+        }
     }
 
     /// The same with its data.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn with_pointer(mut self, pointer: Pointer) -> Self {
         match pointer {
-            Pointer::Prp(first, second) => {
-                self.words[3] = first.0;
-                self.words[4] = second;
-            }
+            Pointer::Prp(first, second) => self.pointer = [first.0, second],
             Pointer::Sgl(address, rest) => {
                 // PSDT 01b: scatter-gather list, metadata (of which there is none) contiguous.
-                self.words[0] |= 1 << 14;
-                self.words[3] = address;
-                self.words[4] = rest;
+                self.head |= 1 << 14;
+                self.pointer = [address, rest];
             }
         }
         self
@@ -93,24 +99,33 @@ impl Command {
 
     /// The same with dwords 10 and 11.
     pub(crate) const fn with_10_11(mut self, dword10: u32, dword11: u32) -> Self {
-        self.words[5] = dword10 as u64 | (dword11 as u64) << 32;
+        self.dwords_10_11 = dword10 as u64 | (dword11 as u64) << 32;
         self
     }
 
     /// The same with its blocks: the first in dwords 10 and 11, their number less one in dword 12, where
     /// `flags` are as well.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn with_blocks(mut self, lba: u64, flags: u32, blocks: u32) -> Self {
-        self.words[5] = lba;
-        self.words[6] = (flags | (blocks - 1)) as u64;
+        self.dwords_10_11 = lba;
+        self.dword_12 = flags | (blocks - 1);
         self
     }
 
     /// The entry's words, with the command's id.
-    #[inline]
-    pub(crate) const fn words(mut self, id: u16) -> [u64; 8] {
-        self.words[0] |= (id as u64) << 16;
-        self.words
+    #[inline(always)]
+    pub(crate) const fn words(&self, id: u16) -> [u64; 8] {
+        let [first, second] = self.pointer;
+        [
+            self.head | (id as u64) << 16,
+            0,
+            0,
+            first,
+            second,
+            self.dwords_10_11,
+            self.dword_12 as u64,
+            0,
+        ]
     }
 }
 

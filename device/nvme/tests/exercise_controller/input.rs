@@ -104,7 +104,7 @@ impl<'a> Input<'a> {
     fn namespace(&mut self) -> model::NamespaceOptions {
         model::NamespaceOptions {
             block_size: 512 << self.below(5),
-            blocks: 1 + u64::from(self.byte()) * 8,
+            blocks: 64 + u64::from(self.byte()),
             optimal_boundary: u16::from(self.below(32)),
             ..model::NamespaceOptions::default()
         }
@@ -112,7 +112,10 @@ impl<'a> Input<'a> {
 
     pub(super) fn faults(&mut self) -> Faults {
         let mut faults = Faults {
-            rules: (0..self.below(4)).map(|_| self.rule()).collect(),
+            // Rules that always strike leave little to look at: most controllers have none.
+            rules: (0..self.below(8).saturating_sub(4))
+                .map(|_| self.rule())
+                .collect(),
             ..Faults::default()
         };
         if self.chance(4) {

@@ -47,11 +47,7 @@ impl Host for StepHost {
 pub(crate) fn drive(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let options = input.model_options();
-    // A controller that lies about sizes may reach beyond buffers that are shorter than it believes.
-    let is_honest = options.faults.identify.is_empty()
-        && options.faults.identify_random.is_none()
-        && options.faults.capabilities_set == 0
-        && options.faults.capabilities_clear == 0;
+    let mut honest = is_honest(&options.faults);
     let Ok(model) = model::Controller::new(options) else {
         return;
     };
@@ -69,17 +65,34 @@ pub(crate) fn drive(bytes: &[u8]) {
             if let Some(mut session) = Session::new(controller, &model, &mut input) {
                 session.run(&mut input);
                 session.finish();
+                honest &= session.honest;
             }
         }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    if is_honest {
+    if honest {
         assert_eq!(
             model.dma_faults(),
             [],
             "memory that was not mapped was named"
         );
     }
+}
+
+/// Whether what is said and done lets the driver keep the controller from memory that is not mapped. One that
+/// lies about sizes may reach beyond buffers that are shorter than it believes; one that says that a queue is
+/// gone and keeps it looks at memory that was freed.
+fn is_honest(faults: &model::Faults) -> bool {
+    let forgets = |rule: &model::FaultRule| match rule.fault {
+        model::Fault::Forget => true,
+        model::Fault::Fail(status) => status.is_success(),
+        _ => false,
+    };
+    faults.identify.is_empty()
+        && faults.identify_random.is_none()
+        && faults.capabilities_set == 0
+        && faults.capabilities_clear == 0
+        && !faults.rules.iter().any(forgets)
 }
 
 /// A controller in use.
@@ -93,6 +106,8 @@ struct Session<'a> {
     /// Tokens of requests that were accepted and have not ended, and whether they have data.
     under_way: HashMap<u64, bool>,
     token_next: u64,
+    /// Whether the controller was honest all the time.
+    honest: bool,
 }
 
 impl<'a> Session<'a> {
@@ -102,9 +117,10 @@ impl<'a> Session<'a> {
         input: &mut Input<'_>,
     ) -> Option<Self> {
         let listed = controller.namespaces();
-        let id = match input.below(4) {
-            0 => listed.ok()?.first().copied()?,
+        let id = match input.below(16) {
+            2 => listed.ok()?.first().copied()?,
             1 => input.word(),
+            3 => 2,
             _ => 1,
         };
         let namespace = controller.namespace(id).ok()?;
@@ -131,6 +147,7 @@ impl<'a> Session<'a> {
             controller,
             under_way: HashMap::new(),
             token_next: 0,
+            honest: true,
         })
     }
 
@@ -150,7 +167,11 @@ impl<'a> Session<'a> {
                 }
                 13 => self.administer(input),
                 14 => drop(self.controller.reset()),
-                15 => self.model.set_faults(input.faults()),
+                15 => {
+                    let faults = input.faults();
+                    self.honest &= is_honest(&faults);
+                    self.model.set_faults(faults);
+                }
                 16 => self.upset(input),
                 17 => {
                     self.pair = None;
@@ -204,19 +225,22 @@ impl<'a> Session<'a> {
             operation,
             Operation::Read | Operation::Write { .. } | Operation::Compare
         );
-        let lba = match input.below(4) {
-            0 => input.long(),
-            1 => self
+        let lba = match input.below(16) {
+            1 => input.long(),
+            2 => self
                 .namespace
                 .blocks()
                 .wrapping_sub(u64::from(input.byte())),
-            _ => u64::from(input.byte()),
+            _ => u64::from(input.below(48)),
         };
         self.token_next += 1;
         Some(Request {
             operation,
             lba: Lba(lba),
-            blocks: u64::from(input.word() >> (input.byte() & 31)),
+            blocks: match input.below(4) {
+                1 => u64::from(input.word()),
+                _ => 1 + u64::from(input.below(16)),
+            },
             data: if has_data {
                 Some(self.data(input)?)
             } else {
@@ -229,14 +253,14 @@ impl<'a> Session<'a> {
     fn data(&self, input: &mut Input<'_>) -> Option<Data> {
         let block = usize::try_from(self.namespace.block_size()).ok()?;
         let buffer = |input: &mut Input<'_>| {
-            let len = match input.below(8) {
-                0 => usize::try_from(input.word() >> 14).ok()?,
-                1 => block << input.below(7),
+            let len = match input.below(16) {
+                1 => usize::try_from(input.word() >> 14).ok()?,
+                2 => block << input.below(7),
                 _ => block * (1 + usize::from(input.below(16))),
             };
             self.arena.try_buffer(len).ok()
         };
-        if input.below(4) > 0 {
+        if input.below(4) != 1 {
             return buffer(input).map(Data::One);
         }
         let count = input.below(6);

@@ -122,7 +122,7 @@ fn error_log(bytes: &[u8]) {
         }
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-            assert!(bytes.len() % ERROR_SIZE != 0);
+            assert_ne!(bytes.len() % ERROR_SIZE, 0);
         }
     }
 }

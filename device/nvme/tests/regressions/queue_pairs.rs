@@ -1,0 +1,182 @@
+//! Of queue pairs.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use millrace_memory::Arena;
+use millrace_nvme::{Lba, Namespace, Options, QueuePair, Request};
+use millrace_nvme_model as model;
+use model::{Fault, When};
+
+use crate::bed::{Bed, Outcome, PATIENCE, arena, filled, polled, quick, single};
+use crate::hooked_host::HookedHost;
+use crate::{fault, small};
+
+/// A command that was sent again was put into the ring, but the controller not told before the next poll.
+#[test]
+fn a_retry_is_rung_by_the_poll_that_sends_it() -> Outcome {
+    let bed = Bed::new(small())?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    let fails_once = fault(When::Nth(1), Fault::Fail(model::Status::INTERNAL));
+    bed.model.set_faults(fails_once);
+    let read = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
+    pair.submit(&namespace, read)?;
+    pair.ring();
+    for _ in 0..5 {
+        bed.model.step();
+    }
+    // One poll, as after an interrupt.
+    assert_eq!(pair.poll(|_| {}), 0);
+    let before = bed.model.counters().commands;
+    for _ in 0..50 {
+        bed.model.step();
+    }
+    assert_eq!(bed.model.counters().commands, before + 1);
+    assert_eq!(pair.poll(|ended| assert_eq!(ended.result, Ok(()))), 1);
+    Ok(())
+}
+
+/// A pair that was polled during a reset rang the doorbells of a queue that did not exist any more.
+#[test]
+fn a_poll_during_a_reset_rings_nothing() -> Outcome {
+    let bed = Bed::new(small())?;
+    let options = Options {
+        shadow_doorbells: false,
+        ..quick()
+    };
+    let (host, controller) = HookedHost::open(&bed, options)?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    let mut requests = Vec::new();
+    for token in 0..5 {
+        requests.push(Request::read(Lba(0), filled(&arena, 512, 0)?, token));
+    }
+    let first = requests.pop().expect("there are five");
+    single(&mut pair, &namespace, first)?.result?;
+
+    let pair = Arc::new(Mutex::new(pair));
+    let shared = Arc::clone(&pair);
+    host.set_hook(move || {
+        let mut pair = shared.lock().expect("nobody has panicked");
+        if let Some(request) = requests.pop() {
+            let accepted = pair.submit(&namespace, request);
+            accepted.expect("there is room");
+        }
+        assert_eq!(pair.poll(|_| {}), 0, "the controller is being reset");
+    });
+    controller.reset()?;
+    host.clear_hook();
+    for _ in 0..300 {
+        bed.model.step();
+    }
+    assert_eq!(bed.model.violations(), []);
+
+    let mut pair = pair.lock().expect("nobody has panicked");
+    let mut ended = 0;
+    while pair.under_way() > 0 {
+        ended += pair.wait(PATIENCE, |ended| assert_eq!(ended.result, Ok(())));
+    }
+    assert_eq!(ended, 4);
+    assert_eq!(controller.resets(), 1, "none but the one asked for");
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+/// A pair that was begun during a reset took itself for one of before, and its first poll reset again.
+#[test]
+fn a_queue_pair_made_during_a_reset_is_of_the_time_after_it() -> Outcome {
+    for _ in 0..20 {
+        let bed = Bed::new(small())?;
+        let (host, controller) = HookedHost::open(&bed, quick())?;
+        let (begin, begins) = mpsc::channel();
+        host.set_hook(move || {
+            // The other thread hears of it once and has time to come as far as the lock; the test holds in
+            // whatever order the two go on.
+            let _ = begin.send(());
+            for _ in 0..10 {
+                thread::yield_now();
+            }
+        });
+        thread::scope(|scope| -> Outcome {
+            let maker = scope.spawn(|| {
+                begins.recv().expect("a reset waits for the controller");
+                polled(&controller, 8)
+            });
+            let reset = controller.reset();
+            host.clear_hook();
+            let made = maker.join().expect("the maker does not panic");
+            reset?;
+            let mut pair = made?;
+            assert_eq!(pair.poll(|_| {}), 0);
+            assert_eq!(controller.resets(), 1, "none but the one asked for");
+            Ok(())
+        })?;
+        assert_eq!(bed.model.violations(), []);
+    }
+    Ok(())
+}
+
+/// Leaves commands in the ring that were executed, and their number in its shadow doorbell.
+fn write_ten(pair: &mut QueuePair, namespace: &Namespace, arena: &Arena) -> Outcome {
+    for token in 0..10 {
+        let write = Request::write(Lba(token), filled(arena, 512, 1)?, token);
+        single(pair, namespace, write)?.result?;
+    }
+    Ok(())
+}
+
+/// A controller that steps three times when the driver looks once: it sees a new queue before the driver goes
+/// on.
+fn make_fast(host: &HookedHost, bed: &Bed) {
+    let model = bed.model.clone();
+    host.set_hook(move || {
+        model.step();
+        model.step();
+    });
+}
+
+/// Shadow doorbells were cleared after the controller knew the queue: it took old commands for new ones.
+#[test]
+fn shadow_doorbells_of_before_a_reset_are_not_taken_for_commands() -> Outcome {
+    let bed = Bed::new(small())?;
+    let (host, controller) = HookedHost::open(&bed, quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 32)?);
+    write_ten(&mut pair, &namespace, &arena)?;
+    controller.reset()?;
+    make_fast(&host, &bed);
+    for _ in 0..20 {
+        assert_eq!(pair.poll(|_| {}), 0);
+        bed.model.step();
+    }
+    assert_eq!(bed.model.counters().writes, 10, "they were executed again");
+    assert_eq!(controller.resets(), 1, "none but the one asked for");
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+/// The same between a queue pair that is dropped and the next one, which is given the same queue.
+#[test]
+fn shadow_doorbells_of_a_former_queue_are_not_taken_for_commands() -> Outcome {
+    let bed = Bed::new(small())?;
+    let (host, controller) = HookedHost::open(&bed, quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 32)?);
+    write_ten(&mut pair, &namespace, &arena)?;
+    drop(pair);
+    make_fast(&host, &bed);
+    let before = bed.model.counters().commands;
+    let mut pair = polled(&controller, 32)?;
+    for _ in 0..20 {
+        assert_eq!(pair.poll(|_| {}), 0);
+        bed.model.step();
+    }
+    let commands = bed.model.counters().commands - before;
+    assert_eq!(commands, 2, "none but those that make the two rings");
+    assert_eq!(controller.resets(), 0);
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
