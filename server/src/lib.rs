@@ -8,6 +8,8 @@
 //!   commands/  the server's own commands
 //!   documents  the seam to the document layer
 //!   journal    group commit for parked replies
+//!
+//!   main -> nvme      the commands for NVMe devices; no part of the server
 //! ```
 //!
 //! The binary is a thin shell around it; benchmarks and tests use the parts by themselves. This is the
@@ -28,6 +30,7 @@ pub mod machine;
 pub mod memory;
 pub mod metrics;
 pub mod network;
+pub mod nvme;
 pub mod operations;
 pub mod serve;
 pub mod session;

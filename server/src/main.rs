@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use millrace::echo::Echo;
+use millrace::nvme::{NvmeError, NvmeOptions};
 use millrace::serve::serve;
 use millrace::settings::{Cli, EchoOptions, ServeOptions, Settings, Subcommand};
 
@@ -15,6 +16,7 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Subcommand::Serve(options) => serve_with(*options),
+        Subcommand::Nvme(options) => nvme(*options).map_err(Failure::from),
         Subcommand::Echo(options) => echo(options).map_err(Failure::from),
     };
     match result {
@@ -41,7 +43,12 @@ fn echo(options: EchoOptions) -> std::io::Result<()> {
     })
 }
 
-/// Says what went wrong and why, on one line.
+/// Runs a command for NVMe devices.
+fn nvme(options: NvmeOptions) -> Result<(), NvmeError> {
+    millrace::nvme::run(options, &mut std::io::stdout().lock())
+}
+
+/// Says what went wrong and why, on one line; what can be done about it, on lines of its own.
 fn report(error: &(dyn std::error::Error + 'static)) {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -51,4 +58,9 @@ fn report(error: &(dyn std::error::Error + 'static)) {
         cause = inner.source();
     }
     eprintln!("millrace: {text}");
+    if let Some(error) = error.downcast_ref::<NvmeError>() {
+        for advice in error.advice() {
+            eprintln!("  help: {advice}");
+        }
+    }
 }

@@ -60,7 +60,9 @@ fn counted_submit(pair: &mut QueuePair, namespace: &Namespace, buffers: &mut Vec
 fn counted_complete(pair: &mut QueuePair, buffers: &mut Vec<Data>) -> usize {
     pair.poll(|completion| {
         black_box(completion.result.is_ok());
-        buffers.extend(completion.data);
+        if let Some(data) = completion.data {
+            buffers.push(data);
+        }
     })
 }
 
@@ -72,6 +74,7 @@ fn run_counted(depth: u16) -> Outcome<()> {
             ..model::NamespaceOptions::default()
         }],
         no_data: true,
+        mapped_doorbells: true,
         burst: usize::from(depth),
         ..model::Options::default()
     })?;

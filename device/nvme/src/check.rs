@@ -8,9 +8,6 @@ use crate::spec::identify::ControllerData;
 use crate::transfer::{Limits, Lists, has_page_borders};
 use crate::{Controller, Data, Namespace, Request, ScatterGather};
 
-/// The most blocks of one command (a field of 16 bits that counts from zero).
-const BLOCKS_MAX: u32 = 1 << 16;
-
 /// How the commands of a request say where their data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addressing {
@@ -142,13 +139,6 @@ impl Profile {
         }
     }
 
-    /// The most blocks of one command.
-    #[inline]
-    fn blocks_max(&self, namespace: &Namespace) -> u32 {
-        let most = self.transfer_max >> namespace.block_shift();
-        u32::try_from(most).map_or(BLOCKS_MAX, |most| most.min(BLOCKS_MAX))
-    }
-
     /// The longest single command in bytes.
     pub(crate) const fn transfer_max(&self) -> u64 {
         self.transfer_max
@@ -175,7 +165,9 @@ impl Controller {
         }
         let (bytes, addressing) = match &request.data {
             Some(Data::One(buffer)) => {
-                check_buffer(self, buffer)?;
+                if buffer.domain() != profile.domain {
+                    return Err(Refusal::ForeignMemory);
+                }
                 let scatter = profile.must_scatter;
                 let pages = Addressing::Pages;
                 (
@@ -208,7 +200,7 @@ impl Controller {
             addressing,
             flags,
             limits: Limits {
-                blocks_max: profile.blocks_max(namespace),
+                blocks_max: namespace.blocks_max(),
                 boundary: boundary.unwrap_or(0),
             },
             blocks,
@@ -228,7 +220,7 @@ impl Controller {
                 let supported = profile.has_write_zeroes;
                 // The controller may say less in another command set's Identify; no more than a transfer's
                 // blocks are safe on all.
-                let most = profile.blocks_max(namespace);
+                let most = namespace.blocks_max();
                 (
                     io::WRITE_ZEROES,
                     flags,

@@ -5,12 +5,17 @@ use std::sync::Arc;
 use crate::spec::identify::{ControllerData, NamespaceData};
 use crate::{Error, ErrorKind, Result};
 
+/// The most blocks of one command (a field of 16 bits that counts from zero).
+const BLOCKS_MAX: u32 = 1 << 16;
+
 /// A namespace of a controller, as it was when it was identified.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     id: u32,
     controller: u64,
     block_shift: u32,
+    /// Of one command.
+    blocks_max: u32,
     blocks: u64,
     atomic_write: u32,
     /// Zero if there are no borders.
@@ -54,6 +59,7 @@ impl Namespace {
             id,
             controller,
             block_shift: u32::from(format.block_shift),
+            blocks_max: single.min(BLOCKS_MAX),
             blocks: data.blocks,
             atomic_write: atomic_write.max(1),
             optimal_boundary: u32::from(data.optimal_boundary),
@@ -67,6 +73,13 @@ impl Namespace {
         self.id
     }
 
+    /// The most blocks of one command that moves data.
+    #[inline]
+    pub(crate) const fn blocks_max(&self) -> u32 {
+        self.blocks_max
+    }
+
+    #[inline]
     pub(crate) const fn controller(&self) -> u64 {
         self.controller
     }

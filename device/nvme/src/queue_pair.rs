@@ -409,34 +409,44 @@ impl QueuePair {
     }
 
     /// Whether a request ended with this command.
+    #[inline(always)]
     fn command_ended(
         &mut self,
         index: u16,
         status: Status,
         done: &mut dyn FnMut(Completion),
     ) -> bool {
-        let slot = self.commands.get(index);
-        let error = if status.is_success() {
+        if status.is_success() {
             self.controller.succeeded();
-            None
+            return self.release(index, None, done);
+        }
+        self.command_failed(index, status, done)
+    }
+
+    #[cold]
+    fn command_failed(
+        &mut self,
+        index: u16,
+        status: Status,
+        done: &mut dyn FnMut(Completion),
+    ) -> bool {
+        let slot = self.commands.get(index);
+        let again = !status.is_final() && !status.is(Status::COMPARE_FAILURE);
+        if again && slot.attempts < self.controller.control().options.retries {
+            slot.attempts += 1;
+            self.send_once_more(index);
+            return false;
+        }
+        let error = if slot.aborted && status.is(Status::ABORT_REQUESTED) {
+            CommandError::TimedOut
         } else {
-            let again = !status.is_final() && !status.is(Status::COMPARE_FAILURE);
-            if again && slot.attempts < self.controller.control().options.retries {
-                slot.attempts += 1;
-                self.send_once_more(index);
-                return false;
-            }
-            if slot.aborted && status.is(Status::ABORT_REQUESTED) {
-                Some(CommandError::TimedOut)
-            } else {
-                Some(CommandError::Status(status))
-            }
+            CommandError::Status(status)
         };
-        self.release(index, error, done)
+        self.release(index, Some(error), done)
     }
 
     /// Takes a command out of the tables; whether its request ended with it.
-    #[inline]
+    #[inline(always)]
     fn release(
         &mut self,
         index: u16,

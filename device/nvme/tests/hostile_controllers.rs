@@ -9,7 +9,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 #[test]
 fn any_controller() {
     let config = ProptestConfig {
-        cases: 600,
+        cases: 1_500,
         failure_persistence: None,
         max_shrink_iters: 2_000,
         ..ProptestConfig::default()

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
+use crate::nvme::NvmeOptions;
+
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]
 #[command(name = "millrace", version, about)]
@@ -18,6 +20,8 @@ pub struct Cli {
 pub enum Subcommand {
     /// Serve a folder of data to MongoDB clients.
     Serve(Box<ServeOptions>),
+    /// Look at, measure and format NVMe devices that this process drives by itself.
+    Nvme(Box<NvmeOptions>),
     /// Answer every request with a canned reply: the limit of what the network layer can do.
     #[command(hide = true)]
     Echo(EchoOptions),

@@ -49,7 +49,7 @@ impl Status {
     /// Whether the command did what it was to do.
     #[must_use]
     pub const fn is_success(self) -> bool {
-        self.kind() == 0 && self.code() == 0
+        self.0 & 0x7ff == 0
     }
 
     /// The same status, whatever its flags.

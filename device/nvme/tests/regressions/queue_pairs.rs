@@ -100,20 +100,19 @@ fn a_queue_pair_made_during_a_reset_is_of_the_time_after_it() -> Outcome {
                 thread::yield_now();
             }
         });
-        thread::scope(|scope| -> Outcome {
-            let maker = scope.spawn(|| {
-                begins.recv().expect("a reset waits for the controller");
-                polled(&controller, 8)
-            });
-            let reset = controller.reset();
-            host.clear_hook();
-            let made = maker.join().expect("the maker does not panic");
-            reset?;
-            let mut pair = made?;
-            assert_eq!(pair.poll(|_| {}), 0);
-            assert_eq!(controller.resets(), 1, "none but the one asked for");
-            Ok(())
-        })?;
+        let shared = Arc::clone(&controller);
+        let maker = thread::spawn(move || {
+            begins.recv().expect("a reset waits for the controller");
+            polled(&shared, 8)
+        });
+        let reset = controller.reset();
+        host.clear_hook();
+        let made = maker.join().expect("the maker does not panic");
+        reset?;
+        let mut pair = made?;
+        assert_eq!(pair.poll(|_| {}), 0);
+        assert_eq!(controller.resets(), 1, "none but the one asked for");
+        drop(pair);
         assert_eq!(bed.model.violations(), []);
     }
     Ok(())

@@ -1,0 +1,192 @@
+//! `millrace nvme bind` and `unbind`.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::str::FromStr;
+
+use millrace_pci::Address;
+use millrace_pci::binding::{Plan, Purpose};
+use serde_json::{Value, json};
+
+use super::machine::{NVME_CLASS, VFIO_DRIVER};
+use super::{BindOptions, ErrorKind, Machine, NvmeError, Place, Report, Spec, SpecError, report};
+
+/// The address of a function that is to be bound: a device's without a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindAddress(pub Address);
+
+impl FromStr for BindAddress {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let spec: Spec = text.parse()?;
+        match (spec.place, spec.namespace) {
+            (Place::Vfio(address), None) => Ok(Self(address)),
+            (Place::Vfio(address), Some(_)) => Err(SpecError::new(format!(
+                "a device is bound with all its namespaces: {address}"
+            ))),
+            (Place::VfioUser(_), _) => Err(SpecError::new(
+                "a process serves this device, no driver of the kernel has it",
+            )),
+        }
+    }
+}
+
+/// What is written to `/sys`, and what came of it.
+#[derive(Clone, Debug)]
+struct Binding {
+    plan: Plan,
+    /// Whose it is to be: that of processes, or else the kernel's.
+    for_processes: bool,
+    /// After it was done: the driver that has the function now.
+    driver: Option<Option<String>>,
+    /// The file that a process opens to own it.
+    owner_file: Option<String>,
+}
+
+/// Takes a device from the kernel; says what is written before that is done.
+///
+/// # Errors
+/// If it is no NVMe device, is used, or the kernel refuses.
+pub fn bind(
+    machine: &Machine,
+    options: &BindOptions,
+    out: &mut dyn Write,
+) -> Result<(), NvmeError> {
+    change(machine, options, true, out)
+}
+
+/// Gives a device back to the kernel; says what is written before that is done.
+///
+/// # Errors
+/// If it is no NVMe device, a process has it, or the kernel refuses.
+pub fn unbind(
+    machine: &Machine,
+    options: &BindOptions,
+    out: &mut dyn Write,
+) -> Result<(), NvmeError> {
+    change(machine, options, false, out)
+}
+
+fn change(
+    machine: &Machine,
+    options: &BindOptions,
+    for_processes: bool,
+    out: &mut dyn Write,
+) -> Result<(), NvmeError> {
+    let BindAddress(address) = options.address;
+    let verb = if for_processes { "bound" } else { "unbound" };
+    let failed = |source: millrace_pci::Error| {
+        let kind = source.kind();
+        let context = format!("{address} could not be {verb}");
+        let error = NvmeError::new(ErrorKind::Machine, context).caused_by(source);
+        match kind {
+            millrace_pci::ErrorKind::NotFound => {
+                error.advise("`millrace nvme list` lists the NVMe devices of this machine")
+            }
+            _ => error,
+        }
+    };
+    let function = machine.binder().describe(address).map_err(failed)?;
+    if function.class != NVME_CLASS && !options.any {
+        let class = function.class;
+        let context = format!("{address} is no NVMe device: its class is {class:#08x}");
+        return Err(NvmeError::new(ErrorKind::Refused, context).advise(
+            "`millrace nvme list` lists those; --any is for what is in the way in an IOMMU group",
+        ));
+    }
+    let planned = if for_processes {
+        machine.binder().plan_bind(address)
+    } else {
+        machine.binder().plan_unbind(address)
+    };
+    let mut binding = Binding {
+        plan: planned.map_err(failed)?,
+        for_processes,
+        driver: None,
+        owner_file: None,
+    };
+    if !options.json {
+        report::show_text(&binding.steps_text(), out)?;
+    }
+    if !options.dry_run {
+        binding.plan.apply().map_err(failed)?;
+        let function = machine.binder().describe(address).map_err(failed)?;
+        let file = machine.owner_file(&function);
+        binding.owner_file = file.map(|(file, _)| file.display().to_string());
+        binding.driver = Some(function.driver);
+    }
+    if options.json {
+        return report::show_json(&binding.json(), out);
+    }
+    report::show_text(&binding.outcome_text(), out)
+}
+
+impl Binding {
+    fn steps_text(&self) -> String {
+        let address = self.plan.address;
+        if self.plan.steps.is_empty() {
+            return match self.for_processes {
+                true => format!("{address} is bound to {VFIO_DRIVER} already.\n"),
+                false => format!("{address} has a driver of the kernel already.\n"),
+            };
+        }
+        let mut text = format!("{address}:\n");
+        for (index, step) in self.plan.steps.iter().enumerate() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {}. {step}", index + 1);
+        }
+        text
+    }
+
+    fn outcome_text(&self) -> String {
+        let address = self.plan.address;
+        let Some(driver) = &self.driver else {
+            return "Nothing was done (--dry-run).\n".to_owned();
+        };
+        let mut text = match driver {
+            Some(driver) => format!("{address} is driven by {driver} now.\n"),
+            None => format!("{address} has no driver now.\n"),
+        };
+        if let (true, Some(file)) = (self.for_processes, &self.owner_file) {
+            let _ = writeln!(
+                text,
+                "`chown USER {file}` lets a user open it who is not root."
+            );
+        }
+        if !self.for_processes && driver.is_none() {
+            text.push_str("`modprobe nvme` loads the kernel's own.\n");
+        }
+        text
+    }
+}
+
+impl Report for Binding {
+    fn text(&self) -> String {
+        self.steps_text() + &self.outcome_text()
+    }
+
+    fn json(&self) -> Value {
+        let steps = self.plan.steps.iter().map(|step| {
+            let purpose = match step.purpose {
+                Purpose::Reserve => "reserve",
+                Purpose::Release => "release",
+                Purpose::Unbind => "unbind",
+                Purpose::Bind => "bind",
+                Purpose::Probe => "probe",
+            };
+            json!({
+                "purpose": purpose,
+                "path": step.path.display().to_string(),
+                "value": step.value,
+            })
+        });
+        json!({
+            "address": self.plan.address.to_string(),
+            "steps": steps.collect::<Vec<Value>>(),
+            "done": self.driver.is_some(),
+            "driver": self.driver.clone().flatten(),
+            "owner_file": self.owner_file,
+        })
+    }
+}
