@@ -9,10 +9,11 @@ cache := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/millrace
 # the recipe ends when the script fails; within `eval "$$(...)"` or before `&&` a failure would be lost.
 rocksdb := environment=$$(scripts/rocksdb); eval "$$environment"
 
-.PHONY: help serve build test verify fix bench judges
+.PHONY: help serve build test guests verify fix bench judges
 help:
 	@echo 'make serve    install what is missing, build, and serve ./data on 127.0.0.1:27017'
-	@echo 'make test     the same set-up, then every test'
+	@echo 'make test     the same set-up, then every test, two of the guests among them'
+	@echo 'make guests   the NVMe driver in every guest: x86-64, POWER9, POWER8, a POWER partition, arm64'
 	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
 	@echo 'make fix      mend what verify can mend by itself'
 	@echo 'make bench    speed and memory beside other programs, into bench/RESULTS.md'
@@ -27,12 +28,22 @@ serve: build
 	@exec target/release/millrace serve --dbpath data
 
 test:
-	@scripts/setup clients miri
+	@scripts/setup clients miri cross guests
 	$(rocksdb)
 	cargo test --workspace
 	MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance' cargo +nightly miri test --package millrace-sync --test ring
+	cargo +nightly miri test --package millrace-memory --lib --test iova_space
+	# Checksums by the instructions of other processors.
+	for arch in aarch64 powerpc64le; do
+		(environment=$$(scripts/cross $$arch); eval "$$environment"; cargo test --package millrace-checksum)
+	done
+	testbed/guests/run q35 powernv9
 	cargo build --release --package millrace
 	tests/clients/run
+
+guests:
+	@scripts/setup cross guests
+	testbed/guests/run
 
 verify:
 	@scripts/setup verify
