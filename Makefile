@@ -31,7 +31,8 @@ test:
 	@scripts/setup clients miri cross guests
 	$(rocksdb)
 	cargo test --workspace
-	MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance' cargo +nightly miri test --package millrace-sync --test ring
+	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
+	cargo +nightly miri test --package millrace-sync --test ring
 	cargo +nightly miri test --package millrace-memory --lib --test iova_space
 	# Checksums by the instructions of other processors.
 	for arch in aarch64 powerpc64le; do

@@ -112,7 +112,9 @@ impl Admin {
             return Err(control.error(ErrorKind::Unsupported, context));
         }
         let queues = self.ask_for_queues(control)?;
-        self.shadows_used = control.options.shadow_doorbells && data.has_doorbell_buffers();
+        self.shadows_used = control.options.shadow_doorbells
+            && data.has_doorbell_buffers()
+            && self.shadows_fit(control, queues);
         if self.shadows_used {
             self.shadows_used = self.offer_shadows(control)?;
         }
@@ -134,6 +136,13 @@ impl Admin {
         Ok(u16::try_from(least).expect("no more than was asked for") + 1)
     }
 
+    /// Whether the shadows of all queues fit into their page: the controller writes those of queues that it
+    /// gave, whether they are used or not.
+    fn shadows_fit(&self, control: &Control, queues: u16) -> bool {
+        let stride = control.capabilities.doorbell_stride();
+        (u64::from(queues) + 1) * 2 * stride <= control.page()
+    }
+
     /// Offers shadow doorbells; false if the controller does not want them after all.
     fn offer_shadows(&mut self, control: &Control) -> Result<bool> {
         let pointer = Pointer::Prp(self.shadows.values.iova(), self.shadows.events.iova().0);
@@ -151,9 +160,9 @@ impl Admin {
     fn shadows(&self, control: &Control, id: u16) -> [Option<Shadow>; 2] {
         let stride = usize::try_from(control.capabilities.doorbell_stride()).expect("2^17 at most");
         let first = usize::from(id) * 2 * stride;
-        let place = |offset: usize| {
-            let fits = offset + 4 <= self.shadows.values.len();
-            (self.shadows_used && fits).then(|| (Arc::clone(&self.shadows), offset))
+        let place = |offset| {
+            self.shadows_used
+                .then(|| (Arc::clone(&self.shadows), offset))
         };
         [place(first), place(first + stride)]
     }

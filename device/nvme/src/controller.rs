@@ -430,8 +430,15 @@ impl Controller {
         })
     }
 
-    pub(crate) fn delete_queue(&self, id: u16) -> Result<()> {
-        self.with_lock(|admin, control| admin.delete_queue(control, id))
+    /// Takes a queue of this epoch from the controller. One of an epoch that is over it has lost already.
+    pub(crate) fn delete_queue(&self, id: u16, epoch: Epoch) -> Result<()> {
+        self.with_lock(|admin, control| {
+            if self.epoch.load() == epoch {
+                admin.delete_queue(control, id)
+            } else {
+                Ok(())
+            }
+        })
     }
 
     /// Asks for a command to be aborted, if that can be done without waiting; whether it was.
@@ -480,17 +487,16 @@ impl Controller {
             let context = "resets did not help";
             return Err(self.control.error(ErrorKind::Failed, context));
         }
-        let disabled = self.control.disable();
-        match disabled {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::Gone => return Err(error),
-            Err(_) => {
-                self.control.function.reset()?;
-                self.control.function.set_bus_master(true)?;
-                set_vectors(&self.control, &self.vectors)?;
-                self.control.disable()?;
+        if let Err(error) = self.control.disable() {
+            if error.kind() == ErrorKind::Gone {
+                return Err(error);
             }
+            self.control.function.reset()?;
+            self.control.disable()?;
         }
+        // Whatever has reset the function, this driver or not, has taken these from it.
+        self.control.function.set_bus_master(true)?;
+        set_vectors(&self.control, &self.vectors)?;
         let (data, queues) = admin.bring_up(&self.control)?;
         if (&data.serial, &data.model) != (&self.data.serial, &self.data.model) {
             let context = "another controller came back from a reset";

@@ -25,8 +25,9 @@
 //! 1. A command's memory belongs to the driver from submission until the device can no longer reach it: its
 //!    completion was seen, its queue was deleted, or the controller was disabled or reset. If none of these
 //!    can be had the memory is given up, never handed back.
-//! 2. Whatever a controller writes or answers leads to an error at worst. Completions are checked against
-//!    the table of commands in flight; one that was not asked for, or comes twice, ends in a reset.
+//! 2. Whatever a controller answers leads to an error at worst. Completions are checked against the table of
+//!    commands in flight; one that was not asked for, or comes twice, ends in a reset. (What a controller
+//!    writes to memory unasked is for the IOMMU to confine: to memory that is mapped for it.)
 //! 3. Every request that was accepted completes exactly once, with its token.
 //! 4. A write with FUA that succeeded, and all writes that had completed when a later flush succeeded, are on
 //!    media. The driver keeps no data of its own.
@@ -37,9 +38,50 @@
 //!
 //! # Threads, clock, memory
 //! No thread is spawned and no clock is read: [`Host`] brings the time and says what to do while waiting.
+//! Commands that take too long are found by the queue pair's owner: as long as something is in flight it
+//! polls or waits at least once a second. A command that never ends is aborted after its time, the controller
+//! is reset after as long again, and so for each time that it is sent again.
 //! A [`QueuePair`] is `Send` and not `Sync`; a [`SharedQueue`] lets many threads use one. The queue pair's
-//! rings and lists take `64 + 16 + list` bytes an entry, where a list has 8 bytes for each device page of
+//! rings and lists take `64 + 32 + list` bytes an entry, where a list has 8 bytes for each device page of
 //! the longest transfer.
+//!
+//! # Example
+//! ```
+//! use std::sync::Arc;
+//! use std::time::{Duration, Instant};
+//!
+//! use millrace_memory::{Arena, ArenaOptions};
+//! use millrace_nvme::{Controller, Lba, Options, QueueOptions, Request, SystemHost};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let model = millrace_nvme_model::Controller::new(millrace_nvme_model::Options::default())?;
+//! # let function = model.function();
+//! # let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+//! # let stopped = Arc::clone(&stop);
+//! # let stepper = std::thread::spawn(move || {
+//! #     while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+//! #         model.step();
+//! #     }
+//! # });
+//! // `function` is `millrace_pci::vfio::open("0000:01:00.0".parse()?, Default::default())?`, say.
+//! let host = Arc::new(SystemHost::new(Instant::now()));
+//! let controller = Controller::open(function, host, Options::default())?;
+//! let namespace = controller.namespace(controller.namespaces()?[0])?;
+//! let arena = Arena::new(Arc::clone(controller.domain()), &ArenaOptions::default())?;
+//! let mut pair = controller.queue_pair(QueueOptions::default())?;
+//!
+//! let mut buffer = arena.try_buffer(4096)?;
+//! buffer.fill(7);
+//! pair.submit(&namespace, Request::write(Lba(0), buffer, 1))?;
+//! pair.wait(Duration::from_secs(1), |completion| {
+//!     assert_eq!((completion.token, completion.result), (1, Ok(())));
+//! });
+//! # drop((pair, controller));
+//! # stop.store(true, std::sync::atomic::Ordering::Relaxed);
+//! # stepper.join().expect("the model does not panic");
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Limits
 //! Namespaces with metadata are refused, as are controllers without the NVM command set. A single command

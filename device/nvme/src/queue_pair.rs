@@ -748,8 +748,8 @@ fn classes(sizes: &[usize]) -> Vec<SizeClass> {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         let controller = Arc::clone(&self.controller);
-        if self.is_made && controller.epoch() == self.epoch {
-            let deleted = controller.delete_queue(self.place.id);
+        if self.is_made {
+            let deleted = controller.delete_queue(self.place.id, self.epoch);
             if deleted.is_err() {
                 // A reset takes the queue from it as well.
                 controller.reset_from(self.epoch);

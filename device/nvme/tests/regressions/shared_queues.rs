@@ -27,9 +27,9 @@ fn a_handle_hears_nothing_of_what_a_dropped_one_asked() -> Outcome {
     Ok(())
 }
 
-/// Requests that lay in the inbox when the controller went never ended: the pair was dead already.
+/// A handle still accepted requests when the controller was gone. What lay in the inbox before ends.
 #[test]
-fn a_request_in_the_inbox_ends_when_the_controller_is_pulled_out() -> Outcome {
+fn requests_are_refused_once_the_controller_is_gone() -> Outcome {
     let bed = Bed::new(small())?;
     let controller = bed.open(quick())?;
     let namespace = controller.namespace(1)?;
