@@ -1,0 +1,155 @@
+//! From entries of the completion ring to requests that have ended.
+
+use super::QueuePair;
+use crate::commands::Owner;
+use crate::spec::status::Status;
+use crate::{CommandError, Completion};
+
+/// After so many polls the clock is looked at, if anything is in flight.
+const POLLS_BETWEEN_CHECKS: u32 = 64;
+
+impl QueuePair {
+    /// Takes what has completed, without waiting; returns how many requests have. Those that were not told
+    /// to the controller yet are told.
+    pub fn poll(&mut self, mut done: impl FnMut(Completion)) -> usize {
+        self.poll_with(&mut done)
+    }
+
+    pub(super) fn poll_with(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = 0;
+        if self.controller.epoch() != self.epoch {
+            count += self.recover(done);
+            if self.controller.epoch() != self.epoch {
+                // Another thread is at it, or the controller is no more.
+                return count;
+            }
+        }
+        self.ring();
+        count += self.take_completions(done);
+        self.send_more();
+        // What was sent again, and what has waited for a slot.
+        self.ring();
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls % POLLS_BETWEEN_CHECKS == 0 {
+            self.check_in_flight();
+        }
+        count
+    }
+
+    pub(super) fn take_completions(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = 0;
+        // No more than are in flight can have completed: a controller that writes without end is not
+        // followed without end.
+        for _ in 0..self.commands.in_flight() {
+            let Some(tail) = self.rings.completion.peek() else {
+                break;
+            };
+            let known = self.commands.find(tail.command_id());
+            let lies = tail.sq_id() != self.place.id || tail.sq_head() >= self.place.submission.1;
+            let Some(index) = known.filter(|_| !lies) else {
+                return count + self.reset_and_recover(done);
+            };
+            self.rings.completion.advance();
+            count += usize::from(self.command_ended(index, tail.status(), done));
+        }
+        let _ = self.rings.completion.ring(self.lag);
+        if self.commands.in_flight() == 0 && self.rings.completion.peek().is_some() {
+            // Nothing was asked for.
+            return count + self.reset_and_recover(done);
+        }
+        count
+    }
+
+    /// Whether a request ended with this command.
+    #[inline(always)]
+    pub(super) fn command_ended(
+        &mut self,
+        index: u16,
+        status: Status,
+        done: &mut dyn FnMut(Completion),
+    ) -> bool {
+        if status.is_success() {
+            self.controller.succeeded();
+            return self.release(index, None, done);
+        }
+        self.command_failed(index, status, done)
+    }
+
+    #[cold]
+    pub(super) fn command_failed(
+        &mut self,
+        index: u16,
+        status: Status,
+        done: &mut dyn FnMut(Completion),
+    ) -> bool {
+        let slot = self.commands.get(index);
+        let again = !status.is_final() && !status.is(Status::COMPARE_FAILURE);
+        if again && slot.attempts < self.controller.control().options.retries {
+            slot.attempts += 1;
+            self.send_once_more(index);
+            return false;
+        }
+        let error = if slot.aborted && status.is(Status::ABORT_REQUESTED) {
+            CommandError::TimedOut
+        } else {
+            CommandError::Status(status)
+        };
+        self.release(index, Some(error), done)
+    }
+
+    /// Takes a command out of the tables; whether its request ended with it.
+    #[inline(always)]
+    pub(super) fn release(
+        &mut self,
+        index: u16,
+        error: Option<CommandError>,
+        done: &mut dyn FnMut(Completion),
+    ) -> bool {
+        match self.commands.get(index).owner {
+            Owner::Token(token) => {
+                self.under_way -= 1;
+                done(Completion {
+                    token,
+                    result: error.map_or(Ok(()), Err),
+                    data: self.commands.release(index),
+                });
+                true
+            }
+            Owner::Request(number) => {
+                self.commands.release(index);
+                self.part_ended(number, error, done)
+            }
+        }
+    }
+
+    /// Counts a part of a request as done; whether the request ended with it.
+    pub(super) fn part_ended(
+        &mut self,
+        number: u16,
+        error: Option<CommandError>,
+        done: &mut dyn FnMut(Completion),
+    ) -> bool {
+        let request = self.requests.get_mut(number);
+        request.outstanding -= 1;
+        if error.is_some() {
+            request.error = request.error.or(error);
+            // The rest of it is not worth sending.
+            if request.sent < request.shape.blocks {
+                request.sent = request.shape.blocks;
+                self.unsent.retain(|waiting| *waiting != number);
+            }
+        }
+        if request.outstanding > 0 || request.sent < request.shape.blocks {
+            return false;
+        }
+        let (token, result) = (request.token, request.error.map_or(Ok(()), Err));
+        let data = self.requests.take(number);
+        self.under_way -= 1;
+        done(Completion {
+            token,
+            result,
+            data,
+        });
+        true
+    }
+}

@@ -1,0 +1,175 @@
+//! A pair of rings, driven by one thread.
+//!
+//! # Ownership
+//! All of it is its owner's. With other threads it shares the controller alone, whose epoch it reads at
+//! every poll.
+//!
+//! # Invariants
+//! 1. No more commands are in flight than there are slots, which is less than either ring has entries.
+//! 2. Data of a request is given back only when none of its commands is in flight, or the controller has
+//!    lost the queue they were in.
+//! 3. What is in flight is in the queue of `epoch`; when the controller's epoch is another, the queue is made
+//!    anew and all of it is sent again or fails.
+
+mod completion;
+mod memory;
+mod recovery;
+mod submission;
+mod waiting;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millrace_memory::Arena;
+
+use self::memory::Rings;
+pub(crate) use self::recovery::TIME_BETWEEN_CHECKS;
+use crate::admin_commands::QueuePlace;
+use crate::commands::{Commands, Requests};
+use crate::epoch::Epoch;
+use crate::{CommandError, Condition, Controller, Error, ErrorKind, QueueOptions, Result, Waiting};
+
+/// A queue pair. It belongs to one thread at a time: it is `Send` and not `Sync`.
+///
+/// Dropping it takes its queue from the controller; data of requests that are still under way is freed after
+/// that.
+pub struct QueuePair {
+    controller: Arc<Controller>,
+    place: QueuePlace,
+    /// The most requests under way, and commands in flight.
+    depth: u16,
+    /// Requests under way.
+    under_way: usize,
+    /// Bytes of a device page.
+    page: u64,
+    epoch: Epoch,
+    waiting: Waiting,
+    /// Where the rings and lists lie.
+    arena: Arena,
+    rings: Rings,
+    /// Whether the controller may know the queue.
+    is_made: bool,
+    /// Whether the controller was given up; then its epoch is never this pair's again.
+    is_dead: bool,
+    commands: Commands,
+    requests: Requests,
+    /// Requests of which something is left to send.
+    unsent: VecDeque<u16>,
+    /// How many completions the controller need not be told of yet.
+    lag: u16,
+    polls: u32,
+    checked: Duration,
+    /// Rounds of polling before it sleeps, under [`Waiting::Hybrid`].
+    rounds: u32,
+    one_thread: PhantomData<Cell<()>>,
+}
+
+impl QueuePair {
+    pub(crate) fn new(controller: Arc<Controller>, options: QueueOptions) -> Result<Self> {
+        if options.depth == 0 {
+            let context = "a queue pair for no commands";
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        let epoch = controller.epoch();
+        let (id, vector) = controller.take_queue(options.waiting.interrupts())?;
+        let made = Rings::new(&controller, id, options.depth);
+        let (rings, depth, arena) = made.inspect_err(|_| controller.give_queue(id))?;
+        let lag = match options.waiting {
+            // What is not told takes room that completions in flight do not need.
+            Waiting::Poll => rings.completion.entries() - 1 - depth,
+            Waiting::Interrupt | Waiting::Hybrid(_) => 0,
+        };
+        let mut pair = Self {
+            epoch,
+            place: rings.place(id, vector),
+            waiting: options.waiting,
+            arena,
+            rings,
+            depth,
+            under_way: 0,
+            page: controller.page_size(),
+            is_made: false,
+            is_dead: false,
+            commands: Commands::new(depth),
+            requests: Requests::new(depth),
+            unsent: VecDeque::with_capacity(usize::from(depth)),
+            lag,
+            polls: 0,
+            checked: Duration::ZERO,
+            rounds: 0,
+            one_thread: PhantomData,
+            controller,
+        };
+        pair.make_queue()?;
+        Ok(pair)
+    }
+
+    /// The controller whose queue it is.
+    #[must_use]
+    pub const fn controller(&self) -> &Arc<Controller> {
+        &self.controller
+    }
+
+    /// How many requests can be under way.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        usize::from(self.depth)
+    }
+
+    /// How many requests are under way.
+    #[must_use]
+    pub const fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// Whether it takes no request now.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.under_way >= self.depth as usize
+    }
+
+    /// Whether a completion lies there that was not taken.
+    pub(crate) fn has_completed(&self) -> bool {
+        self.rings.completion.peek().is_some()
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let controller = Arc::clone(&self.controller);
+        if self.is_made {
+            let deleted = controller.delete_queue(self.place.id, self.epoch);
+            if deleted.is_err() {
+                // A reset takes the queue from it as well.
+                controller.reset_from(self.epoch);
+            }
+        }
+        let mut round = 0;
+        while controller.condition() == Condition::Resetting {
+            controller.control().host.relax(round);
+            round = round.saturating_add(1);
+        }
+        if controller.condition() == Condition::Failed && !controller.is_quiet() {
+            // The controller may still write there: the memory is given up, mapped and locked as it is.
+            self.fail_all(CommandError::Failed, &mut |_| {});
+            mem::forget(self.arena.clone());
+        }
+        controller.give_queue(self.place.id);
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("controller", &self.controller.name())
+            .field("id", &self.place.id)
+            .field("depth", &self.depth())
+            .field("under_way", &self.under_way())
+            .finish_non_exhaustive()
+    }
+}

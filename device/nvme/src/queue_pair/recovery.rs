@@ -1,0 +1,161 @@
+//! What is done when commands are late, and after a reset.
+
+use std::mem;
+use std::time::Duration;
+
+use super::QueuePair;
+use crate::commands::Owner;
+use crate::{CommandError, Completion, Condition, Data, Result};
+
+/// After so long, at most, commands in flight and the controller's status are looked at.
+pub(crate) const TIME_BETWEEN_CHECKS: Duration = Duration::from_millis(100);
+
+impl QueuePair {
+    /// Looks for commands that take too long, and whether the controller lives.
+    pub(crate) fn check_in_flight(&mut self) {
+        if self.commands.in_flight() == 0 {
+            return;
+        }
+        let controller = &*self.controller;
+        let control = controller.control();
+        let limit = control.options.command_timeout;
+        let now = control.host.now();
+        if now.saturating_sub(self.checked) < TIME_BETWEEN_CHECKS.min(limit / 4) {
+            return;
+        }
+        self.checked = now;
+        let mut lost = controller.check_alive().is_err();
+        for index in 0..self.commands.slots() {
+            let id = self.commands.id_of(index);
+            let slot = self.commands.get(index);
+            if !slot.in_flight {
+                continue;
+            }
+            let seen = *slot.seen.get_or_insert(now);
+            if now.saturating_sub(seen) < limit {
+                continue;
+            }
+            if slot.aborted {
+                lost = true;
+                break;
+            }
+            // If the abort cannot be sent now the command has as long again in any case.
+            controller.try_abort(self.place.id, id);
+            slot.aborted = true;
+            slot.seen = Some(now);
+        }
+        if lost {
+            controller.reset_from(self.epoch);
+        }
+    }
+
+    pub(super) fn reset_and_recover(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        self.controller.reset_from(self.epoch);
+        self.recover(done)
+    }
+
+    /// After a reset: makes the queue anew and sends again what was in flight. Returns how many requests
+    /// ended because they were sent often enough, or because the controller is no more.
+    pub(super) fn recover(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        loop {
+            let epoch = self.controller.epoch();
+            match epoch.condition() {
+                Condition::Resetting => return 0,
+                Condition::Failed => {
+                    self.is_dead = true;
+                    return self.fail_all(CommandError::Failed, done);
+                }
+                Condition::Gone => {
+                    self.is_dead = true;
+                    return self.fail_all(CommandError::Gone, done);
+                }
+                Condition::Ready if epoch == self.epoch => return 0,
+                Condition::Ready => {}
+            }
+            if self.make_queue().is_ok() {
+                return self.send_again(done);
+            }
+            // It was disabled before the queue could be made, so what was in flight is not any more; it is
+            // tried again as often as the controller resets in vain.
+            self.controller.reset_from(epoch);
+        }
+    }
+
+    pub(super) fn make_queue(&mut self) -> Result<()> {
+        self.rings.submission.restart();
+        self.rings.completion.restart();
+        self.is_made = false;
+        let (epoch, shadows) = self.controller.create_queue(&self.place)?;
+        self.epoch = epoch;
+        self.is_made = true;
+        let [submission, completion] = shadows;
+        self.rings.submission.doorbell.restart(submission);
+        self.rings.completion.doorbell.restart(completion);
+        Ok(())
+    }
+
+    pub(super) fn send_again(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let retries = self.controller.control().options.retries;
+        let mut count = 0;
+        for index in 0..self.commands.slots() {
+            let slot = self.commands.get(index);
+            if !slot.in_flight {
+                continue;
+            }
+            if slot.attempts < retries {
+                slot.attempts += 1;
+                self.send_once_more(index);
+                continue;
+            }
+            let error = if slot.aborted {
+                CommandError::TimedOut
+            } else {
+                CommandError::Reset
+            };
+            count += usize::from(self.release(index, Some(error), done));
+        }
+        count
+    }
+
+    /// Ends everything; memory that the controller may still reach is given up.
+    pub(super) fn fail_all(
+        &mut self,
+        error: CommandError,
+        done: &mut dyn FnMut(Completion),
+    ) -> usize {
+        let quiet = self.controller.is_quiet();
+        let mut fail = |token, error, mut data: Option<Data>| {
+            if !quiet {
+                mem::forget(data.take());
+            }
+            done(Completion {
+                token,
+                result: Err(error),
+                data,
+            });
+        };
+        let mut count = 0;
+        for index in 0..self.commands.slots() {
+            if !self.commands.get(index).in_flight {
+                continue;
+            }
+            let owner = self.commands.get(index).owner;
+            let data = self.commands.release(index);
+            if let Owner::Token(token) = owner {
+                fail(token, error, data);
+                count += 1;
+            }
+        }
+        self.unsent.clear();
+        self.under_way = 0;
+        for number in 0..self.requests.places() {
+            let request = *self.requests.get(number);
+            if request.is_taken {
+                let data = self.requests.take(number);
+                fail(request.token, request.error.unwrap_or(error), data);
+                count += 1;
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,165 @@
+//! From a request to entries of the submission ring.
+
+use super::QueuePair;
+use crate::check::{Addressing, Part, Shape};
+use crate::commands::{Active, Owner};
+use crate::request::{Refusal, Refused};
+use crate::spec::command::Command;
+use crate::transfer::Lists;
+use crate::{Data, Namespace, Request};
+
+impl QueuePair {
+    /// Accepts a request. The controller hears of it at the next [`QueuePair::ring`], [`QueuePair::poll`] or
+    /// [`QueuePair::wait`], so that many requests cost one doorbell.
+    ///
+    /// # Errors
+    /// The request, and why it is not accepted; nothing was done then.
+    pub fn submit(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
+        let checked = if self.is_full() {
+            Err(Refusal::QueueFull)
+        } else if self.is_dead {
+            Err(Refusal::Dead)
+        } else {
+            self.controller.check(namespace, &request)
+        };
+        let shape = match checked {
+            Ok(shape) => shape,
+            Err(reason) => return Err(Refused { request, reason }),
+        };
+        let Some(command) = self.short_command(namespace, &request, shape) else {
+            self.accept(namespace, request, shape);
+            return Ok(());
+        };
+        self.under_way += 1;
+        let owner = Owner::Token(request.token);
+        let entry = self.commands.start(owner, request.data, |_, _| command);
+        self.rings.submission.push(&entry);
+        Ok(())
+    }
+
+    /// The command of a request that can be sent now, is one command, and needs no list.
+    #[inline(always)]
+    pub(super) fn short_command(
+        &self,
+        namespace: &Namespace,
+        request: &Request,
+        shape: Shape,
+    ) -> Option<Command> {
+        let blocks = shape.single(request.lba.0)?;
+        let Some(Data::One(buffer)) = &request.data else {
+            return None;
+        };
+        if shape.addressing != Addressing::Pages
+            || self.commands.is_full()
+            || !self.unsent.is_empty()
+        {
+            return None;
+        }
+        let pointer = Lists::two_pages(buffer.iova().0, buffer.len() as u64, self.page)?;
+        Some(
+            Command::new(shape.opcode, namespace.id())
+                .with_pointer(pointer)
+                .with_blocks(request.lba.0, shape.flags, blocks),
+        )
+    }
+
+    /// Tells the controller of the requests so far.
+    pub fn ring(&mut self) {
+        // A provider that fails here is noticed by the next check of the controller's status.
+        let _ = self.rings.submission.ring();
+    }
+
+    /// Accepts a request that was checked, while the pair is not full.
+    #[inline(never)]
+    pub(crate) fn accept(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
+        let waits = self.commands.is_full() || !self.unsent.is_empty();
+        let Some(blocks) = shape.single(request.lba.0).filter(|_| !waits) else {
+            self.accept_parts(namespace, request, shape);
+            return;
+        };
+        let part = Part {
+            namespace: namespace.id(),
+            block_shift: namespace.block_shift(),
+            lba: request.lba.0,
+            offset: 0,
+            blocks,
+        };
+        self.under_way += 1;
+        let (lists, page) = (&self.rings.lists, self.page);
+        let owner = Owner::Token(request.token);
+        let entry = self.commands.start(owner, request.data, |index, data| {
+            part.command(&shape, lists, index, data, page)
+        });
+        self.rings.submission.push(&entry);
+    }
+
+    /// The same of a request that becomes several commands, or has to wait.
+    #[cold]
+    pub(super) fn accept_parts(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
+        let active = Active {
+            shape,
+            namespace: namespace.id(),
+            block_shift: namespace.block_shift(),
+            lba: request.lba.0,
+            sent: 0,
+            outstanding: 0,
+            error: None,
+            token: request.token,
+            is_taken: true,
+        };
+        self.under_way += 1;
+        let number = self.requests.put(active, request.data);
+        // Those that came first are sent first.
+        if !self.unsent.is_empty() || !self.send_parts(number) {
+            self.unsent.push_back(number);
+        }
+    }
+
+    /// Sends what is left of the requests that wait, as far as slots go.
+    pub(super) fn send_more(&mut self) {
+        while let Some(index) = self.unsent.front().copied() {
+            if !self.send_parts(index) {
+                return;
+            }
+            self.unsent.pop_front();
+        }
+    }
+
+    /// Sends commands of a request; whether nothing of it is left to send.
+    pub(super) fn send_parts(&mut self, number: u16) -> bool {
+        loop {
+            let request = self.requests.get_mut(number);
+            let (shape, offset) = (request.shape, request.sent);
+            let left = shape.blocks - offset;
+            if left == 0 {
+                return true;
+            }
+            if self.commands.is_full() {
+                return false;
+            }
+            let part = Part {
+                namespace: request.namespace,
+                block_shift: request.block_shift,
+                lba: request.lba + offset,
+                offset,
+                blocks: shape.limits.next(request.lba + offset, left),
+            };
+            request.sent += u64::from(part.blocks);
+            request.outstanding += 1;
+            let (lists, page) = (&self.rings.lists, self.page);
+            let data = self.requests.data(number);
+            let entry = self
+                .commands
+                .start(Owner::Request(number), None, |index, _| {
+                    part.command(&shape, lists, index, data, page)
+                });
+            self.rings.submission.push(&entry);
+        }
+    }
+
+    /// Writes the entry of a slot's command again.
+    pub(super) fn send_once_more(&mut self, index: u16) {
+        let entry = self.commands.entry(index);
+        self.rings.submission.push(&entry);
+    }
+}

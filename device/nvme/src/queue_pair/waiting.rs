@@ -1,0 +1,90 @@
+//! How the owner waits for completions.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::QueuePair;
+use super::recovery::TIME_BETWEEN_CHECKS;
+use crate::interrupt;
+use crate::{Completion, Waiting};
+
+/// After so many rounds the clock is looked at.
+const ROUNDS_BETWEEN_LOOKS: u32 = 64;
+
+impl QueuePair {
+    /// What becomes readable when the controller interrupts; none if the pair polls. After it did, call
+    /// [`QueuePair::wait`] or empty the eventfd before the next [`QueuePair::poll`].
+    #[must_use]
+    pub fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.place
+            .vector
+            .map(|vector| self.controller.vector(vector))
+    }
+
+    /// Waits until a request completes, nothing is under way, or `limit` is over; returns how many have
+    /// completed. How it waits was said when the pair was made.
+    pub fn wait(&mut self, limit: Duration, mut done: impl FnMut(Completion)) -> usize {
+        let controller = Arc::clone(&self.controller);
+        let host = &*controller.control().host;
+        let mut start = None;
+        let mut round: u32 = 0;
+        loop {
+            let count = self.poll_with(&mut done);
+            if count > 0 || self.under_way == 0 {
+                self.adapt(round);
+                return count;
+            }
+            if round < self.rounds_before_sleep() {
+                host.relax(round);
+            } else {
+                let start = *start.get_or_insert_with(|| host.now());
+                let left = limit.saturating_sub(host.now().saturating_sub(start));
+                let slept = self.sleep(left.min(TIME_BETWEEN_CHECKS));
+                if !slept {
+                    host.relax(round);
+                }
+                self.check_in_flight();
+            }
+            round = round.saturating_add(1);
+            if round % ROUNDS_BETWEEN_LOOKS == 0 || start.is_some() {
+                let now = host.now();
+                if now.saturating_sub(*start.get_or_insert(now)) >= limit {
+                    return self.poll_with(&mut done);
+                }
+            }
+        }
+    }
+
+    /// Sleeps until the controller interrupts, or so long; false if the pair cannot sleep.
+    pub(super) fn sleep(&self, limit: Duration) -> bool {
+        let Some(event) = self.interrupt() else {
+            return false;
+        };
+        interrupt::empty(event);
+        if !self.has_completed() {
+            interrupt::sleep(&[event], limit);
+        }
+        true
+    }
+
+    pub(crate) const fn rounds_before_sleep(&self) -> u32 {
+        match self.waiting {
+            Waiting::Poll => u32::MAX,
+            Waiting::Interrupt => 0,
+            Waiting::Hybrid(most) => {
+                // Twice what it took of late; if that is too long polling is in vain.
+                let wanted = self.rounds.saturating_mul(2).saturating_add(64);
+                if wanted > most { 0 } else { wanted }
+            }
+        }
+    }
+
+    /// Learns from a wait that took so many rounds.
+    pub(crate) fn adapt(&mut self, round: u32) {
+        if let Waiting::Hybrid(most) = self.waiting {
+            let seen = round.min(most);
+            self.rounds = self.rounds - self.rounds / 8 + seen / 8;
+        }
+    }
+}
