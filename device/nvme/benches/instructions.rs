@@ -5,8 +5,10 @@
 //! two counted sections: submitting, and taking completions. No poll is empty. What the model's doorbell takes
 //! is counted with the driver, as is taking a buffer's ownership and giving it back.
 
+use std::collections::HashMap;
 use std::env;
 use std::error::Error;
+use std::fs;
 use std::hint::black_box;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -116,42 +118,76 @@ fn run_counted(depth: u16) -> Outcome<()> {
     Ok(())
 }
 
-/// Instructions that callgrind collected in `function`.
-fn collected(depth: u16, function: &str) -> Outcome<u64> {
+/// Instructions that callgrind collected in `function`: in the driver, and in the loop around it.
+fn collected(depth: u16, function: &str) -> Outcome<(u64, u64)> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("callgrind.out");
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg("--collect-atstart=no")
+        .args(["--tool=callgrind", "--collect-atstart=no"])
+        .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(format!("--toggle-collect=*::{function}"))
         .arg(env::current_exe()?)
         .env(CHILD, depth.to_string())
         .output()
         .map_err(|error| format!("valgrind cannot be started (is it installed?): {error}"))?;
-    let log = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr);
         return Err(format!("the counted run failed:\n{log}").into());
     }
-    let line = log
-        .lines()
-        .find_map(|line| line.split("Collected :").nth(1));
-    let count = line.ok_or_else(|| format!("callgrind has not counted:\n{log}"))?;
-    Ok(count.trim().parse()?)
+    sum(&fs::read_to_string(file)?)
+}
+
+/// Adds up the costs of functions in callgrind's output (its manual, "Callgrind Format Specification"): those
+/// of the driver's crates, and others. A name stands once, with a number, and afterwards the number alone.
+fn sum(profile: &str) -> Outcome<(u64, u64)> {
+    let mut is_driver = HashMap::new();
+    let (mut driver, mut others) = (0, 0);
+    let mut current = false;
+    let mut lines = profile.lines();
+    while let Some(line) = lines.next() {
+        let called = line.strip_prefix("cfn=");
+        if let Some(name) = called.or_else(|| line.strip_prefix("fn=")) {
+            let (number, name) = name.split_once(' ').unwrap_or((name, ""));
+            if !name.is_empty() {
+                is_driver.insert(number.to_owned(), name.contains("millrace_"));
+            }
+            if called.is_none() {
+                current = is_driver.get(number).copied().unwrap_or(false);
+            }
+        } else if line.starts_with("calls=") {
+            // The cost of the callee, which is counted where it is.
+            lines.next();
+        } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+            let cost = line.split(' ').nth(1).ok_or("a line without a cost")?;
+            let cost: u64 = cost.parse()?;
+            if current {
+                driver += cost;
+            } else {
+                others += cost;
+            }
+        }
+    }
+    Ok((driver, others))
 }
 
 fn compare() -> Outcome<()> {
-    println!("instructions a read of 4 KiB, {READS} reads a depth; the target is 300 in all");
     println!(
-        "{:>5}  {:>8}  {:>8}  {:>8}",
-        "depth", "submit", "complete", "in all"
+        "instructions a read of 4 KiB, {READS} reads a depth; the target is 300 in the driver"
+    );
+    println!(
+        "{:>5}  {:>8}  {:>8}  {:>8}  {:>13}",
+        "depth", "submit", "complete", "driver", "caller's loop"
     );
     for depth in DEPTHS {
-        let submit = collected(depth, "counted_submit")?;
-        let complete = collected(depth, "counted_complete")?;
+        let (submit, around_submit) = collected(depth, "counted_submit")?;
+        let (complete, around_complete) = collected(depth, "counted_complete")?;
         let each = |count: u64| count.div_ceil(READS);
         println!(
-            "{depth:>5}  {:>8}  {:>8}  {:>8}",
+            "{depth:>5}  {:>8}  {:>8}  {:>8}  {:>13}",
             each(submit),
             each(complete),
-            each(submit + complete)
+            each(submit + complete),
+            each(around_submit + around_complete),
         );
     }
     Ok(())

@@ -6,7 +6,7 @@
 //! | `admin` | whoever has the lock | the same |
 //! | `epoch` | whoever resets, with the lock | every queue pair, at every poll |
 //! | `is_quiet` | whoever resets, with the lock, before the epoch | who sees that epoch |
-//! | `resets_in_vain` | whoever resets: up; a queue pair that saw a success: to zero | the same |
+//! | `resets_in_vain` | whoever resets: up; who saw an answer: to zero | the same |
 //!
 //! # Invariants
 //! 1. When the epoch's generation has changed and its condition is not `Resetting`, the controller has lost
@@ -39,7 +39,7 @@ use crate::{
     Condition, Error, ErrorKind, Host, Namespace, Options, QueueOptions, QueuePair, Result,
 };
 
-/// After so many resets without a command that succeeded the controller is given up.
+/// After so many resets without an answer as it should be the controller is given up.
 const RESETS_IN_VAIN_MAX: u32 = 8;
 /// Entries that a page of the error log is read for at once.
 const ERROR_ENTRIES_MAX: usize = 64;
@@ -369,9 +369,9 @@ impl Controller {
         self.is_quiet.load(Ordering::Relaxed)
     }
 
-    /// Says that a command succeeded.
+    /// Says that the controller has answered as it should.
     #[inline]
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn answered(&self) {
         if self.resets_in_vain.load(Ordering::Relaxed) != 0 {
             self.resets_in_vain.store(0, Ordering::Relaxed);
         }
@@ -513,7 +513,7 @@ impl Controller {
     fn admin<T>(&self, run: impl FnOnce(&mut Admin, &Control) -> Result<T>) -> Result<T> {
         let result = self.with_lock(run);
         if result.is_ok() {
-            self.succeeded();
+            self.answered();
         }
         result
     }

@@ -280,7 +280,7 @@ impl Driver {
 
     fn take_in(&mut self) -> usize {
         let mut count = 0;
-        while !self.pair.is_full() {
+        while self.pair.has_room() {
             let Some(mut asked) = self.inbox.try_pop() else {
                 break;
             };

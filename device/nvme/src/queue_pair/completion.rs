@@ -52,6 +52,9 @@ impl QueuePair {
             self.rings.completion.advance();
             count += usize::from(self.command_ended(index, tail.status(), done));
         }
+        if count > 0 {
+            self.controller.answered();
+        }
         let _ = self.rings.completion.ring(self.lag);
         if self.commands.in_flight() == 0 && self.rings.completion.peek().is_some() {
             // Nothing was asked for.
@@ -69,7 +72,6 @@ impl QueuePair {
         done: &mut dyn FnMut(Completion),
     ) -> bool {
         if status.is_success() {
-            self.controller.succeeded();
             return self.release(index, None, done);
         }
         self.command_failed(index, status, done)

@@ -45,6 +45,8 @@ pub struct QueuePair {
     depth: u16,
     /// Requests under way.
     under_way: usize,
+    /// How many there may be: `depth`, or none if the controller was given up.
+    under_way_max: usize,
     /// Bytes of a device page.
     page: u64,
     epoch: Epoch,
@@ -92,6 +94,7 @@ impl QueuePair {
             rings,
             depth,
             under_way: 0,
+            under_way_max: usize::from(depth),
             page: controller.page_size(),
             is_made: false,
             is_dead: false,
@@ -130,7 +133,12 @@ impl QueuePair {
     /// Whether it takes no request now.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.under_way >= self.depth as usize
+        self.under_way >= self.under_way_max
+    }
+
+    /// Whether there is a place for a request, which ends with an error if the controller was given up.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.under_way < self.depth as usize
     }
 
     /// Whether a completion lies there that was not taken.

@@ -62,11 +62,9 @@ impl QueuePair {
             match epoch.condition() {
                 Condition::Resetting => return 0,
                 Condition::Failed => {
-                    self.is_dead = true;
                     return self.fail_all(CommandError::Failed, done);
                 }
                 Condition::Gone => {
-                    self.is_dead = true;
                     return self.fail_all(CommandError::Gone, done);
                 }
                 Condition::Ready if epoch == self.epoch => return 0,
@@ -123,6 +121,8 @@ impl QueuePair {
         error: CommandError,
         done: &mut dyn FnMut(Completion),
     ) -> usize {
+        self.is_dead = true;
+        self.under_way_max = 0;
         let quiet = self.controller.is_quiet();
         let mut fail = |token, error, mut data: Option<Data>| {
             if !quiet {

@@ -16,9 +16,11 @@ impl QueuePair {
     /// The request, and why it is not accepted; nothing was done then.
     pub fn submit(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
         let checked = if self.is_full() {
-            Err(Refusal::QueueFull)
-        } else if self.is_dead {
-            Err(Refusal::Dead)
+            Err(if self.is_dead {
+                Refusal::Dead
+            } else {
+                Refusal::QueueFull
+            })
         } else {
             self.controller.check(namespace, &request)
         };

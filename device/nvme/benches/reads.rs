@@ -1,0 +1,161 @@
+//! `cargo bench -p millrace-nvme --bench reads`: random reads of 4 KiB, by the driver and by the kernel.
+//!
+//! The sides take turns within each round; a ratio is the median of the rounds' ratios, with the lowest and
+//! the highest. A ratio is of nanoseconds a read: below one the first is the faster. Each side keeps as many
+//! reads in flight as the depth says, and begins others in the place of those that ended.
+//!
+//! There is no device in the driver's figures: the controller is a model, which polls on another core, in
+//! this process or, by vfio-user, in a child. So they are the cost of the driver, of the model and of moving
+//! cache lines between the two; with two busy threads on fewer idle cores they also measure the scheduler.
+//! `driver alone` has the queues in its own core's cache, which on another core's writing it has not: the
+//! driver's share of the end-to-end time is the least that can be said of it.
+//! Of the kernel's, NOP is the cost of the ring, and the file is a disk.
+
+mod sides;
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use sides::driver::{Alone, WithModel};
+use sides::kernel::Uring;
+use sides::served::{self, Served};
+use sides::{Outcome, Side};
+
+const ROUNDS: usize = 7;
+const DEPTHS: [u16; 3] = [1, 32, sides::DEPTH_MAX];
+/// Block devices without a disk, where the kernel has them.
+const NULL_DEVICES: [&str; 2] = ["/dev/nullb0", "/dev/ram0"];
+
+/// What is divided by what.
+const RATIOS: [(&str, &str); 6] = [
+    (WithModel::NAME, Uring::FILE),
+    (WithModel::NAME, Uring::NOP),
+    (Served::NAME, WithModel::NAME),
+    (Served::NAME, Uring::NOP),
+    (Alone::NAME, WithModel::NAME),
+    (Alone::NAME, Served::NAME),
+];
+
+/// All sides that there can be here; says which cannot.
+fn all_sides(folder: &Path) -> Outcome<Vec<Box<dyn Side>>> {
+    let mut all: Vec<Box<dyn Side>> = vec![
+        Box::new(WithModel::new(true)?),
+        Box::new(WithModel::new(false)?),
+        Box::new(Alone::new()?),
+        Box::new(Served),
+    ];
+    let kernel = [
+        (Uring::NOP, Uring::nop()),
+        (Uring::FILE, Uring::file(folder)),
+    ];
+    for (name, side) in kernel {
+        match side {
+            Ok(side) => all.push(Box::new(side)),
+            Err(error) => println!("{name} is left out, this machine does not let it: {error}"),
+        }
+    }
+    let mut devices = 0;
+    for path in NULL_DEVICES.map(Path::new) {
+        if let Some(device) = Uring::device(path).ok().flatten() {
+            devices += 1;
+            all.push(Box::new(device));
+        }
+    }
+    if devices == 0 {
+        println!("none of {} can be read here", NULL_DEVICES.join(" "));
+    }
+    Ok(all)
+}
+
+fn spread(mut values: Vec<f64>, digits: usize) -> String {
+    values.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (values[0], values[values.len() - 1]);
+    let median = values[values.len() / 2];
+    format!("{median:.digits$} ({low:.digits$}-{high:.digits$})")
+}
+
+fn print_machine(when: &str) {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!(
+        "{when}: load average {}, {cores} cores, Linux {}",
+        read("/proc/loadavg").trim_end(),
+        read("/proc/sys/kernel/osrelease").trim_end()
+    );
+}
+
+/// Nanoseconds a read, by depth, side and round.
+fn measure(all: &mut [Box<dyn Side>]) -> Outcome<Vec<Vec<Vec<f64>>>> {
+    let mut figures = vec![vec![Vec::new(); all.len()]; DEPTHS.len()];
+    for (depth, figures) in DEPTHS.into_iter().zip(&mut figures) {
+        for _ in 0..ROUNDS {
+            for (side, figures) in all.iter_mut().zip(&mut *figures) {
+                figures.push(side.run(depth)?);
+            }
+        }
+    }
+    Ok(figures)
+}
+
+fn print_figures(all: &[Box<dyn Side>], figures: &[Vec<Vec<f64>>]) {
+    println!("\n| depth | side | ns a read, median (low-high) | reads/s, median (low-high) |");
+    println!("|---|---|---|---|");
+    for (depth, figures) in DEPTHS.iter().zip(figures) {
+        for (side, figures) in all.iter().zip(figures) {
+            println!(
+                "| {depth} | {} | {} | {} |",
+                side.name(),
+                spread(figures.clone(), 1),
+                spread(figures.iter().map(|ns| 1e9 / ns).collect(), 0)
+            );
+        }
+    }
+}
+
+fn print_ratios(all: &[Box<dyn Side>], figures: &[Vec<Vec<f64>>]) {
+    println!("\n| depth | ratio of ns a read | median (low-high) |");
+    println!("|---|---|---|");
+    let find = |name| all.iter().position(|side| side.name() == name);
+    for (depth, figures) in DEPTHS.iter().zip(figures) {
+        for (own, peer) in RATIOS {
+            let (Some(first), Some(second)) = (find(own), find(peer)) else {
+                continue;
+            };
+            let pairs = figures[first].iter().zip(&figures[second]);
+            let ratios = pairs.map(|(own, peer)| own / peer).collect();
+            println!("| {depth} | {own} / {peer} | {} |", spread(ratios, 4));
+        }
+    }
+}
+
+fn compare() -> Outcome<()> {
+    print_machine("before");
+    // Beside the build: on a disk, where folders for passing files may be in memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let mut all = all_sides(folder.path())?;
+    for side in &all {
+        println!("{}: {}", side.name(), side.medium());
+    }
+    let figures = measure(&mut all)?;
+    print_figures(&all, &figures);
+    print_ratios(&all, &figures);
+    println!("\n`driver alone` / another is the driver's share of that one's time");
+    print_machine("after");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let outcome = match env::var_os(served::SOCKET) {
+        Some(socket) => served::serve(Path::new(&socket)),
+        None => compare(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
