@@ -90,9 +90,13 @@ fn print_machine(when: &str) {
 fn measure(all: &mut [Box<dyn Side>]) -> Outcome<Vec<Vec<Vec<f64>>>> {
     let mut figures = vec![vec![Vec::new(); all.len()]; DEPTHS.len()];
     for (depth, figures) in DEPTHS.into_iter().zip(&mut figures) {
-        for _ in 0..ROUNDS {
+        // One round more, which is not counted: a machine that was idle takes a second to get to its speed.
+        for round in 0..=ROUNDS {
             for (side, figures) in all.iter_mut().zip(&mut *figures) {
-                figures.push(side.run(depth)?);
+                let ns = side.run(depth)?;
+                if round > 0 {
+                    figures.push(ns);
+                }
             }
         }
     }
@@ -141,7 +145,11 @@ fn compare() -> Outcome<()> {
     let figures = measure(&mut all)?;
     print_figures(&all, &figures);
     print_ratios(&all, &figures);
-    println!("\n`driver alone` / another is the driver's share of that one's time");
+    println!();
+    println!("`driver alone` / another is the driver's share of that one's time, at the least.");
+    println!(
+        "The driver's controller is a model without a device: only the file's figures have a disk in them."
+    );
     print_machine("after");
     Ok(())
 }

@@ -320,10 +320,10 @@ impl Alone {
     }
 }
 
-/// What reading the clock before and after something adds to its time.
-fn clock_price() -> Duration {
+/// What reading the clock before and after something adds to its time, in nanoseconds.
+fn clock_price() -> f64 {
     let total: Duration = (0..CLOCK_READS).map(|_| Instant::now().elapsed()).sum();
-    total / CLOCK_READS
+    total.as_secs_f64() * 1e9 / f64::from(CLOCK_READS)
 }
 
 impl Side for Alone {
@@ -334,8 +334,8 @@ impl Side for Alone {
     fn medium(&self) -> String {
         format!(
             "no medium; the model is stepped on the same thread and not counted; of each counted part, two a \
-             batch, the clock's own {} ns are taken off",
-            clock_price().as_nanos()
+             batch, the clock's own {:.1} ns are taken off",
+            clock_price()
         )
     }
 
@@ -343,25 +343,27 @@ impl Side for Alone {
         let InProcess { driven, model } = &self.0;
         let price = clock_price();
         let mut reads = Reads::new(driven, depth)?;
-        let mut counted = Duration::ZERO;
+        let (mut counted, mut parts) = (Duration::ZERO, 0_u32);
         let span = Span::of_round(|| {
             let begun = Instant::now();
             reads.submit()?;
             reads.pair.ring();
-            counted += begun.elapsed().saturating_sub(price);
+            counted += begun.elapsed();
             let all = model.counters().completions + u64::from(depth);
             while model.counters().completions < all {
                 model.step();
             }
             let begun = Instant::now();
             let ended = reads.poll();
-            counted += begun.elapsed().saturating_sub(price);
+            counted += begun.elapsed();
+            parts += 2;
             Ok(ended)
         })?;
         reads.end(false)?;
         check_records(model)?;
+        let price = Duration::from_secs_f64(price * f64::from(parts) / 1e9);
         let own = Span {
-            time: counted,
+            time: counted.saturating_sub(price),
             ..span
         };
         Ok(own.ns_a_read())

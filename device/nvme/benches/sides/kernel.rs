@@ -33,9 +33,9 @@ pub(crate) struct Uring {
     draws: Draws,
     /// Which block was read last into which memory.
     last: Vec<u64>,
-    /// Outlived by the ring's fields above only: the kernel writes here while a read is under way.
     ring: IoUring,
-    memory: Vec<Block>,
+    /// Never freed: closing the ring does not wait for reads that are under way.
+    memory: &'static mut [Block],
 }
 
 impl fmt::Debug for Uring {
@@ -67,7 +67,7 @@ impl Uring {
 
     /// NOPs: what the ring costs, without a file system, a block layer and a device.
     pub(crate) fn nop() -> Outcome<Self> {
-        Self::new(Self::NOP.to_owned(), "no medium".to_owned(), None)
+        Self::new(Self::NOP.to_owned(), "no medium", None)
     }
 
     /// A file of the folder, which is filled.
@@ -86,7 +86,7 @@ impl Uring {
             filled: true,
         };
         let medium = format!("256 MiB on {}, fsynced", mount_of(&path));
-        Self::new(Self::FILE.to_owned(), medium, Some(source))
+        Self::new(Self::FILE.to_owned(), &medium, Some(source))
     }
 
     /// A block device, which is not written to; none if it is empty.
@@ -102,13 +102,13 @@ impl Uring {
             filled: false,
         };
         let name = format!("io_uring O_DIRECT {}", path.display());
-        let medium = "a device of the kernel's, in memory or none".to_owned();
+        let medium = "what the kernel's device has, memory or none";
         Self::new(name, medium, Some(source)).map(Some)
     }
 
-    fn new(name: String, medium: String, source: Option<Source>) -> Outcome<Self> {
+    fn new(name: String, medium: &str, source: Option<Source>) -> Outcome<Self> {
         let (ring, kind) = make_ring()?;
-        let mut memory = vec![Block([0; BLOCK]); usize::from(DEPTH_MAX)];
+        let memory = vec![Block([0; BLOCK]); usize::from(DEPTH_MAX)].leak();
         let mut registered = "";
         if let Some(source) = &source {
             ring.submitter()
@@ -120,7 +120,7 @@ impl Uring {
                     iov_len: BLOCK,
                 })
                 .collect();
-            // SAFETY: `memory` stays where it is, and is dropped after the ring by the order of fields.
+            // SAFETY: the memory was leaked, so it stays where it is.
             unsafe { ring.submitter().register_buffers(&buffers)? };
             registered = "; file and buffers registered";
         }
@@ -160,8 +160,8 @@ impl Uring {
     fn push(&mut self, ready: &mut Vec<u16>) -> Outcome<()> {
         while let Some(number) = ready.pop() {
             let entry = self.entry(number);
-            // SAFETY: a number is ready when no read into its memory is under way; the memory is dropped after
-            // the ring, and nobody looks at it meanwhile.
+            // SAFETY: the memory was leaked; its number is ready only when no read into it is under way, and
+            // until the next time it is nobody looks at it.
             unsafe { self.ring.submission().push(&entry)? };
         }
         Ok(())
