@@ -131,6 +131,59 @@ fn across_crossbeam(items: u64) -> f64 {
     across(items, |item| queue.push(item).is_ok(), || queue.pop())
 }
 
+/// `pairs` threads at each end of one queue; each puts in, or takes out, its share of the items.
+fn crowd<Push, Pop>(pairs: u64, items: u64, ends: impl Fn() -> (Push, Pop)) -> f64
+where
+    Push: FnMut(u64) -> bool + Send,
+    Pop: FnMut() -> Option<u64> + Send,
+{
+    let threads = usize::try_from(2 * pairs).expect("a handful");
+    let (start, end) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    let share = items / pairs;
+    let until = |mut moved: Box<dyn FnMut(u64) -> bool + Send + '_>| {
+        start.wait();
+        for item in 0..share {
+            let mut round = 0;
+            while !moved(item) {
+                Native::relax(round);
+                round += 1;
+            }
+        }
+        end.wait();
+    };
+    thread::scope(|scope| {
+        for _ in 0..pairs {
+            let (push, mut pop) = ends();
+            let until = &until;
+            scope.spawn(move || until(Box::new(push)));
+            scope.spawn(move || until(Box::new(move |_| pop().map(black_box).is_some())));
+        }
+        start.wait();
+        timed(share * pairs, || {
+            end.wait();
+        })
+    })
+}
+
+fn crowd_ring<const PAIRS: u64>(items: u64) -> f64 {
+    let (producer, consumer): Ends<u64, Multi, Multi> = ring::bounded(CAPACITY);
+    crowd(PAIRS, items, || {
+        let (mut producer, mut consumer) = (producer.clone(), consumer.clone());
+        (
+            move |item| producer.try_push(item).is_ok(),
+            move || consumer.try_pop(),
+        )
+    })
+}
+
+fn crowd_crossbeam<const PAIRS: u64>(items: u64) -> f64 {
+    let queue = ArrayQueue::new(CAPACITY);
+    let queue = &queue;
+    crowd(PAIRS, items, || {
+        (move |item| queue.push(item).is_ok(), move || queue.pop())
+    })
+}
+
 fn spread(mut values: Vec<f64>) -> String {
     values.sort_unstable_by(f64::total_cmp);
     format!(
@@ -187,6 +240,20 @@ fn main() {
             ("multi to single", across_ring::<Multi, Single>),
             ("multi to multi", across_ring::<Multi, Multi>),
             ("crossbeam", across_crossbeam),
+        ],
+    );
+    compare(
+        "two threads at each end",
+        &[
+            ("multi to multi", crowd_ring::<2>),
+            ("crossbeam", crowd_crossbeam::<2>),
+        ],
+    );
+    compare(
+        "four threads at each end",
+        &[
+            ("multi to multi", crowd_ring::<4>),
+            ("crossbeam", crowd_crossbeam::<4>),
         ],
     );
 }
