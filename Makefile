@@ -16,7 +16,7 @@ help:
 	@echo 'make guests   the NVMe driver in every guest: x86-64, POWER9, POWER8, a POWER partition, arm64'
 	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
 	@echo 'make fix      mend what verify can mend by itself'
-	@echo 'make bench    speed and memory beside other programs, into bench/RESULTS.md'
+	@echo 'make bench    the libraries: printed; the server beside other programs: into bench/RESULTS.md'
 	@echo 'make judges   the long suites of others against the server'
 
 build:
@@ -70,6 +70,7 @@ fix:
 bench:
 	@scripts/setup bench
 	$(rocksdb)
+	cargo bench --package millrace-sync --package millrace-checksum --package millrace-memory --package millrace-nvme
 	cargo build --release --package millrace
 	bench/run
 

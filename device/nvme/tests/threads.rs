@@ -431,37 +431,6 @@ fn one_thread_has_two_handles() -> Outcome {
     })
 }
 
-#[test]
-fn a_new_handle_hears_nothing_of_a_dropped_one() -> Outcome {
-    bounded(|| {
-        let scene = Scene::new(model::Options::default(), Options::default())?;
-        let queue = SharedQueue::new(pair(&scene, 3, Waiting::Poll)?, 1);
-        let arena = small_arena(&scene.controller, 4)?;
-        let mut first = queue.handle();
-        let read = |token| {
-            Ok::<_, millrace_memory::Exhausted>(Request::read(
-                Lba(0),
-                filled(&arena, 512, 0)?,
-                token,
-            ))
-        };
-        first
-            .submit(&scene.namespace, read(1)?)
-            .map_err(|e| e.to_string())?;
-        // The request was not taken in by then.
-        drop(first);
-        let mut second = queue.handle();
-        second
-            .submit(&scene.namespace, read(2)?)
-            .map_err(|e| e.to_string())?;
-        let completion = second.wait().ok_or("none was under way")?;
-        assert_eq!((completion.token, completion.result), (2, Ok(())));
-        assert_eq!(second.under_way(), 0);
-        assert!(second.poll().is_none());
-        Ok(())
-    })
-}
-
 fn delayed(steps: u64) -> Faults {
     Faults {
         rules: vec![FaultRule {
@@ -671,100 +640,6 @@ fn a_lost_command_ends_what_sleeps() -> Outcome {
         }
         scene.check_records()
     })
-}
-
-#[test]
-fn a_queue_that_is_made_again_executes_nothing_of_the_one_before() -> Outcome {
-    // The controller is faster than the driver: it looks at a new queue before the driver goes on.
-    let stepped = Stepped::new(8, None)?;
-    let namespace = stepped.controller.namespace(1)?;
-    let arena = small_arena(&stepped.controller, 4)?;
-    let options = QueueOptions {
-        depth: 8,
-        waiting: Waiting::Poll,
-    };
-    let mut first = stepped.controller.queue_pair(options)?;
-    for token in 0..3 {
-        let request = Request::read(Lba(token), filled(&arena, 512, 0)?, token);
-        first
-            .submit(&namespace, request)
-            .map_err(|e| e.to_string())?;
-    }
-    while first.under_way() > 0 {
-        first.wait(PATIENCE, |ended| assert_eq!(ended.result, Ok(())));
-    }
-    drop(first);
-    let reads = stepped.model.counters().reads;
-    let mut second = stepped.controller.queue_pair(options)?;
-    second
-        .submit(&namespace, Request::flush(7))
-        .map_err(|e| e.to_string())?;
-    second.wait(PATIENCE, |ended| {
-        assert_eq!((ended.token, ended.result), (7, Ok(())));
-    });
-    assert_eq!(
-        stepped.model.counters().reads,
-        reads,
-        "old commands were executed again"
-    );
-    stepped.controller.reset()?;
-    second
-        .submit(&namespace, Request::flush(8))
-        .map_err(|e| e.to_string())?;
-    second.wait(PATIENCE, |ended| {
-        assert_eq!((ended.token, ended.result), (8, Ok(())));
-    });
-    assert_eq!(
-        stepped.controller.resets(),
-        1,
-        "no reset but the one asked for"
-    );
-    assert_eq!(stepped.model.violations(), []);
-    Ok(())
-}
-
-#[test]
-fn a_controller_that_comes_back_may_be_reset_again_and_again() -> Outcome {
-    let stepped = Stepped::new(1, None)?;
-    for round in 1..=20 {
-        stepped.controller.reset()?;
-        assert_eq!(stepped.controller.resets(), round);
-    }
-    Ok(())
-}
-
-#[test]
-fn a_command_that_is_sent_again_is_rung_by_the_same_poll() -> Outcome {
-    let stepped = Stepped::new(1, None)?;
-    let namespace = stepped.controller.namespace(1)?;
-    let mut pair = stepped.controller.queue_pair(QueueOptions {
-        depth: 8,
-        waiting: Waiting::Interrupt,
-    })?;
-    let fail = |nth| Faults {
-        rules: vec![FaultRule {
-            target: Target::Io,
-            when: When::Nth(nth),
-            fault: Fault::Fail(model::Status::INTERNAL),
-        }],
-        ..Faults::default()
-    };
-    stepped.model.set_faults(fail(1));
-    pair.submit(&namespace, Request::flush(0))
-        .map_err(|e| e.to_string())?;
-    assert_eq!(pair.poll(|_| {}), 0);
-    stepped.model.step();
-    // It finds the failure and sends the command again. Whoever sleeps now sleeps until that is done.
-    assert_eq!(pair.poll(|_| {}), 0);
-    let commands = stepped.model.counters().commands;
-    stepped.model.step();
-    assert_eq!(
-        stepped.model.counters().commands - commands,
-        1,
-        "it was not rung"
-    );
-    assert_eq!(pair.poll(|ended| assert_eq!(ended.result, Ok(()))), 1);
-    Ok(())
 }
 
 #[test]

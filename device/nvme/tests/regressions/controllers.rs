@@ -167,3 +167,21 @@ fn a_function_has_one_driver_at_a_time() -> Outcome {
     open()?;
     Ok(())
 }
+
+/// The shadows of queues with wide doorbells lay beyond the page that was offered for them.
+#[test]
+fn shadow_doorbells_that_do_not_fit_their_page_are_not_offered() -> Outcome {
+    let bed = Bed::new(model::Options {
+        doorbell_stride: 8,
+        queues: 4,
+        ..small()
+    })?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    let request = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
+    single(&mut pair, &namespace, request)?.result?;
+    bed.model.step();
+    assert_eq!(bed.model.dma_faults(), []);
+    Ok(())
+}

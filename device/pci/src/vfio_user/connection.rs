@@ -63,7 +63,10 @@ impl Connection {
                 IoErrorKind::PermissionDenied => ErrorKind::Permission,
                 _ => ErrorKind::NotFound,
             };
-            let context = format!("nobody serves a function at {}", path.display());
+            let context = match kind {
+                ErrorKind::Permission => format!("the socket {}", path.display()),
+                _ => format!("nobody serves a function at {}", path.display()),
+            };
             Error::new(kind, context).caused_by(error)
         })?;
         Self::over(stream)
