@@ -27,7 +27,7 @@
 use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use millrace_sync::ring::{self, Consumer, HeapCells, Multi, Producer, Single};
 use millrace_sync::{Event, Native, NativeEventFd, Shared};
@@ -252,13 +252,16 @@ impl SharedHandle {
         }
         let inner = Arc::clone(&self.inner);
         let completions = &mut self.completions;
-        let completion = inner.idle.wait(POLLS_BEFORE_SLEEP, || {
-            if let Some(completion) = completions.try_pop() {
-                return Some(completion);
-            }
-            let mut driver = try_lock(&inner.driver)?;
-            Some(driver.drive(&inner, || completions.try_pop()))
-        });
+        let turn = inner
+            .idle
+            .wait(POLLS_BEFORE_SLEEP, || match completions.try_pop() {
+                Some(completion) => Some(Turn::Done(completion)),
+                None => try_lock(&inner.driver).map(Turn::Drive),
+            });
+        let completion = match turn {
+            Turn::Done(completion) => completion,
+            Turn::Drive(mut driver) => driver.drive(&inner, || completions.try_pop()),
+        };
         // If this thread has driven, somebody else must now.
         inner.idle.notify();
         self.under_way -= 1;
@@ -270,6 +273,14 @@ impl SharedHandle {
         self.under_way -= 1;
         Some(completion)
     }
+}
+
+/// What a thread that waits comes to.
+enum Turn<'a> {
+    /// Its request has ended.
+    Done(Completion),
+    /// It is to drive the pair.
+    Drive(MutexGuard<'a, Driver>),
 }
 
 impl Driver {
@@ -363,7 +374,7 @@ impl Driver {
 }
 
 /// The lock, unless somebody has it. A panic of who had it leaves the tables as they were between two steps.
-fn try_lock(driver: &Mutex<Driver>) -> Option<std::sync::MutexGuard<'_, Driver>> {
+fn try_lock(driver: &Mutex<Driver>) -> Option<MutexGuard<'_, Driver>> {
     match driver.try_lock() {
         Ok(driver) => Some(driver),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
