@@ -101,6 +101,9 @@ impl Region {
             numa::bind(address, size, node)?;
         }
         region.populate()?;
+        if let (Some(node), Some(_)) = (node, huge) {
+            numa::move_to(address, size, node)?;
+        }
         if !locked {
             region.lock_present()?;
         }

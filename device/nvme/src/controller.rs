@@ -16,7 +16,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use millrace_memory::{Domain, DomainId};
@@ -443,8 +443,10 @@ impl Controller {
 
     /// Asks for a command to be aborted, if that can be done without waiting; whether it was.
     pub(crate) fn try_abort(&self, queue: u16, command: u16) -> bool {
-        let Ok(mut admin) = self.admin.try_lock() else {
-            return false;
+        let mut admin = match self.admin.try_lock() {
+            Ok(admin) => admin,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
         };
         admin.try_abort(queue, command).unwrap_or(false)
     }
@@ -565,14 +567,15 @@ impl Drop for Controller {
 
 /// Keeps the controller from memory, one way or another; whether that succeeded.
 fn silence(control: &Control) -> bool {
+    let function = &control.function;
     match control.disable() {
         Ok(()) => true,
-        // What is not on the bus reaches nothing; what only says so is confined by the IOMMU to memory that
-        // was mapped for it.
-        Err(error) if error.kind() == ErrorKind::Gone => true,
-        Err(_) => {
-            control.function.reset().is_ok() || control.function.set_bus_master(false).is_ok()
+        // Its registers are gone. What is off the bus as a whole reaches nothing.
+        Err(error) if error.kind() == ErrorKind::Gone && !function.is_present() => {
+            // Of a provider that does not answer nothing is known: its device may still be at work.
+            function.identity().is_ok()
         }
+        Err(_) => function.reset().is_ok() || function.set_bus_master(false).is_ok(),
     }
 }
 

@@ -74,17 +74,18 @@ impl Doorbell {
     #[inline]
     pub(crate) fn say(&mut self, value: u16) -> Result<()> {
         let before = self.said;
-        self.said = value;
         if let Some((shadows, offset)) = &self.shadow {
             barrier::before_register_store();
             shadows.values.store(*offset, u32::from(value));
             barrier::between_store_and_load();
             let event = shadows.events.load(*offset);
             if !passes(event, before, value) {
+                self.said = value;
                 return Ok(());
             }
         }
         self.register.store_released(u32::from(value))?;
+        self.said = value;
         Ok(())
     }
 }

@@ -25,6 +25,7 @@
 //!    in notifies afterwards.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -238,10 +239,8 @@ impl SharedHandle {
 
     /// Drives the pair one round, if nobody does.
     fn drive_once(&self) {
-        if let Some(mut driver) = try_lock(&self.inner.driver) {
-            driver.round();
-            drop(driver);
-            self.inner.idle.notify();
+        if let Some(mut turn) = DriverTurn::try_take(&self.inner) {
+            turn.round();
         }
     }
 
@@ -256,14 +255,12 @@ impl SharedHandle {
             .idle
             .wait(POLLS_BEFORE_SLEEP, || match completions.try_pop() {
                 Some(completion) => Some(Turn::Done(completion)),
-                None => try_lock(&inner.driver).map(Turn::Drive),
+                None => DriverTurn::try_take(&inner).map(Turn::Drive),
             });
         let completion = match turn {
             Turn::Done(completion) => completion,
             Turn::Drive(mut driver) => driver.drive(&inner, || completions.try_pop()),
         };
-        // If this thread has driven, somebody else must now.
-        inner.idle.notify();
         self.under_way -= 1;
         Some(completion)
     }
@@ -280,7 +277,7 @@ enum Turn<'a> {
     /// Its request has ended.
     Done(Completion),
     /// It is to drive the pair.
-    Drive(MutexGuard<'a, Driver>),
+    Drive(DriverTurn<'a>),
 }
 
 impl Driver {
@@ -373,12 +370,46 @@ impl Driver {
     }
 }
 
-/// The lock, unless somebody has it. A panic of who had it leaves the tables as they were between two steps.
-fn try_lock(driver: &Mutex<Driver>) -> Option<MutexGuard<'_, Driver>> {
-    match driver.try_lock() {
-        Ok(driver) => Some(driver),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
+/// The lock. When it is released, also by a panic, those who sleep are woken: one of them must drive now.
+struct DriverTurn<'a> {
+    driver: Option<MutexGuard<'a, Driver>>,
+    idle: &'a Event<Native>,
+}
+
+impl<'a> DriverTurn<'a> {
+    /// The lock, unless somebody has it. A panic of who had it leaves the tables as they were between two
+    /// steps.
+    fn try_take(inner: &'a Inner) -> Option<Self> {
+        let driver = match inner.driver.try_lock() {
+            Ok(driver) => driver,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Self {
+            driver: Some(driver),
+            idle: &inner.idle,
+        })
+    }
+}
+
+impl Deref for DriverTurn<'_> {
+    type Target = Driver;
+
+    fn deref(&self) -> &Driver {
+        self.driver.as_ref().expect("it is there until the drop")
+    }
+}
+
+impl DerefMut for DriverTurn<'_> {
+    fn deref_mut(&mut self) -> &mut Driver {
+        self.driver.as_mut().expect("it is there until the drop")
+    }
+}
+
+impl Drop for DriverTurn<'_> {
+    fn drop(&mut self) {
+        self.driver = None;
+        self.idle.notify();
     }
 }
 

@@ -56,7 +56,7 @@ pub struct QueuePair {
     rings: Rings,
     /// Whether the controller may know the queue.
     is_made: bool,
-    /// Whether the controller was given up; then its epoch is never this pair's again.
+    /// Whether the controller, or this queue of it, was given up; its epoch is never this pair's again.
     is_dead: bool,
     commands: Commands,
     requests: Requests,

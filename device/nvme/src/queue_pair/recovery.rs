@@ -10,6 +10,9 @@ use crate::{CommandError, Completion, Condition, Data, Result};
 /// After so long, at most, commands in flight and the controller's status are looked at.
 pub(crate) const TIME_BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
+/// So often a queue is tried to be made after a reset, each time after one more.
+const ATTEMPTS_MAX: u32 = 8;
+
 impl QueuePair {
     /// Looks for commands that take too long, and whether the controller lives.
     pub(crate) fn check_in_flight(&mut self) {
@@ -57,7 +60,7 @@ impl QueuePair {
     /// After a reset: makes the queue anew and sends again what was in flight. Returns how many requests
     /// ended because they were sent often enough, or because the controller is no more.
     pub(super) fn recover(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
-        loop {
+        for _ in 0..ATTEMPTS_MAX {
             let epoch = self.controller.epoch();
             match epoch.condition() {
                 Condition::Resetting => return 0,
@@ -68,15 +71,17 @@ impl QueuePair {
                     return self.fail_all(CommandError::Gone, done);
                 }
                 Condition::Ready if epoch == self.epoch => return 0,
+                Condition::Ready if self.is_dead => break,
                 Condition::Ready => {}
             }
             if self.make_queue().is_ok() {
                 return self.send_again(done);
             }
-            // It was disabled before the queue could be made, so what was in flight is not any more; it is
-            // tried again as often as the controller resets in vain.
+            // It was disabled before the queue could be made, so what was in flight is not any more.
             self.controller.reset_from(epoch);
         }
+        // It serves others and not this pair.
+        self.fail_all(CommandError::Reset, done)
     }
 
     pub(super) fn make_queue(&mut self) -> Result<()> {
@@ -123,7 +128,12 @@ impl QueuePair {
     ) -> usize {
         self.is_dead = true;
         self.under_way_max = 0;
-        let quiet = self.controller.is_quiet();
+        let given_up = matches!(
+            self.controller.condition(),
+            Condition::Failed | Condition::Gone
+        );
+        // One that is ready was reset since, and has lost this pair's queue.
+        let quiet = !given_up || self.controller.is_quiet();
         let mut fail = |token, error, mut data: Option<Data>| {
             if !quiet {
                 mem::forget(data.take());

@@ -6,6 +6,7 @@ mod controllers;
 mod hooked_host;
 mod queue_pairs;
 mod shared_queues;
+mod stalled;
 
 use millrace_nvme_model as model;
 use model::{Fault, FaultRule, Faults, Target, When};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use millrace_memory::Arena;
-use millrace_nvme::{Lba, Namespace, Options, QueuePair, Request};
+use millrace_nvme::{CommandError, Lba, Namespace, Options, QueuePair, Refusal, Request};
 use millrace_nvme_model as model;
 use model::{Fault, When};
 
@@ -177,5 +177,39 @@ fn shadow_doorbells_of_a_former_queue_are_not_taken_for_commands() -> Outcome {
     assert_eq!(commands, 2, "none but those that make the two rings");
     assert_eq!(controller.resets(), 0);
     assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+/// A queue that the controller refused to make again was tried for without end.
+#[test]
+fn a_queue_that_is_refused_after_a_reset_ends_its_requests() -> Outcome {
+    let bed = Bed::new(small())?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    let create_completion_queue = 0x05;
+    bed.model.set_faults(model::Faults {
+        rules: vec![model::FaultRule {
+            target: model::Target::AdminOpcode(create_completion_queue),
+            when: When::Always,
+            fault: Fault::Fail(model::Status::QUEUE_ID.do_not_retry()),
+        }],
+        ..model::Faults::default()
+    });
+    pair.submit(
+        &namespace,
+        Request::read(Lba(0), filled(&arena, 512, 0)?, 7),
+    )?;
+    controller.reset()?;
+    let mut ended = Vec::new();
+    pair.wait(PATIENCE, |completion| ended.push(completion));
+    let completion = ended.pop().ok_or("the request never ended")?;
+    assert_eq!(
+        (completion.token, completion.result),
+        (7, Err(CommandError::Reset))
+    );
+    assert!(completion.data.is_some(), "the controller was reset");
+    let refused = pair.submit(&namespace, Request::flush(8)).err();
+    assert_eq!(refused.map(|refused| refused.reason), Some(Refusal::Dead));
     Ok(())
 }
