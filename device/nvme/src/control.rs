@@ -14,8 +14,10 @@ use crate::{Error, ErrorKind, Host, Options, Result};
 
 /// The class of NVMe controllers for I/O (PCI Code and ID Assignment, 01h 08h 02h).
 const CLASS: u32 = 0x01_0802;
-/// How long a normal shutdown may take.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
+/// How long a normal shutdown may take of a controller that does not say, or says less.
+const SHUTDOWN_LIMIT_MIN: Duration = Duration::from_secs(10);
+/// How long it may take in any case.
+const SHUTDOWN_LIMIT_MAX: Duration = Duration::from_secs(120);
 
 /// The registers, and what is needed to use them.
 #[derive(Debug)]
@@ -159,15 +161,17 @@ impl Control {
         self.check_alive()
     }
 
-    /// Tells the controller that it will be left, so that it puts its cache on media.
-    pub(crate) fn shut_down(&self) -> Result<()> {
+    /// Tells the controller that it will be left, so that it puts its cache on media. It says that it takes so
+    /// long.
+    pub(crate) fn shut_down(&self, said: Duration) -> Result<()> {
         let configuration = self.configuration.load()?;
         if configuration == GONE || configuration & cc::ENABLE == 0 {
             return Ok(());
         }
         let configuration = configuration & !cc::SHUTDOWN_MASK | cc::SHUTDOWN;
         self.configuration.store_released(configuration)?;
-        self.await_status_for("shut down", SHUTDOWN_LIMIT, |status| {
+        let limit = said.clamp(SHUTDOWN_LIMIT_MIN, SHUTDOWN_LIMIT_MAX);
+        self.await_status_for("shut down", limit, |status| {
             status & csts::SHUTDOWN_MASK == csts::SHUTDOWN_DONE
         })
     }

@@ -556,7 +556,8 @@ impl Drop for Controller {
     fn drop(&mut self) {
         if self.condition() == Condition::Ready {
             // Who cannot be told to put its cache on media, cannot be told.
-            let _ = self.control.shut_down();
+            let said = Duration::from_micros(u64::from(self.data.shutdown_us));
+            let _ = self.control.shut_down(said);
         }
         if !silence(&self.control) {
             self.lock().give_up();

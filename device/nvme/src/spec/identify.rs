@@ -33,6 +33,8 @@ pub struct ControllerData {
     pub controller: u16,
     /// Version: major << 16 | minor << 8 | tertiary.
     pub version: u32,
+    /// Microseconds that a shutdown may take; zero if it does not say (RTD3E).
+    pub shutdown_us: u32,
     /// Optional asynchronous events (OAES).
     pub events: u32,
     /// Optional admin commands (OACS).
@@ -84,6 +86,7 @@ impl ControllerData {
             transfer_shift: bytes[77],
             controller: u16_at(bytes, 78),
             version: u32_at(bytes, 80),
+            shutdown_us: u32_at(bytes, 88),
             events: u32_at(bytes, 92),
             admin_commands: u16_at(bytes, 256),
             aborts: bytes[258],
