@@ -71,8 +71,9 @@ impl MappedArea {
     /// The area that `mapping` keeps mapped at `first`.
     ///
     /// # Safety
-    /// `range.end - range.start` bytes from `first` on, which is a multiple of 8, are mapped for reading
-    /// and writing as long as a share of `mapping` lives, and nobody makes references to them.
+    /// `range.end - range.start` bytes from `first` on are mapped for reading and writing as long as a share
+    /// of `mapping` lives, and nobody makes references to them. Both `first` and `range.start` are multiples
+    /// of 8.
     #[must_use]
     pub unsafe fn new(
         range: Range<u64>,

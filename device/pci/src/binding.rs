@@ -4,18 +4,17 @@
 //! first, as data: a command can print the [`Plan`], and may leave it at that.
 //!
 //! # What is refused
-//! A function whose block devices are used: mounted, swapped to, part of another device (RAID, device
-//! mapper), or held by whoever else has opened them for himself alone. What a process has merely open is
-//! not seen: it gets errors.
+//! A function whose block devices, however deep below it, are used: mounted, swapped to, part of another
+//! device (RAID, device mapper, loop), or held by whoever else has opened them for himself alone. A disk is
+//! free only if it could be opened exclusively: whatever else comes of the attempt is a refusal. When a plan
+//! is applied all this is looked at again, and the disks stay claimed until the driver has given them up.
+//! What a process has merely open is not seen: it gets errors.
 
 use std::fmt;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-
+use crate::disks::{Claims, Disks};
 use crate::sysfs::{Sysfs, VFIO_DRIVER, names};
 use crate::{Address, Error, ErrorKind, Result};
 
@@ -85,6 +84,9 @@ pub struct Plan {
     pub address: Address,
     /// The writes.
     pub steps: Vec<Step>,
+    /// The disks that this process may not open, so that whether they are used could not be checked. The
+    /// plan is not applied as long as there are any.
+    pub unchecked: Vec<String>,
 }
 
 /// Looks at functions and binds them.
@@ -93,6 +95,7 @@ pub struct Binder {
     sys: Sysfs,
     proc: PathBuf,
     dev: PathBuf,
+    disks: Disks,
 }
 
 impl Default for Binder {
@@ -115,6 +118,7 @@ impl Binder {
             sys: Sysfs::new(root.join("sys")),
             proc: root.join("proc"),
             dev: root.join("dev"),
+            disks: Disks::at(root),
         }
     }
 
@@ -175,11 +179,12 @@ impl Binder {
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::NoIommu`] if no process could own it,
     /// [`ErrorKind::Unsupported`] if the kernel has not loaded vfio-pci, [`ErrorKind::InUse`] if its block
-    /// devices are used.
+    /// devices are used, [`ErrorKind::Refused`] if the kernel does not tell.
     pub fn plan_bind(&self, address: Address) -> Result<Plan> {
         let mut plan = Plan {
             address,
             steps: Vec::new(),
+            unchecked: Vec::new(),
         };
         let folder = self.sys.function(address)?;
         let driver = self.sys.driver(address)?;
@@ -195,7 +200,7 @@ impl Binder {
             let context = "the kernel has no vfio-pci; `modprobe vfio-pci` loads it";
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        self.refuse_used(address, &folder)?;
+        plan.unchecked = self.disks.claim(address, &folder)?.unchecked;
         plan.add(
             Purpose::Reserve,
             folder.join("driver_override"),
@@ -221,6 +226,7 @@ impl Binder {
         let mut plan = Plan {
             address,
             steps: Vec::new(),
+            unchecked: Vec::new(),
         };
         let folder = self.sys.function(address)?;
         let driver = self.sys.driver(address)?;
@@ -248,108 +254,55 @@ impl Binder {
     /// Gives the function to vfio-pci; returns what was written.
     ///
     /// # Errors
-    /// As [`Binder::plan_bind`] and [`Plan::apply`].
+    /// As [`Binder::plan_bind`] and [`Binder::apply`].
     pub fn bind(&self, address: Address) -> Result<Plan> {
         let plan = self.plan_bind(address)?;
-        plan.apply()?;
+        self.apply(&plan)?;
         Ok(plan)
     }
 
     /// Gives the function back to the kernel; returns what was written.
     ///
     /// # Errors
-    /// As [`Binder::plan_unbind`] and [`Plan::apply`].
+    /// As [`Binder::plan_unbind`] and [`Binder::apply`].
     pub fn unbind(&self, address: Address) -> Result<Plan> {
         let plan = self.plan_unbind(address)?;
-        plan.apply()?;
+        self.apply(&plan)?;
         Ok(plan)
     }
 
-    /// Refuses a function whose block devices are used.
-    fn refuse_used(&self, address: Address, folder: &Path) -> Result<()> {
-        let mounts = read(&self.proc.join("self/mountinfo"))?;
-        let swaps = read(&self.proc.join("swaps"))?;
-        for disk in self.block_devices(folder)? {
-            let users = self.users_of(&disk, &mounts, &swaps)?;
-            if let Some(user) = users.first() {
-                let context = format!("{address} has {}, which is {user}", name_of(&disk));
-                return Err(Error::new(ErrorKind::InUse, context));
+    /// Writes what was planned. If the function is taken from the kernel, its disks are claimed before the
+    /// first write, and until the driver has given it up.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InUse`] if its disks have come to be used since it was planned, and nothing has been
+    /// written then; [`ErrorKind::Permission`] if this is not root, [`ErrorKind::Refused`] if the kernel
+    /// does not do it; the steps before have been done then.
+    pub fn apply(&self, plan: &Plan) -> Result<()> {
+        self.apply_by(plan, write)
+    }
+
+    fn apply_by(&self, plan: &Plan, mut write: impl FnMut(&Step) -> Result<()>) -> Result<()> {
+        let taken = |step: &Step| step.purpose == Purpose::Reserve;
+        let mut claims = Claims::default();
+        if plan.steps.iter().any(taken) {
+            let folder = self.sys.function(plan.address)?;
+            claims = self.disks.claim(plan.address, &folder)?;
+        }
+        if let Some(disk) = claims.unchecked.first() {
+            let context = format!(
+                "{} has {disk}, and whether that is used could not be checked",
+                plan.address
+            );
+            return Err(Error::new(ErrorKind::Permission, context));
+        }
+        for step in &plan.steps {
+            if step.purpose == Purpose::Bind {
+                claims.held.clear();
             }
+            write(step)?;
         }
         Ok(())
-    }
-
-    /// The folders of the disks behind a function and of their partitions.
-    fn block_devices(&self, folder: &Path) -> Result<Vec<PathBuf>> {
-        let mut disks = Vec::new();
-        let controllers = folder.join("nvme");
-        for controller in names(&controllers)? {
-            let controller = controllers.join(controller);
-            for name in names(&controller)? {
-                let Some(rest) = name.strip_prefix("nvme") else {
-                    continue;
-                };
-                // With several paths to a namespace, `nvme0c1n1` is one of them and `nvme0n1` the disk.
-                let disk = match split_path(rest) {
-                    Some((subsystem, namespace)) => self
-                        .sys
-                        .root()
-                        .join("class/block")
-                        .join(format!("nvme{subsystem}{namespace}")),
-                    None => controller.join(&name),
-                };
-                if disk.join("dev").exists() {
-                    disks.push(disk);
-                }
-            }
-        }
-        // Other kinds of controllers have their disks elsewhere.
-        for name in names(&folder.join("block"))? {
-            disks.push(folder.join("block").join(name));
-        }
-        let mut all = Vec::new();
-        for disk in disks {
-            for name in names(&disk)? {
-                if disk.join(&name).join("partition").exists() {
-                    all.push(disk.join(&name));
-                }
-            }
-            all.push(disk);
-        }
-        Ok(all)
-    }
-
-    /// Who uses a disk or partition.
-    fn users_of(&self, disk: &Path, mounts: &str, swaps: &str) -> Result<Vec<String>> {
-        let name = name_of(disk);
-        let device = read(&disk.join("dev"))?;
-        let mut users = Vec::new();
-        for line in mounts.lines() {
-            if let Some(mount_point) = mounted(line, device.trim(), &name) {
-                users.push(format!("mounted at {mount_point}"));
-            }
-        }
-        let swapped = swaps
-            .lines()
-            .filter_map(|line| line.split_whitespace().next());
-        for file in swapped {
-            if Path::new(file)
-                .file_name()
-                .is_some_and(|last| last.as_bytes() == name.as_bytes())
-            {
-                users.push("swapped to".to_owned());
-            }
-        }
-        for holder in names(&disk.join("holders"))? {
-            users.push(format!("part of {holder}"));
-        }
-        // Whoever has a device for himself, in the kernel or not, refuses another such opening.
-        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let opened = rustix::fs::open(self.dev.join(&name), flags, Mode::empty());
-        if users.is_empty() && opened.is_err_and(|errno| errno == Errno::BUSY) {
-            users.push("held by the kernel or a process".to_owned());
-        }
-        Ok(users)
     }
 
     /// Refuses a function whose group a process has open.
@@ -387,65 +340,23 @@ impl Plan {
             value: value.to_owned(),
         });
     }
-
-    /// Writes what was planned.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Permission`] if this is not root, [`ErrorKind::Refused`] if the kernel does not do it;
-    /// the steps before have been done then.
-    pub fn apply(&self) -> Result<()> {
-        for step in &self.steps {
-            fs::OpenOptions::new()
-                .write(true)
-                .open(&step.path)
-                .and_then(|mut file| std::io::Write::write_all(&mut file, step.value.as_bytes()))
-                .map_err(|error| {
-                    let kind = match error.kind() {
-                        std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
-                        std::io::ErrorKind::NotFound => ErrorKind::NotFound,
-                        _ => ErrorKind::Refused,
-                    };
-                    Error::new(kind, step.to_string()).caused_by(error)
-                })?;
-        }
-        Ok(())
-    }
 }
 
-/// Splits `0c1n1` into `0` and `n1`.
-fn split_path(rest: &str) -> Option<(&str, &str)> {
-    let (subsystem, rest) = rest.split_once('c')?;
-    let namespace = rest.find('n')?;
-    Some((subsystem, &rest[namespace..]))
+/// Writes to the kernel's file.
+fn write(step: &Step) -> Result<()> {
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&step.path)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, step.value.as_bytes()))
+        .map_err(|error| {
+            let kind = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => ErrorKind::Permission,
+                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+                _ => ErrorKind::Refused,
+            };
+            Error::new(kind, step.to_string()).caused_by(error)
+        })
 }
 
-/// Where a line of mountinfo (proc(5)) says that a device is mounted.
-fn mounted<'a>(line: &'a str, device: &str, name: &str) -> Option<&'a str> {
-    let mut fields = line.split(' ');
-    let number = fields.nth(2)?;
-    let mount_point = fields.nth(1)?;
-    // File systems on several devices have a number of their own; the source names one of the devices.
-    let source = line
-        .split(" - ")
-        .nth(1)
-        .and_then(|rest| rest.split(' ').nth(1));
-    let source = source.and_then(|source| source.strip_prefix("/dev/"));
-    (number == device || source == Some(name)).then_some(mount_point)
-}
-
-fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or(path.as_os_str());
-    name.to_string_lossy().into_owned()
-}
-
-/// The text of a file; empty if there is none.
-fn read(path: &Path) -> Result<String> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => {
-            let context = format!("reading {}", path.display());
-            Err(Error::new(ErrorKind::Refused, context).caused_by(error))
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ mod bar;
 pub mod barrier;
 pub mod binding;
 mod capability;
+mod disks;
 mod domain;
 mod error;
 mod function;

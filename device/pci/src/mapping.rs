@@ -38,8 +38,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Maps the registers at `range` of a bar, which lie at `offset` of the file. The offset must be a multiple
-/// of the page size; the length need not, a bar smaller than a page gets the whole page.
+/// Maps the registers at `range` of a bar, which lie at `offset` of the file. The offset and the start of the
+/// range must be multiples of the page size (`Region::areas`); the length need not, a bar smaller than a page
+/// gets the whole page.
 pub(crate) fn map(file: BorrowedFd<'_>, range: Range<u64>, offset: u64) -> io::Result<MappedArea> {
     let size = range
         .end
@@ -51,7 +52,8 @@ pub(crate) fn map(file: BorrowedFd<'_>, range: Range<u64>, offset: u64) -> io::R
     let address = unsafe { mmap(ptr::null_mut(), size, protection, flags, file, offset) }?;
     let address = NonNull::new(address.cast::<u8>()).ok_or(io::Errno::NOMEM)?;
     let mapping = Arc::new(Mapping { address, size });
-    // SAFETY: the mapping has these bytes, from the start of a page on, until its last share is dropped;
+    // SAFETY: the mapping has these bytes, from the start of a page on, until its last share is dropped; the
+    // range starts with a page of the bar (`Region::areas` leaves out what does not);
     // only the area knows the address.
     Ok(unsafe { MappedArea::new(range, address, mapping) })
 }

@@ -44,8 +44,6 @@ pub(crate) struct Region {
     pub(crate) size: u64,
     /// Where it begins in the file that it is reached by.
     pub(crate) offset: u64,
-    /// The table of MSI-X vectors lies inside and may be mapped with the rest.
-    pub(crate) vectors_mappable: bool,
     /// Only these parts may be mapped, if there is such a list.
     pub(crate) sparse: Option<Vec<Range<u64>>>,
 }
@@ -65,7 +63,6 @@ impl Region {
             flags: word(offset_of!(vfio::vfio_region_info, flags))?,
             size: long(offset_of!(vfio::vfio_region_info, size))?,
             offset: long(offset_of!(vfio::vfio_region_info, offset))?,
-            vectors_mappable: false,
             sparse: None,
         };
         if region.offset.checked_add(region.size).is_none() {
@@ -79,15 +76,12 @@ impl Region {
         }
         let first = word(offset_of!(vfio::vfio_region_info, cap_offset))?;
         for capability in chain(info, size_of::<vfio::vfio_region_info>(), first)? {
-            match u32::from(capability.id) {
-                vfio::VFIO_REGION_INFO_CAP_MSIX_MAPPABLE => region.vectors_mappable = true,
-                vfio::VFIO_REGION_INFO_CAP_SPARSE_MMAP => {
-                    // The number of areas, a word that is reserved, then offset and size of each.
-                    let count = word(capability.payload)?;
-                    let areas = pairs(info, capability.payload + 8, count)?;
-                    region.sparse = Some(sparse_areas(&areas, region.size)?);
-                }
-                _ => {}
+            // That the table of MSI-X vectors may be mapped as well changes nothing: there is no list then.
+            if u32::from(capability.id) == vfio::VFIO_REGION_INFO_CAP_SPARSE_MMAP {
+                // The number of areas, a word that is reserved, then offset and size of each.
+                let count = word(capability.payload)?;
+                let areas = pairs(info, capability.payload + 8, count)?;
+                region.sparse = Some(sparse_areas(&areas, region.size)?);
             }
         }
         Ok(region)
@@ -100,14 +94,15 @@ impl Region {
         if self.flags & vfio::VFIO_REGION_INFO_FLAG_MMAP == 0 || whole.is_empty() {
             return Vec::new();
         }
-        let areas = match &self.sparse {
-            Some(areas) if !self.vectors_mappable => areas.clone(),
-            // A region without either has no vectors in it, or the kernel would have said so.
-            _ => vec![all],
-        };
+        // Words are aligned in an area if they are in the region: both must begin with a page.
+        if self.offset % page_size != 0 {
+            return Vec::new();
+        }
+        // A region without a list has no vectors that must not be mapped, or the kernel would have said so.
+        let areas = self.sparse.clone().unwrap_or_else(|| vec![all]);
         areas
             .into_iter()
-            .filter(|area| (self.offset + area.start) % page_size == 0)
+            .filter(|area| area.start % page_size == 0)
             .collect()
     }
 }

@@ -125,7 +125,8 @@ fn name_of(name: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
 
-fn unreadable(path: &Path, error: io::Error) -> Error {
+/// The error for what could not be read.
+pub(crate) fn unreadable(path: &Path, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::PermissionDenied => ErrorKind::Permission,
         _ => ErrorKind::Refused,

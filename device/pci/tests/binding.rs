@@ -92,6 +92,29 @@ impl Tree {
             &self.controller(&format!("{name}/dev")),
             &format!("{number}\n"),
         );
+        self.write(&format!("dev/{name}"), "");
+    }
+
+    /// A disk that lies below a function in a folder of `/sys/devices`, as the kernel has them.
+    fn disk_below(&self, path: &str, number: &str) {
+        let (_, name) = path.rsplit_once('/').expect("it lies below something");
+        let folder = format!("sys/devices/pci0000:00/{path}");
+        self.write(&format!("{folder}/dev"), &format!("{number}\n"));
+        self.write(&format!("dev/{name}"), "");
+        let class = self.path("sys/class/block");
+        fs::create_dir_all(&class).expect("the tree can be written");
+        symlink(self.path(&folder), class.join(name)).expect("the tree can be written");
+    }
+
+    /// Moves the function to `/sys/devices`, and has a link lead there.
+    fn linked(self) -> Self {
+        let link = self.path(&format!("sys/bus/pci/devices/{ADDRESS}"));
+        let folder = self.path(&format!("sys/devices/pci0000:00/{ADDRESS}"));
+        let parent = folder.parent().expect("a path in the tree");
+        fs::create_dir_all(parent).expect("the tree can be written");
+        fs::rename(&link, &folder).expect("the tree can be written");
+        symlink(folder, link).expect("the tree can be written");
+        self
     }
 
     fn binder(&self) -> Binder {
@@ -188,6 +211,107 @@ fn what_is_used_is_refused() {
     let tree = Tree::new();
     tree.write(&tree.controller("nvme0n1/holders/md0/dev"), "9:0\n");
     tree.assert_used("nvme0n1, which is part of md0");
+
+    let tree = Tree::new();
+    tree.write("sys/block/loop3/loop/backing_file", "/srv/image\n");
+    assert!(tree.plan().is_ok());
+    tree.write(
+        "sys/block/loop3/loop/backing_file",
+        "/dev/nvme0n1p1 (deleted)\n",
+    );
+    tree.assert_used("nvme0n1p1, which is part of loop3");
+}
+
+#[test]
+fn disks_of_any_controller_are_found_however_deep() {
+    let rows = [
+        ("ata1/host0/target0:0:0/0:0:0:0/block/sdb", "8:16"),
+        ("virtio3/block/vdb", "254:16"),
+        (
+            "host2/port-2:0/end_device-2:0/target2:0:0/2:0:0:0/block/sdb",
+            "8:16",
+        ),
+        (
+            "pci10000:00/10000:00:02.0/10000:01:00.0/nvme/nvme5/nvme5n1",
+            "259:9",
+        ),
+    ];
+    for (path, number) in rows {
+        let tree = Tree::new().linked();
+        tree.disk_below(&format!("{ADDRESS}/{path}"), number);
+        // Its neighbour's name begins alike.
+        tree.disk_below(&format!("{ADDRESS}0/ata9/block/sdz"), "8:99");
+        let mount = |number: &str| {
+            let line = format!("30 1 {number} / /data rw - ext4 /dev/root rw\n");
+            tree.write("proc/self/mountinfo", &line);
+        };
+        mount("8:99");
+        assert!(tree.plan().is_ok(), "{path}");
+        mount(number);
+        tree.assert_used("mounted at /data");
+    }
+
+    // The partition alone is mounted.
+    let tree = Tree::new().linked();
+    let disk = format!("{ADDRESS}/ata1/host0/target0:0:0/0:0:0:0/block/sdb");
+    tree.disk_below(&disk, "8:16");
+    tree.write(
+        &format!("sys/devices/pci0000:00/{disk}/sdb1/partition"),
+        "1\n",
+    );
+    tree.disk_below(&format!("{disk}/sdb1"), "8:17");
+    tree.write(
+        "proc/self/mountinfo",
+        "30 1 8:17 / /data rw - ext4 /dev/root rw\n",
+    );
+    tree.assert_used("sdb1, which is mounted at /data");
+
+    // Several paths to the disk of an NVMe controller behind another function.
+    let tree = Tree::new().linked();
+    let controller = "pci10000:00/10000:01:00.0/nvme/nvme5";
+    let folder = format!("sys/devices/pci0000:00/{ADDRESS}/{controller}");
+    tree.write(&format!("{folder}/nvme5c2n1/size"), "1\n");
+    let class = tree.path("sys/class/nvme");
+    fs::create_dir_all(&class).expect("the tree can be written");
+    symlink(tree.path(&folder), class.join("nvme5")).expect("the tree can be written");
+    tree.disk_below("virtual/nvme5n1", "259:5");
+    tree.write(
+        "proc/self/mountinfo",
+        "30 1 259:5 / /data rw - xfs /dev/nvme5n1 rw\n",
+    );
+    tree.assert_used("nvme5n1, which is mounted");
+}
+
+#[test]
+fn what_cannot_be_checked_is_refused() {
+    let refused = |tree: &Tree, expected: &str| {
+        let error = tree.plan().expect_err("it may be used");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        assert!(error.to_string().contains(expected), "{error}");
+    };
+    let tree = Tree::new();
+    fs::remove_file(tree.path("proc/self/mountinfo")).expect("it is there");
+    refused(&tree, "mountinfo");
+
+    let tree = Tree::new();
+    fs::remove_file(tree.path("dev/nvme0n1")).expect("it is there");
+    refused(&tree, "has nvme0n1, and ");
+}
+
+#[test]
+fn what_has_come_to_be_used_is_not_bound() {
+    let tree = Tree::new();
+    let plan = tree.plan().expect("nobody uses it");
+    tree.write(
+        "proc/self/mountinfo",
+        "30 1 259:0 / /data rw - xfs /dev/nvme0n1 rw\n",
+    );
+    let error = tree.binder().apply(&plan).expect_err("it is mounted");
+    assert_eq!(error.kind(), ErrorKind::InUse);
+    assert_eq!(
+        tree.read(&format!("sys/bus/pci/devices/{ADDRESS}/driver_override")),
+        "(null)\n"
+    );
 }
 
 #[test]
@@ -197,6 +321,7 @@ fn a_disk_with_several_paths_is_found() {
     // The path has no number; the disk is elsewhere and has.
     tree.write(&tree.controller("nvme3c0n1/size"), "1\n");
     tree.write("sys/class/block/nvme3n1/dev", "259:5\n");
+    tree.write("dev/nvme3n1", "");
     assert!(tree.plan().is_ok());
     tree.write(
         "proc/self/mountinfo",

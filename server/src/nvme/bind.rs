@@ -110,7 +110,7 @@ fn change(
         report::show_text(&binding.steps_text(), out)?;
     }
     if !options.dry_run {
-        binding.plan.apply().map_err(failed)?;
+        machine.binder().apply(&binding.plan).map_err(failed)?;
         let function = machine.binder().describe(address).map_err(failed)?;
         let file = machine.owner_file(&function);
         binding.owner_file = file.map(|(file, _)| file.display().to_string());
@@ -135,6 +135,12 @@ impl Binding {
         for (index, step) in self.plan.steps.iter().enumerate() {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {}. {step}", index + 1);
+        }
+        for disk in &self.plan.unchecked {
+            let _ = writeln!(
+                text,
+                "Whether {disk} is used could not be checked without root; if it is, nothing is written."
+            );
         }
         text
     }
@@ -184,6 +190,7 @@ impl Report for Binding {
         json!({
             "address": self.plan.address.to_string(),
             "steps": steps.collect::<Vec<Value>>(),
+            "unchecked": self.plan.unchecked,
             "done": self.driver.is_some(),
             "driver": self.driver.clone().flatten(),
             "owner_file": self.owner_file,

@@ -87,6 +87,7 @@ impl Tree {
             "A disk                    \n",
         );
         self.write(&format!("{controller}/nvme0n1/dev"), "259:0\n");
+        self.write("dev/nvme0n1", "");
     }
 
     fn machine(&self) -> Machine {

@@ -119,7 +119,7 @@ impl Host {
         let name = address.to_string();
         let kernel = Arc::clone(&self.kernel);
         let character_file = match character_file {
-            Some(file) if wanted || !group_file.exists() => file,
+            Some(file) if wanted || (options.iommu.is_none() && !group_file.exists()) => file,
             None if wanted => {
                 let context = format!("{address}: the kernel has no character device for it");
                 return Err(Error::new(ErrorKind::Unsupported, context));

@@ -337,6 +337,25 @@ fn the_best_interface_is_chosen_or_the_one_that_is_wanted() {
 }
 
 #[test]
+fn character_devices_are_used_only_if_nothing_else_is_wanted() {
+    let wanting = |iommu| Options {
+        iommu,
+        ..Options::default()
+    };
+    for iommu in [Iommu::Type1, Iommu::SpaprV1, Iommu::SpaprV2] {
+        let bed = Bed::new(machine(&[TYPE1]));
+        bed.by_character_device();
+        bed.refuse("open", &[Errno::NOENT]);
+        let (kind, text) = failure(bed.open_with(wanting(Some(iommu))));
+        assert_eq!(kind, ErrorKind::Unsupported, "{text}");
+        let called = bed
+            .script
+            .with(|memory| memory.calls.contains(&"BindIommufd"));
+        assert!(!called);
+    }
+}
+
+#[test]
 fn a_bar_is_mapped_as_its_region_says() {
     let page = millrace_memory::base_page_size() as u64;
     let size = 4 * page;
@@ -345,6 +364,14 @@ fn a_bar_is_mapped_as_its_region_says() {
         region_info(0, 7, size, &[capability])
     };
     let unknown = (77, vec![1, 2, 3, 4]);
+    let listed = (vfio::VFIO_REGION_INFO_CAP_SPARSE_MMAP, list(&[(0, page)]));
+    let vectors = (vfio::VFIO_REGION_INFO_CAP_MSIX_MAPPABLE, Vec::new());
+    // The region begins within a page of its file, and so that an area begins with one.
+    let within_page = |areas: &[(u64, u64)]| {
+        let mut info = sparse(areas);
+        info[24..32].copy_from_slice(&8_u64.to_ne_bytes());
+        info
+    };
     let rows = [
         (whole_bar(), BAR_SIZE),
         (region_info(0, 3, size, &[]), 0),
@@ -353,6 +380,10 @@ fn a_bar_is_mapped_as_its_region_says() {
         // An area that begins within a page is reached by calls.
         (sparse(&[(0, page), (page + 8, page)]), page),
         (sparse(&[]), 0),
+        // What the list leaves out is not mapped, whatever else is said.
+        (region_info(0, 7, size, &[listed, vectors]), page),
+        (within_page(&[(page - 8, page)]), 0),
+        (within_page(&[]), 0),
     ];
     for (info, mapped) in rows {
         let mut machine = machine(&[TYPE1]);
@@ -412,6 +443,7 @@ proptest! {
         if let Ok(region) = crate::region::Region::read(&argument) {
             for area in region.areas(PAGE) {
                 prop_assert!(area.start < area.end && area.end <= region.size);
+                prop_assert!(area.start % PAGE == 0 && region.offset % PAGE == 0);
             }
         }
         info.truncate(cut.max(4));

@@ -1,7 +1,8 @@
 //! One socket, and one command at a time.
 
-use std::io::{ErrorKind as IoErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{ErrorKind as IoErrorKind, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -12,14 +13,14 @@ use std::time::Duration;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg,
 };
 
 use super::message::{Command, HEADER, Header, Payload};
 use crate::argument::Argument;
 use crate::{Error, ErrorKind, Result, refused};
 
-/// How long a server may take to answer.
+/// How long a server may take to answer, and from there on until what the answer carries has come whole.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Descriptors that one message may carry, here.
@@ -74,7 +75,12 @@ impl Connection {
 
     /// Greets the server at the other end.
     pub(super) fn over(stream: UnixStream) -> Result<Self> {
-        let timeout = Some(ANSWER_TIMEOUT);
+        Self::over_within(stream, ANSWER_TIMEOUT)
+    }
+
+    /// The same with another limit.
+    pub(super) fn over_within(stream: UnixStream, timeout: Duration) -> Result<Self> {
+        let timeout = Some(timeout);
         stream
             .set_read_timeout(timeout)
             .and_then(|()| stream.set_write_timeout(timeout))
@@ -232,9 +238,25 @@ impl Socket {
         let header = Header::command(self.next_id, command, payload.len())?;
         self.next_id = self.next_id.wrapping_add(1);
         self.lost = true;
-        self.send(&header, payload, descriptors)
+        let asked = self.ask_once(&header, payload, descriptors, attempted);
+        if self.lost {
+            // The server must not go on using memory that nobody can take back from it any more. If the
+            // socket has ended by itself that is as good.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        asked
+    }
+
+    fn ask_once(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+        attempted: &str,
+    ) -> Result<Answer> {
+        self.send(header, payload, descriptors)
             .map_err(|errno| gone(errno, attempted))?;
-        let answered = self.receive(&header, payload.len());
+        let answered = self.receive(header, payload.len());
         let (head, answer) = answered.map_err(|error| {
             let context = format!("{attempted}: the connection ends");
             Error::new(error.kind(), context).caused_by(error)
@@ -278,33 +300,30 @@ impl Socket {
     fn receive(&mut self, sent: &Header, sent_payload: usize) -> Result<(Header, Answer)> {
         let mut head = [0; HEADER];
         let mut descriptors = Vec::new();
-        let mut filled = 0;
-        while filled < HEADER {
+        let received = retry_on_intr(|| {
             let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut room);
-            let mut parts = [IoSliceMut::new(&mut head[filled..])];
-            let flags = RecvFlags::CMSG_CLOEXEC;
+            let mut parts = [IoSliceMut::new(&mut head)];
+            let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
             let received = recvmsg(&self.stream, &mut parts, &mut ancillary, flags);
             for message in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(rights) = message {
                     descriptors.extend(rights);
                 }
             }
-            filled += match received {
-                Ok(received) if received.bytes == 0 => return Err(gone(Errno::PIPE, "receiving")),
-                Ok(received) => received.bytes,
-                Err(Errno::INTR) => 0,
-                Err(errno) => return Err(gone(errno, "receiving")),
-            };
-        }
+            received.map(|received| received.bytes)
+        });
+        check_whole(received, HEADER)?;
         let head = Header::from_bytes(head);
         // An answer may repeat what was sent, and move as much as one may.
         let payload_max = ANSWER_MAX.max(sent_payload).max(TRANSFER_MAX) + ANSWER_MAX;
         let size = head.check_answer(sent, payload_max)?;
         let mut payload = vec![0; size];
-        self.stream.read_exact(&mut payload).map_err(|error| {
-            Error::new(ErrorKind::Gone, "an answer that breaks off").caused_by(error)
-        })?;
+        if size > 0 {
+            let flags = RecvFlags::WAITALL;
+            let received = retry_on_intr(|| recv(&self.stream, &mut payload[..], flags));
+            check_whole(received.map(|(_, received)| received), size)?;
+        }
         let answer = Answer {
             payload: Argument::from(payload),
             descriptors,
@@ -320,6 +339,20 @@ fn refusal(number: u32, attempted: &str) -> Error {
             refused(Errno::from_raw_os_error(number), attempted)
         }
         _ => Error::new(ErrorKind::Refused, format!("{attempted}, errno {number}")),
+    }
+}
+
+/// Checks that one receive has brought all: the time limit is that of one receive, and a server that sends
+/// byte after byte would never come to it by several.
+fn check_whole(received: rustix::io::Result<usize>, size: usize) -> Result<()> {
+    match received {
+        Ok(received) if received == size => Ok(()),
+        Ok(0) => Err(gone(Errno::PIPE, "receiving")),
+        Ok(received) => {
+            let context = format!("an answer that breaks off after {received} bytes of {size}");
+            Err(Error::new(ErrorKind::Gone, context))
+        }
+        Err(errno) => Err(gone(errno, "receiving")),
     }
 }
 

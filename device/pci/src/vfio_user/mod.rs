@@ -3,9 +3,15 @@
 //! # Trust
 //! The server sees all memory that is mapped for its function, and nothing else of this process. What it
 //! answers is checked; an answer that breaks the protocol, or none within [`ANSWER_TIMEOUT`], ends the
-//! connection, and all calls fail with [`ErrorKind::Gone`](crate::ErrorKind::Gone) from then on. One thing is
-//! left to trust: a server that hands over a file of registers and makes it shorter later turns an access to
-//! them into SIGBUS.
+//! connection, so that the server lets go of the memory, and all calls fail with
+//! [`ErrorKind::Gone`](crate::ErrorKind::Gone) from then on. What has to come within that time is the
+//! answer's head, and then its payload, each as a whole.
+//!
+//! Two things are left to trust, because they turn an access of this process into SIGBUS:
+//! - A server that hands over a file of registers does not make it shorter later.
+//! - A server has the file of the memory that is mapped for it, and may write to it: nothing hinders it from
+//!   punching holes. What was there is lost, and pages come anew, as zeros, when they are next touched; with
+//!   huge pages, if there are none left by then, that touch is the signal. A server does not do that.
 //!
 //! # Cost
 //! A register that the server lets be mapped is reached as memory. Any other access is a message and its

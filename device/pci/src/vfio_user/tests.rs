@@ -3,12 +3,13 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::connection::Connection;
 use super::function::UserFunction;
-use super::message::{HEADER, Payload};
+use super::message::{Command, HEADER, Payload};
 use crate::{ErrorKind, Function};
 
 /// How an answer is spoiled.
@@ -18,6 +19,8 @@ enum Fault {
     Byte(usize, u8),
     /// It breaks off, and the server is gone.
     Cut(usize),
+    /// It answers another command, and the server goes on.
+    Wrong,
     /// It is bytes without sense.
     Noise(Vec<u8>),
     /// It says that the server refuses, and why.
@@ -55,6 +58,7 @@ impl Server {
                     let place = place % bytes.len();
                     bytes[place] = *byte;
                 }
+                Fault::Wrong if spoiled => bytes[0] = !bytes[0],
                 Fault::Cut(length) if spoiled => bytes.truncate(length % bytes.len()),
                 Fault::Noise(noise) if spoiled => bytes.clone_from(noise),
                 Fault::Refusal(errno) if spoiled => {
@@ -71,7 +75,7 @@ impl Server {
                 _ => {}
             }
             self.stream.write_all(&bytes)?;
-            if spoiled && !matches!(self.fault, Fault::Refusal(_)) {
+            if spoiled && !matches!(self.fault, Fault::Refusal(_) | Fault::Wrong) {
                 // Whatever is still waited for does not come.
                 return self.stream.shutdown(std::net::Shutdown::Both);
             }
@@ -195,6 +199,59 @@ fn a_server_that_ends_is_gone() {
             "answer {number}"
         );
     }
+}
+
+#[test]
+fn an_answer_byte_by_byte_comes_to_the_time_limit() {
+    const LIMIT: Duration = Duration::from_millis(200);
+    const PAUSE: Duration = Duration::from_millis(10);
+    /// At one byte a pause this is far longer than the limit.
+    const SIZE: usize = 60_000;
+    let (ours, mut theirs) = UnixStream::pair().expect("two descriptors are left");
+    let serving = thread::spawn(move || -> std::io::Result<usize> {
+        let mut head = [0; HEADER];
+        theirs.read_exact(&mut head)?;
+        let mut bytes = head[..4].to_vec();
+        let size = u32::try_from(HEADER + SIZE).expect("it is short");
+        bytes.extend(Payload::default().word(size).word(1).word(0).bytes);
+        theirs.write_all(&bytes)?;
+        // Reading is how it waits, and how it sees that the client has hung up.
+        theirs.set_read_timeout(Some(PAUSE))?;
+        for sent in 0..SIZE {
+            let mut rest = [0; 256];
+            let read = theirs.read(&mut rest);
+            if read.is_ok_and(|read| read == 0) || theirs.write_all(&[0]).is_err() {
+                return Ok(sent);
+            }
+        }
+        Ok(SIZE)
+    });
+    // It is held until the server has ended: only a shutdown ends the connection.
+    let kept = ours.try_clone().expect("a descriptor is left");
+    let error = Connection::over_within(ours, LIMIT).expect_err("it takes too long");
+    assert_eq!(error.kind(), ErrorKind::Gone);
+    let sent = serving.join().expect("the server does not panic");
+    assert!(sent.is_ok_and(|sent| sent < SIZE));
+    drop(kept);
+}
+
+#[test]
+fn a_lost_connection_is_shut_down() {
+    let (ours, theirs) = UnixStream::pair().expect("two descriptors are left");
+    let mut server = Server {
+        stream: theirs.try_clone().expect("a descriptor is left"),
+        number: 1,
+        fault: Fault::Wrong,
+    };
+    let serving = thread::spawn(move || server.run());
+    let connection = Connection::over(ours).expect("the greeting is by the book");
+    let answer = connection.ask(Command::Reset, &Payload::default(), &[], "a reset");
+    let error = answer.expect_err("it answers another command");
+    assert_eq!(error.kind(), ErrorKind::Protocol);
+    // The connection is still there, and the server sees its end nevertheless.
+    let served = serving.join().expect("the server does not panic");
+    assert!(served.is_err());
+    drop((connection, theirs));
 }
 
 fn faults() -> impl Strategy<Value = Fault> {
