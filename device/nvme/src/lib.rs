@@ -56,13 +56,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let model = millrace_nvme_model::Controller::new(millrace_nvme_model::Options::default())?;
 //! # let function = model.function();
-//! # let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-//! # let stopped = Arc::clone(&stop);
-//! # let stepper = std::thread::spawn(move || {
-//! #     while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
-//! #         model.step();
-//! #     }
-//! # });
+//! # let stepper = millrace_nvme_model::Stepper::new(model.clone());
 //! // `function` is `millrace_pci::vfio::open("0000:01:00.0".parse()?, Default::default())?`, say.
 //! let host = Arc::new(SystemHost::new(Instant::now()));
 //! let controller = Controller::open(function, host, Options::default())?;
@@ -76,9 +70,7 @@
 //! pair.wait(Duration::from_secs(1), |completion| {
 //!     assert_eq!((completion.token, completion.result), (1, Ok(())));
 //! });
-//! # drop((pair, controller));
-//! # stop.store(true, std::sync::atomic::Ordering::Relaxed);
-//! # stepper.join().expect("the model does not panic");
+//! # drop((pair, controller, stepper));
 //! # Ok(())
 //! # }
 //! ```

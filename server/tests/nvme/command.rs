@@ -5,8 +5,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
 
-use crate::bed::Stepper;
-use millrace_nvme_model::{Options, Service};
+use millrace_nvme_model::{Options, Service, Stepper};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -3,13 +3,13 @@
 use std::error::Error as _;
 use std::sync::atomic::AtomicBool;
 
-use crate::bed::{Stepper, parse};
+use crate::bed::parse;
 use millrace::nvme::{
     Bench, BenchReport, Command, Device, ErrorKind, IdentifyReport, NvmeError, Report, SmartReport,
 };
 use millrace_nvme::Options;
 use millrace_nvme_model::{
-    Controller, Fault, FaultRule, Faults, NamespaceOptions, Options as Model, Target, When,
+    Controller, Fault, FaultRule, Faults, NamespaceOptions, Options as Model, Stepper, Target, When,
 };
 use serde_json::json;
 

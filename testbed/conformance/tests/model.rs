@@ -1,27 +1,15 @@
 //! The whole run against our own controller, which runs on a thread of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Instant;
 
 use millrace_conformance::{Report, Settings, run};
 use millrace_nvme::{Host, SystemHost};
-use millrace_nvme_model::{Controller, NamespaceOptions, Options, Rule, SglSupport};
+use millrace_nvme_model::{Controller, NamespaceOptions, Options, Rule, SglSupport, Stepper};
 
 fn run_against(options: Options, operations: u32) -> Result<Report, Box<dyn std::error::Error>> {
     let controller = Controller::new(options)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stepper = {
-        let (controller, stop) = (controller.clone(), Arc::clone(&stop));
-        thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                if controller.step() == 0 {
-                    thread::yield_now();
-                }
-            }
-        })
-    };
+    let stepper = Stepper::new(controller.clone());
     let host: Arc<dyn Host> = Arc::new(SystemHost::new(Instant::now()));
     let settings = Settings {
         operations,
@@ -30,8 +18,7 @@ fn run_against(options: Options, operations: u32) -> Result<Report, Box<dyn std:
     let outcome = run(&controller.function(), &host, settings, &mut |line| {
         println!("{line}")
     });
-    stop.store(true, Ordering::Relaxed);
-    assert!(stepper.join().is_ok(), "the controller's thread panicked");
+    drop(stepper);
     let report = outcome?;
     let violations = controller.violations();
     // A thread may ring its queue while another one resets the controller: nothing comes of it.

@@ -11,7 +11,7 @@
 //! # Use
 //! [`Controller::function`] is a PCI function in this process. Nothing happens but in [`Controller::step`]:
 //! on one thread, with one seed, everything happens again in the same way. Another thread may step in a
-//! loop instead. Time is counted in steps. [`Service`] serves a controller to another process over vfio-user;
+//! loop instead, a [`Stepper`] say. Time is counted in steps. [`Service`] serves a controller to another process over vfio-user;
 //! the binary of this crate does that from the command line.
 //!
 //! ```
@@ -50,6 +50,7 @@ mod registers;
 mod server;
 mod state;
 mod status;
+mod stepper;
 mod violation;
 
 pub use controller::Controller;
@@ -60,4 +61,5 @@ pub use options::{Commands, NamespaceOptions, Options, SglSupport};
 pub use server::Service;
 pub use state::{Counters, Event};
 pub use status::Status;
+pub use stepper::Stepper;
 pub use violation::{Rule, Violation};

@@ -6,9 +6,9 @@ pub(crate) use stepped::{MapHook, Stepped};
 
 use std::io::Write;
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use millrace_memory::{Arena, ArenaOptions, Buffer, Exhausted, Pages, SizeClass};
@@ -76,41 +76,6 @@ impl Host for CountingHost {
     }
 }
 
-/// Steps a model until it is dropped.
-#[derive(Debug)]
-struct Stepper {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Stepper {
-    fn new(model: model::Controller) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stops = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            while !stops.load(Ordering::Relaxed) {
-                if model.step() == 0 {
-                    thread::yield_now();
-                }
-            }
-        });
-        Self {
-            stop,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Stepper {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !thread::panicking() {
-            assert!(!matches!(ended, Some(Err(_))), "the model panicked");
-        }
-    }
-}
-
 /// A controller in use. Its parts are dropped in this order: the model is stepped until the last.
 #[derive(Debug)]
 pub(crate) struct Scene {
@@ -118,7 +83,7 @@ pub(crate) struct Scene {
     pub(crate) controller: Arc<Controller>,
     pub(crate) host: Arc<CountingHost>,
     pub(crate) model: model::Controller,
-    _stepper: Stepper,
+    _stepper: model::Stepper,
 }
 
 impl Scene {
@@ -131,7 +96,7 @@ impl Scene {
             namespaces: vec![blocks_of_512()],
             ..options
         })?;
-        let stepper = Stepper::new(model.clone());
+        let stepper = model::Stepper::new(model.clone());
         let host = Arc::new(CountingHost {
             system: SystemHost::new(Instant::now()),
             relaxed: AtomicU64::new(0),
