@@ -21,6 +21,8 @@ pub struct ArenaOptions {
     pub pages: Pages,
     /// The NUMA node that they must come from; anywhere if none.
     pub node: Option<u32>,
+    /// Whether base pages are locked ([`RegionOptions::locked`]).
+    pub locked: bool,
 }
 
 impl Default for ArenaOptions {
@@ -32,6 +34,7 @@ impl Default for ArenaOptions {
             classes: vec![class(4 << 10, 256), class(64 << 10, 16), class(1 << 20, 2)],
             pages: Pages::Auto,
             node: None,
+            locked: true,
         }
     }
 }
@@ -100,6 +103,7 @@ impl Arena {
             &RegionOptions {
                 pages: options.pages,
                 node: options.node,
+                locked: options.locked,
             },
         )?;
         let mapping = Shared::new(Mapping::new(domain, Arc::new(region))?);

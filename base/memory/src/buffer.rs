@@ -1,7 +1,7 @@
 //! A block and who has it.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::slice;
 
@@ -14,17 +14,26 @@ use crate::{DeviceMemory, DomainId, Error, ErrorKind, Iova, Result};
 ///
 /// Whoever has a device work on a buffer must have it by value until the device is done with it: references
 /// to its bytes tell the compiler that nobody else changes them.
+///
+/// All of its block is of use, or a range of it ([`Buffer::set_range`]): its bytes, their number and their device
+/// address are the range's.
 pub struct Buffer {
+    /// Of the first byte of use, as is the device address.
     address: NonNull<u8>,
     iova: Iova,
-    /// In bytes, 2 GiB at most.
+    /// The block's, in bytes, 2 GiB at most.
     capacity: u32,
+    /// How far from the block's beginning the first byte of use is. `start + len` is no more than `capacity`.
+    start: u32,
     len: u32,
     block: u32,
     domain: DomainId,
     /// Used when this is dropped, and by no reference.
     returner: Returner,
 }
+
+/// A request has one by value: it stays within a cache line.
+const _: () = assert!(size_of::<Buffer>() <= 48);
 
 // SAFETY: the block is this buffer's alone (invariant 2 of the crate), and bytes may be anywhere.
 unsafe impl Send for Buffer {}
@@ -53,6 +62,7 @@ impl Buffer {
             address,
             iova,
             capacity,
+            start: 0,
             len,
             block,
             domain,
@@ -60,7 +70,7 @@ impl Buffer {
         }
     }
 
-    /// Where the first byte is for the devices. The others follow.
+    /// Where the first byte of use is for the devices. The others follow.
     #[must_use]
     #[inline]
     pub const fn iova(&self) -> Iova {
@@ -96,31 +106,69 @@ impl Buffer {
         self.domain
     }
 
-    /// Makes it shorter, or as long as the block at most. The bytes stay; those behind the former end are
+    /// Makes it shorter, or longer, up to the end of the block. The bytes stay; those behind the former end are
     /// what was last there.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the block is shorter than `len`; nothing is changed.
+    /// [`ErrorKind::Invalid`] if the block ends before; nothing is changed.
     pub fn set_len(&mut self, len: usize) -> Result<()> {
-        let fits = u32::try_from(len).ok().filter(|len| *len <= self.capacity);
-        let Some(fits) = fits else {
-            let context = format!("{len} bytes in a buffer of {}", self.capacity);
-            return Err(Error::new(ErrorKind::Invalid, context));
+        let start = self.start as usize;
+        let end = start.checked_add(len);
+        self.set_range(start..end.unwrap_or(usize::MAX))
+    }
+
+    /// Which bytes of the block are of use, from its beginning: within [`Buffer::capacity`]. The bytes stay as
+    /// they are, also those that are of no use for now.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if there is no such range in the block; nothing is changed.
+    pub fn set_range(&mut self, range: Range<usize>) -> Result<()> {
+        let within = |at| u32::try_from(at).ok().filter(|at| *at <= self.capacity);
+        let (Some(start), Some(end)) = (within(range.start), within(range.end)) else {
+            return Err(self.no_such_range(&range));
         };
-        self.len = fits;
+        let Some(len) = end.checked_sub(start) else {
+            return Err(self.no_such_range(&range));
+        };
+        self.address = self.block_address();
+        self.iova = Iova(self.iova.0 - u64::from(self.start) + u64::from(start));
+        // SAFETY: the start is no more than the capacity, up to which the block is this buffer's.
+        self.address = unsafe { self.address.add(start as usize) };
+        (self.start, self.len) = (start, len);
         Ok(())
     }
 
-    /// The same memory to share with a device, all of the block zeroed.
+    #[cold]
+    fn no_such_range(&self, range: &Range<usize>) -> Error {
+        let context = format!("bytes {range:?} of a buffer of {}", self.capacity);
+        Error::new(ErrorKind::Invalid, context)
+    }
+
+    /// Which bytes of the block are of use.
+    #[must_use]
+    #[inline]
+    pub const fn range(&self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.len()
+    }
+
+    /// The same memory to share with a device, from the first byte of use to the block's end, zeroed.
     #[must_use]
     pub fn into_device_memory(self) -> DeviceMemory {
         DeviceMemory::new(self)
     }
 
-    /// Where the first byte is in this process.
+    /// Where the first byte of use is in this process.
     #[inline]
     pub(crate) const fn address(&self) -> NonNull<u8> {
         self.address
+    }
+
+    /// Where the block begins in this process.
+    #[inline]
+    const fn block_address(&self) -> NonNull<u8> {
+        // SAFETY: so far the first byte of use is behind the block's first one.
+        unsafe { self.address.sub(self.start as usize) }
     }
 }
 
@@ -129,7 +177,7 @@ impl Deref for Buffer {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block is this buffer's, is initialised, and has no fewer than `len` bytes.
+        // SAFETY: the block is this buffer's, is initialised, and has no fewer than `start + len` bytes.
         unsafe { slice::from_raw_parts(self.address.as_ptr(), self.len()) }
     }
 }
@@ -156,7 +204,7 @@ impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer")
             .field("iova", &format_args!("{}", self.iova))
-            .field("len", &self.len)
+            .field("range", &self.range())
             .field("capacity", &self.capacity)
             .finish_non_exhaustive()
     }

@@ -25,8 +25,12 @@ pub struct DeviceMemory {
 
 impl DeviceMemory {
     pub(crate) fn new(buffer: Buffer) -> Self {
-        // SAFETY: the block has so many bytes and is the buffer's alone; no device knows of it yet.
-        unsafe { buffer.address().write_bytes(0, buffer.capacity()) };
+        // SAFETY: the block has so many bytes behind this one and is the buffer's alone; no device knows of it yet.
+        unsafe {
+            buffer
+                .address()
+                .write_bytes(0, buffer.capacity() - buffer.range().start)
+        };
         Self {
             buffer,
             one_thread: PhantomData,

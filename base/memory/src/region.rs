@@ -32,15 +32,28 @@ pub enum Pages {
 }
 
 /// How a region is made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionOptions {
     /// Of which pages.
     pub pages: Pages,
     /// The NUMA node that they must come from; anywhere if none.
     pub node: Option<u32>,
+    /// Whether base pages are locked. Those that are not may be moved or swapped, and no limit counts them: for
+    /// memory that only this process and the kernel touch, and for domains that pin by themselves what they map.
+    pub locked: bool,
 }
 
-/// Memory that is locked and stays where it is, shared by whoever has its descriptor.
+impl Default for RegionOptions {
+    fn default() -> Self {
+        Self {
+            pages: Pages::default(),
+            node: None,
+            locked: true,
+        }
+    }
+}
+
+/// Memory that is locked, unless asked otherwise, and stays where it is, shared by whoever has its descriptor.
 ///
 /// All pages are there when it is made, so touching them never fails later. They start as zeros. The size of
 /// the file is sealed: nobody who has the descriptor can make it shorter or longer. A child process shares
@@ -72,16 +85,17 @@ impl Region {
     /// [`ErrorKind::LockLimit`] if base pages may not be locked; [`ErrorKind::Refused`] if the kernel cannot
     /// do one of the steps.
     pub fn new(size: usize, options: &RegionOptions) -> Result<Self> {
+        let of = |huge| Self::of_pages(size, huge, options);
         match options.pages {
-            Pages::Base => Self::of_pages(size, None, options.node),
-            Pages::Huge(page_size) => Self::of_pages(size, Some(page_size), options.node),
+            Pages::Base => of(None),
+            Pages::Huge(page_size) => of(Some(page_size)),
             Pages::Auto => auto_sizes(size, &HugePages::offered())
-                .find_map(|page_size| Self::of_pages(size, Some(page_size), options.node).ok())
-                .map_or_else(|| Self::of_pages(size, None, options.node), Ok),
+                .find_map(|page_size| of(Some(page_size)).ok())
+                .map_or_else(|| of(None), Ok),
         }
     }
 
-    fn of_pages(size: usize, huge: Option<usize>, node: Option<u32>) -> Result<Self> {
+    fn of_pages(size: usize, huge: Option<usize>, options: &RegionOptions) -> Result<Self> {
         let page_size = huge.unwrap_or_else(base_page_size);
         let size = whole_pages(size, page_size)?;
         let file = create_file(size, huge)?;
@@ -96,12 +110,12 @@ impl Region {
             page_size,
             file,
         };
-        let locked = huge.is_some() || region.lock_to_come()?;
-        if let Some(node) = node {
+        let locked = huge.is_some() || !options.locked || region.lock_to_come()?;
+        if let Some(node) = options.node {
             numa::bind(address, size, node)?;
         }
         region.populate()?;
-        if let (Some(node), Some(_)) = (node, huge) {
+        if let (Some(node), Some(_)) = (options.node, huge) {
             numa::move_to(address, size, node)?;
         }
         if !locked {

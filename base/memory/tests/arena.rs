@@ -9,7 +9,7 @@ use std::thread;
 
 use millrace_memory::{
     Arena, ArenaOptions, Buffer, DeviceMemory, DeviceWords, Domain, ErrorKind, Exhausted, Iova,
-    Pages, Region, SizeClass, base_page_size,
+    NoDevice, Pages, Region, SizeClass, base_page_size,
 };
 use proptest::prelude::*;
 use recorder::Recorder;
@@ -20,6 +20,7 @@ fn arena_of(domain: &Arc<Recorder>, classes: &[(usize, u32)]) -> Arena {
         classes: classes.iter().map(class).collect(),
         pages: Pages::Base,
         node: None,
+        locked: true,
     };
     Arena::new(domain.clone(), &options).expect("there is memory")
 }
@@ -29,6 +30,7 @@ enum Step {
     Take(usize),
     Drop(prop::sample::Index),
     SetLen(prop::sample::Index, usize),
+    SetRange(prop::sample::Index, usize, usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -37,6 +39,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<prop::sample::Index>().prop_map(Step::Drop),
         1 => (any::<prop::sample::Index>(), 0..20_000_usize)
             .prop_map(|(which, len)| Step::SetLen(which, len)),
+        2 => (any::<prop::sample::Index>(), 0..20_000_usize, 0..20_000_usize)
+            .prop_map(|(which, start, end)| Step::SetRange(which, start, end)),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -65,12 +69,40 @@ impl Model {
     }
 }
 
-/// A buffer and the byte that it was filled with.
-struct Held(Buffer, u8);
+/// A buffer, the byte that it was filled with, and where its block begins for devices and the process.
+struct Held {
+    buffer: Buffer,
+    mark: u8,
+    block: (u64, usize),
+}
 
 impl Held {
+    fn new(mut buffer: Buffer, mark: u8) -> Self {
+        buffer.fill(mark);
+        let block = (buffer.iova().0, buffer.as_ptr() as usize);
+        Self {
+            buffer,
+            mark,
+            block,
+        }
+    }
+
     fn check(&self) {
-        assert!(self.0.iter().all(|byte| *byte == self.1));
+        assert!(self.buffer.iter().all(|byte| *byte == self.mark));
+        let range = self.buffer.range();
+        assert!(range.end <= self.buffer.capacity());
+        assert_eq!(range.len(), self.buffer.len());
+        assert_eq!(self.buffer.iova().0, self.block.0 + range.start as u64);
+        assert_eq!(self.buffer.as_ptr() as usize, self.block.1 + range.start);
+    }
+
+    /// Sets a range by either call and checks the answer.
+    fn set(&mut self, start: usize, end: usize, set: impl FnOnce(&mut Buffer) -> bool) {
+        let before = self.buffer.range();
+        let fits = start <= end && end <= self.buffer.capacity();
+        assert_eq!(set(&mut self.buffer), fits);
+        assert_eq!(self.buffer.range(), if fits { start..end } else { before });
+        self.buffer.fill(self.mark);
     }
 }
 
@@ -86,7 +118,7 @@ fn matches_the_model(classes: &[(usize, u32)], steps: &[Step]) {
     for step in steps {
         match step {
             Step::Take(len) => match (arena.try_buffer(*len), model.take(*len)) {
-                (Ok(mut buffer), Ok(size)) => {
+                (Ok(buffer), Ok(size)) => {
                     assert_eq!((buffer.len(), buffer.capacity()), (*len, size));
                     let iova = buffer.iova().0;
                     assert!(first <= iova && iova + size as u64 <= end);
@@ -98,8 +130,7 @@ fn matches_the_model(classes: &[(usize, u32)], steps: &[Step]) {
                     let begin = arena.region().address().as_ptr() as u64;
                     assert_eq!(iova - first, address - begin);
                     mark = mark.wrapping_add(1);
-                    buffer.fill(mark);
-                    held.push(Held(buffer, mark));
+                    held.push(Held::new(buffer, mark));
                 }
                 (Err(own), Err(expected)) => assert_eq!(own, expected),
                 (own, expected) => panic!("{own:?} instead of {expected:?}"),
@@ -107,19 +138,21 @@ fn matches_the_model(classes: &[(usize, u32)], steps: &[Step]) {
             Step::Drop(which) if !held.is_empty() => {
                 let one = held.swap_remove(which.index(held.len()));
                 one.check();
-                *model.0.get_mut(&one.0.capacity()).expect("a class") += 1;
+                *model.0.get_mut(&one.buffer.capacity()).expect("a class") += 1;
             }
             Step::SetLen(which, len) if !held.is_empty() => {
                 let at = which.index(held.len());
-                let Held(buffer, mark) = &mut held[at];
-                let before = buffer.len();
-                let fits = *len <= buffer.capacity();
-                let set = buffer.set_len(*len);
-                assert_eq!(set.is_ok(), fits);
-                assert_eq!(buffer.len(), if fits { *len } else { before });
-                buffer.fill(*mark);
+                let one = &mut held[at];
+                let start = one.buffer.range().start;
+                one.set(start, start + len, |buffer| buffer.set_len(*len).is_ok());
             }
-            Step::Drop(_) | Step::SetLen(..) => {}
+            Step::SetRange(which, start, end) if !held.is_empty() => {
+                let at = which.index(held.len());
+                held[at].set(*start, *end, |buffer| {
+                    buffer.set_range(*start..*end).is_ok()
+                });
+            }
+            Step::Drop(_) | Step::SetLen(..) | Step::SetRange(..) => {}
         }
         held.iter().for_each(Held::check);
     }
@@ -141,6 +174,54 @@ proptest! {
     fn an_arena_matches_the_model(classes in classes().prop_shuffle(), steps in steps()) {
         matches_the_model(&classes, &steps);
     }
+}
+
+#[test]
+fn a_range_can_be_narrowed_and_widened_again() {
+    let arena = arena_of(&Recorder::new(), &[(4096, 1)]);
+    let mut buffer = arena.try_buffer(4096).expect("free");
+    let iova = buffer.iova().0;
+    for (at, byte) in buffer.iter_mut().enumerate() {
+        *byte = u8::try_from(at / 512).expect("eight of them");
+    }
+    buffer.set_range(512..1536).expect("within");
+    assert_eq!((buffer.len(), buffer.iova().0), (1024, iova + 512));
+    assert_eq!((buffer[0], buffer[1023]), (1, 2));
+    buffer.set_len(3584).expect("up to the end of the block");
+    assert_eq!((buffer.range(), buffer[3583]), (512..4096, 7));
+    for (start, end) in [(0, 4097), (512, 511), (4097, 4097), (0, usize::MAX)] {
+        let error = buffer.set_range(start..end).expect_err("no such range");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+    assert!(buffer.set_len(3585).is_err() && buffer.set_len(usize::MAX).is_err());
+    assert_eq!(buffer.range(), 512..4096);
+    buffer.set_range(4096..4096).expect("nothing is within");
+    assert!(buffer.is_empty());
+    buffer.set_range(0..4096).expect("all of it");
+    assert_eq!(buffer.iova().0, iova);
+    buffer.set_range(64..128).expect("within");
+    drop(buffer);
+    let buffer = arena.try_buffer(1).expect("free again");
+    assert_eq!((buffer.iova().0, buffer.range()), (iova, 0..1));
+}
+
+#[test]
+fn memory_of_no_device_has_the_addresses_of_the_process() {
+    let options = ArenaOptions {
+        pages: Pages::Base,
+        locked: false,
+        ..ArenaOptions::default()
+    };
+    let arena = |domain| Arena::new(domain, &options).expect("there is memory");
+    let (one, two) = (arena(NoDevice::shared()), arena(NoDevice::shared()));
+    let other = arena(Arc::new(NoDevice::default()));
+    let buffers = [&one, &two, &other].map(|arena| arena.try_buffer(64).expect("free"));
+    for buffer in &buffers {
+        assert_eq!(buffer.iova().0, buffer.as_ptr() as u64);
+    }
+    let domains = buffers.each_ref().map(Buffer::domain);
+    assert_eq!(domains[0], domains[1]);
+    assert_ne!(domains[0], domains[2]);
 }
 
 #[test]
@@ -236,10 +317,9 @@ fn threads_take_and_drop_blocks() {
             scope.spawn(move || {
                 start.wait();
                 for round in 0..ROUNDS {
-                    if let Ok(mut buffer) = arena.try_buffer(64) {
+                    if let Ok(buffer) = arena.try_buffer(64) {
                         let mark = u8::try_from((round * THREADS + own) % 251).expect("a byte");
-                        buffer.fill(mark);
-                        let held = Held(buffer, mark);
+                        let held = Held::new(buffer, mark);
                         held.check();
                         // The next thread may be done.
                         drop(next.send(held));

@@ -41,6 +41,7 @@ fn the_limit_is_an_error_that_says_what_to_do() {
     let base = RegionOptions {
         pages: Pages::Base,
         node: None,
+        locked: true,
     };
     let nobody = thread::spawn(move || {
         give_up_privileges();
@@ -63,11 +64,17 @@ fn the_limit_is_an_error_that_says_what_to_do() {
         setrlimit(Resource::Memlock, none).expect("anybody may lower a limit");
         let beyond = Region::new(1, &base).expect_err("nothing may be locked");
         assert_eq!(beyond.kind(), ErrorKind::LockLimit);
+        let unlocked = RegionOptions {
+            locked: false,
+            ..base
+        };
+        Region::new(64 * page_size, &unlocked).expect("what is not locked does not count");
         // Huge pages do not count, and need no privileges.
         for pages in HugePages::offered() {
             let huge = RegionOptions {
                 pages: Pages::Huge(pages.size),
                 node: None,
+                locked: true,
             };
             match Region::new(1, &huge) {
                 Ok(region) => assert_eq!(region.page_size(), pages.size),

@@ -7,7 +7,11 @@ use millrace_memory::{ErrorKind, HugePages, Pages, Region, RegionOptions, base_p
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, ftruncate};
 
 fn options(pages: Pages) -> RegionOptions {
-    RegionOptions { pages, node: None }
+    RegionOptions {
+        pages,
+        node: None,
+        locked: true,
+    }
 }
 
 /// Looks at what every region promises.
@@ -163,6 +167,7 @@ fn a_node_is_obeyed_or_an_error() {
             &RegionOptions {
                 pages,
                 node: Some(node),
+                locked: true,
             },
         )
     };

@@ -95,6 +95,7 @@ fn run_counted(depth: u16) -> Outcome<()> {
             }],
             pages: Pages::Base,
             node: None,
+            locked: true,
         },
     )?;
     let mut pair = controller.queue_pair(QueueOptions {

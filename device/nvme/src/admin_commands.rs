@@ -67,6 +67,7 @@ impl Admin {
             }],
             pages: Pages::Base,
             node: None,
+            locked: true,
         };
         let arena = Arena::new(Arc::clone(domain), &options)?;
         let take = || take_memory(&arena, page, control.page());

@@ -165,9 +165,7 @@ impl Controller {
         }
         let (bytes, addressing) = match &request.data {
             Some(Data::One(buffer)) => {
-                if buffer.domain() != profile.domain {
-                    return Err(Refusal::ForeignMemory);
-                }
+                check_address(profile, buffer)?;
                 let scatter = profile.must_scatter;
                 let pages = Addressing::Pages;
                 (
@@ -286,12 +284,22 @@ impl Controller {
 
 #[inline]
 fn check_buffer(controller: &Controller, buffer: &Buffer) -> Result<(), Refusal> {
-    if buffer.domain() != controller.profile().domain {
-        return Err(Refusal::ForeignMemory);
-    }
-    // Only whole dwords can be described; buffers begin at one.
+    check_address(controller.profile(), buffer)?;
+    // Only whole dwords can be described.
     if buffer.is_empty() || buffer.len() % 4 != 0 {
         return Err(Refusal::Length);
+    }
+    Ok(())
+}
+
+#[inline]
+fn check_address(profile: &Profile, buffer: &Buffer) -> Result<(), Refusal> {
+    if buffer.domain() != profile.domain {
+        return Err(Refusal::ForeignMemory);
+    }
+    // Blocks begin at a dword; what is of use of one may not.
+    if buffer.iova().0 % 4 != 0 {
+        return Err(Refusal::Alignment);
     }
     Ok(())
 }

@@ -55,6 +55,78 @@ fn what_is_written_is_read_again() -> Outcome {
 }
 
 #[test]
+fn ranges_of_blocks_are_moved_as_they_lie() -> Outcome {
+    for (scatter_gather, page_shift) in [
+        (ScatterGather::Never, 0),
+        (ScatterGather::Never, 4),
+        (ScatterGather::Always, 0),
+    ] {
+        let bed = Bed::new(model::Options {
+            namespaces: vec![namespace(512, 0)],
+            page_min: page_shift,
+            page_max: page_shift,
+            sgl: model::SglSupport::Any,
+            ..model::Options::default()
+        })?;
+        let controller = bed.open(Options {
+            scatter_gather,
+            ..quick()
+        })?;
+        let namespace = controller.namespace(1)?;
+        let (arena, mut pair) = (arena(&controller)?, polled(&controller, 4)?);
+        let sectors = |len: usize| len / 512;
+        // One page, two, a list, and, of the longest block, several commands.
+        for (capacity, start, len) in [
+            (4096, 512, 512),
+            (4096, 3584, 512),
+            (64 << 10, 3584, 1024),
+            (64 << 10, 512, 4096),
+            (64 << 10, 4096, 12 << 10),
+            (64 << 10, 512, 63 << 10),
+            (1 << 20, 4608, (1 << 20) - 4608),
+            (1 << 20, 512, (1 << 20) - 1024),
+        ] {
+            let what = format!("{scatter_gather:?}, {start} + {len} of {capacity}");
+            let mut buffer = filled(&arena, capacity, 0xee)?;
+            buffer.set_range(start..start + len)?;
+            for (at, sector) in buffer.chunks_mut(512).enumerate() {
+                sector.fill(u8::try_from(at % 251)?);
+            }
+            single(&mut pair, &namespace, Request::write(Lba(7), buffer, 0))?.result?;
+            for at in 0..sectors(len) {
+                let expected = [u8::try_from(at % 251)?; 512];
+                assert_eq!(bed.model.peek(1, 7 + at as u64)?, expected, "{what}");
+            }
+            let mut buffer = filled(&arena, capacity, 0xee)?;
+            buffer.set_range(start..start + len)?;
+            let read = single(&mut pair, &namespace, Request::read(Lba(7), buffer, 0))?;
+            read.result?;
+            let mut buffer = read.data.and_then(Data::into_buffer).ok_or("no data")?;
+            assert_eq!(buffer.range(), start..start + len);
+            for (at, sector) in buffer.chunks(512).enumerate() {
+                assert_eq!(sector, [u8::try_from(at % 251)?; 512], "{what}");
+            }
+            // What is of no use was not touched.
+            buffer.set_range(0..start)?;
+            assert!(buffer.iter().all(|byte| *byte == 0xee), "{what}");
+            buffer.set_range(start + len..capacity)?;
+            assert!(buffer.iter().all(|byte| *byte == 0xee), "{what}");
+        }
+        let mut buffer = filled(&arena, 4096, 0)?;
+        buffer.set_range(2..514)?;
+        let refused = pair.submit(&namespace, Request::read(Lba(7), buffer, 0));
+        assert_eq!(
+            refused.err().map(|refused| refused.reason),
+            Some(Refusal::Alignment)
+        );
+        drop(pair);
+        assert_eq!(bed.model.violations(), []);
+        assert_eq!(bed.model.dma_faults(), []);
+    }
+    Ok(())
+}
+
+#[test]
 fn requests_are_cut_at_the_transfer_limit_and_the_boundary() -> Outcome {
     let bed = Bed::new(model::Options {
         namespaces: vec![namespace(512, 24)],

@@ -136,6 +136,7 @@ fn show(function: &dyn Function) -> Outcome<()> {
                 }],
                 pages,
                 node: None,
+                locked: true,
             },
         )?;
         println!(

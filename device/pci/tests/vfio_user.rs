@@ -277,6 +277,7 @@ fn memory_is_shared_until_it_is_taken_back() {
     let options = RegionOptions {
         pages: Pages::Base,
         node: None,
+        locked: true,
     };
     let region = Arc::new(Region::new(1 << 16, &options).expect("some pages can be locked"));
     let iova = domain.map(&region).expect("the server takes it");

@@ -41,13 +41,7 @@
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
 #include "rocksdb/slice.h"
-
-// RocksDB's C interface keeps the contents of this type in its own source file. `rep` is deleted by
-// rocksdb_env_destroy unless `is_default` is set.
-struct rocksdb_env_t {
-  ROCKSDB_NAMESPACE::Env* rep;
-  bool is_default;
-};
+#include "rocksdb_env.h"
 
 namespace {
 

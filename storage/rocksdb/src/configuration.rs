@@ -6,7 +6,8 @@ use rocksdb::{
     DataBlockIndexType, LogLevel, WriteBufferManager,
 };
 
-use crate::{FileSystem, Options};
+use crate::Options;
+use crate::files::Files;
 
 /// The least cache that leaves room for two memtables and some blocks.
 const CACHE_BYTES_MIN: usize = 8 * 1024 * 1024;
@@ -34,6 +35,8 @@ pub(crate) struct Configuration {
     pub(crate) scratch: rocksdb::Options,
     pub(crate) cache: Cache,
     pub(crate) write_buffers: WriteBufferManager,
+    /// Where the files are.
+    pub(crate) files: Files,
 }
 
 impl Configuration {
@@ -49,10 +52,11 @@ impl Configuration {
             false,
             cache.clone(),
         );
-        let mut data = database_options(options);
+        let files = Files::new(&options.file_system);
+        let mut data = database_options(options, &files);
         data.set_write_buffer_manager(&write_buffers);
         set_data_family(&mut data, &table_options(&cache), memtable_bytes);
-        let mut scratch = database_options(options);
+        let mut scratch = database_options(options, &files);
         scratch.set_write_buffer_manager(&write_buffers);
         // It has no log that could be recycled, and no statistics of its own.
         scratch.set_recycle_log_file_num(0);
@@ -62,17 +66,15 @@ impl Configuration {
             scratch,
             cache,
             write_buffers,
+            files,
         }
     }
 }
 
 /// What holds for a database as a whole.
-fn database_options(options: &Options) -> rocksdb::Options {
+fn database_options(options: &Options, files: &Files) -> rocksdb::Options {
     let mut database = rocksdb::Options::default();
     database.create_if_missing(true);
-    if let FileSystem::Forgetful(file_system) = &options.file_system {
-        database.set_env(&file_system.environment());
-    }
     database.set_max_background_jobs(i32::from(options.background_jobs.max(1)));
     database.set_max_open_files(i32::from(options.open_files_max.max(64)));
 
@@ -82,9 +84,13 @@ fn database_options(options: &Options) -> rocksdb::Options {
     database.set_writable_file_max_buffer_size(WAL_BUFFER_BYTES);
     database.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     database.set_max_total_wal_size(WAL_BYTES_MAX);
-    // A log that overwrites an old one keeps its size and its blocks, so that a sync writes the records
-    // and no metadata: about 60 % of the time and of the processor that a growing file costs (ext4).
-    database.set_recycle_log_file_num(RECYCLED_LOGS_MAX);
+    match files {
+        // A log that overwrites an old one keeps its size and its blocks, so that a sync writes the records
+        // and no metadata: about 60 % of the time and of the processor that a growing file costs (ext4).
+        Files::System | Files::Forgetful(_) => database.set_recycle_log_file_num(RECYCLED_LOGS_MAX),
+        // There the sync of a file that grows is one write to the journal.
+        Files::Blobfs(_) => database.set_recycle_log_file_num(0),
+    }
 
     // Commits come one at a time, so a memtable needs no concurrent insertion, and whoever waits for a
     // turn to write should sleep instead of spinning.

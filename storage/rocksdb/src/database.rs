@@ -10,6 +10,7 @@ use rocksdb::{
 
 use crate::configuration::Configuration;
 use crate::error::engine_error;
+use crate::files::Files;
 use crate::poison::Poison;
 use crate::{folder, keys};
 
@@ -31,22 +32,27 @@ pub(crate) struct Database {
     pub(crate) cache: Cache,
     pub(crate) write_buffers: WriteBufferManager,
     pub(crate) wal_replayed_bytes: u64,
+    pub(crate) files: Files,
     folder: PathBuf,
 }
 
 impl Database {
     /// Opens the database in `folder` and replays its log.
     pub(crate) fn open(folder: &Path, configuration: Configuration) -> Result<Self> {
-        folder::prepare(folder)?;
         let Configuration {
-            data,
+            mut data,
             cache,
             write_buffers,
+            files,
             ..
         } = configuration;
-        let wal_replayed_bytes = folder::log_bytes(folder)?;
+        folder::prepare(&files, folder)?;
+        let wal_replayed_bytes = folder::log_bytes(&files, folder)?;
+        if let Some(environment) = files.environment(folder)? {
+            data.set_env(&environment);
+        }
         let family = ColumnFamilyDescriptor::new(DATA_FAMILY, data.clone());
-        let db = Db::open_cf_descriptors(&data, folder, [family])
+        let db = Db::open_cf_descriptors(&data, files.rocksdb_name(folder), [family])
             .map_err(|error| open_error(folder, error))?;
         let folder = folder.to_path_buf();
         Ok(Self {
@@ -56,6 +62,7 @@ impl Database {
             cache,
             write_buffers,
             wal_replayed_bytes,
+            files,
             folder,
         })
     }

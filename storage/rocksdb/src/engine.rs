@@ -123,7 +123,8 @@ impl Engine for RocksEngine {
     }
 
     fn checkpoint(&self, target: &Path) -> Result<Optime> {
-        if target.exists() {
+        let files = &self.database.files;
+        if files.exists(target) {
             let context = format!(
                 "the checkpoint's folder {} exists already",
                 target.display()
@@ -135,12 +136,13 @@ impl Engine for RocksEngine {
         // A checkpoint flushes the memtables and links their files. The bulk is flushed while commits go
         // on, the rest while they wait, so that the copy ends with a known optime.
         db.flush().map_err(|error| engine_error(context(), error))?;
+        let name = files.rocksdb_name_of(self.database.folder(), target);
         let optime = self.commits.between_commits(|last| {
             let checkpoint = Checkpoint::new(db)?;
-            checkpoint.create_checkpoint(target).map(|()| last)
+            checkpoint.create_checkpoint(&name).map(|()| last)
         });
         let optime = optime.map_err(|error| engine_error(context(), error))?;
-        folder::write_format(target)?;
+        folder::write_format(files, target)?;
         Ok(optime)
     }
 
@@ -166,6 +168,7 @@ impl Engine for RocksEngine {
             ),
         ];
         statistics::collect(&self.database, &mut out);
+        self.database.files.collect(&mut out);
         out
     }
 }

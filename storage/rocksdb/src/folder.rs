@@ -1,10 +1,10 @@
 //! The folder of an engine and the version of its format.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::Path;
 
 use millrace_engine::{Error, ErrorKind, Result};
+
+use crate::files::Files;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_NAME: &str = "millrace-rocksdb";
@@ -17,56 +17,32 @@ const FORMAT_VERSION: u32 = 1;
 /// # Errors
 /// [`ErrorKind::NewerFormat`] for a folder of a later version, [`ErrorKind::InvalidArgument`] for one
 /// that holds the files of another database, [`ErrorKind::Corruption`] for a format file that is none.
-pub(crate) fn prepare(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|error| {
-        io_error(
-            format!("cannot create the data folder {}", folder.display()),
-            error,
-        )
-    })?;
-    let path = folder.join(FORMAT_FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) => check_format(folder, &text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // The format is written before RocksDB creates its first file.
-            if folder.join("CURRENT").exists() {
-                let context = format!(
-                    "{} holds the files of another database: there is no {FORMAT_FILE} file",
-                    folder.display()
-                );
-                return Err(Error::new(ErrorKind::InvalidArgument, context));
-            }
-            write_format(folder)
-        }
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(no_format(folder)),
-        Err(error) => Err(io_error(format!("cannot read {}", path.display()), error)),
+pub(crate) fn prepare(files: &Files, folder: &Path) -> Result<()> {
+    files.create_folder(folder)?;
+    if let Some(contents) = files.read(&folder.join(FORMAT_FILE))? {
+        return check_format(folder, &contents);
     }
+    // The format is written before RocksDB creates its first file.
+    if files.exists(&folder.join("CURRENT")) {
+        let context = format!(
+            "{} holds the files of another database: there is no {FORMAT_FILE} file",
+            folder.display()
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, context));
+    }
+    write_format(files, folder)
 }
 
 /// Writes the format file of `folder` so that it is there as a whole or not at all.
-pub(crate) fn write_format(folder: &Path) -> Result<()> {
-    let write = || {
-        let partial = folder.join("FORMAT.partial");
-        let mut file = File::create(&partial)?;
-        writeln!(file, "{FORMAT_NAME} {FORMAT_VERSION}")?;
-        file.sync_all()?;
-        fs::rename(&partial, folder.join(FORMAT_FILE))?;
-        File::open(folder)?.sync_all()
-    };
-    write().map_err(|error| {
-        io_error(
-            format!(
-                "cannot write the {FORMAT_FILE} file of {}",
-                folder.display()
-            ),
-            error,
-        )
-    })
+pub(crate) fn write_format(files: &Files, folder: &Path) -> Result<()> {
+    let line = format!("{FORMAT_NAME} {FORMAT_VERSION}\n");
+    files.write(folder, FORMAT_FILE, line.as_bytes())
 }
 
-fn check_format(folder: &Path, text: &str) -> Result<()> {
-    let version: u32 = text
-        .strip_prefix(FORMAT_NAME)
+fn check_format(folder: &Path, contents: &[u8]) -> Result<()> {
+    let version: u32 = std::str::from_utf8(contents)
+        .ok()
+        .and_then(|text| text.strip_prefix(FORMAT_NAME))
         .and_then(|rest| rest.trim().parse().ok())
         .ok_or_else(|| no_format(folder))?;
     if version > FORMAT_VERSION {
@@ -88,34 +64,9 @@ fn no_format(folder: &Path) -> Error {
     Error::new(ErrorKind::Corruption, context)
 }
 
-fn io_error(context: String, error: io::Error) -> Error {
-    // ENOSPC has no stable io::ErrorKind in the oldest compiler served.
-    const ENOSPC: i32 = 28;
-    let no_space = error.raw_os_error() == Some(ENOSPC);
-    let kind = if no_space {
-        ErrorKind::NoSpace
-    } else {
-        ErrorKind::Io
-    };
-    Error::new(kind, context).with_source(error)
-}
-
 /// How many bytes of log the folder holds, all of which RocksDB reads when it opens the folder.
-pub(crate) fn log_bytes(folder: &Path) -> Result<u64> {
-    let context = || format!("cannot list {}", folder.display());
-    let mut bytes = 0;
-    for entry in fs::read_dir(folder).map_err(|error| io_error(context(), error))? {
-        let entry = entry.map_err(|error| io_error(context(), error))?;
-        if entry
-            .path()
-            .extension()
-            .is_some_and(|extension| extension == "log")
-        {
-            bytes += entry
-                .metadata()
-                .map_err(|error| io_error(context(), error))?
-                .len();
-        }
-    }
-    Ok(bytes)
+pub(crate) fn log_bytes(files: &Files, folder: &Path) -> Result<u64> {
+    let sizes = files.sizes(folder)?;
+    let logs = sizes.iter().filter(|(name, _)| name.ends_with(".log"));
+    Ok(logs.map(|(_, bytes)| bytes).sum())
 }

@@ -68,12 +68,14 @@
 //! # Ok::<(), millrace_engine::Error>(())
 //! ```
 
+mod blobfs;
 mod commits;
 mod configuration;
 mod cursor;
 mod database;
 mod engine;
 mod error;
+mod files;
 mod folder;
 mod forgetful;
 mod group_sync;

@@ -1,5 +1,7 @@
 //! What the owner of an engine decides.
 
+use millrace_blobfs::Volume;
+
 use crate::ForgetfulFileSystem;
 
 /// How an engine is opened.
@@ -36,4 +38,7 @@ pub enum FileSystem {
     Default,
     /// One for tests that forgets what was not synced when the process is killed.
     Forgetful(ForgetfulFileSystem),
+    /// A volume on a device that this process drives. The engine's folder, and those of checkpoints, are folders
+    /// of the volume.
+    Blobfs(Volume),
 }

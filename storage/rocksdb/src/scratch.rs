@@ -57,8 +57,11 @@ impl ScratchSpaces {
     pub(crate) fn new(data: Arc<Database>, mut options: rocksdb::Options) -> Result<Self> {
         options.create_if_missing(true);
         let folder = data.folder().join(FOLDER);
-        if folder.exists() {
-            Db::destroy(&options, &folder)
+        if let Some(environment) = data.files.environment(&folder)? {
+            options.set_env(&environment);
+        }
+        if data.files.exists(&folder) {
+            Db::destroy(&options, data.files.rocksdb_name(&folder))
                 .map_err(|error| engine_error("cannot remove old scratch space", error))?;
         }
         Ok(Self {
@@ -77,7 +80,9 @@ impl ScratchSpaces {
             if let Some(database) = &*opened {
                 Arc::clone(database)
             } else {
-                let db = Db::open(&self.options, &self.folder)
+                let files = &self.data.files;
+                files.create_folder(&self.folder)?;
+                let db = Db::open(&self.options, files.rocksdb_name(&self.folder))
                     .map_err(|error| engine_error("cannot open the scratch database", error))?;
                 let database = Arc::new(ScratchDatabase {
                     db,

@@ -1,5 +1,10 @@
 //! The engine against the contract of all engines.
 
+#[path = "bed/place.rs"]
+mod place;
+#[path = "bed/volumes.rs"]
+mod volumes;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,25 +12,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use millrace_engine::conformance::{concurrency, contract, model};
 use millrace_engine::{Batch, Durability, Engine, Guards, KeyRange};
 use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
-use tempfile::TempDir;
+use place::Place;
 
 /// Makes engines in folders of their own, which live as long as this.
 struct Engines {
-    home: TempDir,
+    place: Place,
     made: AtomicUsize,
     options: Options,
 }
 
 impl Engines {
     fn new(file_system: FileSystem) -> Self {
+        let place = Place::new(file_system);
         // A small cache means small memtables, so that the tests reach files of tables.
         let options = Options {
             cache_bytes: 8 << 20,
-            file_system,
+            file_system: place.file_system(),
             ..Options::default()
         };
         Self {
-            home: tempfile::tempdir().expect("a temporary folder"),
+            place,
             made: AtomicUsize::new(0),
             options,
         }
@@ -33,7 +39,7 @@ impl Engines {
 
     fn make(&self) -> Arc<dyn Engine> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        self.open(&self.home.path().join(number.to_string()))
+        self.open(&self.place.folder(number.to_string()))
     }
 
     fn open(&self, folder: &Path) -> Arc<dyn Engine> {
@@ -41,9 +47,38 @@ impl Engines {
     }
 }
 
-#[test]
-fn matches_the_oracle() {
-    let engines = Engines::new(FileSystem::Default);
+/// Every test on every place.
+macro_rules! on_every_place {
+    ($($test:ident,)+) => {
+        mod in_a_folder {
+            $(#[test]
+            fn $test() {
+                super::$test(&super::Engines::new(super::FileSystem::Default));
+            })+
+        }
+
+        mod on_a_volume_in_memory {
+            $(#[test]
+            fn $test() {
+                let volume = super::place::memory_volume(256 << 20);
+                super::$test(&super::Engines::new(super::FileSystem::Blobfs(volume)));
+            })+
+        }
+    };
+}
+
+on_every_place! {
+    matches_the_oracle,
+    no_update_is_lost,
+    a_unique_key_has_one_winner,
+    snapshots_agree_with_their_optime,
+    the_contract_is_kept,
+    checkpoints_open,
+    more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back,
+    a_large_scratch_space_is_read_back_in_order_and_freed,
+}
+
+fn matches_the_oracle(engines: &Engines) {
     model::matches_oracle(&|| engines.make(), 48);
 }
 
@@ -53,27 +88,19 @@ fn matches_the_oracle_on_the_forgetful_file_system() {
     model::matches_oracle(&|| engines.make(), 16);
 }
 
-#[test]
-fn no_update_is_lost() {
-    let engines = Engines::new(FileSystem::Default);
+fn no_update_is_lost(engines: &Engines) {
     concurrency::no_update_is_lost(&|| engines.make());
 }
 
-#[test]
-fn a_unique_key_has_one_winner() {
-    let engines = Engines::new(FileSystem::Default);
+fn a_unique_key_has_one_winner(engines: &Engines) {
     concurrency::a_unique_key_has_one_winner(&|| engines.make());
 }
 
-#[test]
-fn snapshots_agree_with_their_optime() {
-    let engines = Engines::new(FileSystem::Default);
+fn snapshots_agree_with_their_optime(engines: &Engines) {
     concurrency::snapshots_agree_with_their_optime(&|| engines.make());
 }
 
-#[test]
-fn the_contract_is_kept() {
-    let engines = Engines::new(FileSystem::Default);
+fn the_contract_is_kept(engines: &Engines) {
     contract::limits_are_kept(&|| engines.make());
     contract::ranges_are_removed_exactly(&|| engines.make());
     contract::an_empty_batch_only_checks(&|| engines.make());
@@ -81,19 +108,14 @@ fn the_contract_is_kept() {
     contract::sizes_are_estimated(&|| engines.make());
 }
 
-#[test]
-fn checkpoints_open() {
-    let engines = Engines::new(FileSystem::Default);
-    let folder = tempfile::tempdir().unwrap();
-    contract::checkpoints_open(&|| engines.make(), folder.path(), &|path| {
-        engines.open(path)
-    });
+fn checkpoints_open(engines: &Engines) {
+    // A checkpoint is in the file system of its engine.
+    let home = engines.place.home();
+    contract::checkpoints_open(&|| engines.make(), &home, &|path| engines.open(path));
 }
 
-#[test]
-fn more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back() {
+fn more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back(engines: &Engines) {
     const KEYS: u32 = 40_000;
-    let engines = Engines::new(FileSystem::Default);
     let engine = engines.make();
     let value = |number: u32| number.wrapping_mul(2_654_435_761).to_be_bytes().repeat(125);
     for number in 0..KEYS {
@@ -104,7 +126,7 @@ fn more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back() 
         );
         engine
             .commit(&batch, &Guards::none(), Durability::Buffered)
-            .unwrap();
+            .expect("commit succeeds");
     }
     let statistic = |name: &str| {
         let statistics = engine.statistics();
@@ -112,61 +134,59 @@ fn more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back() 
             .into_iter()
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value)
-            .unwrap()
+            .expect("it is a statistic")
     };
     assert!(
         statistic("sst_bytes") > 0,
         "nothing was flushed, so nothing was shown"
     );
-    let mut cursor = engine.cursor(KeyRange::all()).unwrap();
+    let mut cursor = engine.cursor(KeyRange::all()).expect("a cursor");
     let mut numbers = Vec::new();
-    let mut standing = cursor.seek_first().unwrap();
+    let mut standing = cursor.seek_first().expect("the cursor moves");
     while standing {
-        let number = u32::from_be_bytes(cursor.key().try_into().unwrap());
+        let number = u32::from_be_bytes(cursor.key().try_into().expect("four bytes"));
         assert_eq!(cursor.value(), value(number));
         numbers.push(number);
-        standing = cursor.next().unwrap();
+        standing = cursor.next().expect("the cursor moves");
     }
     drop(cursor);
     assert_eq!(numbers.len(), KEYS as usize);
     assert!(numbers.is_sorted());
 
-    let before = engine.size_estimate(&KeyRange::all()).unwrap();
+    let before = engine.size_estimate(&KeyRange::all()).expect("an estimate");
     let mut batch = Batch::new();
     batch.delete_range(&KeyRange::all());
     engine
         .commit(&batch, &Guards::none(), Durability::Buffered)
-        .unwrap();
-    engine.compact(&KeyRange::all()).unwrap();
-    let after = engine.size_estimate(&KeyRange::all()).unwrap();
+        .expect("commit succeeds");
+    engine.compact(&KeyRange::all()).expect("it compacts");
+    let after = engine.size_estimate(&KeyRange::all()).expect("an estimate");
     assert!(after < before / 100, "{after} of {before} bytes are left");
 }
 
-#[test]
-fn a_large_scratch_space_is_read_back_in_order_and_freed() {
+fn a_large_scratch_space_is_read_back_in_order_and_freed(engines: &Engines) {
     const KEYS: u32 = 30_000;
-    let engines = Engines::new(FileSystem::Default);
     let engine = engines.make();
-    let mut scratch = engine.scratch().unwrap();
+    let mut scratch = engine.scratch().expect("scratch space");
     for number in 0..KEYS {
         scratch
             .put(&number.reverse_bits().to_be_bytes(), &[7; 500])
-            .unwrap();
+            .expect("it is put");
     }
-    let mut cursor = scratch.cursor().unwrap();
+    let mut cursor = scratch.cursor().expect("a cursor");
     let mut count = 0;
     let mut last = None;
-    let mut standing = cursor.seek_first().unwrap();
+    let mut standing = cursor.seek_first().expect("the cursor moves");
     while standing {
         assert!(last.as_deref() < Some(cursor.key()));
         last = Some(cursor.key().to_vec());
         count += 1;
-        standing = cursor.next().unwrap();
+        standing = cursor.next().expect("the cursor moves");
     }
     assert_eq!(count, KEYS);
-    let folder = engines.home.path().join("0");
+    let folder = engines.place.folder("0");
     assert!(
-        table_files(&folder.join("scratch")) > 0,
+        table_files(engines, &folder.join("scratch")) > 0,
         "the scratch space never left the memtable"
     );
     drop(cursor);
@@ -174,14 +194,11 @@ fn a_large_scratch_space_is_read_back_in_order_and_freed() {
     // Obsolete files go at the latest when the folder is opened again.
     drop(engine);
     drop(engines.open(&folder));
-    assert_eq!(table_files(&folder), 0);
-    assert!(!folder.join("scratch").exists());
+    assert_eq!(table_files(engines, &folder), 0);
+    assert!(!engines.place.exists(&folder.join("scratch")));
 }
 
-fn table_files(folder: &Path) -> usize {
-    let entries = folder.read_dir().expect("the folder is there");
-    let names = entries.map(|entry| entry.expect("the folder can be read").file_name());
-    names
-        .filter(|name| name.to_string_lossy().ends_with(".sst"))
-        .count()
+fn table_files(engines: &Engines, folder: &Path) -> usize {
+    let names = engines.place.names(folder);
+    names.iter().filter(|name| name.ends_with(".sst")).count()
 }

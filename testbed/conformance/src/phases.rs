@@ -122,6 +122,7 @@ fn make_arena(controller: &Controller) -> Result<Arena> {
         ],
         pages: Pages::Auto,
         node: None,
+        locked: true,
     };
     Arena::new(Arc::clone(controller.domain()), &options).doing("make an arena")
 }

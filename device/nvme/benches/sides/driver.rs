@@ -86,6 +86,7 @@ impl Driven {
             }],
             pages: Pages::Base,
             node: None,
+            locked: true,
         };
         Ok(Self {
             namespace: controller.namespace(1)?,

@@ -43,6 +43,7 @@ impl Rings {
                 classes: classes(&[submission_size, completion_size, lists_size]),
                 pages: Pages::Base,
                 node: None,
+                locked: true,
             },
         )?;
         let (submission_bell, completion_bell) = controller.doorbells(id)?;

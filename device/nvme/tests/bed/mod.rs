@@ -97,6 +97,7 @@ pub(crate) fn arena(controller: &Controller) -> Result<Arena, millrace_memory::E
         ],
         pages: Pages::Base,
         node: None,
+        locked: true,
     };
     Arena::new(Arc::clone(controller.domain()), &options)
 }

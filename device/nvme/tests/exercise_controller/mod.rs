@@ -131,6 +131,7 @@ impl<'a> Session<'a> {
             classes: vec![class(4096, 16), class(64 << 10, 4), class(256 << 10, 2)],
             pages: Pages::Base,
             node: None,
+            locked: true,
         };
         let queue = QueueOptions {
             // Zero once in a while, which is refused.

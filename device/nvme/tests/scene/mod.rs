@@ -148,6 +148,7 @@ pub(crate) fn small_arena(
         ],
         pages: Pages::Base,
         node: None,
+        locked: true,
     };
     Arena::new(Arc::clone(controller.domain()), &options)
 }

@@ -127,6 +127,7 @@ fn region(pages: usize) -> Arc<Region> {
     let options = RegionOptions {
         pages: Pages::Base,
         node: None,
+        locked: true,
     };
     let size = pages * millrace_memory::base_page_size();
     Arc::new(Region::new(size, &options).expect("some pages can be locked"))

@@ -98,6 +98,7 @@ impl Worker {
             }],
             pages: Pages::Auto,
             node: None,
+            locked: true,
         };
         let memory = |source: Box<dyn StdError + Send + Sync>| {
             let context = format!("{}: no buffers", device.name());

@@ -75,6 +75,7 @@ impl Host {
             classes: vec![class],
             pages: Pages::Base,
             node: None,
+            locked: true,
         };
         let arena = Arena::new(function.domain(), &options).expect("4 MiB can be locked");
         let buffer = arena.try_buffer(MEMORY).expect("the only buffer is free");

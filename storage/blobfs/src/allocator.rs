@@ -1,0 +1,285 @@
+//! Which units are free, in memory alone.
+//!
+//! At a mount it is computed from what the metadata holds. A unit is in one of three states:
+//!
+//! ```text
+//! free --take--> held --release(n)--> in limbo until transaction n is on the medium --> free
+//!                held --give_back--> free        (no transaction ever named it)
+//! ```
+//!
+//! # Invariants
+//! 1. Every unit of the groups is in exactly one state.
+//! 2. A unit in limbo is not handed out: until the transaction that freed it is on the medium, a power cut brings
+//!    its file back.
+//! 3. Files leave `reserve` units free, so that a checkpoint always finds room.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::format::{Extent, Layout};
+
+/// The free units of one group.
+#[derive(Debug, Default)]
+struct Group {
+    /// Start and length of each run; no two touch.
+    free: BTreeMap<u64, u64>,
+    units: u64,
+}
+
+impl Group {
+    fn insert(&mut self, start: u64, units: u64) {
+        let (mut start, mut len) = (start, units);
+        if let Some((&before, &before_len)) = self.free.range(..start).next_back() {
+            assert!(before + before_len <= start, "a unit is freed twice");
+            if before + before_len == start {
+                self.free.remove(&before);
+                start = before;
+                len += before_len;
+            }
+        }
+        if let Some((&after, &after_len)) = self.free.range(start..).next() {
+            assert!(start + len <= after, "a unit is freed twice");
+            if start + len == after {
+                self.free.remove(&after);
+                len += after_len;
+            }
+        }
+        self.free.insert(start, len);
+        self.units += units;
+    }
+
+    /// Takes `range`, which lies in one run.
+    fn remove(&mut self, range: Range<u64>) -> bool {
+        let Some((&start, &len)) = self.free.range(..=range.start).next_back() else {
+            return false;
+        };
+        if start + len < range.end {
+            return false;
+        }
+        self.free.remove(&start);
+        if start < range.start {
+            self.free.insert(start, range.start - start);
+        }
+        if range.end < start + len {
+            self.free.insert(range.end, start + len - range.end);
+        }
+        self.units -= range.end - range.start;
+        true
+    }
+
+    /// The run that holds `goal`, from there on.
+    fn run_at(&self, goal: u64) -> Option<u64> {
+        let (&start, &len) = self.free.range(..=goal).next_back()?;
+        (goal < start + len).then(|| start + len - goal)
+    }
+
+    /// The first run of at least `want` units.
+    fn first_of(&self, want: u64) -> Option<(u64, u64)> {
+        let mut runs = self.free.iter().map(|(&start, &len)| (start, len));
+        runs.find(|&(_, len)| len >= want)
+    }
+
+    fn longest(&self) -> Option<(u64, u64)> {
+        let runs = self.free.iter().map(|(&start, &len)| (start, len));
+        runs.max_by_key(|&(_, len)| len)
+    }
+}
+
+/// Hands out units.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    layout: Layout,
+    groups: Box<[Mutex<Group>]>,
+    /// Free units of all groups.
+    free: AtomicU64,
+    /// How many of them files must leave.
+    reserve: AtomicU64,
+    limbo: Mutex<VecDeque<(u64, Extent)>>,
+    limbo_units: AtomicU64,
+    /// Where the next file begins.
+    next_group: AtomicU64,
+}
+
+impl Allocator {
+    /// All units of the groups free.
+    pub(crate) fn new(layout: &Layout) -> Self {
+        let groups: Box<[_]> = layout
+            .groups()
+            .map(|range| {
+                let mut group = Group::default();
+                group.insert(range.start, range.end - range.start);
+                Mutex::new(group)
+            })
+            .collect();
+        let free = layout.groups().map(|range| range.end - range.start).sum();
+        Self {
+            layout: layout.clone(),
+            groups,
+            free: AtomicU64::new(free),
+            reserve: AtomicU64::new(0),
+            limbo: Mutex::default(),
+            limbo_units: AtomicU64::new(0),
+            next_group: AtomicU64::new(0),
+        }
+    }
+
+    /// Takes units that the metadata says are held. False if some are held already or lie outside of the groups.
+    pub(crate) fn hold(&self, extent: Extent) -> bool {
+        let end = extent.start + u64::from(extent.units);
+        let Some(group) = self.group_index(extent.start) else {
+            return false;
+        };
+        let taken = self.lock(group).remove(extent.start..end);
+        if taken {
+            self.free
+                .fetch_sub(u64::from(extent.units), Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Free units, of which files can have those beyond the reserve.
+    pub(crate) fn free_units(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Units that become free when transactions reach the medium.
+    pub(crate) fn limbo_units(&self) -> u64 {
+        self.limbo_units.load(Ordering::Relaxed)
+    }
+
+    /// How many units files must leave from now on.
+    pub(crate) fn set_reserve(&self, units: u64) {
+        self.reserve.store(units, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve.load(Ordering::Relaxed)
+    }
+
+    /// Units for a file: up to `want` in one run, at `goal` if that is free; none if fewer than `need` are left
+    /// for files in all.
+    pub(crate) fn take(&self, goal: Option<u64>, need: u64, want: u64) -> Option<Extent> {
+        let spare = self.free_units().checked_sub(self.reserve())?;
+        if spare < need || need == 0 {
+            return None;
+        }
+        self.take_run(goal, want.max(need).min(spare))
+    }
+
+    /// Units for a checkpoint, also of the reserve: extents that together have `units`, or none.
+    pub(crate) fn take_reserved(&self, units: u64) -> Option<Vec<Extent>> {
+        let mut extents = Vec::new();
+        let mut left = units;
+        while left > 0 {
+            let Some(extent) = self.take_run(None, left) else {
+                self.give_back(&extents);
+                return None;
+            };
+            left -= u64::from(extent.units);
+            extents.push(extent);
+        }
+        Some(extents)
+    }
+
+    /// A group for a new file, so that files which grow at the same time lie apart.
+    pub(crate) fn new_goal(&self) -> u64 {
+        let index = self.next_group.fetch_add(1, Ordering::Relaxed) % self.groups.len() as u64;
+        let mut groups = self.layout.groups();
+        groups
+            .nth(usize::try_from(index).unwrap_or(0))
+            .map_or(0, |range| range.start)
+    }
+
+    fn take_run(&self, goal: Option<u64>, want: u64) -> Option<Extent> {
+        let want = want.min(u64::from(u32::MAX));
+        let first = goal
+            .and_then(|goal| self.group_index(goal))
+            .unwrap_or_default();
+        if let Some(goal) = goal {
+            let mut group = self.lock(first);
+            if let Some(len) = group.run_at(goal) {
+                let taken = len.min(want);
+                return Some(self.taken(&mut group, goal, taken));
+            }
+        }
+        let order = || (first..self.groups.len()).chain(0..first);
+        for index in order() {
+            let mut group = self.lock(index);
+            if let Some((start, _)) = group.first_of(want) {
+                return Some(self.taken(&mut group, start, want));
+            }
+        }
+        // No run is long enough: the longest of the first group that has any worth taking, else of any.
+        for least in [want.div_ceil(4), 1] {
+            for index in order() {
+                let mut group = self.lock(index);
+                if let Some((start, len)) = group.longest().filter(|&(_, len)| len >= least) {
+                    return Some(self.taken(&mut group, start, len.min(want)));
+                }
+            }
+        }
+        None
+    }
+
+    fn taken(&self, group: &mut Group, start: u64, units: u64) -> Extent {
+        assert!(group.remove(start..start + units), "the run is free");
+        self.free.fetch_sub(units, Ordering::Relaxed);
+        let units = u32::try_from(units).expect("a run is asked for with at most 2^32 - 1 units");
+        Extent { start, units }
+    }
+
+    /// Frees units that no transaction names.
+    pub(crate) fn give_back(&self, extents: &[Extent]) {
+        for extent in extents {
+            let index = self
+                .group_index(extent.start)
+                .expect("held units lie in a group");
+            self.lock(index)
+                .insert(extent.start, u64::from(extent.units));
+            self.free
+                .fetch_add(u64::from(extent.units), Ordering::Relaxed);
+        }
+    }
+
+    /// Frees units when transaction `sequence`, which no longer names them, is on the medium.
+    pub(crate) fn release(&self, sequence: u64, extents: &[Extent]) {
+        if extents.is_empty() {
+            return;
+        }
+        let mut limbo = self.limbo.lock().expect("no holder of the lock panics");
+        for extent in extents {
+            self.limbo_units
+                .fetch_add(u64::from(extent.units), Ordering::Relaxed);
+            limbo.push_back((sequence, *extent));
+        }
+    }
+
+    /// Takes out of limbo what transactions up to `durable` freed. Who gets it gives it back.
+    pub(crate) fn settle(&self, durable: u64) -> Vec<Extent> {
+        let mut limbo = self.limbo.lock().expect("no holder of the lock panics");
+        let mut settled = Vec::new();
+        // Releases come from several threads: their order is nearly, not wholly, that of their numbers.
+        limbo.retain(|&(sequence, extent)| {
+            if sequence <= durable {
+                settled.push(extent);
+            }
+            sequence > durable
+        });
+        let units: u64 = settled.iter().map(|extent| u64::from(extent.units)).sum();
+        self.limbo_units.fetch_sub(units, Ordering::Relaxed);
+        settled
+    }
+
+    fn group_index(&self, unit: u64) -> Option<usize> {
+        let index = usize::try_from(self.layout.group_of(unit)?).ok()?;
+        (index < self.groups.len()).then_some(index)
+    }
+
+    fn lock(&self, index: usize) -> MutexGuard<'_, Group> {
+        self.groups[index]
+            .lock()
+            .expect("no holder of the lock panics")
+    }
+}

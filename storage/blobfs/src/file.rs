@@ -1,0 +1,309 @@
+//! A handle to an open file.
+
+use std::fmt;
+use std::sync::Arc;
+
+use millrace_memory::Buffer;
+
+use crate::inode::Inode;
+use crate::shared::Shared;
+use crate::volume::Status;
+use crate::{Error, ErrorKind, Result};
+
+/// A part of [`File::read_many`].
+#[derive(Debug)]
+pub struct ReadPart<'a> {
+    /// Where to begin.
+    pub offset: u64,
+    /// Where to put the bytes.
+    pub out: &'a mut [u8],
+    /// How many there were, less than asked for only at the end; or what went wrong.
+    pub result: Result<usize>,
+}
+
+/// An open file. Clones are handles to the same; with the last one the file is closed.
+///
+/// Bytes that were appended can be read at once by everybody, and are on the medium after [`File::sync`].
+pub struct File {
+    shared: Arc<Shared>,
+    inode: Arc<Inode>,
+}
+
+impl File {
+    /// A handle that the state has counted.
+    pub(crate) const fn new(shared: Arc<Shared>, inode: Arc<Inode>) -> Self {
+        Self { shared, inode }
+    }
+
+    /// Reads from `offset` on; returns how many bytes, fewer than asked for only at the end of the file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] if the device cannot read them.
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.inode.read_at(&self.shared, offset, out)
+    }
+
+    /// Reads several parts, all in flight at once. Each has a result of its own.
+    pub fn read_many(&self, parts: &mut [ReadPart<'_>]) {
+        self.inode.read_many(&self.shared, parts);
+    }
+
+    /// Begins to read `len` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn start_read(&self, offset: u64, len: usize) -> Result<PendingRead> {
+        let wanted = usize::try_from(self.size().saturating_sub(offset))
+            .unwrap_or(usize::MAX)
+            .min(len);
+        let place = self.inode.locate(&self.shared, offset, wanted);
+        if let Some((lba, skip)) =
+            place.filter(|_| self.inode.is_home(offset + wanted as u64) && wanted > 0)
+        {
+            let blocks = (skip + wanted).next_multiple_of(self.shared.lanes.block_bytes());
+            if blocks <= self.shared.lanes.piece_bytes() && !self.shared.read_only {
+                let started = self
+                    .shared
+                    .lanes
+                    .with_index(|index, lane| Ok((index, lane.start_read(lba, blocks)?)))?;
+                if let (lane, Some(token)) = started {
+                    self.shared.counters.reads.add(1);
+                    self.shared.counters.read_bytes.add(wanted as u64);
+                    let under_way = UnderWay {
+                        lane,
+                        token,
+                        skip,
+                        len: wanted,
+                    };
+                    return Ok(PendingRead::new(self, Progress::UnderWay(under_way)));
+                }
+            }
+        }
+        let mut bytes = vec![0; wanted];
+        let read = self.read_at(offset, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(PendingRead::new(self, Progress::Copied(bytes)))
+    }
+
+    /// Appends. The bytes are in memory until enough are together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`], of which nothing was appended; [`ErrorKind::Poisoned`], [`ErrorKind::ReadOnly`],
+    /// [`ErrorKind::Io`].
+    pub fn append(&self, data: &[u8]) -> Result<()> {
+        self.shared.counters.writes.add(1);
+        self.inode.append(&self.shared, data)
+    }
+
+    /// Writes at an offset, also beyond the end: a gap becomes zeros.
+    ///
+    /// # Errors
+    /// As [`File::append`].
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.shared.counters.writes.add(1);
+        self.inode.write_at(&self.shared, offset, data)
+    }
+
+    /// Makes the file so long: cuts it, or adds zeros.
+    ///
+    /// # Errors
+    /// As [`File::append`].
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        self.inode.truncate(&self.shared, size)
+    }
+
+    /// Holds space for a file of so many bytes, for as long as it is open.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSpace`] and as [`File::append`].
+    pub fn reserve(&self, bytes: u64) -> Result<()> {
+        self.inode.reserve(&self.shared, bytes)
+    }
+
+    /// Begins to write what was appended, without waiting and without promising anything.
+    ///
+    /// # Errors
+    /// As [`File::append`].
+    pub fn write_behind(&self) -> Result<()> {
+        self.inode.write_behind(&self.shared)
+    }
+
+    /// Returns when all bytes and the size are on the medium, and every change of names before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] the first time that something cannot be written, [`ErrorKind::Poisoned`] from then on.
+    pub fn sync(&self) -> Result<()> {
+        self.shared.counters.syncs.add(1);
+        let sequence = self.inode.prepare_sync(&self.shared)?;
+        self.shared.commit(sequence)
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.inode.size()
+    }
+
+    /// What is known of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it has no name any more.
+    pub fn status(&self) -> Result<Status> {
+        Status::of(&self.shared, self.inode.id)
+    }
+}
+
+impl Clone for File {
+    fn clone(&self) -> Self {
+        if let Some(opened) = self.shared.state().open.get_mut(&self.inode.id) {
+            opened.handles += 1;
+        }
+        Self {
+            shared: Arc::clone(&self.shared),
+            inode: Arc::clone(&self.inode),
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let id = self.inode.id;
+        let is_last = {
+            let mut state = self.shared.state();
+            state.open.get_mut(&id).is_none_or(|opened| {
+                opened.handles -= 1;
+                opened.handles == 0
+            })
+        };
+        if !is_last {
+            return;
+        }
+        if let Err(error) = self.inode.close(&self.shared) {
+            tracing::error!(%error, file = %id, "cannot close a file: what was not synced is lost");
+        }
+        let mut state = self.shared.state();
+        // Somebody may have opened it again meanwhile.
+        if state
+            .open
+            .get(&id)
+            .is_some_and(|opened| opened.handles == 0)
+        {
+            state.open.remove(&id);
+            if state
+                .carried
+                .get(&id)
+                .is_some_and(|inode| Arc::ptr_eq(inode, &self.inode))
+            {
+                // It is home; the next checkpoint flushes.
+                state.carried.remove(&id);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("id", &self.inode.id)
+            .field("size", &self.size())
+            .finish()
+    }
+}
+
+/// A read that the device is doing.
+#[derive(Debug)]
+struct UnderWay {
+    /// The lane it is in flight on.
+    lane: usize,
+    token: u64,
+    skip: usize,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Progress {
+    UnderWay(UnderWay),
+    /// In the device's buffer: from the first number on, so many.
+    Done(Buffer, usize, usize),
+    Copied(Vec<u8>),
+    Failed,
+}
+
+/// A read that was begun. Dropping it gives it up.
+#[derive(Debug)]
+pub struct PendingRead {
+    // Kept open so that the blocks are not given to another file.
+    file: File,
+    progress: Progress,
+}
+
+impl PendingRead {
+    fn new(file: &File, progress: Progress) -> Self {
+        Self {
+            file: file.clone(),
+            progress,
+        }
+    }
+
+    /// The bytes, if the read is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn poll(&mut self) -> Option<Result<&[u8]>> {
+        match self.advance(false) {
+            Ok(true) => Some(Ok(self.bytes())),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The bytes, as soon as the read is done.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`].
+    pub fn wait(&mut self) -> Result<&[u8]> {
+        self.advance(true)?;
+        Ok(self.bytes())
+    }
+
+    fn advance(&mut self, wait: bool) -> Result<bool> {
+        let Progress::UnderWay(UnderWay {
+            lane,
+            token,
+            skip,
+            len,
+        }) = self.progress
+        else {
+            return match self.progress {
+                Progress::Failed => Err(Error::new(ErrorKind::Io, "the read failed before")),
+                _ => Ok(true),
+            };
+        };
+        let finished = self
+            .file
+            .shared
+            .lanes
+            .at_index(lane, |lane| Ok(lane.finish(token, wait)))?;
+        let Some(result) = finished else {
+            return Ok(false);
+        };
+        self.progress = Progress::Failed;
+        self.progress = Progress::Done(result?, skip, len);
+        Ok(true)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.progress {
+            Progress::Done(buffer, skip, len) => buffer.get(*skip..skip + len).unwrap_or_default(),
+            Progress::Copied(bytes) => bytes,
+            Progress::UnderWay(_) | Progress::Failed => &[],
+        }
+    }
+}
+
+impl Drop for PendingRead {
+    fn drop(&mut self) {
+        // The buffer is the device's until then.
+        let _ = self.advance(true);
+    }
+}

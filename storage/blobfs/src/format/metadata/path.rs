@@ -1,0 +1,81 @@
+//! From paths to inodes.
+
+use super::Metadata;
+use crate::format::ids::InodeId;
+use crate::format::inconsistency::Inconsistency;
+
+/// The most bytes of a name.
+const NAME_BYTES_MAX: usize = 255;
+/// The most bytes of a path.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Whether an entry may have this name.
+///
+/// # Errors
+/// [`Inconsistency::BadName`], [`Inconsistency::NameTooLong`].
+pub(crate) fn check_name(name: &str) -> Result<(), Inconsistency> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Inconsistency::NameTooLong);
+    }
+    if matches!(name, "" | "." | "..") || name.bytes().any(|byte| matches!(byte, b'/' | 0)) {
+        return Err(Inconsistency::BadName);
+    }
+    Ok(())
+}
+
+impl Metadata {
+    /// The inode that a path leads to from the root. Slashes may be doubled, the first one left out; `.` and `..`
+    /// mean what they do everywhere.
+    ///
+    /// # Errors
+    /// [`Inconsistency::NotFound`], [`Inconsistency::NotDirectory`], [`Inconsistency::BadName`],
+    /// [`Inconsistency::NameTooLong`], [`Inconsistency::PathTooLong`].
+    pub(crate) fn resolve(&self, path: &str) -> Result<InodeId, Inconsistency> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Inconsistency::PathTooLong);
+        }
+        let mut id = InodeId::ROOT;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let directory = self.inode(id)?;
+            id = match name {
+                "." => directory.parent().map(|_| id),
+                ".." => directory.parent(),
+                _ => None,
+            }
+            .map_or_else(
+                || {
+                    let entries = directory.entries().ok_or(Inconsistency::NotDirectory)?;
+                    if let Some(found) = entries.get(name) {
+                        return Ok(*found);
+                    }
+                    if matches!(name, "." | "..") {
+                        return Err(Inconsistency::NotDirectory);
+                    }
+                    check_name(name)?;
+                    Err(Inconsistency::NotFound)
+                },
+                Ok,
+            )?;
+        }
+        if path.ends_with('/') && self.children(id).is_err() {
+            return Err(Inconsistency::NotDirectory);
+        }
+        Ok(id)
+    }
+
+    /// The directory and the name in it of what a path names, whether it is there or not. The directory is.
+    ///
+    /// # Errors
+    /// As [`Metadata::resolve`]; [`Inconsistency::BadName`] if the path names the root or ends in `.` or `..`.
+    pub(crate) fn locate<'p>(&self, path: &'p str) -> Result<(InodeId, &'p str), Inconsistency> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Inconsistency::PathTooLong);
+        }
+        let trimmed = path.trim_end_matches('/');
+        let (directory, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+        let parent = self.resolve(directory)?;
+        self.children(parent)?;
+        check_name(name)?;
+        Ok((parent, name))
+    }
+}

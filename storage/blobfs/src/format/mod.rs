@@ -1,0 +1,33 @@
+//! What is on the device, and how metadata changes: bytes in, bytes out. Nothing here knows a device.
+
+pub(crate) mod checkpoint_image;
+pub(crate) mod damage;
+#[cfg(any(test, feature = "exercise"))]
+pub mod exercise;
+pub(crate) mod extent;
+pub(crate) mod ids;
+pub(crate) mod inconsistency;
+pub(crate) mod inode;
+pub(crate) mod key;
+pub(crate) mod layout;
+pub(crate) mod metadata;
+pub(crate) mod operation;
+pub(crate) mod overlay;
+mod reader;
+pub(crate) mod replay;
+pub(crate) mod superblock;
+#[cfg(test)]
+mod tests;
+pub(crate) mod transaction;
+
+pub(crate) use extent::Extent;
+pub use ids::{InodeId, Kind, Timestamp};
+pub(crate) use inode::InodeRecord;
+pub(crate) use key::VolumeKey;
+pub use layout::FormatOptions;
+pub(crate) use layout::Layout;
+pub(crate) use metadata::{Effects, Metadata};
+pub(crate) use operation::Operation;
+pub(crate) use overlay::Overlay;
+pub(crate) use replay::{Replay, Replayed};
+pub(crate) use transaction::HEADER_BYTES;

@@ -1,0 +1,187 @@
+//! From a checkpoint and the journal to the present.
+
+use std::collections::BTreeMap;
+
+use super::damage::Damage;
+use super::ids::InodeId;
+use super::inconsistency::Inconsistency;
+use super::metadata::Metadata;
+use super::operation::{Operation, Operations};
+use super::overlay::Overlay;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Applies transactions to the metadata of a checkpoint.
+///
+/// If the checkpoint has lost pages, operations that cannot be applied for it are left out and reported; what they
+/// make goes to `/lost+found`.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    metadata: Metadata,
+    overlay: Overlay,
+    damages: Vec<Damage>,
+    lenient: bool,
+    operations: u64,
+    /// For each file that got units here, the last operation that brought some.
+    grown: BTreeMap<InodeId, u64>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Replayed {
+    /// As of the last transaction.
+    pub(crate) metadata: Metadata,
+    /// What must be written home.
+    pub(crate) overlay: Overlay,
+    /// What is lost: those of the checkpoint first.
+    pub(crate) damages: Vec<Damage>,
+}
+
+impl Replay {
+    /// Begins with a checkpoint, and the damage it has. Without damage every operation must apply.
+    pub(crate) fn new(metadata: Metadata, damages: Vec<Damage>) -> Self {
+        Self {
+            metadata,
+            overlay: Overlay::default(),
+            lenient: !damages.is_empty(),
+            damages,
+            operations: 0,
+            grown: BTreeMap::new(),
+        }
+    }
+
+    /// The metadata as of the last transaction so far.
+    pub(crate) const fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The bytes so far that are not at home.
+    pub(crate) const fn overlay(&self) -> &Overlay {
+        &self.overlay
+    }
+
+    /// Applies the operations of the next transaction.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corruption`] if it holds something else, or (without damage) an operation that does not apply.
+    /// The operations before that one have been applied.
+    pub(crate) fn apply_transaction(&mut self, payload: &[u8]) -> Result<()> {
+        for operation in Operations::new(payload) {
+            self.apply(&operation?)?;
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, operation: &Operation<'_>) -> Result<()> {
+        self.operations += 1;
+        match self.metadata.apply(operation) {
+            Ok(effects) => {
+                if let Some(removed) = effects.removed {
+                    self.overlay.remove(removed);
+                    self.grown.remove(&removed);
+                }
+                self.follow(operation);
+                Ok(())
+            }
+            Err(why) if self.lenient => {
+                self.make_do(operation, why);
+                Ok(())
+            }
+            Err(why) => Err(Error::new(
+                ErrorKind::Corruption,
+                format!(
+                    "the journal does not fit the checkpoint: {}",
+                    describe(operation)
+                ),
+            )
+            .caused_by(why)),
+        }
+    }
+
+    /// What an operation means for data.
+    fn follow(&mut self, operation: &Operation<'_>) {
+        match *operation {
+            Operation::Extend { id, extents, .. } => {
+                self.overlay.remove(id);
+                if extents.len() > 0 {
+                    self.grown.insert(id, self.operations);
+                }
+            }
+            Operation::Data {
+                id,
+                offset,
+                bytes,
+                extents,
+                ..
+            } => {
+                self.overlay.insert(id, offset, bytes);
+                if extents.len() > 0 {
+                    self.grown.insert(id, self.operations);
+                }
+            }
+            Operation::Truncate { id, size, .. } => self.overlay.truncate(id, size),
+            Operation::Create { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rename { .. }
+            | Operation::SetModified { .. } => {}
+        }
+    }
+
+    /// Does what is possible of an operation that does not apply, the checkpoint being damaged.
+    fn make_do(&mut self, operation: &Operation<'_>, why: Inconsistency) {
+        let what = describe(operation);
+        self.damages.push(Damage::Skipped { what, why });
+        if let Operation::Create {
+            id, kind, modified, ..
+        } = *operation
+        {
+            if id >= self.metadata.next_id() && id.0 < u64::MAX {
+                let damage = self.metadata.insert_lost(id, kind, modified);
+                self.damages.push(damage);
+            }
+        }
+    }
+
+    /// The metadata as of the last transaction, and the data to be written home. After damage no two files share
+    /// units: the one keeps them that got them later.
+    pub(crate) fn finish(mut self) -> Replayed {
+        if self.lenient {
+            let grown = self.grown;
+            let cut = self
+                .metadata
+                .part_files(&[], |id| grown.get(&id).copied().unwrap_or(0));
+            for damage in &cut {
+                if let Damage::Cut { id, to, .. } = *damage {
+                    self.overlay.truncate(id, to);
+                }
+            }
+            self.damages.extend(cut);
+        }
+        Replayed {
+            metadata: self.metadata,
+            overlay: self.overlay,
+            damages: self.damages,
+        }
+    }
+}
+
+/// An operation without its data.
+fn describe(operation: &Operation<'_>) -> String {
+    match *operation {
+        Operation::Create {
+            id, parent, name, ..
+        } => format!("creation of {id} as {name:?} in {parent}"),
+        Operation::Link { id, parent, name } => format!("link of {id} as {name:?} in {parent}"),
+        Operation::Unlink { parent, name } => format!("removal of {name:?} in {parent}"),
+        Operation::Rename { from, to } => format!(
+            "renaming of {:?} in {} to {:?} in {}",
+            from.1, from.0, to.1, to.0
+        ),
+        Operation::Extend { id, size, .. } => format!("extension of {id} to {size} bytes"),
+        Operation::Data {
+            id, offset, bytes, ..
+        } => format!("{} bytes at {offset} in {id}", bytes.len()),
+        Operation::Truncate { id, size, .. } => format!("truncation of {id} to {size} bytes"),
+        Operation::SetModified { id, .. } => format!("time of {id}"),
+    }
+}

@@ -1,0 +1,446 @@
+//! The device's queues, one for each calling thread.
+//!
+//! A thread takes the lane of its number; only when there are more threads than lanes do two meet at one, and the
+//! second waits. Requests beyond what the device's own queues take are the device's to share.
+//!
+//! A lane also has the buffers of its requests: what is read goes to the caller by one copy, which lets callers
+//! use any memory and any alignment. It costs about 60 ns for 4 KiB beside a device that takes microseconds.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::{fmt, thread};
+
+use millrace_block::{Completion, Device, Lba, Operation, Queue, Request};
+use millrace_memory::{
+    Arena, ArenaOptions, Buffer, DomainId, Exhausted, NoDevice, Pages, SizeClass,
+};
+
+use crate::{Error, ErrorKind, Result};
+
+/// The longest single request: longer transfers are several at once.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// So many threads have a lane of their own.
+const LANES: usize = 256;
+/// Requests of one call in flight at once.
+const DEPTH: usize = 32;
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// Which lane is the calling thread's.
+fn lane_index() -> usize {
+    THREAD.with(|number| {
+        if number.get() == usize::MAX {
+            number.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get() % LANES
+    })
+}
+
+/// A run of blocks on the device and the bytes of it that are wanted.
+#[derive(Debug)]
+pub(crate) struct Piece<'a> {
+    /// The first block.
+    pub(crate) lba: u64,
+    /// Bytes of the blocks before the first that is wanted.
+    pub(crate) skip: usize,
+    /// What is wanted; with `skip` no more than [`PIECE_BYTES`].
+    pub(crate) out: &'a mut [u8],
+}
+
+/// All lanes of a device.
+pub(crate) struct Lanes {
+    device: Arc<dyn Device>,
+    arena: Mutex<Arena>,
+    lanes: Box<[Mutex<Option<Lane>>]>,
+    /// Queues for writes that are in flight between calls.
+    idle: Mutex<Vec<Box<dyn Queue>>>,
+    block_bytes: usize,
+    piece_bytes: usize,
+}
+
+impl Lanes {
+    /// `arena_bytes` of buffers, at least 1 MiB.
+    pub(crate) fn new(device: Arc<dyn Device>, arena_bytes: usize) -> Result<Self> {
+        let geometry = device.geometry();
+        let block_bytes = geometry.block_bytes as usize;
+        let piece_bytes = PIECE_BYTES.min(geometry.transfer_bytes_max) / block_bytes * block_bytes;
+        // A quarter each for point reads, blocks of tables, and two for long transfers.
+        let share = arena_bytes.max(1 << 20) / 4;
+        let class = |size: usize, share: usize| SizeClass {
+            size,
+            count: u32::try_from(share / size).unwrap_or(u32::MAX).max(2),
+        };
+        let classes = if piece_bytes > 64 << 10 {
+            let long = class(PIECE_BYTES, 2 * share);
+            vec![class(8 << 10, share), class(32 << 10, share), long]
+        } else {
+            vec![class(8 << 10, share), class(64 << 10, 3 * share)]
+        };
+        let options = ArenaOptions {
+            classes,
+            pages: Pages::Auto,
+            // What no device sees need not be locked.
+            locked: DomainId::of(device.domain()) != DomainId::of(&NoDevice::shared()),
+            ..ArenaOptions::default()
+        };
+        let arena = Arena::new(Arc::clone(device.domain()), &options).map_err(|error| {
+            Error::new(ErrorKind::Memory, "cannot make buffers for the device").caused_by(error)
+        })?;
+        Ok(Self {
+            arena: Mutex::new(arena),
+            lanes: (0..LANES).map(|_| Mutex::new(None)).collect(),
+            idle: Mutex::default(),
+            block_bytes,
+            piece_bytes,
+            device,
+        })
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    pub(crate) const fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// The longest single request.
+    pub(crate) const fn piece_bytes(&self) -> usize {
+        self.piece_bytes
+    }
+
+    /// Has `work` done on the calling thread's lane.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+        self.at_index(lane_index(), work)
+    }
+
+    /// The same, and tells which lane it is.
+    pub(crate) fn with_index<T>(
+        &self,
+        work: impl FnOnce(usize, &mut Lane) -> Result<T>,
+    ) -> Result<T> {
+        let index = lane_index();
+        self.at_index(index, |lane| work(index, lane))
+    }
+
+    /// Has `work` done on a lane.
+    pub(crate) fn at_index<T>(
+        &self,
+        index: usize,
+        work: impl FnOnce(&mut Lane) -> Result<T>,
+    ) -> Result<T> {
+        let mut slot = self.lanes[index]
+            .lock()
+            .expect("no holder of a lane panics");
+        if slot.is_none() {
+            *slot = Some(Lane {
+                queue: self.queue()?,
+                arena: self.arena(),
+                block_bytes: self.block_bytes,
+                finished: HashMap::new(),
+                next_token: 0,
+            });
+        }
+        work(slot.as_mut().expect("the lane was just made"))
+    }
+
+    /// A queue for writes that stay in flight, and a handle for their buffers.
+    pub(crate) fn writer(&self) -> Result<(Box<dyn Queue>, Arena)> {
+        let idle = self
+            .idle
+            .lock()
+            .expect("no holder of the lock panics")
+            .pop();
+        let queue = idle.map_or_else(|| self.queue(), Ok)?;
+        Ok((queue, self.arena()))
+    }
+
+    /// Takes back a queue with nothing in flight.
+    pub(crate) fn return_writer(&self, queue: Box<dyn Queue>) {
+        debug_assert_eq!(queue.in_flight(), 0);
+        self.idle
+            .lock()
+            .expect("no holder of the lock panics")
+            .push(queue);
+    }
+
+    fn queue(&self) -> Result<Box<dyn Queue>> {
+        self.device.queue().map_err(|error| {
+            let context = format!("cannot have a queue of {}", self.device.name());
+            Error::new(ErrorKind::Io, context).caused_by(error)
+        })
+    }
+
+    fn arena(&self) -> Arena {
+        self.arena
+            .lock()
+            .expect("no holder of the lock panics")
+            .clone()
+    }
+}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A queue and its buffers, used by one thread at a time.
+pub(crate) struct Lane {
+    queue: Box<dyn Queue>,
+    arena: Arena,
+    block_bytes: usize,
+    /// Completions of requests that their callers have not asked about yet.
+    finished: HashMap<u64, Completion>,
+    next_token: u64,
+}
+
+impl Lane {
+    /// Reads all pieces, several at once.
+    pub(crate) fn read(&mut self, pieces: &mut [Piece<'_>]) -> Result<()> {
+        if let [piece] = pieces {
+            let len = (piece.skip + piece.out.len()).next_multiple_of(self.block_bytes);
+            let buffer = wait_for_buffer(&self.arena, len)?;
+            let completion = self.run(Operation::Read, piece.lba, Some(buffer))?;
+            return take_piece(piece, completion);
+        }
+        self.read_many(pieces).into_iter().collect()
+    }
+
+    /// Reads all pieces, several at once; each has a result of its own.
+    pub(crate) fn read_many(&mut self, pieces: &mut [Piece<'_>]) -> Vec<Result<()>> {
+        let mut results: Vec<Result<()>> = pieces.iter().map(|_| Ok(())).collect();
+        let base = self.next_token;
+        self.next_token += pieces.len() as u64;
+        let (mut started, mut ours) = (0, 0);
+        while started < pieces.len() || ours > 0 {
+            while started < pieces.len() && ours < DEPTH {
+                let piece = &pieces[started];
+                let len = (piece.skip + piece.out.len()).next_multiple_of(self.block_bytes);
+                let buffer = match take_buffer(&self.arena, len) {
+                    Ok(Some(buffer)) => buffer,
+                    Ok(None) if ours > 0 => break,
+                    Ok(None) => {
+                        thread::yield_now();
+                        continue;
+                    }
+                    Err(error) => {
+                        results[started] = Err(error);
+                        started += 1;
+                        continue;
+                    }
+                };
+                let request = Request::read(Lba(piece.lba), buffer, base + started as u64);
+                match self.submit(request) {
+                    Ok(()) => ours += 1,
+                    Err(error) => results[started] = Err(error),
+                }
+                started += 1;
+            }
+            if ours == 0 {
+                continue;
+            }
+            let Some(completion) = self.next_of(base..self.next_token) else {
+                // The queue forgot what it took: whatever it is, it is an error and no endless wait.
+                results.iter_mut().for_each(|result| *result = Err(lost()));
+                return results;
+            };
+            let index = usize::try_from(completion.token - base).expect("a token of this call");
+            ours -= 1;
+            results[index] = take_piece(&mut pieces[index], completion);
+        }
+        results
+    }
+
+    /// Begins a read of `len` bytes of whole blocks, if a buffer is at hand; its name is for [`Lane::finish`].
+    pub(crate) fn start_read(&mut self, lba: u64, len: usize) -> Result<Option<u64>> {
+        let Some(buffer) = take_buffer(&self.arena, len)? else {
+            return Ok(None);
+        };
+        let token = self.next_token;
+        self.next_token += 1;
+        self.submit(Request::read(Lba(lba), buffer, token))?;
+        // Gives it to the device.
+        while let Some(completion) = self.queue.poll() {
+            self.finished.insert(completion.token, completion);
+        }
+        Ok(Some(token))
+    }
+
+    /// The buffer of a read begun before; none while it is under way, unless `wait`.
+    pub(crate) fn finish(&mut self, token: u64, wait: bool) -> Option<Result<Buffer>> {
+        loop {
+            if let Some(completion) = self.finished.remove(&token) {
+                let result = completion.result.map_err(read_error);
+                return Some(result.and_then(|()| completion.buffer.ok_or_else(no_buffer)));
+            }
+            let completion = if wait {
+                self.queue.wait()
+            } else {
+                self.queue.poll()
+            };
+            match completion {
+                Some(completion) => _ = self.finished.insert(completion.token, completion),
+                None if wait => return Some(Err(lost())),
+                None => return None,
+            }
+        }
+    }
+
+    /// Submits a request; when the queue is full, after something has finished.
+    fn submit(&mut self, mut request: Request) -> Result<()> {
+        loop {
+            let lba = request.lba.0;
+            match self.queue.submit(request) {
+                Ok(()) => return Ok(()),
+                Err(refused) if refused.error.kind() == millrace_block::ErrorKind::Full => {
+                    request = refused.request;
+                    let completion = self.queue.wait().ok_or_else(lost)?;
+                    self.finished.insert(completion.token, completion);
+                }
+                Err(refused) => return Err(io_error("use", lba, refused.error)),
+            }
+        }
+    }
+
+    /// The next completion with one of these tokens.
+    fn next_of(&mut self, tokens: Range<u64>) -> Option<Completion> {
+        if !self.finished.is_empty() {
+            let found = self
+                .finished
+                .keys()
+                .copied()
+                .find(|token| tokens.contains(token));
+            if let Some(token) = found {
+                return self.finished.remove(&token);
+            }
+        }
+        loop {
+            let completion = self.queue.wait()?;
+            if tokens.contains(&completion.token) {
+                return Some(completion);
+            }
+            self.finished.insert(completion.token, completion);
+        }
+    }
+
+    /// Writes `bytes`, whole blocks, in pieces one after the other.
+    pub(crate) fn write(&mut self, lba: u64, bytes: &[u8], through: bool) -> Result<()> {
+        let operation = if through {
+            Operation::WriteThrough
+        } else {
+            Operation::Write
+        };
+        let mut at = lba;
+        for part in bytes.chunks(PIECE_BYTES) {
+            let mut buffer = wait_for_buffer(&self.arena, part.len())?;
+            buffer.copy_from_slice(part);
+            self.run(operation, at, Some(buffer))?;
+            at += (part.len() / self.block_bytes) as u64;
+        }
+        Ok(())
+    }
+
+    /// Puts everything that was written on the medium.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.run(Operation::Flush, 0, None).map(|_| ())
+    }
+
+    /// Deallocates blocks.
+    pub(crate) fn deallocate(&mut self, lba: u64, blocks: u64) -> Result<()> {
+        self.run(Operation::Deallocate(blocks), lba, None)
+            .map(|_| ())
+    }
+
+    /// One request, waited for.
+    fn run(
+        &mut self,
+        operation: Operation,
+        lba: u64,
+        buffer: Option<Buffer>,
+    ) -> Result<Completion> {
+        let token = self.next_token;
+        self.next_token += 1;
+        let request = Request {
+            operation,
+            lba: Lba(lba),
+            buffer,
+            token,
+        };
+        let what = match operation {
+            Operation::Read => "read",
+            Operation::Write | Operation::WriteThrough => "write",
+            Operation::Flush => "flush",
+            Operation::Deallocate(_) | Operation::WriteZeroes(_) => "erase",
+        };
+        let mut completion = if self.queue.in_flight() == 0 {
+            self.queue
+                .run(request)
+                .map_err(|refused| io_error(what, lba, refused.error))?
+        } else {
+            self.submit(request)?;
+            self.next_of(token..token + 1).ok_or_else(lost)?
+        };
+        match std::mem::replace(&mut completion.result, Ok(())) {
+            Ok(()) => Ok(completion),
+            Err(error) => Err(io_error(what, lba, error)),
+        }
+    }
+}
+
+/// A buffer of `len` bytes; none if all are in use.
+pub(crate) fn take_buffer(arena: &Arena, len: usize) -> Result<Option<Buffer>> {
+    match arena.try_buffer(len) {
+        Ok(buffer) => Ok(Some(buffer)),
+        Err(Exhausted::InUse) => Ok(None),
+        Err(error) => {
+            Err(Error::new(ErrorKind::Memory, "no buffer is long enough").caused_by(error))
+        }
+    }
+}
+
+/// A buffer of `len` bytes, waited for: whoever has one has it for as long as a request takes.
+pub(crate) fn wait_for_buffer(arena: &Arena, len: usize) -> Result<Buffer> {
+    loop {
+        if let Some(buffer) = take_buffer(arena, len)? {
+            return Ok(buffer);
+        }
+        thread::yield_now();
+    }
+}
+
+fn take_piece(piece: &mut Piece<'_>, completion: Completion) -> Result<()> {
+    completion
+        .result
+        .map_err(|error| io_error("read", piece.lba, error))?;
+    let buffer = completion.buffer.ok_or_else(no_buffer)?;
+    let end = piece.skip + piece.out.len();
+    let bytes = buffer.get(piece.skip..end).ok_or_else(no_buffer)?;
+    piece.out.copy_from_slice(bytes);
+    Ok(())
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Io, "the device lost a request")
+}
+
+fn no_buffer() -> Error {
+    Error::new(ErrorKind::Io, "the device gave no buffer back")
+}
+
+fn read_error(source: millrace_block::Error) -> Error {
+    Error::new(ErrorKind::Io, "cannot read").caused_by(source)
+}
+
+/// A failure of the device at a block.
+pub(crate) fn io_error(what: &str, lba: u64, source: millrace_block::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot {what} block {lba}")).caused_by(source)
+}

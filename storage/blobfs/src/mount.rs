@@ -1,0 +1,350 @@
+//! Making a volume, and finding one again.
+
+use std::sync::Arc;
+
+use millrace_block::{Device, Geometry};
+
+use crate::allocator::Allocator;
+use crate::barrier::Durable;
+use crate::checkpoint::write_superblocks;
+use crate::format::checkpoint_image::{Decoder, Image, PAGE_BYTES};
+use crate::format::damage::Damage;
+use crate::format::layout::superblock_units;
+use crate::format::replay::{Replay, Replayed};
+use crate::format::superblock::{CheckpointPlace, Chosen, JournalTail, Superblock, choose};
+use crate::format::{Extent, InodeId, Layout, Metadata, Overlay};
+use crate::journal::{Journal, Ring};
+use crate::journal_reader::JournalReader;
+use crate::lanes::{Lane, Lanes, Piece};
+use crate::map::Map;
+use crate::shared::{Parts, Shared};
+use crate::state::State;
+use crate::volume::MountOptions;
+use crate::{Error, ErrorKind, FormatOptions, Result};
+
+/// Memory for transfers while a volume is made.
+const FORMAT_ARENA_BYTES: usize = 1 << 20;
+
+/// Makes an empty volume.
+pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
+    let geometry = device.geometry().clone();
+    let layout = Layout::plan(geometry.block_bytes, geometry.blocks, options)?;
+    let lanes = Lanes::new(Arc::clone(device), FORMAT_ARENA_BYTES)?;
+    let allocator = Allocator::new(&layout);
+    let mut superblock = Superblock {
+        uuid: options.uuid,
+        label: options.label.clone(),
+        created: options.created,
+        layout,
+        generation: 1,
+        checkpoint: CheckpointPlace {
+            sequence: 0,
+            bytes: 0,
+            checksum: 0,
+            copies: [Vec::new(), Vec::new()],
+        },
+        journal_tail: JournalTail {
+            block: 0,
+            sequence: 1,
+        },
+        clean: true,
+    };
+    let image = Image::new(&Metadata::new(layout), superblock.key(), 0);
+    let bytes = image.bytes();
+    let durable = durability(&geometry);
+    let no_space = || Error::new(ErrorKind::Invalid, "the device is too small for a volume");
+    lanes.with(|lane| {
+        // First whatever was there is no volume any more, so that no mixture of the two ever is one.
+        let nothing = vec![0; layout.unit_bytes() as usize];
+        for unit in layout.superblocks() {
+            lane.write(layout.block_of(unit), &nothing, false)?;
+        }
+        lane.flush()?;
+        let units = layout.units_of(bytes.len() as u64);
+        let mut copies = [Vec::new(), Vec::new()];
+        for copy in &mut copies {
+            *copy = allocator.take_reserved(units).ok_or_else(no_space)?;
+            write_units(lane, &layout, copy, bytes)?;
+        }
+        lane.flush()?;
+        superblock.checkpoint = CheckpointPlace {
+            sequence: 0,
+            bytes: bytes.len() as u64,
+            checksum: image.checksum(),
+            copies,
+        };
+        write_superblocks(&superblock, durable, lane)
+    })
+}
+
+/// How a device puts writes on its medium.
+pub(crate) const fn durability(geometry: &Geometry) -> Durable {
+    match (geometry.volatile_cache, geometry.write_through) {
+        (false, _) => Durable::AsWritten,
+        (true, true) => Durable::WriteThrough,
+        (true, false) => Durable::Flush,
+    }
+}
+
+/// Writes bytes into extents, padded with zeros to whole blocks.
+pub(crate) fn write_units(
+    lane: &mut Lane,
+    layout: &Layout,
+    extents: &[Extent],
+    bytes: &[u8],
+) -> Result<()> {
+    let mut left = bytes;
+    for extent in extents {
+        let room = u64::from(extent.units) * u64::from(layout.unit_bytes());
+        let (here, later) =
+            left.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(left.len()));
+        let mut padded = here.to_vec();
+        padded.resize(
+            here.len().next_multiple_of(layout.block_bytes() as usize),
+            0,
+        );
+        lane.write(layout.block_of(extent.start), &padded, false)?;
+        left = later;
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NoSpace,
+        "a checkpoint is longer than its units",
+    ))
+}
+
+/// What is on a device: all that a mount reads.
+pub(crate) struct Found {
+    pub(crate) superblock: Superblock,
+    /// Which copies of the superblock must be written again.
+    pub(crate) stale: [bool; 2],
+    pub(crate) metadata: Metadata,
+    pub(crate) overlay: Overlay,
+    pub(crate) damages: Vec<Damage>,
+    /// Where the journal goes on.
+    pub(crate) head: u64,
+    /// Blocks of transactions that the checkpoint does not contain.
+    pub(crate) used: u64,
+    /// The last transaction.
+    pub(crate) sequence: u64,
+    /// A later transaction that stands in the journal behind a damaged one.
+    pub(crate) beyond: Option<u64>,
+}
+
+/// Reads superblock, checkpoint and journal.
+pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
+    let geometry = lanes.device().geometry();
+    let Chosen { superblock, stale } = read_superblocks(lanes, geometry)?;
+    let layout = superblock.layout;
+    layout.check_device(geometry.block_bytes, geometry.blocks)?;
+    let (metadata, damage) = read_checkpoint(lanes, &superblock)?;
+    let tail = superblock.journal_tail;
+    let mut reader = JournalReader::new(lanes, &superblock);
+    let mut replay = Replay::new(metadata, damage);
+    let mut sequence = tail.sequence.saturating_sub(1);
+    while let Some(payload) = reader.next()? {
+        replay.apply_transaction(payload)?;
+        sequence += 1;
+    }
+    let (head, used) = (reader.head(), reader.used());
+    let beyond = reader.probe_rest()?;
+    let Replayed {
+        metadata,
+        overlay,
+        damages,
+    } = replay.finish();
+    Ok(Found {
+        superblock,
+        stale,
+        metadata,
+        overlay,
+        damages,
+        head,
+        used,
+        sequence,
+        beyond,
+    })
+}
+
+fn read_superblocks(lanes: &Lanes, geometry: &Geometry) -> Result<Chosen> {
+    let unit_bytes = crate::format::layout::unit_bytes_for(geometry.block_bytes)?;
+    let unit_blocks = u64::from(unit_bytes / geometry.block_bytes);
+    let read = |unit: u64| {
+        let mut bytes = vec![0; unit_bytes as usize];
+        read_blocks(lanes, unit * unit_blocks, &mut bytes)?;
+        Superblock::decode(&bytes)
+    };
+    let [first, second] = superblock_units(geometry.block_bytes, geometry.blocks);
+    choose(read(first), read(second))
+}
+
+/// Reads whole blocks.
+pub(crate) fn read_blocks(lanes: &Lanes, lba: u64, bytes: &mut [u8]) -> Result<()> {
+    let block = lanes.block_bytes();
+    let step = lanes.piece_bytes();
+    let mut pieces: Vec<_> = Vec::new();
+    let mut lba = lba;
+    for out in bytes.chunks_mut(step) {
+        let blocks = (out.len() / block) as u64;
+        pieces.push(Piece { lba, skip: 0, out });
+        lba += blocks;
+    }
+    lanes.with(|lane| lane.read(&mut pieces))
+}
+
+/// Reads the checkpoint: each page from the first copy, or if it is damaged there from the second.
+fn read_checkpoint(lanes: &Lanes, superblock: &Superblock) -> Result<(Metadata, Vec<Damage>)> {
+    let mut decoder = Decoder::new(superblock);
+    for copy in &superblock.checkpoint.copies {
+        let missing = (0..decoder.page_count()).any(|number| !decoder.has(number));
+        if missing {
+            read_copy(lanes, superblock, copy, &mut decoder);
+        }
+    }
+    Ok(decoder.finish())
+}
+
+/// Feeds the decoder the pages of one copy that it lacks. What cannot be read is left out.
+fn read_copy(lanes: &Lanes, superblock: &Superblock, copy: &[Extent], decoder: &mut Decoder) {
+    let layout = &superblock.layout;
+    let unit_bytes = layout.unit_bytes() as usize;
+    let pages_a_unit = unit_bytes / PAGE_BYTES;
+    let mut number = 0;
+    let step = (lanes.piece_bytes() / unit_bytes).max(1) * 8;
+    for extent in copy {
+        let mut unit = extent.start;
+        while unit < extent.end() && number < decoder.page_count() {
+            let units = (extent.end() - unit).min(step as u64);
+            let count = usize::try_from(units).expect("a step") * unit_bytes;
+            let mut bytes = vec![0; count];
+            if read_blocks(lanes, layout.block_of(unit), &mut bytes).is_err() {
+                // One bad block must not cost its neighbours.
+                for (index, bytes) in (0..units).zip(bytes.chunks_mut(unit_bytes)) {
+                    let _ = read_blocks(lanes, layout.block_of(unit + index), bytes);
+                }
+            }
+            for page in bytes.chunks(PAGE_BYTES) {
+                if number < decoder.page_count() && !decoder.has(number) {
+                    // A page that is bad in both copies is told by `finish`.
+                    let _ = decoder.page(number, page);
+                }
+                number += 1;
+            }
+            unit += units;
+        }
+        debug_assert!(pages_a_unit > 0);
+    }
+}
+
+/// Mounts a volume.
+pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Shared> {
+    let lanes = Lanes::new(device, options.arena_bytes)?;
+    let found = find(&lanes)?;
+    let name = lanes.device().name().to_owned();
+    if let (Some(beyond), false) = (found.beyond, options.read_only) {
+        let context = format!(
+            "the journal of {name} is damaged after transaction {}: transaction {beyond} follows; \
+             `millrace blobfs check --repair {name}` keeps what comes before",
+            found.sequence
+        );
+        return Err(Error::new(ErrorKind::Corruption, context));
+    }
+    for damage in &found.damages {
+        tracing::error!(device = name, %damage, "metadata is lost in both copies");
+    }
+    if !found.damages.is_empty() && !options.read_only {
+        let context = format!(
+            "metadata of {name} is lost in both copies ({}): mount it for reading only, or see \
+             `millrace blobfs check {name}`",
+            found.damages[0]
+        );
+        return Err(Error::new(ErrorKind::Corruption, context));
+    }
+    let layout = found.superblock.layout;
+    let allocator = Allocator::new(&layout);
+    hold_all(&allocator, &found)?;
+    let ring = Ring {
+        blocks: layout.journal_blocks(),
+        head: found.head,
+        used: found.used,
+    };
+    let has_overlay = !found.overlay.is_empty();
+    let needs_checkpoint = found.used > 0;
+    let checkpoint_bytes = found.superblock.checkpoint.bytes;
+    let shared = Shared::new(Parts {
+        allocator,
+        journal: Journal::new(ring, found.sequence),
+        superblock: found.superblock,
+        clock: options.clock,
+        read_only: options.read_only,
+        discard: options.discard,
+        overlay: found.overlay,
+        state: State::new(found.metadata, found.sequence + 1),
+        lanes,
+    });
+    shared.set_reserve(checkpoint_bytes);
+    if options.read_only {
+        return Ok(shared);
+    }
+    if has_overlay {
+        bring_overlay_home(&shared)?;
+    }
+    if needs_checkpoint || found.stale != [false; 2] {
+        shared.checkpoint_now(false)?;
+    } else {
+        shared.mark_in_use()?;
+    }
+    Ok(shared)
+}
+
+/// Takes out of the allocator what files and checkpoint hold.
+fn hold_all(allocator: &Allocator, found: &Found) -> Result<()> {
+    let files = found
+        .metadata
+        .inodes()
+        .flat_map(|(_, record)| record.extents());
+    let checkpoint = found.superblock.checkpoint.copies.iter().flatten();
+    for extent in files.chain(checkpoint) {
+        if !allocator.hold(*extent) {
+            let context = format!("{extent} is held twice, or lies outside of the volume");
+            return Err(Error::new(ErrorKind::Corruption, context));
+        }
+    }
+    Ok(())
+}
+
+/// Writes what transactions carry to its place. Until the next checkpoint the journal has it too.
+fn bring_overlay_home(shared: &Shared) -> Result<()> {
+    let block = shared.lanes.block_bytes() as u64;
+    for id in shared.overlay.files().collect::<Vec<InodeId>>() {
+        let map = Map::new(shared.state().metadata.inode(id)?.extents());
+        for (offset, bytes) in shared.overlay.of(id) {
+            let mut at = offset;
+            let mut left = bytes;
+            while !left.is_empty() {
+                let unit = at / shared.unit_bytes();
+                let (device_unit, units) = map.locate(unit).ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::Corruption,
+                        format!("file {id} has no unit at byte {at}"),
+                    )
+                })?;
+                let within = at % shared.unit_bytes();
+                let run = units * shared.unit_bytes() - within;
+                let len = usize::try_from(run).unwrap_or(usize::MAX).min(left.len());
+                let lba = (device_unit * shared.unit_bytes() + within) / block;
+                let skip = usize::try_from(within % block).expect("less than a block");
+                let (now, later) = left.split_at(len);
+                let mut blocks = vec![0; (skip + len).next_multiple_of(shared.lanes.block_bytes())];
+                read_blocks(&shared.lanes, lba, &mut blocks)?;
+                blocks[skip..skip + len].copy_from_slice(now);
+                shared.lanes.with(|lane| lane.write(lba, &blocks, false))?;
+                at += len as u64;
+                left = later;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! A new file for a device.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, fallocate, fsync, ftruncate, open};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::backing::Backing;
+use super::errno::kind_of;
+use crate::{Error, ErrorKind, Result, Size};
+
+/// So much is allocated at once: between two steps a signal that arrives is handled.
+const STEP: u64 = 1 << 30;
+/// Files are whole blocks of this size, whatever the device's are.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Makes a file of so many bytes, with the space that it needs.
+pub(super) fn create(path: &Path, bytes: u64) -> Result<()> {
+    if bytes == 0 || bytes % BLOCK_BYTES != 0 || i64::try_from(bytes).is_err() {
+        let context = format!("a file of {bytes} bytes: they are multiples of {BLOCK_BYTES}");
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let refused = |what: &str, errno: Errno| {
+        let context = format!("{what} {} of {} bytes", path.display(), Size(bytes));
+        Error::new(kind_of(errno), context).caused_by(errno)
+    };
+    let file = open(path, flags, mode).map_err(|errno| match errno {
+        Errno::EXIST => {
+            let context = format!("{} exists already", path.display());
+            Error::new(ErrorKind::Invalid, context).caused_by(errno)
+        }
+        errno => refused("making", errno),
+    })?;
+    let backing = Backing::new(file, 0);
+    let made = allocate(&backing, bytes)
+        .and_then(|()| fsync(backing.file()))
+        .and_then(|()| sync_folder_of(path));
+    made.map_err(|errno| {
+        // Nobody can have put anything into it.
+        let _ = fs::remove_file(path);
+        refused("allocating", errno)
+    })
+}
+
+fn allocate(backing: &Backing, bytes: u64) -> rustix::io::Result<()> {
+    for offset in (0..bytes).step_by(usize::try_from(STEP).unwrap_or(usize::MAX)) {
+        let step = STEP.min(bytes - offset);
+        let none = FallocateFlags::empty();
+        match retry_on_intr(|| fallocate(backing.file(), none, offset, step)) {
+            // As the C library does.
+            Err(Errno::OPNOTSUPP) => {
+                ftruncate(backing.file(), bytes)?;
+                return backing.write_zeros(0, bytes);
+            }
+            allocated => allocated?,
+        }
+    }
+    Ok(())
+}
+
+/// Puts the file's name on the medium.
+fn sync_folder_of(path: &Path) -> rustix::io::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    match fsync(folder) {
+        // Some file systems have nothing to do here, and say it so.
+        Err(Errno::INVAL) => Ok(()),
+        synced => synced,
+    }
+}

@@ -1,0 +1,30 @@
+//! What the kernel's errors mean.
+
+use rustix::io::Errno;
+
+use crate::{Error, ErrorKind, Lba, Operation};
+
+/// The error of an operation that the kernel has refused or could not do.
+pub(super) fn failure(errno: Errno, operation: &Operation, lba: Lba) -> Error {
+    let context = match operation {
+        Operation::Flush => "Flush".to_owned(),
+        operation => format!("{operation:?} from block {} on", lba.0),
+    };
+    Error::new(kind_of(errno), context).caused_by(errno)
+}
+
+/// What an errno means for a device.
+pub(super) const fn kind_of(errno: Errno) -> ErrorKind {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => ErrorKind::NotFound,
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => ErrorKind::Permission,
+        Errno::BUSY | Errno::TXTBSY | Errno::WOULDBLOCK => ErrorKind::InUse,
+        Errno::NOSPC | Errno::DQUOT | Errno::FBIG => ErrorKind::NoSpace,
+        Errno::NOMEM | Errno::NOBUFS => ErrorKind::Memory,
+        Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => ErrorKind::Unsupported,
+        Errno::INVAL | Errno::EXIST | Errno::ISDIR => ErrorKind::Invalid,
+        // The last: what a checksum of the file system, or of the disk, does not match.
+        Errno::IO | Errno::NODATA | Errno::BADMSG | Errno::ILSEQ => ErrorKind::Medium,
+        _ => ErrorKind::Device,
+    }
+}
