@@ -10,6 +10,7 @@
 //!   journal    group commit for parked replies
 //!
 //!   main -> nvme      the commands for NVMe devices; no part of the server
+//!   main -> blobfs    the commands for volumes; no part of the server either
 //! ```
 //!
 //! The binary is a thin shell around it; benchmarks and tests use the parts by themselves. This is the
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blobfs;
 pub mod clock;
 pub mod commands;
 pub mod dispatch;
@@ -36,4 +38,5 @@ pub mod serve;
 pub mod session;
 pub mod settings;
 pub mod state;
+pub mod volume;
 pub mod waiters;

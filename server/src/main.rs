@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use millrace::blobfs::{BlobfsError, BlobfsOptions};
 use millrace::echo::Echo;
 use millrace::nvme::{NvmeError, NvmeOptions};
 use millrace::serve::serve;
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Subcommand::Serve(options) => serve_with(*options),
         Subcommand::Nvme(options) => nvme(*options).map_err(Failure::from),
+        Subcommand::Blobfs(options) => return blobfs(&options),
         Subcommand::Echo(options) => echo(options).map_err(Failure::from),
     };
     match result {
@@ -48,6 +50,15 @@ fn nvme(options: NvmeOptions) -> Result<(), NvmeError> {
     millrace::nvme::run(options, &mut std::io::stdout().lock())
 }
 
+/// Runs a command for volumes, which says by itself what to end with.
+fn blobfs(options: &BlobfsOptions) -> ExitCode {
+    let ended = millrace::blobfs::run(options, &mut std::io::stdout().lock());
+    ExitCode::from(ended.unwrap_or_else(|error| {
+        report(&error);
+        error.exit_code()
+    }))
+}
+
 /// Says what went wrong and why, on one line; what can be done about it, on lines of its own.
 fn report(error: &(dyn std::error::Error + 'static)) {
     let mut text = error.to_string();
@@ -58,9 +69,9 @@ fn report(error: &(dyn std::error::Error + 'static)) {
         cause = inner.source();
     }
     eprintln!("millrace: {text}");
-    if let Some(error) = error.downcast_ref::<NvmeError>() {
-        for advice in error.advice() {
-            eprintln!("  help: {advice}");
-        }
+    let nvme = error.downcast_ref().map(NvmeError::advice);
+    let advice = nvme.or_else(|| error.downcast_ref().map(BlobfsError::advice));
+    for advice in advice.unwrap_or_default() {
+        eprintln!("  help: {advice}");
     }
 }

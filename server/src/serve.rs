@@ -38,8 +38,9 @@ use crate::network::{
     Counters, Listener, Network, NetworkConfig, Notifier, TcpListener, UnixListener,
 };
 use crate::operations::Operations;
-use crate::settings::Settings;
+use crate::settings::{DataPlace, Settings};
 use crate::state::{ServerState, Stop, Surroundings};
+use crate::volume::{self, DATA_FOLDER, VolumeError};
 use crate::waiters::Waiters;
 
 /// Why a server could not start.
@@ -60,13 +61,16 @@ pub enum ServeError {
         folder: PathBuf,
     },
     /// The engine could not be opened.
-    #[error("the data folder {folder} could not be opened")]
+    #[error("the data in {place} could not be opened")]
     Engine {
-        /// The folder.
-        folder: PathBuf,
+        /// The folder, or the device.
+        place: DataPlace,
         /// Why.
         source: millrace_engine::Error,
     },
+    /// The device, or the volume on it, could not be opened.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
     /// The collections could not be read, or a parameter is wrong.
     #[error("{what}")]
     Document {
@@ -144,7 +148,7 @@ impl Server {
             id = 4_615_611_u32,
             pid = std::process::id(),
             port = settings.port,
-            dbPath = %settings.dbpath.display(),
+            dbPath = %settings.data,
             version = env!("CARGO_PKG_VERSION"),
             "Millrace starting"
         );
@@ -209,7 +213,7 @@ impl Server {
                 io::stderr(),
                 "millrace {} serves {} at {} (Ctrl-C stops it)",
                 env!("CARGO_PKG_VERSION"),
-                settings.dbpath.display(),
+                settings.data,
                 addresses.join(", ")
             );
         }
@@ -264,25 +268,33 @@ fn raise_descriptor_limit() {
 }
 
 fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
-    let folder = &settings.dbpath;
-    std::fs::create_dir_all(folder).map_err(system(format!(
-        "the data folder {} could not be made",
-        folder.display()
-    )))?;
     let mut options = Options {
         cache_bytes: settings.cache_bytes,
         ..Options::default()
     };
-    if settings.forgetful_file_system {
-        options.file_system = FileSystem::Forgetful(ForgetfulFileSystem::new());
-    }
+    let folder = match &settings.data {
+        DataPlace::Folder(folder) => {
+            std::fs::create_dir_all(folder).map_err(system(format!(
+                "the data folder {} could not be made",
+                folder.display()
+            )))?;
+            if settings.forgetful_file_system {
+                options.file_system = FileSystem::Forgetful(ForgetfulFileSystem::new());
+            }
+            folder.as_path()
+        }
+        DataPlace::Device(device) => {
+            options.file_system = FileSystem::Blobfs(volume::open(device)?);
+            Path::new(DATA_FOLDER)
+        }
+    };
     match RocksEngine::open(folder, options) {
         Ok(engine) => Ok(Arc::new(engine)),
         Err(error) if error.kind() == ErrorKind::Locked => Err(ServeError::FolderInUse {
-            folder: folder.clone(),
+            folder: folder.to_path_buf(),
         }),
         Err(source) => Err(ServeError::Engine {
-            folder: folder.clone(),
+            place: settings.data.clone(),
             source,
         }),
     }

@@ -19,7 +19,7 @@ def free_port():
 
 
 class Server:
-    """A server on a free port with its data in a folder of its own.
+    """A server on a free port with its data in a folder of its own, unless the options name a device.
 
     `options` are further command-line options. Used as a context manager it is stopped at the end, and
     its exit status is checked.
@@ -38,7 +38,8 @@ class Server:
 
     def start(self):
         """Starts the server and returns once it says that it waits for connections."""
-        command = [str(BINARY), "serve", "--port", str(self.port), "--dbpath", str(self.dbpath)]
+        place = [] if "--device" in self.options else ["--dbpath", str(self.dbpath)]
+        command = [str(BINARY), "serve", "--port", str(self.port), *place]
         self.process = subprocess.Popen(
             [*command, *self.options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )

@@ -3,13 +3,14 @@
 Writers insert, update and delete while the server is killed again and again (SIGKILL). After each restart
 everything acknowledged must be there, and documents, indexes and counters must agree. A killed process
 does not lose the operating system's page cache, so the same runs on a file layer that forgets, with the
-process, whatever was not synced.
+process, whatever was not synced; and on a device, where the file system is in the process, too.
 
 KILLS sets how often (100 unless given), SEED the seed of the moments.
 """
 
 import os
 import random
+import tempfile
 import threading
 import unittest
 
@@ -21,6 +22,7 @@ from server import Server
 KILLS = int(os.environ.get("KILLS", "100"))
 SEED = int(os.environ.get("SEED", "1"))
 WRITERS = 4
+DEVICE_BYTES = 2 << 30
 # The log is cut at 64 MiB a memtable; a recovery that reads more than this is not bounded.
 REPLAYED_BYTES_MAX = 512 << 20
 
@@ -127,6 +129,14 @@ class Killed(unittest.TestCase):
 
     def test_kill_on_a_file_layer_that_forgets(self):
         self.run_kills(KILLS, "--setParameter", "enableTestCommands=1", "--testFileSystem", "forgetful")
+
+    def test_kill_on_a_device(self):
+        folder = tempfile.TemporaryDirectory(prefix="millrace-")
+        self.addCleanup(folder.cleanup)
+        image = os.path.join(folder.name, "disk.img")
+        with open(image, "wb") as file:
+            file.truncate(DEVICE_BYTES)
+        self.run_kills(KILLS, "--device", f"file:{image}", "--format")
 
 
 if __name__ == "__main__":

@@ -84,13 +84,14 @@ libzstd.a:
 sources := $(filter %.cc,$(PLUGIN)) $(GLUE)
 plugin_objects = $(foreach source,$(sources),$(OUT)/$(1)/$(notdir $(basename $(source))).o) $(filter %.o,$(PLUGIN))
 plugin_archives := $(filter %.a,$(PLUGIN))
-plugin_options := $(filter -%,$(PLUGIN))
+plugin_includes := $(filter -I%,$(PLUGIN))
+plugin_options := $(filter-out -I%,$(filter -%,$(PLUGIN)))
 
 define compile_plugin
 $(OUT)/$(1)/$(notdir $(basename $(2))).o: $(2)
 	@echo "$(notdir $(2)) ($(1))" >&2
-	@mkdir -p $$(@D); $(CXX) $(filter-out -w,$(flags_$(1))) -Wall -isystem $(rocksdb)/include -isystem $(rocksdb) \
-	    -MMD -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
+	@mkdir -p $$(@D); $(CXX) $(filter-out -w,$(flags_$(1))) -Wall $(plugin_includes) -isystem $(rocksdb)/include \
+	    -isystem $(rocksdb) 	    -MMD -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
 endef
 $(foreach flavour,debug release,$(foreach source,$(sources),$(eval $(call compile_plugin,$(flavour),$(source)))))
 -include $(wildcard $(OUT)/debug/*.d $(OUT)/release/*.d)

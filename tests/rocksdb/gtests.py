@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from program import Ground, Result, stop
 
 # Longer than any test takes on a loaded machine.
-SILENCE_LIMIT_S = 900
+SILENCE_LIMIT_S = 300
 # Tests that one process runs at most: the file system keeps what they leave until the process ends.
 BATCH_TESTS_MAX = 30
 STARTED = re.compile(r"^\[ RUN      \] (\S+)")
@@ -72,7 +72,7 @@ class Batch:
 
     def run(self):
         """Runs all tests and returns itself."""
-        with open(self.log, "w", encoding="utf-8") as log:
+        with open(self.log, "w", buffering=1, encoding="utf-8") as log:
             while names := [name for name in self.names if name not in self.outcomes]:
                 undone, reason = self._process(names, log)
                 # Every process settles one test at least.

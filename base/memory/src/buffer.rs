@@ -15,8 +15,8 @@ use crate::{DeviceMemory, DomainId, Error, ErrorKind, Iova, Result};
 /// Whoever has a device work on a buffer must have it by value until the device is done with it: references
 /// to its bytes tell the compiler that nobody else changes them.
 ///
-/// All of its block is of use, or a range of it ([`Buffer::set_range`]): its bytes, their number and their device
-/// address are the range's.
+/// All of its block is of use, or a range of it ([`Buffer::set_range`]): its bytes, their number and their
+/// device address are the range's.
 pub struct Buffer {
     /// Of the first byte of use, as is the device address.
     address: NonNull<u8>,
@@ -106,8 +106,8 @@ impl Buffer {
         self.domain
     }
 
-    /// Makes it shorter, or longer, up to the end of the block. The bytes stay; those behind the former end are
-    /// what was last there.
+    /// Makes it shorter, or longer, up to the end of the block. The bytes stay; those behind the former end
+    /// are what was last there.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if the block ends before; nothing is changed.
@@ -117,8 +117,8 @@ impl Buffer {
         self.set_range(start..end.unwrap_or(usize::MAX))
     }
 
-    /// Which bytes of the block are of use, from its beginning: within [`Buffer::capacity`]. The bytes stay as
-    /// they are, also those that are of no use for now.
+    /// Which bytes of the block are of use, from its beginning: within [`Buffer::capacity`]. The bytes stay
+    /// as they are, also those that are of no use for now.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if there is no such range in the block; nothing is changed.

@@ -4,8 +4,8 @@
 //! A device that is driven without the kernel moves data by itself, to and from addresses that the IOMMU
 //! translates. Such memory must not move, must be known to the IOMMU, and must not be freed while a command
 //! that names it runs. Here is what keeps that: a [`Region`] of locked pages behind a memfd, a [`Domain`]
-//! that makes regions visible to devices ([`NoDevice`] if there are none), and an [`Arena`] that hands out [`Buffer`]s of a few sizes from
-//! one region.
+//! that makes regions visible to devices ([`NoDevice`] if there are none), and an [`Arena`] that hands out
+//! [`Buffer`]s of a few sizes from one region.
 //!
 //! # Ownership
 //! | what | who has it |
@@ -16,8 +16,9 @@
 //! | [`DeviceMemory`] | its holder and the device at the same time; no reference to its bytes exists |
 //!
 //! # Invariants
-//! 1. A region's pages are locked, by it or by the domain that maps it, and stay at their device address until no domain maps it. The last share of
-//!    an arena unmaps its region; if the domain fails to, the region is never freed.
+//! 1. A region's pages are locked, by it or by the domain that maps it, and stay at their device address
+//!    until no domain maps it. The last share of an arena unmaps its region; if the domain fails to, the
+//!    region is never freed.
 //! 2. A block is either in its class's ring or in one `Buffer`.
 //! 3. The bytes of a `Buffer` lie behind each other for the device as they do for the processor.
 //!
@@ -33,11 +34,11 @@
 //! # Without root
 //! Nothing here needs privileges, but for two limits:
 //!
-//! - **Locked memory.** Base pages are locked, if not asked otherwise, which counts against `RLIMIT_MEMLOCK`. VFIO pins what it
-//!   maps, of whatever pages, and counts that as well: a region of base pages in a VFIO domain needs twice
-//!   its size, one of huge pages once. More is allowed by `ulimit -l`, by `LimitMEMLOCK=` in a systemd unit, by a
-//!   `memlock` line in `/etc/security/limits.d`, or by the capability `CAP_IPC_LOCK`. A refusal is
-//!   [`ErrorKind::LockLimit`], whose message says what the limit is and what is needed.
+//! - **Locked memory.** Base pages are locked, if not asked otherwise, which counts against `RLIMIT_MEMLOCK`.
+//!   VFIO pins what it maps, of whatever pages, and counts that as well: a region of base pages in a VFIO
+//!   domain needs twice its size, one of huge pages once. More is allowed by `ulimit -l`, by `LimitMEMLOCK=`
+//!   in a systemd unit, by a `memlock` line in `/etc/security/limits.d`, or by the capability `CAP_IPC_LOCK`.
+//!   A refusal is [`ErrorKind::LockLimit`], whose message says what the limit is and what is needed.
 //! - **The device.** The file of its IOMMU group, `/dev/vfio/<group>`, must belong to the user; root gives it
 //!   away once, after binding the device to `vfio-pci`.
 //!

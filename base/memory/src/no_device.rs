@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use crate::{Domain, Iova, Region, Result};
 
-/// A domain that no device is in: for memory that moves by the kernel or by copying. Device addresses are those of
-/// this process, and nothing has to be locked ([`RegionOptions::locked`](crate::RegionOptions::locked)).
+/// A domain that no device is in: for memory that moves by the kernel or by copying. Device addresses are
+/// those of this process, and nothing has to be locked
+/// ([`RegionOptions::locked`](crate::RegionOptions::locked)).
 #[derive(Debug, Default)]
 pub struct NoDevice {
     /// A domain's name is its address, so that it must have one of its own.

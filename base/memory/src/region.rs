@@ -38,8 +38,9 @@ pub struct RegionOptions {
     pub pages: Pages,
     /// The NUMA node that they must come from; anywhere if none.
     pub node: Option<u32>,
-    /// Whether base pages are locked. Those that are not may be moved or swapped, and no limit counts them: for
-    /// memory that only this process and the kernel touch, and for domains that pin by themselves what they map.
+    /// Whether base pages are locked. Those that are not may be moved or swapped, and no limit counts them:
+    /// for memory that only this process and the kernel touch, and for domains that pin by themselves what
+    /// they map.
     pub locked: bool,
 }
 
@@ -53,7 +54,8 @@ impl Default for RegionOptions {
     }
 }
 
-/// Memory that is locked, unless asked otherwise, and stays where it is, shared by whoever has its descriptor.
+/// Memory that is locked, unless asked otherwise, and stays where it is, shared by whoever has its
+/// descriptor.
 ///
 /// All pages are there when it is made, so touching them never fails later. They start as zeros. The size of
 /// the file is sealed: nobody who has the descriptor can make it shorter or longer. A child process shares

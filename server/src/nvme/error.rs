@@ -123,7 +123,7 @@ fn advice_for(error: &(dyn StdError + 'static)) -> Option<&'static str> {
     })
 }
 
-const fn for_function(kind: millrace_pci::ErrorKind) -> Option<&'static str> {
+pub(crate) const fn for_function(kind: millrace_pci::ErrorKind) -> Option<&'static str> {
     use millrace_pci::ErrorKind;
     match kind {
         ErrorKind::NoIommu => Some(
@@ -159,7 +159,7 @@ const fn for_memory(kind: millrace_memory::ErrorKind) -> Option<&'static str> {
     }
 }
 
-const fn for_controller(kind: millrace_nvme::ErrorKind) -> Option<&'static str> {
+pub(crate) const fn for_controller(kind: millrace_nvme::ErrorKind) -> Option<&'static str> {
     use millrace_nvme::ErrorKind;
     match kind {
         ErrorKind::NotNvme => Some("`millrace nvme list` lists the NVMe devices of this machine"),

@@ -14,14 +14,14 @@
 mod bench;
 mod bind;
 mod device;
-mod error;
+pub(crate) mod error;
 mod format;
 mod identify;
 mod list;
 mod machine;
 mod options;
-mod quantity;
-mod report;
+pub(crate) mod quantity;
+pub(crate) mod report;
 mod smart;
 mod spec;
 

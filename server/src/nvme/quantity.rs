@@ -4,7 +4,7 @@
 const ZERO_CELSIUS: i32 = 273;
 
 /// `1234567` as `1,234,567`.
-pub(super) fn grouped(number: u128) -> String {
+pub(crate) fn grouped(number: u128) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -17,7 +17,7 @@ pub(super) fn grouped(number: u128) -> String {
 }
 
 /// Bytes in the decimal units that disks are sold by, and exactly.
-pub(super) fn bytes(number: u128) -> String {
+pub(crate) fn bytes(number: u128) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     let exact = format!("{} bytes", grouped(number));
     let mut unit = None;
@@ -40,7 +40,7 @@ pub(super) fn bytes(number: u128) -> String {
 }
 
 /// Bytes as a multiple of a power of 1024, if they are a whole one.
-pub(super) fn power_of_two_size(number: u64) -> String {
+pub(crate) fn power_of_two_size(number: u64) -> String {
     const UNITS: [(&str, u32); 4] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     for (unit, shift) in UNITS {
         if number >> shift > 0 && number % (1 << shift) == 0 {
@@ -56,7 +56,7 @@ pub(super) fn celsius(kelvin: u16) -> Option<i32> {
 }
 
 /// A time in three digits and the unit that fits.
-pub(super) fn duration(nanoseconds: f64) -> String {
+pub(crate) fn duration(nanoseconds: f64) -> String {
     const UNITS: [(&str, f64); 3] = [("ns", 1e3), ("µs", 1e6), ("ms", 1e9)];
     for (unit, end) in UNITS {
         // What would be rounded up to 1000 has the next unit.

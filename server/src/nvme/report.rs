@@ -49,24 +49,24 @@ pub(super) fn number(number: u128) -> Value {
 
 /// A title and lines below it, each a name and what it is.
 #[derive(Debug)]
-pub(super) struct Section {
+pub(crate) struct Section {
     title: String,
     rows: Vec<(String, String)>,
 }
 
 impl Section {
-    pub(super) fn new(title: impl Into<String>) -> Self {
+    pub(crate) fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
             rows: Vec::new(),
         }
     }
 
-    pub(super) fn row(&mut self, name: impl Into<String>, value: impl Into<String>) {
+    pub(crate) fn row(&mut self, name: impl Into<String>, value: impl Into<String>) {
         self.rows.push((name.into(), value.into()));
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let names = self.rows.iter().map(|(name, _)| name.chars().count());
         let width = names.max().unwrap_or(0);
         let mut text = format!("{}\n", self.title);
@@ -81,32 +81,32 @@ impl Section {
 
 /// On which side of its column a cell stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Left,
     Right,
 }
 
 /// Columns with headings.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     sides: Vec<Side>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(columns: &[(&str, Side)]) -> Self {
+    pub(crate) fn new(columns: &[(&str, Side)]) -> Self {
         Self {
             sides: columns.iter().map(|(_, side)| *side).collect(),
             rows: vec![columns.iter().map(|(name, _)| (*name).to_owned()).collect()],
         }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.sides.len());
         self.rows.push(cells);
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.max().unwrap_or(0)

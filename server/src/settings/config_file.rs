@@ -65,6 +65,7 @@ fn flatten(
 fn apply(options: &mut ServeOptions, key: &str, value: &str) -> Result<(), String> {
     match key {
         "storage.dbPath" => fill(&mut options.dbpath, PathBuf::from(value)),
+        "storage.device" => fill(&mut options.device, value.to_owned()),
         "storage.journal.commitIntervalMs" => {
             fill(&mut options.journal_commit_interval, number(key, value)?);
         }

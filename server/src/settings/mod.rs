@@ -3,11 +3,13 @@
 mod config_file;
 mod options;
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bson::{Document, doc};
+use millrace_block::Spec;
 
 pub use options::{Cli, EchoOptions, ServeOptions, Subcommand};
 
@@ -37,11 +39,38 @@ pub enum SettingsError {
     },
 }
 
+/// Where the data of a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataPlace {
+    /// In a folder of the operating system.
+    Folder(PathBuf),
+    /// On a device of this process.
+    Device(DeviceSettings),
+}
+
+impl fmt::Display for DataPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(path) => path.display().fmt(f),
+            Self::Device(device) => device.spec.fmt(f),
+        }
+    }
+}
+
+/// A device with a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSettings {
+    /// The device.
+    pub spec: Spec,
+    /// Whether a volume is made on it if it is blank.
+    pub format: bool,
+}
+
 /// The settings of a server, complete and checked.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The folder of the data.
-    pub dbpath: PathBuf,
+    /// Where the data is.
+    pub data: DataPlace,
     /// The port.
     pub port: u16,
     /// The addresses to listen on; loopback only.
@@ -102,16 +131,22 @@ impl Settings {
                 )));
             }
         };
+        let data = data_place(&options)?;
+        if forgetful_file_system && matches!(data, DataPlace::Device(_)) {
+            return Err(SettingsError::Invalid(
+                "--testFileSystem is for folders, not for --device".to_owned(),
+            ));
+        }
         let port = options.port.unwrap_or(27017);
         let bind_ip = options.bind_ip.as_deref().unwrap_or("127.0.0.1");
         Ok(Self {
-            dbpath: options.dbpath.unwrap_or_else(|| PathBuf::from("data")),
             port,
             addresses: parse_addresses(bind_ip, port)?,
             unix_socket: options.unix_socket,
             logpath: options.logpath,
             quiet: options.quiet,
-            cache_bytes: cache_bytes(options.cache_size_gb)?,
+            cache_bytes: cache_bytes(options.cache_size_gb, &data)?,
+            data,
             journal_interval: Duration::from_millis(options.journal_commit_interval.unwrap_or(0)),
             metrics_port: options.metrics_port,
             connections_max: options.max_conns.unwrap_or(20_000),
@@ -140,14 +175,16 @@ impl Settings {
                 "port": i32::from(self.port),
                 "maxIncomingConnections": i64::try_from(self.connections_max).unwrap_or(i64::MAX),
             },
-            "storage": {
-                "dbPath": self.dbpath.display().to_string(),
-                "journal": {
-                    "commitIntervalMs":
-                        i64::try_from(self.journal_interval.as_millis()).unwrap_or(i64::MAX),
-                },
-            },
         };
+        let (place, journal_interval) = (self.data.to_string(), self.journal_interval.as_millis());
+        let journal = doc! {
+            "commitIntervalMs": i64::try_from(journal_interval).unwrap_or(i64::MAX),
+        };
+        let storage = match &self.data {
+            DataPlace::Folder(_) => doc! { "dbPath": place, "journal": journal },
+            DataPlace::Device(_) => doc! { "device": place, "journal": journal },
+        };
+        parsed.insert("storage", storage);
         if !self.parameters.is_empty() {
             let parameters = self.parameters.iter().map(|(n, v)| (n.clone(), v.into()));
             parsed.insert("setParameter", parameters.collect::<Document>());
@@ -159,6 +196,29 @@ impl Settings {
             );
         }
         doc! { "argv": self.arguments.clone(), "parsed": parsed }
+    }
+}
+
+fn data_place(options: &ServeOptions) -> Result<DataPlace, SettingsError> {
+    let format = options.format;
+    match (&options.dbpath, &options.device) {
+        (Some(_), Some(_)) => Err(SettingsError::Invalid(
+            "the data is either in a folder (--dbpath) or on a device (--device): which one?"
+                .to_owned(),
+        )),
+        (folder, None) if !format => {
+            let folder = folder.clone().unwrap_or_else(|| PathBuf::from("data"));
+            Ok(DataPlace::Folder(folder))
+        }
+        (_, None) => Err(SettingsError::Invalid(
+            "--format is for a device: name it by --device".to_owned(),
+        )),
+        (None, Some(text)) => {
+            let spec = text
+                .parse()
+                .map_err(|error| SettingsError::Invalid(format!("--device {text}: {error}")))?;
+            Ok(DataPlace::Device(DeviceSettings { spec, format }))
+        }
     }
 }
 
@@ -195,12 +255,19 @@ fn parse_addresses(text: &str, port: u16) -> Result<Vec<SocketAddr>, SettingsErr
     Ok(addresses)
 }
 
-/// The size of the cache: what was asked for, or a quarter of the memory.
-fn cache_bytes(size_gb: Option<f64>) -> Result<usize, SettingsError> {
+/// The size of the cache: what was asked for, or a part of the memory. The operating system's cache holds what a
+/// folder's engine cannot; of a device nothing is held elsewhere.
+fn cache_bytes(size_gb: Option<f64>, data: &DataPlace) -> Result<usize, SettingsError> {
     const MIB: u64 = 1024 * 1024;
     const CACHE_MIB_MAX: f64 = 10_000.0 * 1024.0;
     let mib = match size_gb {
-        None => machine::memory_bytes() / 4 / MIB,
+        None => {
+            let parts = match data {
+                DataPlace::Folder(_) => 4,
+                DataPlace::Device(_) => 2,
+            };
+            machine::memory_bytes() / parts / MIB
+        }
         Some(size) if size > 0.0 && size * 1024.0 <= CACHE_MIB_MAX => {
             // A few digits: parsing its decimal form is exact.
             format!("{:.0}", (size * 1024.0).max(1.0))
@@ -239,7 +306,7 @@ mod tests {
             settings.addresses,
             [SocketAddr::from(([127, 0, 0, 1], 27017))]
         );
-        assert_eq!(settings.dbpath, PathBuf::from("data"));
+        assert_eq!(settings.data, DataPlace::Folder(PathBuf::from("data")));
         assert_eq!(settings.journal_interval, Duration::ZERO);
         assert!(!settings.enable_test_commands);
     }
@@ -267,7 +334,7 @@ mod tests {
         let file = path.to_str().expect("the path is UTF-8");
         let settings = resolve(&["--config", file, "--port", "6"]).expect("a legal file");
         assert_eq!((settings.port, settings.connections_max), (6, 9));
-        assert_eq!(settings.dbpath, PathBuf::from("/tmp/x"));
+        assert_eq!(settings.data, DataPlace::Folder(PathBuf::from("/tmp/x")));
         assert_eq!(settings.journal_interval, Duration::from_millis(30));
         assert_eq!(settings.cache_bytes, 512 << 20);
         assert!(settings.quiet && settings.enable_test_commands);
@@ -293,6 +360,57 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         assert!(resolve(&["--config", "/nonexistent"]).is_err());
+    }
+
+    #[test]
+    fn the_data_is_in_a_folder_or_on_a_device() {
+        let settings = resolve(&["--device", "mem:64M", "--format"]).expect("a device");
+        let spec = "mem:64M".parse().expect("it names a device");
+        let device = DeviceSettings { spec, format: true };
+        assert_eq!(settings.data, DataPlace::Device(device));
+        let storage = settings.command_line();
+        let storage = storage
+            .get_document("parsed")
+            .and_then(|parsed| parsed.get_document("storage"));
+        assert_eq!(
+            storage.and_then(|storage| storage.get_str("device")),
+            Ok("mem:64M")
+        );
+        for (options, expected) in [
+            (&["--device", "floppy:0"][..], "--device floppy:0"),
+            (&["--device", ""], "--device"),
+            (&["--format"], "--format"),
+            (
+                &[
+                    "--device",
+                    "mem:64M",
+                    "--setParameter",
+                    "enableTestCommands=1",
+                    "--testFileSystem",
+                    "forgetful",
+                ],
+                "--testFileSystem",
+            ),
+        ] {
+            let error = resolve(options).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{options:?}: {error}");
+        }
+        let both = ["millrace", "serve", "--device", "mem:64M", "--dbpath", "x"];
+        assert!(Cli::try_parse_from(both).is_err());
+    }
+
+    #[test]
+    fn a_device_of_the_configuration_file_and_a_folder_of_the_command_line_do_not_go_together() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("millrace.yaml");
+        std::fs::write(&path, "storage: { device: 'mem:64M' }\n").expect("the folder is ours");
+        let file = path.to_str().expect("the path is UTF-8");
+        assert!(matches!(
+            resolve(&["--config", file]).expect("a device").data,
+            DataPlace::Device(_)
+        ));
+        let error = resolve(&["--config", file, "--dbpath", "x"]).expect_err("both are given");
+        assert!(error.to_string().contains("which one"), "{error}");
     }
 
     #[test]

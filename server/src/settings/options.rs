@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
+use crate::blobfs::BlobfsOptions;
 use crate::nvme::NvmeOptions;
 
 /// A document database that speaks MongoDB's protocol.
@@ -22,6 +23,8 @@ pub enum Subcommand {
     Serve(Box<ServeOptions>),
     /// Look at, measure and format NVMe devices that this process drives by itself.
     Nvme(Box<NvmeOptions>),
+    /// Make volumes for `serve --device`, check them, and copy files in and out.
+    Blobfs(Box<BlobfsOptions>),
     /// Answer every request with a canned reply: the limit of what the network layer can do.
     #[command(hide = true)]
     Echo(EchoOptions),
@@ -32,6 +35,8 @@ pub enum Subcommand {
 #[command(after_help = "Examples:
   millrace serve                                      ./data on 127.0.0.1:27017
   millrace serve --dbpath /srv/data --port 27018 --cacheSizeGB 4
+  millrace serve --device file:/srv/disk.img --format
+  millrace serve --device nvme:0000:01:00.0           the device is driven by this process
   millrace serve --journalCommitInterval 100          acknowledge before the log is synced
   millrace serve --config /etc/millrace.yaml          mongod's layout of keys
   millrace serve --metricsPort 9216                   Prometheus text at /metrics")]
@@ -39,6 +44,12 @@ pub struct ServeOptions {
     /// The folder of the data; made if it is not there [default: ./data]
     #[arg(long, value_name = "FOLDER")]
     pub dbpath: Option<PathBuf>,
+    /// Keep the data on a device instead of in a folder: file:/disk.img, /dev/sdb, nvme:0000:01:00.0, mem:1G
+    #[arg(long, value_name = "SPEC", conflicts_with = "dbpath")]
+    pub device: Option<String>,
+    /// Make a volume on the device first if that is blank; a volume that is there is kept
+    #[arg(long)]
+    pub format: bool,
     /// The port [default: 27017]
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
@@ -57,7 +68,7 @@ pub struct ServeOptions {
     /// Do not log connections and slow commands
     #[arg(long)]
     pub quiet: bool,
-    /// Memory for the engine's cache, in GiB [default: a quarter of the machine's]
+    /// Memory for the engine's cache, in GiB [default: a quarter of the machine's; half of it with --device]
     #[arg(
         long = "cacheSizeGB",
         alias = "wiredTigerCacheSizeGB",

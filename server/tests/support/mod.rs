@@ -1,5 +1,6 @@
 //! A server for a test: the binary, on a free port, with its data in a folder of its own.
 
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -14,17 +15,23 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts the server with further options and waits until it says that it accepts connections.
+    /// Starts the server with further options and waits until it says that it accepts connections. Its data is in
+    /// a folder of its own, unless the options name a device.
     pub(crate) fn start(options: &[&str]) -> Self {
         let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("a free port")
             .port();
+        let place = if options.contains(&"--device") {
+            Vec::new()
+        } else {
+            vec![OsStr::new("--dbpath"), folder.path().as_os_str()]
+        };
         let mut process = Command::new(env!("CARGO_BIN_EXE_millrace"))
-            .args(["serve", "--port", &port.to_string(), "--dbpath"])
-            .arg(folder.path())
+            .args(["serve", "--port", &port.to_string()])
             .args(options)
+            .args(place)
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary starts");

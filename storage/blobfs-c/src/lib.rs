@@ -49,6 +49,7 @@
 //! }
 //! ```
 
+mod blank;
 mod boundary;
 mod code;
 mod file;
@@ -57,6 +58,7 @@ mod open;
 mod read;
 mod volume;
 
+pub use blank::is_blank;
 pub use code::{CError, Code};
 pub use file::{
     CPart, FileHandle, millrace_blobfs_append, millrace_blobfs_file_close,

@@ -4,11 +4,12 @@
 //! is the system's, and the name of a new volume is random.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use millrace_blobfs::{Clock, ErrorKind, FormatOptions, MountOptions, Timestamp, Volume};
-use millrace_block::{Device, Spec};
+use millrace_block::{Device, OpenOptions, Spec};
 
+use crate::blank::is_blank;
 use crate::code::{Code, Failure};
 
 /// When a device is formatted.
@@ -46,7 +47,9 @@ pub(crate) struct Request {
 /// Opens the device that `spec` names and mounts the volume on it.
 pub(crate) fn open(spec: &str, request: Request) -> Result<Volume, Failure> {
     let parsed: Spec = spec.parse().map_err(|error| block(&error))?;
-    let device = parsed.open().map_err(|error| block(&error))?;
+    let device = parsed
+        .open(&OpenOptions::new(Instant::now()))
+        .map_err(|error| block(&error))?;
     let options = mount_options(request)?;
     if request.read_only && request.format != Format::Never {
         let message = "a volume for reading alone cannot be formatted";
@@ -57,6 +60,10 @@ pub(crate) fn open(spec: &str, request: Request) -> Result<Volume, Failure> {
     }
     match Volume::mount(Arc::clone(&device), options.clone()) {
         Err(error) if error.kind() == ErrorKind::NotAVolume && request.format == Format::Blank => {
+            if !is_blank(&device).map_err(|error| block(&error))? {
+                let message = format!("{spec} holds something that is no Millrace volume");
+                return Err(Failure::new(Code::NotAVolume, message));
+            }
             format(&device)?;
             Ok(Volume::mount(device, options)?)
         }

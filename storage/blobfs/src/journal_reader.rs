@@ -10,6 +10,15 @@ use crate::mount::read_blocks;
 /// Blocks are read so many bytes at a time, so that many small transactions are few reads.
 const WINDOW_BYTES: usize = 1 << 20;
 
+/// What stands behind the end of the journal.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    /// The highest number of a transaction that is later than the one expected next.
+    pub(crate) beyond: Option<u64>,
+    /// Blocks that cannot be read, in the order of the ring.
+    pub(crate) unreadable: Vec<u64>,
+}
+
 pub(crate) struct JournalReader<'a> {
     lanes: &'a Lanes,
     layout: Layout,
@@ -82,19 +91,22 @@ impl<'a> JournalReader<'a> {
         Ok(Some(payload))
     }
 
-    /// Looks through the rest of the ring for a transaction later than the one expected next. There is none after a
+    /// Looks through the rest of the ring for transactions later than the one expected next. There are none after a
     /// power cut, since each is on the medium before the next is written.
-    pub(crate) fn probe_rest(&mut self) -> Result<Option<u64>> {
+    pub(crate) fn probe_rest(&mut self) -> Rest {
+        let (key, expected) = (self.key, self.expected);
+        let mut rest = Rest::default();
         for index in 0..self.blocks - self.used {
             let position = (self.head + index) % self.blocks;
-            let key = self.key;
-            let expected = self.expected;
-            let found = probe(self.block(position)?, key, position);
-            if let Some(sequence) = found.filter(|&sequence| sequence > expected) {
-                return Ok(Some(sequence));
+            match self.block(position) {
+                Ok(block) => {
+                    let found = probe(block, key, position).filter(|&number| number > expected);
+                    rest.beyond = rest.beyond.max(found);
+                }
+                Err(_) => rest.unreadable.push(position),
             }
         }
-        Ok(None)
+        rest
     }
 
     /// A block of the ring.
@@ -106,7 +118,11 @@ impl<'a> JournalReader<'a> {
             let blocks = ((WINDOW_BYTES / bytes).max(1) as u64).min(self.blocks - position);
             let mut window = vec![0; usize::try_from(blocks).expect("a window") * bytes];
             let first = self.layout.block_of(self.layout.journal().start);
-            read_blocks(self.lanes, first + position, &mut window)?;
+            if read_blocks(self.lanes, first + position, &mut window).is_err() {
+                // One bad block must not cost its neighbours.
+                window.truncate(bytes);
+                read_blocks(self.lanes, first + position, &mut window)?;
+            }
             self.window = (position, window);
         }
         let (start, window) = &self.window;

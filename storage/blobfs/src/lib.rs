@@ -47,8 +47,10 @@
 
 mod allocator;
 mod barrier;
+mod check;
 mod checkpoint;
 mod counters;
+mod dump;
 mod error;
 mod file;
 mod format;
@@ -65,9 +67,13 @@ mod volume;
 pub use barrier::Barrier;
 #[cfg(feature = "mutation")]
 pub use barrier::mutation;
+pub use check::{Area, CheckOptions, Finding, Progress, Report, Severity, Stage, check};
 pub use counters::Counters;
+pub use dump::dump;
 pub use error::{Error, ErrorKind, Result};
 pub use file::{File, PendingRead, ReadPart};
+#[cfg(any(test, feature = "exercise"))]
+pub use format::exercise;
 pub use format::{FormatOptions, InodeId, Kind, Timestamp};
 pub use shared::Clock;
 pub use volume::{Entry, FileLock, MountOptions, OpenOptions, Space, Status, Volume};

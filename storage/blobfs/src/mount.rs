@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_block::{Device, Geometry};
+use millrace_block::{Deallocation, Device, Geometry};
 
 use crate::allocator::Allocator;
 use crate::barrier::Durable;
@@ -14,7 +14,7 @@ use crate::format::replay::{Replay, Replayed};
 use crate::format::superblock::{CheckpointPlace, Chosen, JournalTail, Superblock, choose};
 use crate::format::{Extent, InodeId, Layout, Metadata, Overlay};
 use crate::journal::{Journal, Ring};
-use crate::journal_reader::JournalReader;
+use crate::journal_reader::{JournalReader, Rest};
 use crate::lanes::{Lane, Lanes, Piece};
 use crate::map::Map;
 use crate::shared::{Parts, Shared};
@@ -60,6 +60,10 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
             lane.write(layout.block_of(unit), &nothing, false)?;
         }
         lane.flush()?;
+        if geometry.deallocation == Deallocation::Costly {
+            // The blocks of a file that were never written cost every sync a change of its metadata.
+            write_journal(lane, &layout)?;
+        }
         let units = layout.units_of(bytes.len() as u64);
         let mut copies = [Vec::new(), Vec::new()];
         for copy in &mut copies {
@@ -75,6 +79,21 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
         };
         write_superblocks(&superblock, durable, lane)
     })
+}
+
+/// Fills the journal with zeros.
+fn write_journal(lane: &mut Lane, layout: &Layout) -> Result<()> {
+    let journal = layout.journal();
+    let zeros = vec![0; FORMAT_ARENA_BYTES];
+    let mut left = layout.journal_units() * u64::from(layout.unit_bytes());
+    let mut lba = layout.block_of(journal.start);
+    while left > 0 {
+        let len = left.min(zeros.len() as u64);
+        lane.write(lba, &zeros[..usize::try_from(len).expect("at most the buffer")], false)?;
+        lba += len / u64::from(layout.block_bytes());
+        left -= len;
+    }
+    Ok(())
 }
 
 /// How a device puts writes on its medium.
@@ -149,7 +168,12 @@ pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
         sequence += 1;
     }
     let (head, used) = (reader.head(), reader.used());
-    let beyond = reader.probe_rest()?;
+    let Rest { beyond, unreadable } = reader.probe_rest();
+    if !unreadable.is_empty() {
+        let device = lanes.device().name();
+        let blocks = unreadable.len();
+        tracing::warn!(device, blocks, "parts of the journal cannot be read");
+    }
     let Replayed {
         metadata,
         overlay,

@@ -25,8 +25,8 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// Blocks it has.
     pub blocks: u64,
-    /// So many blocks, written by one request and beginning at a multiple of as many, are after a power cut all
-    /// written or all not. At least one.
+    /// So many blocks, written by one request and beginning at a multiple of as many, are after a power cut
+    /// all written or all not. At least one.
     pub atomic_blocks: u32,
     /// Requests do best when they begin at a multiple of so many bytes. At least a block.
     pub optimal_bytes: u32,
@@ -92,8 +92,8 @@ impl Geometry {
         }
     }
 
-    /// Gives a request back if a device of this kind, with buffers of `domain`, may be asked for it: what every
-    /// queue does first.
+    /// Gives a request back if a device of this kind, with buffers of `domain`, may be asked for it: what
+    /// every queue does first.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] as [`Queue::submit`](crate::Queue::submit) says.

@@ -12,8 +12,8 @@ use crate::{
 
 /// A device whose blocks are in memory, and gone with it. What was never written takes none.
 ///
-/// Requests are done when they are submitted and complete when they are asked for. It never fails. Requests of
-/// all queues meet at one lock, which writes have alone.
+/// Requests are done when they are submitted and complete when they are asked for. It never fails. Requests
+/// of all queues meet at one lock, which writes have alone.
 #[derive(Debug)]
 pub struct MemoryDevice {
     name: String,

@@ -121,8 +121,8 @@ impl Refused {
 pub struct Completion {
     /// The request's.
     pub token: u64,
-    /// Whether it was done. After a failed write the blocks hold anything, after a failed flush nothing that was
-    /// written since the last good one may be counted on.
+    /// Whether it was done. After a failed write the blocks hold anything, after a failed flush nothing that
+    /// was written since the last good one may be counted on.
     pub result: Result<()>,
     /// The request's buffer, filled by a read that succeeded.
     pub buffer: Option<Buffer>,

@@ -113,11 +113,8 @@ fn another_process_opens(path: &Path) -> bool {
     let own = std::env::current_exe().expect("a test has a file");
     let mut child = Command::new(own);
     child.args(["--exact", "a_child_opens_what_it_is_told_to"]);
-    let status = child
-        .env(CHILD_OPENS, path)
-        .status()
-        .expect("a test can be run");
-    status.success()
+    let ended = child.env(CHILD_OPENS, path).output();
+    ended.expect("a test can be run").status.success()
 }
 
 #[test]

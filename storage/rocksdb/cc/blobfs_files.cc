@@ -250,16 +250,6 @@ IOStatus BlobfsWritableFile::RangeSync(uint64_t, uint64_t, const IOOptions&, IOD
   return StatusOf(code, error, "writing out", file_.path());
 }
 
-IOStatus BlobfsWritableFile::Allocate(uint64_t offset, uint64_t bytes, const IOOptions&,
-                                      IODebugContext*) {
-  if (!reserves_) {
-    return IOStatus::OK();
-  }
-  millrace_blobfs_error error;
-  const int32_t code = millrace_blobfs_reserve(file_.handle(), offset + bytes, &error);
-  return StatusOf(code, error, "reserving space", file_.path());
-}
-
 IOStatus BlobfsRandomRWFile::Write(uint64_t offset, const Slice& data, const IOOptions&,
                                    IODebugContext*) {
   millrace_blobfs_error error;

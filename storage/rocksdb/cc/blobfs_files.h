@@ -169,7 +169,7 @@ class BlobfsWholeFile : public rocksdb::FSRandomAccessFile {
 class BlobfsWritableFile : public rocksdb::FSWritableFile {
  public:
   BlobfsWritableFile(const rocksdb::FileOptions& options, BlobfsFile&& file)
-      : FSWritableFile(options), file_(std::move(file)), reserves_(options.allow_fallocate) {}
+      : FSWritableFile(options), file_(std::move(file)) {}
 
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override;
   IOStatus Append(const Slice& data, const IOOptions& options,
@@ -191,7 +191,9 @@ class BlobfsWritableFile : public rocksdb::FSWritableFile {
   bool IsSyncThreadSafe() const override { return true; }
   uint64_t GetFileSize(const IOOptions&, IODebugContext*) override;
   IOStatus RangeSync(uint64_t offset, uint64_t bytes, const IOOptions&, IODebugContext*) override;
-  IOStatus Allocate(uint64_t offset, uint64_t bytes, const IOOptions&, IODebugContext*) override;
+  // RocksDB reserves more than it needs and does not look at what came of it: that would only keep space from
+  // others. The volume lets files grow in few pieces by itself.
+  void PrepareWrite(size_t, size_t, const IOOptions&, IODebugContext*) override {}
   size_t GetUniqueId(char* id, size_t max_size) const override {
     return file_.GetUniqueId(id, max_size);
   }
@@ -199,7 +201,6 @@ class BlobfsWritableFile : public rocksdb::FSWritableFile {
 
  private:
   BlobfsFile file_;
-  const bool reserves_;
   // The size when the file was closed.
   uint64_t size_closed_ = 0;
 };

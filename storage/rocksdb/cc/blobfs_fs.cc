@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "blobfs_counts.h"
@@ -22,6 +23,10 @@ using rocksdb::FSWritableFile;
 
 namespace {
 
+// What RocksDB collects before it appends. Larger pieces go straight to the volume; smaller ones are many, and two
+// for each record of a log.
+constexpr size_t kWriteBufferBytes = 4096;
+
 class BlobfsFileLock : public FileLock {
  public:
   explicit BlobfsFileLock(millrace_blobfs_lock* handle) : handle_(handle) {}
@@ -38,6 +43,27 @@ bool IsAbsent(int32_t code) {
 }
 
 }  // namespace
+
+std::string BlobfsFileSystem::Full(const std::string& path) const {
+  if (root_.empty()) {
+    return path;
+  }
+  // ".." is taken by the letter: the folders it leads out of need not be there.
+  std::string full;
+  for (const std::string& text : {root_, path}) {
+    for (size_t start = 0; start <= text.size();) {
+      const size_t end = std::min(text.find('/', start), text.size());
+      const std::string name = text.substr(start, end - start);
+      if (name == "..") {
+        full.resize(full.empty() ? 0 : full.rfind('/'));
+      } else if (!name.empty() && name != ".") {
+        full += "/" + name;
+      }
+      start = end + 1;
+    }
+  }
+  return full.empty() ? "/" : full;
+}
 
 IOStatus BlobfsFileSystem::Stat(const std::string& full, const char* doing,
                                 millrace_blobfs_status* status) const {
@@ -354,6 +380,26 @@ IOStatus BlobfsFileSystem::IsDirectory(const std::string& path, const IOOptions&
     *is_directory = known.kind == MILLRACE_BLOBFS_DIRECTORY;
   }
   return status;
+}
+
+FileOptions BlobfsFileSystem::OptimizeForLogWrite(const FileOptions& options,
+                                                  const rocksdb::DBOptions& database) const {
+  FileOptions optimized = FileSystem::OptimizeForLogWrite(options, database);
+  optimized.writable_file_max_buffer_size = kWriteBufferBytes;
+  return optimized;
+}
+
+FileOptions BlobfsFileSystem::OptimizeForManifestWrite(const FileOptions& options) const {
+  FileOptions optimized = FileSystem::OptimizeForManifestWrite(options);
+  optimized.writable_file_max_buffer_size = kWriteBufferBytes;
+  return optimized;
+}
+
+FileOptions BlobfsFileSystem::OptimizeForCompactionTableWrite(
+    const FileOptions& options, const rocksdb::ImmutableDBOptions& database) const {
+  FileOptions optimized = FileSystem::OptimizeForCompactionTableWrite(options, database);
+  optimized.writable_file_max_buffer_size = kWriteBufferBytes;
+  return optimized;
 }
 
 IOStatus BlobfsFileSystem::Poll(std::vector<void*>& io_handles, size_t) {

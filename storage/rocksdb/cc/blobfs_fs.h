@@ -14,7 +14,7 @@ namespace millrace {
 
 // Any number of these may share a volume. Each is a thin handle: what is open or locked belongs to the volume, and
 // files outlive the file system that opened them. One that has a root shows the volume from that folder on: its
-// "/a" is the volume's "root/a". ".." may lead out of the root.
+// "/a" is the volume's "root/a", and ".." may lead out of the root.
 //
 // What is fixed by the volume and not asked of RocksDB's options: reads and writes go to the device directly, a
 // file that is reused is emptied (a sync of a file that grows is one write to the journal, so overwriting
@@ -86,6 +86,14 @@ class BlobfsFileSystem : public rocksdb::FileSystem {
   IOStatus IsDirectory(const std::string& path, const IOOptions&, bool* is_directory,
                        IODebugContext*) override;
 
+  // What is appended is collected in the volume: RocksDB need not do it before.
+  rocksdb::FileOptions OptimizeForLogWrite(const rocksdb::FileOptions& options,
+                                           const rocksdb::DBOptions& database) const override;
+  rocksdb::FileOptions OptimizeForManifestWrite(const rocksdb::FileOptions& options) const override;
+  rocksdb::FileOptions OptimizeForCompactionTableWrite(
+      const rocksdb::FileOptions& options,
+      const rocksdb::ImmutableDBOptions& database) const override;
+
   IOStatus Poll(std::vector<void*>& io_handles, size_t min_completions) override;
   IOStatus AbortIO(std::vector<void*>& io_handles) override;
   void SupportedOps(int64_t& operations) override;
@@ -95,9 +103,7 @@ class BlobfsFileSystem : public rocksdb::FileSystem {
 
  private:
   // The volume's name for a path.
-  std::string Full(const std::string& path) const {
-    return root_.empty() ? path : root_ + "/" + path;
-  }
+  std::string Full(const std::string& path) const;
   IOStatus Stat(const std::string& full, const char* doing, millrace_blobfs_status* status) const;
   IOStatus OpenWritable(const std::string& full, uint32_t flags, const rocksdb::FileOptions& options,
                         std::unique_ptr<rocksdb::FSWritableFile>* result);

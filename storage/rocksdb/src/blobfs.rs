@@ -24,3 +24,6 @@ unsafe extern "C" {
         root_length: usize,
     ) -> *mut librocksdb_sys::rocksdb_env_t;
 }
+
+#[cfg(test)]
+mod tests;

@@ -169,7 +169,7 @@ fn a_full_volume_is_an_error_that_says_so_and_nothing_acknowledged_is_lost() {
         };
         std::iter::repeat_with(next).take(60_000).collect()
     };
-    let mut durable = 0;
+    let mut durable = 0_u64;
     let failure = loop {
         let mut batch = Batch::new();
         batch.put(&durable.to_be_bytes(), &value(durable));

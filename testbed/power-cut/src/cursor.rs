@@ -27,8 +27,8 @@ pub(crate) struct Listed {
 ///
 /// # Invariants
 /// 1. Of two durable requests with a block in common, none or the later one is listed, or both.
-/// 2. The durable image has a durable request only if no listed request with a block in common may come before
-///    it: whatever comes of the listed ones is written over that image.
+/// 2. The durable image has a durable request only if no listed request with a block in common may come
+///    before it: whatever comes of the listed ones is written over that image.
 #[derive(Clone, Debug)]
 pub struct Cursor {
     record: Arc<Record>,

@@ -292,8 +292,8 @@ pub(crate) fn write_anything(
     }
 }
 
-/// How many of the pieces, which are sorted by their first block, may have a block in common with the first or
-/// with one that has; no later one has.
+/// How many of the pieces, which are sorted by their first block, may have a block in common with the first
+/// or with one that has; no later one has.
 fn group_len(pieces: &[Piece<'_>]) -> usize {
     let mut end = 0;
     let together = pieces.iter().enumerate().take_while(|(index, piece)| {

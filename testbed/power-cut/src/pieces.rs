@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// The pieces of `blocks`: each whole run of `atomic` blocks that begins at a multiple of as many, and each other
-/// block.
+/// The pieces of `blocks`: each whole run of `atomic` blocks that begins at a multiple of as many, and each
+/// other block.
 pub(crate) fn pieces(blocks: Range<u64>, atomic: u32) -> impl Iterator<Item = Range<u64>> {
     let atomic = u64::from(atomic);
     let mut next = blocks.start;

@@ -18,8 +18,8 @@ pub enum Order {
     /// They are done when they are submitted, and complete at the next poll in that order.
     #[default]
     AtOnce,
-    /// They are done at random moments between submission and completion, complete in random order, and a poll
-    /// may find nothing; all by this seed.
+    /// They are done at random moments between submission and completion, complete in random order, and a
+    /// poll may find nothing; all by this seed.
     Shuffled(u64),
 }
 
@@ -49,7 +49,7 @@ impl PowerCut {
     /// A device of zeros that does what it is asked at once.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](millrace_block::ErrorKind::Invalid) if the geometry makes no sense.
+    /// [`ErrorKind::Invalid`] if the geometry makes no sense.
     pub fn new(geometry: Geometry) -> Result<Arc<Self>> {
         Self::with_options(Options {
             geometry,
@@ -139,8 +139,8 @@ impl PowerCut {
         self.state().counters
     }
 
-    /// What goes wrong from now on, instead of what was set before. They all count for themselves; the first that
-    /// meets a request says how it fails.
+    /// What goes wrong from now on, instead of what was set before. They all count for themselves; the first
+    /// that meets a request says how it fails.
     pub fn set_faults(&self, faults: Vec<Fault>) {
         self.state().faults = faults;
     }

@@ -66,8 +66,20 @@ pub(crate) enum Damage {
         links: u32,
     },
     /// A file that has lost its end.
-    #[error("{id} was cut from {from} bytes to {to}")]
+    #[error("{id} has lost its end: of {from} bytes {to} are left")]
     Cut {
+        /// The file.
+        id: InodeId,
+        /// Bytes it had.
+        from: u64,
+        /// Bytes it has.
+        to: u64,
+    },
+    /// A file that shared units with another one, or with the checkpoint, and has lost them.
+    #[error(
+        "{id} shares units with another, which keeps them: it is cut from {from} bytes to {to}"
+    )]
+    Parted {
         /// The file.
         id: InodeId,
         /// Bytes it had.

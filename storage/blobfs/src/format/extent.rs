@@ -1,7 +1,6 @@
 //! Runs of units.
 
 use std::fmt;
-use std::ops::Range;
 
 /// Bytes of an extent on the device.
 pub(crate) const EXTENT_BYTES: usize = 8;
@@ -20,12 +19,6 @@ impl Extent {
     #[must_use]
     pub(crate) const fn end(&self) -> u64 {
         self.start.saturating_add(self.units as u64)
-    }
-
-    /// All its units.
-    #[must_use]
-    pub(crate) const fn range(&self) -> Range<u64> {
-        self.start..self.end()
     }
 
     /// As it is on the device: the start and the number of units, each a `u32`.
@@ -62,9 +55,6 @@ pub(crate) enum Extents<'a> {
 }
 
 impl<'a> Extents<'a> {
-    /// None.
-    pub(crate) const NONE: Self = Self::Listed(&[]);
-
     /// How many there are.
     pub(crate) const fn len(self) -> usize {
         match self {

@@ -61,8 +61,8 @@ impl FormatOptions {
 /// Sizes and places on a device, which never change while the volume exists.
 ///
 /// # Invariants
-/// A block is a power of two from 512 to 65,536 bytes; a unit is a block or 4 KiB, whichever is larger. There are
-/// at most 2^32 units, and at least one group.
+/// A block is a power of two from 512 to 65,536 bytes; a unit is a block or 4 KiB, whichever is
+/// larger. There are at most 2^32 units, and at least one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     block_bytes: u32,
@@ -75,8 +75,9 @@ impl Layout {
     /// A layout for a device.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if it has blocks of another size, or too many; [`ErrorKind::NoSpace`] if it is
-    /// too small; [`ErrorKind::Invalid`] for a journal that is too small or too large.
+    /// [`ErrorKind::Unsupported`] if it has blocks of another size, or too many;
+    /// [`ErrorKind::NoSpace`] if it is too small; [`ErrorKind::Invalid`] for a journal that is too small or
+    /// too large.
     pub(crate) fn plan(block_bytes: u32, blocks: u64, options: &FormatOptions) -> Result<Self> {
         let unit_bytes = u64::from(unit_bytes_for(block_bytes)?);
         let bytes = blocks.saturating_mul(u64::from(block_bytes));
@@ -101,8 +102,8 @@ impl Layout {
     /// A layout of given sizes.
     ///
     /// # Errors
-    /// As [`Layout::plan`], with [`ErrorKind::Invalid`] for groups that are too small, too large, or no power of
-    /// two.
+    /// As [`Layout::plan`], with [`ErrorKind::Invalid`] for groups that are too small, too large, or
+    /// no power of two.
     pub(crate) fn new(
         block_bytes: u32,
         blocks: u64,

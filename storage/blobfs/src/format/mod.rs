@@ -22,12 +22,9 @@ pub(crate) mod transaction;
 
 pub(crate) use extent::Extent;
 pub use ids::{InodeId, Kind, Timestamp};
-pub(crate) use inode::InodeRecord;
 pub(crate) use key::VolumeKey;
 pub use layout::FormatOptions;
 pub(crate) use layout::Layout;
 pub(crate) use metadata::{Effects, Metadata};
 pub(crate) use operation::Operation;
 pub(crate) use overlay::Overlay;
-pub(crate) use replay::{Replay, Replayed};
-pub(crate) use transaction::HEADER_BYTES;

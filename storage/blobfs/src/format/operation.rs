@@ -17,13 +17,12 @@
 //! extents          count u32, then for each: start u32, units u32
 //! ```
 
+use std::fmt;
+
 use super::extent::Extents;
 use super::ids::{InodeId, Kind, Timestamp};
 use super::reader::{Reader, kind_byte, push_extents, push_name};
 use crate::error::{Error, ErrorKind, Result};
-
-/// The bytes of an operation [`Operation::Data`] besides its data and its extents.
-pub(crate) const DATA_OVERHEAD_BYTES: usize = 1 + 8 + 8 + 8 + 4 + 4;
 
 /// One change of metadata, which may bring bytes of a file with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,16 +56,16 @@ pub(crate) enum Operation<'a> {
         /// The name.
         name: &'a str,
     },
-    /// Moves a name. A file may take the place of a file, a directory that of an empty directory. If both names
-    /// are the same file's nothing happens.
+    /// Moves a name. A file may take the place of a file, a directory that of an empty directory. If both
+    /// names are the same file's nothing happens.
     Rename {
         /// Directory and name before.
         from: (InodeId, &'a str),
         /// Directory and name after.
         to: (InodeId, &'a str),
     },
-    /// All bytes of a file up to `size` are at home and on the medium; what earlier operations carried for it is
-    /// void. Never shrinks a file.
+    /// All bytes of a file up to `size` are at home and on the medium; what earlier operations carried for it
+    /// is void. Never shrinks a file.
     Extend {
         /// The file.
         id: InodeId,
@@ -218,6 +217,30 @@ impl<'a> Operation<'a> {
             _ => return None,
         };
         Some(operation)
+    }
+}
+
+/// What it does, without the data.
+impl fmt::Display for Operation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Create {
+                id, parent, name, ..
+            } => write!(f, "creation of {id} as {name:?} in {parent}"),
+            Self::Link { id, parent, name } => write!(f, "link of {id} as {name:?} in {parent}"),
+            Self::Unlink { parent, name } => write!(f, "removal of {name:?} in {parent}"),
+            Self::Rename { from, to } => write!(
+                f,
+                "renaming of {:?} in {} to {:?} in {}",
+                from.1, from.0, to.1, to.0
+            ),
+            Self::Extend { id, size, .. } => write!(f, "extension of {id} to {size} bytes"),
+            Self::Data {
+                id, offset, bytes, ..
+            } => write!(f, "{} bytes at {offset} in {id}", bytes.len()),
+            Self::Truncate { id, size, .. } => write!(f, "truncation of {id} to {size} bytes"),
+            Self::SetModified { id, .. } => write!(f, "time of {id}"),
+        }
     }
 }
 

@@ -69,7 +69,8 @@ impl Overlay {
         }
         let segments = self.files.entry(id).or_default();
         let (mut offset, mut bytes) = (offset, bytes);
-        // What begins before, or where this begins, is written over, and goes on with the rest if it ends inside.
+        // What begins before, or where this begins, is written over, and goes on with the rest if it ends
+        // inside.
         if let Some((&start, segment)) = segments.range_mut(..=offset).next_back() {
             let segment_end = end(start, segment);
             if segment_end >= offset {
@@ -92,8 +93,8 @@ impl Overlay {
         segments.insert(offset, rest);
     }
 
-    /// Removes the segments that lie in a range and writes over the front of one that goes on behind it; returns
-    /// the bytes before that one.
+    /// Removes the segments that lie in a range and writes over the front of one that goes on behind it;
+    /// returns the bytes before that one.
     fn uncover<'b>(segments: &mut Segments, offset: u64, bytes: &'b [u8]) -> &'b [u8] {
         let range_end = end(offset, bytes);
         while let Some((&start, segment)) = segments.range_mut(offset..range_end).next_back() {

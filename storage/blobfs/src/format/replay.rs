@@ -12,8 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Applies transactions to the metadata of a checkpoint.
 ///
-/// If the checkpoint has lost pages, operations that cannot be applied for it are left out and reported; what they
-/// make goes to `/lost+found`.
+/// If the checkpoint has lost pages, operations that cannot be applied for it are left out and reported; what
+/// they make goes to `/lost+found`.
 #[derive(Debug)]
 pub(crate) struct Replay {
     metadata: Metadata,
@@ -49,12 +49,22 @@ impl Replay {
         }
     }
 
+    /// The same, but what does not apply is always left out, for one who looks for damage.
+    pub(crate) fn lenient(metadata: Metadata, damages: Vec<Damage>) -> Self {
+        Self {
+            lenient: true,
+            ..Self::new(metadata, damages)
+        }
+    }
+
     /// The metadata as of the last transaction so far.
+    #[cfg(test)]
     pub(crate) const fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
     /// The bytes so far that are not at home.
+    #[cfg(test)]
     pub(crate) const fn overlay(&self) -> &Overlay {
         &self.overlay
     }
@@ -62,8 +72,8 @@ impl Replay {
     /// Applies the operations of the next transaction.
     ///
     /// # Errors
-    /// [`ErrorKind::Corruption`] if it holds something else, or (without damage) an operation that does not apply.
-    /// The operations before that one have been applied.
+    /// [`ErrorKind::Corruption`] if it holds something else, or (without damage) an operation that
+    /// does not apply. The operations before that one have been applied.
     pub(crate) fn apply_transaction(&mut self, payload: &[u8]) -> Result<()> {
         for operation in Operations::new(payload) {
             self.apply(&operation?)?;
@@ -88,10 +98,7 @@ impl Replay {
             }
             Err(why) => Err(Error::new(
                 ErrorKind::Corruption,
-                format!(
-                    "the journal does not fit the checkpoint: {}",
-                    describe(operation)
-                ),
+                format!("the journal does not fit the checkpoint: {}", operation),
             )
             .caused_by(why)),
         }
@@ -129,7 +136,7 @@ impl Replay {
 
     /// Does what is possible of an operation that does not apply, the checkpoint being damaged.
     fn make_do(&mut self, operation: &Operation<'_>, why: Inconsistency) {
-        let what = describe(operation);
+        let what = operation.to_string();
         self.damages.push(Damage::Skipped { what, why });
         if let Operation::Create {
             id, kind, modified, ..
@@ -142,8 +149,8 @@ impl Replay {
         }
     }
 
-    /// The metadata as of the last transaction, and the data to be written home. After damage no two files share
-    /// units: the one keeps them that got them later.
+    /// The metadata as of the last transaction, and the data to be written home. After damage no two files
+    /// share units: the one keeps them that got them later.
     pub(crate) fn finish(mut self) -> Replayed {
         if self.lenient {
             let grown = self.grown;
@@ -151,7 +158,7 @@ impl Replay {
                 .metadata
                 .part_files(&[], |id| grown.get(&id).copied().unwrap_or(0));
             for damage in &cut {
-                if let Damage::Cut { id, to, .. } = *damage {
+                if let Damage::Parted { id, to, .. } = *damage {
                     self.overlay.truncate(id, to);
                 }
             }
@@ -162,26 +169,5 @@ impl Replay {
             overlay: self.overlay,
             damages: self.damages,
         }
-    }
-}
-
-/// An operation without its data.
-fn describe(operation: &Operation<'_>) -> String {
-    match *operation {
-        Operation::Create {
-            id, parent, name, ..
-        } => format!("creation of {id} as {name:?} in {parent}"),
-        Operation::Link { id, parent, name } => format!("link of {id} as {name:?} in {parent}"),
-        Operation::Unlink { parent, name } => format!("removal of {name:?} in {parent}"),
-        Operation::Rename { from, to } => format!(
-            "renaming of {:?} in {} to {:?} in {}",
-            from.1, from.0, to.1, to.0
-        ),
-        Operation::Extend { id, size, .. } => format!("extension of {id} to {size} bytes"),
-        Operation::Data {
-            id, offset, bytes, ..
-        } => format!("{} bytes at {offset} in {id}", bytes.len()),
-        Operation::Truncate { id, size, .. } => format!("truncation of {id} to {size} bytes"),
-        Operation::SetModified { id, .. } => format!("time of {id}"),
     }
 }

@@ -39,6 +39,8 @@ use crate::error::{Error, ErrorKind, Result};
 const MAGIC: [u8; 8] = *b"MRBLOBFS";
 const VERSION: u32 = 1;
 const LABEL_BYTES: usize = 64;
+/// No generation and no transaction has a higher number, so that counting on never ends.
+const NUMBER_MAX: u64 = 1 << 62;
 /// Where the checksum ends and what it covers begins.
 const CHECKED_FROM: usize = 12;
 /// Where the counts of extents end.
@@ -147,8 +149,8 @@ impl Superblock {
     /// What the bytes of a unit say.
     ///
     /// # Errors
-    /// [`ErrorKind::NotAVolume`] if they are no superblock, [`ErrorKind::NewerFormat`] if they are one of a later
-    /// version, [`ErrorKind::Corruption`] if they are a damaged one.
+    /// [`ErrorKind::NotAVolume`] if they are no superblock, [`ErrorKind::NewerFormat`] if they are
+    /// one of a later version, [`ErrorKind::Corruption`] if they are a damaged one.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         if reader.array() != Some(MAGIC) {
@@ -245,6 +247,15 @@ impl Superblock {
         if self.journal_tail.block >= self.layout.journal_blocks() {
             return Err(corrupt("names a block outside of the journal"));
         }
+        let numbers = [self.generation, place.sequence, self.journal_tail.sequence];
+        if numbers.iter().any(|number| *number > NUMBER_MAX) {
+            return Err(corrupt("counts further than there can have been time for"));
+        }
+        if self.journal_tail.sequence <= place.sequence {
+            return Err(corrupt(
+                "expects a transaction that its checkpoint contains",
+            ));
+        }
         let bytes_min = super::checkpoint_image::PAGE_BYTES as u64;
         if place.bytes < bytes_min || place.bytes % bytes_min != 0 {
             return Err(corrupt("names a checkpoint that is not whole pages"));
@@ -289,8 +300,8 @@ pub(crate) struct Chosen {
 /// Chooses between the copies.
 ///
 /// # Errors
-/// [`ErrorKind::NewerFormat`] if one says so; [`ErrorKind::Corruption`] if they are of different volumes, or one
-/// is damaged and the other is none; the first one's error otherwise.
+/// [`ErrorKind::NewerFormat`] if one says so; [`ErrorKind::Corruption`] if they are of different
+/// volumes, or one is damaged and the other is none; the first one's error otherwise.
 pub(crate) fn choose(first: Result<Superblock>, second: Result<Superblock>) -> Result<Chosen> {
     let chosen = |superblock, stale| Ok(Chosen { superblock, stale });
     match (first, second) {

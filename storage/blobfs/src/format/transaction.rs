@@ -1,8 +1,8 @@
 //! What the journal is made of.
 //!
 //! # Format
-//! A transaction is whole logical blocks. Behind the payload, which is [operations](super::operation), the last
-//! block is filled up with zeros.
+//! A transaction is whole logical blocks. Behind the payload, which is
+//! [operations](super::operation), the last block is filled up with zeros.
 //!
 //! ```text
 //!  0  magic "MRTX"
@@ -14,8 +14,9 @@
 //! 32  payload
 //! ```
 //!
-//! A block of an earlier round of the journal has a smaller number, one of another volume another uuid, and a copy
-//! of a block that was written to a file, and with the file's data came into the journal, is at another position.
+//! A block of an earlier round of the journal has a smaller number, one of another volume another uuid, and a
+//! copy of a block that was written to a file, and with the file's data came into the journal, is at another
+//! position.
 //!
 //! # Recovery
 //! Transactions are valid up to the first that is not. Since each was written when the one before was on the
@@ -38,8 +39,8 @@ pub(crate) struct Header {
     position: u64,
 }
 
-/// Fills in the header of a transaction: `buffer` is whole blocks, with the payload from [`HEADER_BYTES`] on and
-/// zeros behind it. `position` is the block of the journal that it is going to be written to.
+/// Fills in the header of a transaction: `buffer` is whole blocks, with the payload from [`HEADER_BYTES`] on
+/// and zeros behind it. `position` is the block of the journal that it is going to be written to.
 ///
 /// # Panics
 /// If the payload is longer than the buffer, or than 2^32 - 1 bytes.
@@ -71,8 +72,8 @@ fn rest_checksum(rest: &[u8], key: VolumeKey, position: u64, sequence: u64) -> u
 }
 
 impl Header {
-    /// The header at the front of a block of the journal, if there is a good one of this volume that was written to
-    /// this position.
+    /// The header at the front of a block of the journal, if there is a good one of this volume that was
+    /// written to this position.
     fn read(block: &[u8], key: VolumeKey, position: u64) -> Option<Self> {
         let mut reader = Reader::new(block.get(..HEADER_BYTES)?);
         let magic = reader.array()?;
@@ -89,8 +90,8 @@ impl Header {
         good.then_some(header)
     }
 
-    /// The header of the transaction `sequence` if it begins in this block, and says that it is no longer than
-    /// `bytes_max` with header and padding.
+    /// The header of the transaction `sequence` if it begins in this block, and says that it is no longer
+    /// than `bytes_max` with header and padding.
     pub(crate) fn open(
         block: &[u8],
         key: VolumeKey,
@@ -103,23 +104,13 @@ impl Header {
         (header.sequence == sequence && bytes <= bytes_max).then_some(header)
     }
 
-    /// The number of the transaction.
-    pub(crate) const fn sequence(&self) -> u64 {
-        self.sequence
-    }
-
-    /// Bytes of the payload.
-    pub(crate) const fn payload_bytes(&self) -> u32 {
-        self.payload_bytes
-    }
-
     /// Blocks of the transaction.
     pub(crate) const fn blocks(&self, block_bytes: u32) -> u64 {
         (HEADER_BYTES as u64 + self.payload_bytes as u64).div_ceil(block_bytes as u64)
     }
 
-    /// The payload, if the transaction is as it was written. `whole` are all its blocks, the header among them, and
-    /// nothing behind.
+    /// The payload, if the transaction is as it was written. `whole` are all its blocks, the header among
+    /// them, and nothing behind.
     pub(crate) fn verify<'a>(&self, whole: &'a [u8], key: VolumeKey) -> Option<&'a [u8]> {
         let rest = whole.get(HEADER_BYTES..)?;
         let payload = rest.get(..usize::try_from(self.payload_bytes).ok()?)?;
@@ -128,8 +119,8 @@ impl Header {
     }
 }
 
-/// The number of the transaction whose header is at the front of this block, if there is a good one of this volume
-/// that was written to this position.
+/// The number of the transaction whose header is at the front of this block, if there is a good one of this
+/// volume that was written to this position.
 pub(crate) fn probe(block: &[u8], key: VolumeKey, position: u64) -> Option<u64> {
     Header::read(block, key, position).map(|header| header.sequence)
 }

@@ -1,7 +1,7 @@
 //! What every device must do, as tests that a device's own tests call.
 //!
-//! Each function takes a device of which at least [`BYTES_MIN`] bytes may be overwritten, and panics if it does not
-//! do what the traits say.
+//! Each function takes a device of which at least [`BYTES_MIN`] bytes may be overwritten, and panics if it
+//! does not do what the traits say.
 
 mod queues;
 mod random_run;

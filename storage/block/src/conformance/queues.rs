@@ -11,8 +11,8 @@ use crate::{Device, ErrorKind, Lba, Queue, Request};
 const QUEUES_BEYOND: usize = 3;
 const QUEUES_MAX: usize = 300;
 
-/// A queue takes as many requests as it says, refuses more, and takes one again for each that was taken from it.
-/// While something is in flight nothing can be run.
+/// A queue takes as many requests as it says, refuses more, and takes one again for each that was taken from
+/// it. While something is in flight nothing can be run.
 pub fn a_full_queue_refuses(device: &Arc<dyn Device>) {
     let geometry = device.geometry();
     let (arena, block) = (arena(&**device), geometry.block_bytes as usize);
@@ -63,7 +63,8 @@ pub fn a_full_queue_refuses(device: &Arc<dyn Device>) {
     assert!(tokens.is_empty() && queue.in_flight() == 0);
 }
 
-/// What one thread has submitted another one completes, while the first works elsewhere and after it has ended.
+/// What one thread has submitted another one completes, while the first works elsewhere and after it has
+/// ended.
 pub fn a_queue_moves_between_threads(device: &Arc<dyn Device>) {
     const ROUNDS: u8 = 10;
     const AT_ONCE: u64 = 4;

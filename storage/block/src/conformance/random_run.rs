@@ -14,8 +14,8 @@ const STEPS: u64 = 400;
 /// The blocks that a run is about: at the beginning of the device and at its end.
 const BLOCKS: u64 = 160;
 
-/// Random requests on two queues, several at a time, of which those in flight have no block in common unless both
-/// read: each read finds what was written last.
+/// Random requests on two queues, several at a time, of which those in flight have no block in common unless
+/// both read: each read finds what was written last.
 pub fn random_operations_match_bytes(device: &Arc<dyn Device>, seed: u64) {
     let mut run = Run::new(&**device, seed);
     for _ in 0..STEPS {

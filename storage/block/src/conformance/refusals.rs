@@ -7,8 +7,8 @@ use millrace_memory::{Arena, ArenaOptions, NoDevice};
 use super::{arena, filled};
 use crate::{Deallocation, Device, ErrorKind, Geometry, Lba, Operation, Queue, Request};
 
-/// Requests outside of the device, of no or no whole blocks, too long, without buffer or with one too many, or with
-/// a buffer of another domain come back as they were, both from `submit` and from `run`.
+/// Requests outside of the device, of no or no whole blocks, too long, without buffer or with one too many,
+/// or with a buffer of another domain come back as they were, both from `submit` and from `run`.
 pub fn what_makes_no_sense_comes_back(device: &Arc<dyn Device>) {
     let geometry = device.geometry();
     let arena = arena(&**device);

@@ -7,13 +7,14 @@
 //! | everything else | the queue |
 //!
 //! # Invariants
-//! 1. An entry that is not completed names the file, which the ring keeps open by its share of it, and the memory
-//!    of its slot's buffer, which nobody touches meanwhile and which is not given back: not when the ring is
-//!    dropped either, which waits, or gives the memory up.
+//! 1. An entry that is not completed names the file, which the ring keeps open by its share of it, and the
+//!    memory of its slot's buffer, which nobody touches meanwhile and which is not given back: not when the
+//!    ring is dropped either, which waits, or gives the memory up.
 //! 2. No more entries are under way than there are slots, and as many fit into either ring.
 //!
-//! The ring may go from thread to thread: it has none of the flags that tie it to one. When the thread that has
-//! submitted a request ends, the kernel cancels it if it waits for a worker; such a request is submitted again.
+//! The ring may go from thread to thread: it has none of the flags that tie it to one. When the thread that
+//! has submitted a request ends, the kernel cancels it if it waits for a worker; such a request is submitted
+//! again.
 
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -121,8 +122,8 @@ impl Ring {
         None
     }
 
-    /// Tells the kernel, and waits until so many completions are there. If the kernel does not do that any more a
-    /// request is given up, with its memory.
+    /// Tells the kernel, and waits until so many completions are there. If the kernel does not do that any
+    /// more a request is given up, with its memory.
     fn enter(&mut self, wanted: usize) -> Option<Completion> {
         if self.broken {
             return self.give_up();

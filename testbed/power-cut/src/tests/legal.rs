@@ -1,5 +1,5 @@
-//! All contents that are possible after a power cut, by trying all: the rules of the crate's page written down
-//! once more, for devices of a few blocks.
+//! All contents that are possible after a power cut, by trying all: the rules of the crate's page written
+//! down once more, for devices of a few blocks.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -175,8 +175,8 @@ impl Decoder {
         missing
     }
 
-    /// The metadata, and what is lost. Without damage it is what was written. With damage it obeys all rules but
-    /// one: two files may share units ([`Metadata::part_files`]).
+    /// The metadata, and what is lost. Without damage it is what was written. With damage it obeys all rules
+    /// but one: two files may share units ([`Metadata::part_files`]).
     pub(crate) fn finish(mut self) -> (Metadata, Vec<Damage>) {
         let missing = self.missing();
         let complete = missing.is_empty();

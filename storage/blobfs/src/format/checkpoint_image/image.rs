@@ -19,8 +19,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// All of `metadata`, as of the transaction `sequence`. Two images of different content must not have the same
-    /// sequence on one volume.
+    /// All of `metadata`, as of the transaction `sequence`. Two images of different content must not have the
+    /// same sequence on one volume.
     pub(crate) fn new(metadata: &Metadata, key: VolumeKey, sequence: u64) -> Self {
         let mut pages = Pages::default();
         let mut record = Vec::with_capacity(PAGE_BYTES);
@@ -129,7 +129,8 @@ impl Pages {
         }
     }
 
-    /// Ends a record with as many extents as the page can hold, at least one if there is one; returns the others.
+    /// Ends a record with as many extents as the page can hold, at least one if there is one; returns the
+    /// others.
     fn push_extents<'e>(&mut self, record: &mut Vec<u8>, extents: &'e [Extent]) -> &'e [Extent] {
         let bytes = record.len() + 4;
         let least = bytes + extents.len().min(1) * EXTENT_BYTES;

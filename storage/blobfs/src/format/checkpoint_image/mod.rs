@@ -22,18 +22,19 @@
 //! 5 entry          parent u64, id u64, name
 //! ```
 //!
-//! Names and extents are as in [operations](super::operation). First come the volume and all entries, then the files
-//! and directories in the order of their numbers, so that a page that is lost takes names or what they name, not both.
-//! The superblock has the CRC32C of the checksums of all pages in a row.
+//! Names and extents are as in [operations](super::operation). First come the volume and all entries, then
+//! the files and directories in the order of their numbers, so that a page that is lost takes names or what
+//! they name, not both. The superblock has the CRC32C of the checksums of all pages in a row.
 //!
 //! # Recovery
-//! A page that is damaged is taken from the other copy. One that is lost in both costs what it held: names without
-//! a file are dropped, files without a name go to `/lost+found`, a file without its last extents is cut.
+//! A page that is damaged is taken from the other copy. One that is lost in both costs what it
+//! held: names without a file are dropped, files without a name go to `/lost+found`, a file without its last
+//! extents is cut.
 
 mod decoder;
 mod image;
 
-pub(crate) use decoder::{BadPage, Decoder};
+pub(crate) use decoder::Decoder;
 pub(crate) use image::Image;
 
 /// Bytes of a page.

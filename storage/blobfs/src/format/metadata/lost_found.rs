@@ -50,7 +50,24 @@ impl Metadata {
         path
     }
 
-    /// Makes a new inode in the directory of lost files, as its own place cannot be had. Its number must be new.
+    /// A path to a file or directory, for people; its number if there is none.
+    pub(crate) fn path_of(&self, id: InodeId) -> String {
+        if self
+            .inode(id)
+            .is_ok_and(|record| record.entries().is_some())
+        {
+            return self.directory_path(id);
+        }
+        let named = self.inodes.iter().find_map(|(parent, record)| {
+            let mut entries = record.entries()?.iter();
+            let (name, _) = entries.find(|(_, child)| **child == id)?;
+            Some(self.entry_path(*parent, name))
+        });
+        named.unwrap_or_else(|| id.to_string())
+    }
+
+    /// Makes a new inode in the directory of lost files, as its own place cannot be had. Its number must be
+    /// new.
     pub(in crate::format) fn insert_lost(
         &mut self,
         id: InodeId,
@@ -133,8 +150,8 @@ impl Metadata {
         }
     }
 
-    /// Cuts files so that none holds a unit that another has, or that is in `reserved`. Of two the one with the
-    /// higher rank keeps it; if they have the same the one with the smaller number.
+    /// Cuts files so that none holds a unit that another has, or that is in `reserved`. Of two the one with
+    /// the higher rank keeps it; if they have the same the one with the smaller number.
     pub(crate) fn part_files(
         &mut self,
         reserved: &[Extent],
@@ -185,7 +202,7 @@ impl Metadata {
         cut_extents(extents, units - kept);
         let to = *size;
         self.units -= units - kept;
-        Some(Damage::Cut { id, from, to })
+        Some(Damage::Parted { id, from, to })
     }
 }
 

@@ -4,7 +4,7 @@ mod apply;
 mod lost_found;
 mod path;
 mod salvage;
-mod validate;
+pub(super) mod validate;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ pub(crate) use apply::Effects;
 pub(super) use apply::units_in;
 pub(crate) use path::check_name;
 pub(super) use salvage::Salvage;
-pub(crate) use validate::Problem;
 
 use super::ids::{InodeId, Kind, Timestamp};
 use super::inconsistency::Inconsistency;
@@ -22,10 +21,10 @@ use super::layout::Layout;
 /// The metadata of a volume. [`Metadata::apply`] is the only way in which it changes.
 ///
 /// # Invariants
-/// 1. Each inode but the root has as many entries as links; a directory has one, in its parent, and is reached from
-///    the root.
-/// 2. A file's extents cover the units of its size and no more. None is empty or crosses a group's border, and none
-///    could be joined with the one before.
+/// 1. Each inode but the root has as many entries as links; a directory has one, in its parent, and is
+///    reached from the root.
+/// 2. A file's extents cover the units of its size and no more. None is empty or crosses a group's border,
+///    and none could be joined with the one before.
 /// 3. All numbers of inodes are below the next one.
 ///
 /// That no two files share a unit is the allocator's to see to; [`Metadata::validate`] tells.

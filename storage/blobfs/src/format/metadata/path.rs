@@ -24,8 +24,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), Inconsistency> {
 }
 
 impl Metadata {
-    /// The inode that a path leads to from the root. Slashes may be doubled, the first one left out; `.` and `..`
-    /// mean what they do everywhere.
+    /// The inode that a path leads to from the root. Slashes may be doubled, the first one left out; `.` and
+    /// `..` mean what they do everywhere.
     ///
     /// # Errors
     /// [`Inconsistency::NotFound`], [`Inconsistency::NotDirectory`], [`Inconsistency::BadName`],
@@ -37,25 +37,18 @@ impl Metadata {
         let mut id = InodeId::ROOT;
         for name in path.split('/').filter(|name| !name.is_empty()) {
             let directory = self.inode(id)?;
-            id = match name {
-                "." => directory.parent().map(|_| id),
-                ".." => directory.parent(),
-                _ => None,
-            }
-            .map_or_else(
-                || {
-                    let entries = directory.entries().ok_or(Inconsistency::NotDirectory)?;
-                    if let Some(found) = entries.get(name) {
-                        return Ok(*found);
-                    }
-                    if matches!(name, "." | "..") {
-                        return Err(Inconsistency::NotDirectory);
-                    }
+            let (Some(entries), Some(parent)) = (directory.entries(), directory.parent()) else {
+                return Err(Inconsistency::NotDirectory);
+            };
+            id = match (name, entries.get(name)) {
+                (".", _) => id,
+                ("..", _) => parent,
+                (_, Some(found)) => *found,
+                (_, None) => {
                     check_name(name)?;
-                    Err(Inconsistency::NotFound)
-                },
-                Ok,
-            )?;
+                    return Err(Inconsistency::NotFound);
+                }
+            };
         }
         if path.ends_with('/') && self.children(id).is_err() {
             return Err(Inconsistency::NotDirectory);
@@ -66,7 +59,8 @@ impl Metadata {
     /// The directory and the name in it of what a path names, whether it is there or not. The directory is.
     ///
     /// # Errors
-    /// As [`Metadata::resolve`]; [`Inconsistency::BadName`] if the path names the root or ends in `.` or `..`.
+    /// As [`Metadata::resolve`]; [`Inconsistency::BadName`] if the path names the root or ends in
+    /// `.` or `..`.
     pub(crate) fn locate<'p>(&self, path: &'p str) -> Result<(InodeId, &'p str), Inconsistency> {
         if path.len() > PATH_BYTES_MAX {
             return Err(Inconsistency::PathTooLong);

@@ -99,8 +99,8 @@ fn owner(id: &Option<InodeId>) -> String {
 }
 
 impl Metadata {
-    /// Everything that breaks a rule. `reserved` are the extents of the checkpoint's copies, which no file may
-    /// hold, nor may they overlap.
+    /// Everything that breaks a rule. `reserved` are the extents of the checkpoint's copies, which no file
+    /// may hold, nor may they overlap.
     pub(crate) fn validate(&self, reserved: &[Extent]) -> Vec<Problem> {
         let mut problems = Vec::new();
         self.validate_names(&mut problems);

@@ -8,7 +8,7 @@ use crate::format::extent::Extents;
 use crate::format::ids::{InodeId, Kind, Timestamp};
 use crate::format::inconsistency::Inconsistency;
 use crate::format::inode::Node;
-use crate::format::metadata::Problem;
+use crate::format::metadata::validate::Problem;
 use crate::format::{Extent, Metadata, Operation};
 
 const NOW: Timestamp = Timestamp(9);
@@ -40,12 +40,12 @@ proptest! {
                 continue;
             }
             next = extent.end();
-            all.extend(extent.range());
+            all.extend(extent.start..extent.end());
             size += u64::from(units) * 4096;
             extend(&mut metadata, id, size - 1, &[extent]).unwrap();
         }
         let extents = metadata.inode(id).unwrap().extents();
-        let units: Vec<u64> = extents.iter().flat_map(|extent| extent.range()).collect();
+        let units: Vec<u64> = extents.iter().flat_map(|extent| extent.start..extent.end()).collect();
         prop_assert_eq!(units, all);
         for pair in extents.windows(2) {
             let apart = pair[0].end() != pair[1].start
@@ -235,11 +235,21 @@ fn sizes_and_extents_are_checked() {
         assert_eq!(extend(&mut metadata, id, size, &extents), Err(error));
         assert_eq!(metadata, before);
     }
+}
+
+#[test]
+fn data_and_truncation_are_checked() {
+    let layout = middle_layout();
+    let start = layout.data().start;
+    let mut metadata = Metadata::new(layout);
+    let id = create(&mut metadata, InodeId::ROOT, "f", Kind::File);
+    extend(&mut metadata, id, 8192, &[extent(start, 2)]).unwrap();
+    let before = metadata.clone();
     let data = |offset, bytes: &'static [u8]| Operation::Data {
         id,
         offset,
         bytes,
-        extents: Extents::NONE,
+        extents: Extents::Listed(&[]),
         modified: NOW,
     };
     let hole = Inconsistency::Hole {
@@ -388,7 +398,7 @@ fn files_that_share_units_are_parted() {
     assert_eq!(damages.len(), 1);
     assert_eq!(
         damages[0].to_string(),
-        "#4 was cut from 32768 bytes to 8192"
+        "#4 shares units with another, which keeps them: it is cut from 32768 bytes to 8192"
     );
     assert_eq!(metadata.validate(&[]), []);
 
@@ -397,7 +407,7 @@ fn files_that_share_units_are_parted() {
     assert_eq!(damages.len(), 1);
     assert_eq!(
         damages[0].to_string(),
-        "#3 was cut from 40000 bytes to 36864"
+        "#3 shares units with another, which keeps them: it is cut from 40000 bytes to 36864"
     );
     assert_eq!(other_way.validate(&reserved), []);
 }

@@ -4,10 +4,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::ErrorKind;
-use crate::format::extent::EXTENT_BYTES;
 use crate::format::extent::Extents;
 use crate::format::ids::{InodeId, Kind, Timestamp};
-use crate::format::operation::{DATA_OVERHEAD_BYTES, Operations};
+use crate::format::operation::Operations;
 use crate::format::{Extent, Operation};
 
 /// An operation that owns what it is made of.
@@ -131,19 +130,4 @@ fn counts_that_lie_take_no_memory() {
     assert!(Operations::new(&payload).next().unwrap().is_err());
     payload[0] = 6;
     assert!(Operations::new(&payload).next().unwrap().is_err());
-}
-
-#[test]
-fn the_overhead_of_data_is_what_it_says() {
-    let extents = [Extent { start: 1, units: 2 }; 3];
-    let operation = Operation::Data {
-        id: InodeId(1),
-        offset: 2,
-        bytes: b"bytes",
-        extents: Extents::Listed(&extents),
-        modified: Timestamp(3),
-    };
-    let mut payload = Vec::new();
-    operation.encode(&mut payload);
-    assert_eq!(payload.len(), DATA_OVERHEAD_BYTES + 3 * EXTENT_BYTES + 5);
 }

@@ -52,7 +52,7 @@ proptest! {
     fn what_is_encoded_is_decoded(
         uuid in any::<[u8; 16]>(),
         label in "[a-zé]{0,32}",
-        numbers in any::<[u64; 4]>(),
+        numbers in (any::<u64>(), 0_u64..=1 << 62, 0_u64..1 << 61, 1_u64..1 << 61),
         checksum in any::<u32>(),
         clean in any::<bool>(),
         block in 0_u64..128,
@@ -65,16 +65,16 @@ proptest! {
         let superblock = Superblock {
             uuid,
             label,
-            created: Timestamp(numbers[0]),
+            created: Timestamp(numbers.0),
             layout: middle_layout(),
-            generation: numbers[1],
+            generation: numbers.1,
             checkpoint: CheckpointPlace {
-                sequence: numbers[2],
+                sequence: numbers.2,
                 bytes: u64::from(pieces) * 4096,
                 checksum,
                 copies: [copy(0), copy(2)],
             },
-            journal_tail: JournalTail { block, sequence: numbers[3] },
+            journal_tail: JournalTail { block, sequence: numbers.2 + numbers.3 },
             clean,
         };
         let bytes = superblock.encode().unwrap();
@@ -167,6 +167,9 @@ fn what_could_not_be_read_is_not_written() {
         ErrorKind::Invalid
     );
     assert_eq!(spoilt(|it| it.journal_tail.block = 128), corruption);
+    assert_eq!(spoilt(|it| it.journal_tail.sequence = 99), corruption);
+    assert_eq!(spoilt(|it| it.journal_tail.sequence = u64::MAX), corruption);
+    assert_eq!(spoilt(|it| it.generation = u64::MAX), corruption);
     assert_eq!(spoilt(|it| it.checkpoint.bytes = 0), corruption);
     assert_eq!(spoilt(|it| it.checkpoint.bytes = 4 * 4096), corruption);
     assert_eq!(spoilt(|it| it.checkpoint.bytes -= 1), corruption);

@@ -111,7 +111,11 @@ impl World {
         match self.metadata.apply(operation) {
             Ok(effects) => {
                 assert_eq!(expected, Ok(()), "{operation:?}");
-                for unit in effects.freed.iter().flat_map(|extent| extent.range()) {
+                for unit in effects
+                    .freed
+                    .iter()
+                    .flat_map(|extent| extent.start..extent.end())
+                {
                     assert!(self.free.insert(unit), "unit {unit} was freed twice");
                 }
                 let mut payload = Vec::new();
@@ -125,7 +129,8 @@ impl World {
         }
     }
 
-    /// Units for a file to grow from `old` to `new` bytes, in runs of up to three; nothing if there are not enough.
+    /// Units for a file to grow from `old` to `new` bytes, in runs of up to three; nothing if there are not
+    /// enough.
     fn allocate(&mut self, old: usize, new: usize) -> Option<Vec<Extent>> {
         let layout = *self.metadata.layout();
         let units = |bytes: usize| layout.units_of(u64::try_from(bytes).unwrap());
@@ -214,7 +219,8 @@ impl World {
         let Some(extents) = self.allocate(size, end) else {
             return;
         };
-        let bytes: Vec<u8> = (0..len).map(|at| fill.wrapping_add(at as u8)).collect();
+        let steps = (0..=u8::MAX).cycle().take(len);
+        let bytes: Vec<u8> = steps.map(|step| fill.wrapping_add(step)).collect();
         let content = self.model.content(&path);
         content.resize(end, 0);
         content[offset..offset + len].copy_from_slice(&bytes);
@@ -306,7 +312,7 @@ impl World {
 }
 
 fn unit_offsets(layout: &Layout, extents: &[Extent]) -> Vec<usize> {
-    let units = extents.iter().flat_map(|extent| extent.range());
+    let units = extents.iter().flat_map(|extent| extent.start..extent.end());
     units
         .map(|unit| usize::try_from(unit * u64::from(layout.unit_bytes())).unwrap())
         .collect()

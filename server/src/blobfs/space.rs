@@ -1,0 +1,65 @@
+//! `millrace blobfs df`.
+
+use std::io::Write;
+
+use millrace_blobfs::Space;
+use serde_json::{Value, json};
+
+use super::device::{Access, Mounted};
+use super::{BlobfsError, DfOptions, report};
+use crate::nvme::Report;
+use crate::nvme::quantity::{bytes, grouped};
+use crate::nvme::report::Section;
+
+/// The command.
+pub(super) fn run(options: &DfOptions, out: &mut dyn Write) -> Result<(), BlobfsError> {
+    let mounted = Mounted::open(&options.spec, Access::Read)?;
+    let report = SpaceReport {
+        device: options.spec.to_string(),
+        space: mounted.volume.space(),
+    };
+    report::show(&report, options.json, out)
+}
+
+/// How full a volume is.
+#[derive(Clone, Debug)]
+struct SpaceReport {
+    device: String,
+    space: Space,
+}
+
+impl SpaceReport {
+    const fn used_bytes(&self) -> u64 {
+        self.space.total_bytes.saturating_sub(self.space.free_bytes)
+    }
+
+    /// The root directory is always there.
+    const fn files(&self) -> u64 {
+        self.space.files.saturating_sub(1)
+    }
+}
+
+impl Report for SpaceReport {
+    fn text(&self) -> String {
+        let mut section = Section::new(self.device.clone());
+        let (used, total) = (self.used_bytes(), self.space.total_bytes);
+        let percent = u128::from(used) * 100 / u128::from(total.max(1));
+        section.row("space", bytes(total.into()));
+        section.row("used", format!("{}, {percent} %", bytes(used.into())));
+        section.row("free", bytes(self.space.free_bytes.into()));
+        section.row("metadata", bytes(self.space.metadata_bytes.into()));
+        section.row("files and directories", grouped(self.files().into()));
+        section.text()
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "device": self.device,
+            "total_bytes": self.space.total_bytes,
+            "used_bytes": self.used_bytes(),
+            "free_bytes": self.space.free_bytes,
+            "metadata_bytes": self.space.metadata_bytes,
+            "files_and_directories": self.files(),
+        })
+    }
+}

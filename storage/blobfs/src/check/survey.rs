@@ -1,0 +1,318 @@
+//! Reads all metadata of a volume, and notes what is wrong.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use super::finding::{Area, Findings, Severity};
+use super::{Progress, Stage};
+use crate::format::checkpoint_image::{Decoder, PAGE_BYTES};
+use crate::format::damage::Damage;
+use crate::format::layout::{superblock_units, unit_bytes_for};
+use crate::format::replay::{Replay, Replayed};
+use crate::format::superblock::{Chosen, Superblock, choose};
+use crate::format::{Extent, Metadata, Overlay};
+use crate::journal_reader::{JournalReader, Rest};
+use crate::lanes::Lanes;
+use crate::mount::read_blocks;
+use crate::{Error, ErrorKind, Result};
+
+/// Pages are read so many bytes at a time.
+const READ_BYTES: u64 = 1 << 20;
+/// A finding lists no more ranges than these.
+const RANGES_MAX: usize = 8;
+
+/// What is on a device, as far as it can be read.
+pub(crate) struct Survey {
+    pub(crate) superblock: Superblock,
+    /// As of the last transaction. Its rules are obeyed, but files may hold units of the checkpoint.
+    pub(crate) metadata: Metadata,
+    /// What transactions carry.
+    pub(crate) overlay: Overlay,
+    /// Where the journal goes on.
+    pub(crate) head: u64,
+    /// How many transactions there are behind the checkpoint.
+    pub(crate) transactions: u64,
+    /// The highest number of a transaction anywhere in the journal, or of the checkpoint.
+    pub(crate) highest: u64,
+    /// Blocks of the journal that cannot be read.
+    pub(crate) unreadable: Vec<u64>,
+}
+
+/// A transaction that was found.
+pub(crate) struct Transaction<'a> {
+    pub(crate) sequence: u64,
+    /// The block of the journal in which it begins.
+    pub(crate) position: u64,
+    pub(crate) payload: &'a [u8],
+}
+
+/// An error with all its causes.
+pub(crate) fn explain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing to a String does not fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Reads superblocks, checkpoint and journal. `visit` sees each transaction.
+pub(crate) fn survey(
+    lanes: &Lanes,
+    findings: &mut Findings,
+    progress: &mut dyn FnMut(Progress),
+    visit: &mut dyn FnMut(&Transaction<'_>) -> Result<()>,
+) -> Result<Survey> {
+    let superblock = read_superblocks(lanes, findings)?;
+    let geometry = lanes.device().geometry();
+    let layout = superblock.layout;
+    layout.check_device(geometry.block_bytes, geometry.blocks)?;
+
+    let mut decoder = Decoder::new(&superblock);
+    for (copy, name) in superblock.checkpoint.copies.iter().zip(["first", "second"]) {
+        let bad = read_copy(lanes, &superblock, copy, &mut decoder, progress);
+        if !bad.is_empty() {
+            let text = format!("pages {} of the {name} copy are damaged", list(&bad));
+            findings.add(Severity::Damage, Area::Checkpoint, text);
+        }
+    }
+    let (metadata, damages) = decoder.finish();
+    let mut found = Survey {
+        highest: superblock.checkpoint.sequence,
+        superblock,
+        metadata: Metadata::new(layout),
+        overlay: Overlay::default(),
+        head: 0,
+        transactions: 0,
+        unreadable: Vec::new(),
+    };
+    let mut replay = Replay::lenient(metadata, damages);
+    read_journal(lanes, &mut found, &mut replay, findings, progress, visit)?;
+    let Replayed {
+        metadata,
+        overlay,
+        damages,
+    } = replay.finish();
+    for damage in &damages {
+        let area = match damage {
+            Damage::Pages(_) | Damage::Records(_) | Damage::Mixed => Area::Checkpoint,
+            Damage::Skipped { .. } => Area::Journal,
+            _ => Area::Metadata,
+        };
+        findings.add(Severity::Loss, area, damage.to_string());
+    }
+    for problem in metadata.validate(&found.superblock.checkpoint.copies.concat()) {
+        findings.add(Severity::Damage, Area::Metadata, problem.to_string());
+    }
+    found.metadata = metadata;
+    found.overlay = overlay;
+    Ok(found)
+}
+
+fn read_superblocks(lanes: &Lanes, findings: &mut Findings) -> Result<Superblock> {
+    let geometry = lanes.device().geometry();
+    let unit_bytes = unit_bytes_for(geometry.block_bytes)?;
+    let unit_blocks = u64::from(unit_bytes / geometry.block_bytes);
+    let units = superblock_units(geometry.block_bytes, geometry.blocks);
+    let [first, second] = units.map(|unit| {
+        let mut bytes = vec![0; unit_bytes as usize];
+        read_blocks(lanes, unit * unit_blocks, &mut bytes)?;
+        Superblock::decode(&bytes)
+    });
+    for (copy, name) in [(&first, "first"), (&second, "second")] {
+        if let Err(error) = copy {
+            // A power cut while it was written leaves one that begins well.
+            let severity = match error.kind() {
+                ErrorKind::Corruption => Severity::Note,
+                _ => Severity::Damage,
+            };
+            let text = format!("the {name} cannot be used: {}", explain(error));
+            findings.add(severity, Area::Superblock, text);
+        }
+    }
+    if let (Ok(first), Ok(second)) = (&first, &second) {
+        if first != second && first.uuid == second.uuid {
+            let text = format!(
+                "the first has generation {}, the second {}",
+                first.generation, second.generation
+            );
+            // The first is written before the second.
+            let severity = match first.generation.checked_sub(second.generation) {
+                Some(1) => Severity::Note,
+                _ => Severity::Damage,
+            };
+            findings.add(severity, Area::Superblock, text);
+        }
+    }
+    let Chosen { superblock, .. } = choose(first, second)?;
+    Ok(superblock)
+}
+
+/// Reads one copy of the checkpoint, gives the decoder what it lacks, and returns the pages that are damaged.
+fn read_copy(
+    lanes: &Lanes,
+    superblock: &Superblock,
+    copy: &[Extent],
+    decoder: &mut Decoder,
+    progress: &mut dyn FnMut(Progress),
+) -> Vec<Range<u64>> {
+    let layout = &superblock.layout;
+    let unit_bytes = u64::from(layout.unit_bytes());
+    let step = u32::try_from(READ_BYTES / unit_bytes).unwrap_or(1).max(1);
+    let mut bad: Vec<Range<u64>> = Vec::new();
+    let mut number = 0;
+    for extent in copy.iter().flat_map(|extent| parts(*extent, step)) {
+        let mut bytes = vec![0; extent.units as usize * layout.unit_bytes() as usize];
+        read_what_can_be(
+            lanes,
+            layout.block_of(extent.start),
+            &mut bytes,
+            layout.unit_bytes(),
+        );
+        for page in bytes.chunks(PAGE_BYTES) {
+            if number == decoder.page_count() {
+                break;
+            }
+            // It was checked in the first copy if it is there, but not in this one.
+            let good = decoder.check(number, page).is_ok();
+            if good && !decoder.has(number) {
+                let taken = decoder.page(number, page);
+                debug_assert_eq!(taken, Ok(()));
+            }
+            if !good {
+                push_range(&mut bad, u64::from(number));
+            }
+            number += 1;
+        }
+        progress(Progress {
+            stage: Stage::Checkpoint,
+            done_bytes: u64::from(number) * PAGE_BYTES as u64,
+            total_bytes: superblock.checkpoint.bytes,
+        });
+    }
+    bad
+}
+
+/// An extent in parts of at most `step` units.
+pub(super) fn parts(extent: Extent, step: u32) -> impl Iterator<Item = Extent> {
+    (0..extent.units.div_ceil(step)).map(move |index| Extent {
+        start: extent.start + u64::from(index) * u64::from(step),
+        units: step.min(extent.units - index * step),
+    })
+}
+
+/// Reads blocks; if that fails, unit by unit, with zeros where nothing can be read.
+fn read_what_can_be(lanes: &Lanes, lba: u64, bytes: &mut [u8], unit_bytes: u32) {
+    if read_blocks(lanes, lba, bytes).is_ok() {
+        return;
+    }
+    let unit_blocks = u64::from(unit_bytes) / lanes.block_bytes() as u64;
+    let mut lba = lba;
+    for unit in bytes.chunks_mut(unit_bytes as usize) {
+        if read_blocks(lanes, lba, unit).is_err() {
+            unit.fill(0);
+        }
+        lba += unit_blocks;
+    }
+}
+
+/// Adds a number that is higher than those before.
+pub(super) fn push_range(ranges: &mut Vec<Range<u64>>, number: u64) {
+    match ranges.last_mut() {
+        Some(last) if last.end == number => last.end += 1,
+        _ => ranges.push(number..number + 1),
+    }
+}
+
+fn list(ranges: &[Range<u64>]) -> String {
+    let mut texts: Vec<String> = ranges
+        .iter()
+        .take(RANGES_MAX)
+        .map(|range| match range.end - range.start {
+            1 => range.start.to_string(),
+            _ => format!("{} to {}", range.start, range.end - 1),
+        })
+        .collect();
+    if ranges.len() > RANGES_MAX {
+        texts.push(format!("and {} more ranges", ranges.len() - RANGES_MAX));
+    }
+    texts.join(", ")
+}
+
+fn read_journal(
+    lanes: &Lanes,
+    found: &mut Survey,
+    replay: &mut Replay,
+    findings: &mut Findings,
+    progress: &mut dyn FnMut(Progress),
+    visit: &mut dyn FnMut(&Transaction<'_>) -> Result<()>,
+) -> Result<()> {
+    let layout = found.superblock.layout;
+    let block_bytes = u64::from(layout.block_bytes());
+    let mut reader = JournalReader::new(lanes, &found.superblock);
+    let mut sequence = found.superblock.journal_tail.sequence;
+    loop {
+        let position = reader.head();
+        let payload = match reader.next() {
+            Ok(Some(payload)) => payload,
+            Ok(None) => break,
+            Err(error) => {
+                let text = format!(
+                    "transaction {sequence}, should there be one, cannot be read: {}",
+                    explain(&error)
+                );
+                findings.add(Severity::Loss, Area::Journal, text);
+                break;
+            }
+        };
+        visit(&Transaction {
+            sequence,
+            position,
+            payload,
+        })?;
+        if let Err(error) = replay.apply_transaction(payload) {
+            let text = format!("transaction {sequence}: {}", explain(&error));
+            findings.add(Severity::Loss, Area::Journal, text);
+        }
+        found.highest = found.highest.max(sequence);
+        found.transactions += 1;
+        sequence += 1;
+        progress(Progress {
+            stage: Stage::Journal,
+            done_bytes: reader.used() * block_bytes,
+            total_bytes: layout.journal_blocks() * block_bytes,
+        });
+    }
+    found.head = reader.head();
+    if found.superblock.clean && found.transactions > 0 {
+        let text = "the volume was unmounted in order, but the journal is not empty";
+        findings.add(Severity::Damage, Area::Journal, text);
+    }
+    let Rest { beyond, unreadable } = reader.probe_rest();
+    progress(Progress {
+        stage: Stage::Journal,
+        done_bytes: layout.journal_blocks() * block_bytes,
+        total_bytes: layout.journal_blocks() * block_bytes,
+    });
+    if let Some(beyond) = beyond {
+        let text = format!(
+            "transaction {sequence} is damaged, and {beyond} follows: what they and those between did is \
+             lost, and files may hold what was written by them"
+        );
+        findings.add(Severity::Loss, Area::Journal, text);
+        found.highest = found.highest.max(beyond);
+    }
+    if !unreadable.is_empty() {
+        let mut ranges = Vec::new();
+        for position in &unreadable {
+            push_range(&mut ranges, *position);
+        }
+        let text = format!("blocks {} cannot be read", list(&ranges));
+        findings.add(Severity::Damage, Area::Journal, text);
+    }
+    found.unreadable = unreadable;
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! A namespace of the controller in software.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use millrace_block::{
+    Deallocation, Device, ErrorKind, Lba, NvmeDevice, NvmeOptions, OpenOptions, Operation, Queue,
+    Request, Result, Spec, conformance,
+};
+use millrace_memory::{Arena, ArenaOptions, Buffer};
+use millrace_nvme::{Options, SystemHost, Waiting};
+use millrace_nvme_model as model;
+
+const BYTES: u64 = 8 << 20;
+
+/// A model that a thread steps, and the device on it.
+struct Bed {
+    device: Arc<dyn Device>,
+    model: model::Controller,
+    /// Ends last.
+    _stepper: model::Stepper,
+}
+
+fn namespace(block_size: u32) -> model::NamespaceOptions {
+    model::NamespaceOptions {
+        block_size,
+        blocks: BYTES / u64::from(block_size),
+        ..model::NamespaceOptions::default()
+    }
+}
+
+fn of_512() -> model::Options {
+    model::Options {
+        namespaces: vec![namespace(512)],
+        ..model::Options::default()
+    }
+}
+
+fn open(
+    model: &model::Controller,
+    namespace: Option<u32>,
+    options: NvmeOptions,
+) -> Result<NvmeDevice> {
+    let host = Arc::new(SystemHost::new(Instant::now()));
+    NvmeDevice::new("nvme:model", model.function(), namespace, host, options)
+}
+
+impl Bed {
+    fn new(model: model::Options, options: NvmeOptions) -> Self {
+        let model = model::Controller::new(model).expect("a sound model");
+        let stepper = model::Stepper::new(model.clone());
+        let device = open(&model, None, options).expect("the model is a device");
+        Self {
+            device: Arc::new(device),
+            model,
+            _stepper: stepper,
+        }
+    }
+
+    fn check_records(&self) {
+        assert_eq!(self.model.violations(), []);
+        assert_eq!(self.model.dma_faults(), []);
+    }
+}
+
+fn polling() -> NvmeOptions {
+    NvmeOptions {
+        waiting: Some(Waiting::Poll),
+        queue_depth: 16,
+        driver: Options {
+            interrupts: false,
+            ..Options::default()
+        },
+    }
+}
+
+fn arena(device: &dyn Device) -> Arena {
+    let options = ArenaOptions {
+        locked: false,
+        ..ArenaOptions::default()
+    };
+    Arena::new(Arc::clone(device.domain()), &options).expect("there is memory")
+}
+
+fn filled(arena: &Arena, len: usize, byte: u8) -> Buffer {
+    let mut buffer = arena.try_buffer(len).expect("free");
+    buffer.fill(byte);
+    buffer
+}
+
+#[test]
+fn a_namespace_does_what_devices_do() {
+    let hybrid = NvmeOptions {
+        queue_depth: 16,
+        ..NvmeOptions::default()
+    };
+    for (name, model, options) in [
+        ("blocks of 512, polled", of_512(), polling()),
+        (
+            "blocks of 4096, with interrupts",
+            model::Options {
+                namespaces: vec![namespace(4096)],
+                queues: 3,
+                ..model::Options::default()
+            },
+            hybrid.clone(),
+        ),
+        (
+            "one queue pair",
+            model::Options {
+                queues: 1,
+                ..of_512()
+            },
+            hybrid.clone(),
+        ),
+        (
+            "two queue pairs, short transfers",
+            model::Options {
+                queues: 2,
+                transfer_max: 1,
+                ..of_512()
+            },
+            polling(),
+        ),
+        (
+            "fewer vectors than queues",
+            model::Options {
+                queues: 8,
+                vectors: 3,
+                ..of_512()
+            },
+            hybrid,
+        ),
+    ] {
+        println!("{name}");
+        let bed = Bed::new(model, options);
+        conformance::all(&bed.device, 0..3);
+        bed.check_records();
+    }
+}
+
+#[test]
+fn the_geometry_is_what_the_controller_says() {
+    let bed = Bed::new(
+        model::Options {
+            queues: 4,
+            ..of_512()
+        },
+        polling(),
+    );
+    let geometry = bed.device.geometry();
+    assert_eq!((geometry.block_bytes, geometry.bytes()), (512, BYTES));
+    assert!(geometry.volatile_cache && geometry.write_through);
+    assert_eq!((geometry.queues_max, geometry.queue_depth), (3, 16));
+    assert_eq!(geometry.deallocation, Deallocation::Cheap);
+    assert_eq!(geometry.atomic_blocks, 1);
+    assert_eq!(bed.device.name(), "nvme:model");
+
+    let mut lasting = of_512();
+    lasting.volatile_cache = false;
+    lasting.commands.dataset_management = false;
+    lasting.queue_entries_max = 8;
+    lasting.transfer_max = 0;
+    lasting.atomic_write = 4096;
+    lasting.atomic_write_power_fail = 4096;
+    let bed = Bed::new(lasting, polling());
+    let geometry = bed.device.geometry();
+    assert!(!geometry.volatile_cache);
+    assert_eq!(geometry.deallocation, Deallocation::None);
+    assert!(geometry.queue_depth < 8);
+    // As long as the longest request.
+    assert_eq!(geometry.atomic_blocks, 2048);
+}
+
+#[test]
+fn namespaces_and_controllers_that_are_none_are_refused() {
+    let options = model::Options {
+        namespaces: vec![namespace(512), namespace(4096)],
+        ..model::Options::default()
+    };
+    let model = model::Controller::new(options).expect("a sound model");
+    let _stepper = model::Stepper::new(model.clone());
+    let kind = |id| {
+        let opened = open(&model, Some(id), polling());
+        opened.err().map(|error| error.kind())
+    };
+    assert_eq!(kind(3), Some(ErrorKind::NotFound));
+    let host = || Arc::new(SystemHost::new(Instant::now()));
+    let function = model.function();
+    let device = NvmeDevice::new("one", Arc::clone(&function), Some(2), host(), polling());
+    let device = device.expect("a namespace");
+    assert_eq!(device.geometry().block_bytes, 4096);
+    let again = NvmeDevice::new("two", function, Some(1), host(), polling());
+    assert_eq!(again.expect_err("it is in use").kind(), ErrorKind::InUse);
+}
+
+#[test]
+fn what_is_flushed_or_written_through_survives_a_power_cut() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let bed = Bed::new(model::Options { seed, ..of_512() }, polling());
+        let arena = arena(&*bed.device);
+        let mut queue = bed.device.queue().expect("a queue");
+        let mut run = |request| {
+            let completion = queue.run(request).expect("it makes sense");
+            completion.result.expect("the model works");
+        };
+        for lba in 0..16 {
+            run(Request::write(Lba(lba), filled(&arena, 512, 1), 0));
+        }
+        run(Request::flush(0));
+        for lba in 16..32 {
+            run(Request::write_through(Lba(lba), filled(&arena, 512, 2), 0));
+        }
+        for lba in 32..48 {
+            run(Request::write(Lba(lba), filled(&arena, 512, 3), 0));
+        }
+        bed.model.power_cut();
+        for lba in 0..48 {
+            let byte = bed.model.peek(1, lba).expect("a block")[0];
+            match lba {
+                0..16 => assert_eq!(byte, 1, "block {lba}, seed {seed}"),
+                16..32 => assert_eq!(byte, 2, "block {lba}, seed {seed}"),
+                _ => lost += usize::from(byte != 3),
+            }
+        }
+    }
+    assert!(lost > 0, "the model loses what was not flushed");
+}
+
+#[test]
+fn errors_of_commands_and_of_the_controller_are_told_apart() {
+    let bed = Bed::new(of_512(), polling());
+    let arena = arena(&*bed.device);
+    let mut queue = bed.device.queue().expect("a queue");
+    bed.model.set_faults(model::Faults {
+        rules: vec![model::FaultRule {
+            target: model::Target::Io,
+            when: model::When::Always,
+            fault: model::Fault::Fail(model::Status::READ_ERROR),
+        }],
+        ..model::Faults::default()
+    });
+    let read = || Request::read(Lba(3), filled(&arena, 512, 0), 5);
+    let completion = queue.run(read()).expect("it makes sense");
+    assert_eq!(completion.token, 5);
+    assert!(completion.buffer.is_some());
+    let error = completion.result.expect_err("told to fail");
+    assert_eq!(error.kind(), ErrorKind::Medium);
+    let source = std::error::Error::source(&error).expect("it has a cause");
+    assert!(
+        source.to_string().contains("unrecovered read error"),
+        "{source}"
+    );
+
+    bed.model.set_faults(model::Faults::default());
+    bed.model.remove();
+    let gone = match queue.run(read()) {
+        Ok(completion) => completion.result.expect_err("it is gone"),
+        Err(refused) => refused.error,
+    };
+    assert_eq!(gone.kind(), ErrorKind::Device);
+    let refused = queue.submit(read()).expect_err("it is gone");
+    assert_eq!(
+        (refused.error.kind(), refused.request.token),
+        (ErrorKind::Device, 5)
+    );
+    assert_eq!(refused.request.operation, Operation::Read);
+    drop(queue);
+}
+
+#[test]
+fn pairs_of_dropped_queues_are_used_again() {
+    let bed = Bed::new(
+        model::Options {
+            queues: 3,
+            ..of_512()
+        },
+        polling(),
+    );
+    let made = || bed.model.counters().commands;
+    let queues = || -> Vec<Box<dyn Queue>> {
+        (0..6)
+            .map(|_| bed.device.queue().expect("a queue"))
+            .collect()
+    };
+    drop(queues());
+    let before = made();
+    for _ in 0..5 {
+        drop(queues());
+    }
+    assert_eq!(made(), before, "no queue is made anew");
+}
+
+#[test]
+fn a_controller_of_another_process_is_opened_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let socket = folder.path().join("controller");
+    let service = model::Service::bind(of_512(), &socket).expect("a new socket");
+    let stepper = model::Stepper::new(service.controller());
+    let served = thread::spawn(move || service.serve_client());
+    let spec: Spec = format!("vfio-user:{}/1", socket.display())
+        .parse()
+        .expect("a device");
+    let device = spec
+        .open(&OpenOptions::new(Instant::now()))
+        .expect("it is served");
+    assert_eq!(device.name(), spec.to_string());
+    conformance::all(&device, 0..1);
+    drop(device);
+    served
+        .join()
+        .expect("no panic")
+        .expect("the client has gone");
+    drop(stepper);
+}
