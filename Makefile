@@ -28,7 +28,7 @@ serve: build
 	@exec target/release/millrace serve --dbpath data
 
 test:
-	@scripts/setup clients miri cross guests
+	@scripts/setup clients miri cross guests rocksdb
 	$(rocksdb)
 	cargo test --workspace
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
@@ -39,6 +39,7 @@ test:
 		(environment=$$(scripts/cross $$arch); eval "$$environment"; cargo test --package millrace-checksum)
 	done
 	testbed/guests/run q35 powernv9
+	tests/rocksdb/run
 	cargo build --release --package millrace
 	tests/clients/run
 
@@ -68,14 +69,16 @@ fix:
 	$(cache)/python/verify/bin/typos --write-changes
 
 bench:
-	@scripts/setup bench
+	@scripts/setup bench rocksdb
 	$(rocksdb)
 	cargo bench --package millrace-sync --package millrace-checksum --package millrace-memory --package millrace-nvme
 	cargo build --release --package millrace
 	bench/run
+	bench/files
 
 judges:
-	@scripts/setup clients
+	@scripts/setup clients rocksdb
 	$(rocksdb)
 	cargo build --release --package millrace
 	tests/judges/run
+	tests/rocksdb/run --long

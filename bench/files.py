@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GROUP = Path("/sys/fs/cgroup/memory/millrace-bench")
+DB_BENCH = Path(__file__).resolve().parent.parent / "target/rocksdb-tests/programs/db_bench"
 VALUE_BYTES = 1000
 KEY_BYTES = 16
 
@@ -224,7 +225,7 @@ def table(results, sides):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--db-bench", required=True, help="RocksDB's db_bench, linked with our file system")
+    parser.add_argument("--db-bench", default=DB_BENCH, help="RocksDB's db_bench, linked with our file system")
     parser.add_argument("--folder", default="target/bench-files", help="where images and files go (ext4)")
     parser.add_argument("--limit-mib", type=int, default=128, help="memory of the control group; the data is 4 times")
     parser.add_argument("--rounds", type=int, default=5)

@@ -90,12 +90,17 @@ class WriteLog:
         return next((index + 1 for index in reversed(range(cut)) if self.entries[index].is_flush), 0)
 
     def pick_cut(self, random, first):
-        """A number of entries after which the power goes, not below `first`: anywhere, or beside a flush, where
-        the most or the least is loose."""
-        flushes = [index for index in range(first, len(self.entries)) if self.entries[index].is_flush]
-        if not flushes or random.random() < 0.5:
+        """A number of entries after which the power goes, not below `first`: any, or one at which the most or the
+        least is loose, since a flush or a long write is at hand."""
+        entries = range(first, len(self.entries))
+        flushes = [index for index in entries if self.entries[index].is_flush]
+        kind = random.choice(("any", "before", "after", "long"))
+        if kind == "any" or not flushes:
             return random.randint(first, len(self.entries))
-        return random.choice(flushes) + random.choice((0, 1))
+        if kind == "long":
+            lengths = [self.entries[index].end - self.entries[index].data for index in entries]
+            return 1 + random.choices(entries, [1 + length for length in lengths])[0]
+        return random.choice(flushes) + (kind == "after")
 
     def materialise(self, path, disk_bytes, cut, random):
         """Writes an image that a disk could hold when the power went after `cut` entries. Returns how many loose

@@ -79,6 +79,8 @@ libzstd.a:
 	@echo zstd >&2
 	@$(call packed,-DZSTD_DISABLE_ASM -DXXH_NAMESPACE=ZSTD_ -I$(ZSTD)/zstd/lib -c $(zstd_sources))
 
+ifdef OUT
+comma := ,
 # `make link`: the programs with a plugin. OUT is the folder they go to, PLUGIN the plugin's files, RELEASE the
 # server's archive of RocksDB, GLUE our own source that every program gets.
 sources := $(filter %.cc,$(PLUGIN)) $(GLUE)
@@ -91,16 +93,16 @@ define compile_plugin
 $(OUT)/$(1)/$(notdir $(basename $(2))).o: $(2)
 	@echo "$(notdir $(2)) ($(1))" >&2
 	@mkdir -p $$(@D); $(CXX) $(filter-out -w,$(flags_$(1))) -Wall $(plugin_includes) -isystem $(rocksdb)/include \
-	    -isystem $(rocksdb) 	    -MMD -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
+	    -MMD -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
 endef
 $(foreach flavour,debug release,$(foreach source,$(sources),$(eval $(call compile_plugin,$(flavour),$(source)))))
 -include $(wildcard $(OUT)/debug/*.d $(OUT)/release/*.d)
 
-# Links its first prerequisite with all others. The plugin stands before RocksDB: it must be registered before
-# somebody asks for a file system.
-linked = $(CXX) -o $@.new $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
-    -Wl,--gc-sections -Wl,--wrap=_ZN7rocksdb10FileSystem7DefaultEv,--wrap=realpath $(plugin_options) -lgflags -pthread -ldl -lm && \
-    mv $@.new $@
+# Links all that the target depends on. The plugin stands before RocksDB: it must be registered before somebody
+# asks for a file system.
+wrapped := _ZN7rocksdb10FileSystem7DefaultEv realpath
+linked = $(CXX) -o $@.new $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--gc-sections \
+    $(addprefix -Wl$(comma)--wrap=,$(wrapped)) $(plugin_options) -lgflags -pthread -ldl -lm && mv $@.new $@
 define link_test
 $(OUT)/$(notdir $(1)): $(call plugin_objects,debug) debug/$(1).o $(plugin_archives) debug/libsupport.a \
     debug/librocksdb.a liblz4.a libzstd.a
@@ -114,3 +116,4 @@ $(OUT)/db_bench: $(call plugin_objects,release) $(plugin_archives) release/libbe
 
 .PHONY: link
 link: $(addprefix $(OUT)/,$(notdir $(TESTS)) db_bench)
+endif

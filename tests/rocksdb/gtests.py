@@ -102,15 +102,18 @@ class Batch:
         return running, f"ended the process with {process.returncode}"
 
 
-def run(name, short, bench, options, folder):
-    """Runs a suite, of which `short` are the patterns of its short form, in `folder`; returns its result."""
+def run(name, slow, bench, options, folder):
+    """Runs a suite, of which `slow` are the patterns that the short form lacks, in `folder`; returns its result."""
     program = bench.program(name)
     start = time.monotonic()
     result = Result(name)
     reasons = bench.skipped.get(name, {})
     environment = Ground(folder / name).environment(TEST_FS_URI=bench.memory_uri)
-    patterns = options.filter or (["*"] if options.long else short)
-    chosen = [test for test in listed(program, environment) if matches(test, patterns)]
+    chosen = listed(program, environment)
+    if options.filter:
+        chosen = [test for test in chosen if matches(test, options.filter)]
+    elif not options.long:
+        chosen = [test for test in chosen if not matches(test, slow)]
     names = [test for test in chosen if not matches(test, reasons)]
     result.left_out = len(chosen) - len(names)
 

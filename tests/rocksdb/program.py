@@ -96,7 +96,7 @@ class Result:
         if not self.passed:
             found.append("no test passed")
         silent = [name for name in COUNTED if not self.counted[name] and name not in MAY_BE_NONE]
-        if silent:
+        if silent and not self.failed:
             found.append(f"the file system was not used: it counted no {', '.join(silent)}")
         return found
 

@@ -135,12 +135,11 @@ class Lives:
 
     def _live(self, log, command, limit_s):
         """Runs one life, which is killed after so long; returns what is wrong with its end, if anything."""
-        first = {} if self.ground.processes else {"MILLRACE_FS_FORMAT": "1"}
         log.write(f"== {shlex.join(command)}\n")
         log.flush()
         with tempfile.TemporaryFile("w+", dir=self.ground.folder) as errors:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": errors}
-            environment = self.ground.environment(**first)
+            environment = self.ground.environment()
             with subprocess.Popen(command, env=environment, cwd=self.ground.folder, **streams) as process:
                 try:
                     process.wait(limit_s)

@@ -15,7 +15,7 @@ pub(super) fn run(options: &CatOptions, out: &mut dyn Write) -> Result<(), Blobf
     let mounted = Mounted::open(&options.spec, Access::Read)?;
     let path = &options.path;
     let file = mounted.volume.open(path.as_str(), &OpenOptions::default());
-    let file = file.map_err(mounted.failed(format!("opening {path}")))?;
+    let file = file.map_err(|error| mounted.refused(error))?;
     let mut offset = options.offset.0;
     if offset > file.size() {
         let context = format!("{path} has {} bytes: none from {offset} on", file.size());

@@ -1,8 +1,10 @@
 //! `millrace blobfs check`: looks for damage, and mends it if asked to.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use millrace_blobfs::{Finding, Progress, Stage};
+use millrace_block::{Device, Spec};
 use serde_json::{Value, json};
 
 use super::bar::Bar;
@@ -23,42 +25,20 @@ const FAILED: u8 = 8;
 
 /// The command; returns what the process is to end with.
 pub(super) fn run(options: &CheckOptions, out: &mut dyn Write) -> Result<u8, BlobfsError> {
-    let report = examine(options).map_err(|error| error.ending_with(FAILED))?;
-    report::show(&report, options.json, out)?;
-    Ok(report.exit_code())
-}
-
-fn examine(options: &CheckOptions) -> Result<CheckReport, BlobfsError> {
-    let device = device::open(&options.spec)?;
     let how = millrace_blobfs::CheckOptions {
         repair: options.repair,
         read_data: options.read_data,
     };
-    let bar = Bar::new("checking", 0);
-    let found = millrace_blobfs::check(&device, how, &mut |progress: Progress| {
-        bar.show(match progress.stage {
-            Stage::Checkpoint => "the checkpoint".to_owned(),
-            Stage::Journal => "the journal".to_owned(),
-            Stage::Data => "files".to_owned(),
-        });
-        bar.set(progress.done_bytes, progress.total_bytes);
-    });
-    drop(bar);
-    let attempted = match options.repair {
-        true => "mending the volume",
-        false => "checking the volume",
-    };
-    let found = found.map_err(|source| BlobfsError::of_volume(&options.spec, attempted, source))?;
-    Ok(CheckReport {
-        device: options.spec.to_string(),
-        found,
-        may_repair: !options.repair,
-    })
+    let report = device::open(&options.spec)
+        .and_then(|device| CheckReport::new(&options.spec, &device, how))
+        .map_err(|error| error.ending_with(FAILED))?;
+    report::show(&report, options.json, out)?;
+    Ok(report.exit_code())
 }
 
 /// What a check found.
 #[derive(Clone, Debug)]
-struct CheckReport {
+pub(super) struct CheckReport {
     device: String,
     found: millrace_blobfs::Report,
     /// Whether there is something to be gained by a repair.
@@ -66,6 +46,33 @@ struct CheckReport {
 }
 
 impl CheckReport {
+    /// Checks the volume of a device.
+    pub(super) fn new(
+        spec: &Spec,
+        device: &Arc<dyn Device>,
+        how: millrace_blobfs::CheckOptions,
+    ) -> Result<Self, BlobfsError> {
+        let bar = Bar::new("checking", 0);
+        let found = millrace_blobfs::check(device, how, &mut |progress: Progress| {
+            bar.show(match progress.stage {
+                Stage::Checkpoint => "the checkpoint".to_owned(),
+                Stage::Journal => "the journal".to_owned(),
+                Stage::Data => "files".to_owned(),
+            });
+            bar.set(progress.done_bytes, progress.total_bytes);
+        });
+        drop(bar);
+        let attempted = match how.repair {
+            true => "mending the volume",
+            false => "checking the volume",
+        };
+        Ok(Self {
+            device: spec.to_string(),
+            found: found.map_err(|source| BlobfsError::of_volume(spec, attempted, source))?,
+            may_repair: !how.repair,
+        })
+    }
+
     fn exit_code(&self) -> u8 {
         match (self.found.is_sound(), &self.found.left) {
             (true, None) => SOUND,

@@ -9,8 +9,8 @@ use millrace_block::{Device, OpenOptions, Spec};
 
 use super::BlobfsError;
 
-/// Memory for transfers. What locking and pinning it counts fits into the 8 MiB that most systems let any user
-/// lock, beside what a driver takes.
+/// Memory for transfers. What locking and pinning it counts fits into the 8 MiB that most systems let any
+/// user lock, beside what a driver takes.
 const ARENA_BYTES: usize = 2 << 20;
 
 /// Opens a device for this process alone.
@@ -70,8 +70,8 @@ impl Mounted {
         })
     }
 
-    /// Mounts a volume, has `work` done on it and unmounts it: what was done is on the medium then, also if it
-    /// was not all that had to be done.
+    /// Mounts a volume, has `work` done on it and unmounts it: what was done is on the medium then, also if
+    /// it was not all that had to be done.
     pub(super) fn change<T>(
         spec: &Spec,
         work: impl FnOnce(&Self) -> Result<T, BlobfsError>,
@@ -82,6 +82,11 @@ impl Mounted {
         let done = done?;
         unmounted.map_err(mounted.failed("unmounting the volume"))?;
         Ok(done)
+    }
+
+    /// The error of a call for a path, which says by itself what was asked for.
+    pub(super) fn refused(&self, source: millrace_blobfs::Error) -> BlobfsError {
+        BlobfsError::of_path(&self.spec, source)
     }
 
     /// The error of something that the volume did not do.

@@ -1,16 +1,48 @@
 //! `millrace blobfs dump`: all metadata, also of a damaged volume.
 
 use std::io::Write;
+use std::sync::Arc;
 
-use super::{BlobfsError, DumpOptions, device};
+use millrace_block::Device;
+use serde_json::Value;
+
+use super::check::CheckReport;
+use super::device::{self, Access, Mounted};
+use super::{BlobfsError, DumpOptions, VolumePath, list};
+use crate::nvme::Report;
 
 /// The command.
 pub(super) fn run(options: &DumpOptions, out: &mut dyn Write) -> Result<(), BlobfsError> {
     let device = device::open(&options.spec)?;
-    let mut text = Vec::new();
-    millrace_blobfs::dump(&device, &mut text)
-        .map_err(|source| BlobfsError::of_volume(&options.spec, "reading the metadata", source))?;
+    let text = match options.json {
+        true => format!("{:#}\n", as_json(options, &device)?).into_bytes(),
+        false => as_text(options, &device)?,
+    };
     out.write_all(&text)
         .and_then(|()| out.flush())
         .map_err(BlobfsError::output)
+}
+
+fn as_text(options: &DumpOptions, device: &Arc<dyn Device>) -> Result<Vec<u8>, BlobfsError> {
+    let mut text = Vec::new();
+    let dumped = millrace_blobfs::dump(device, &mut text);
+    dumped
+        .map_err(|source| BlobfsError::of_volume(&options.spec, "reading the metadata", source))?;
+    Ok(text)
+}
+
+/// What a check says, and all files and directories unless the volume is too damaged to be mounted.
+fn as_json(options: &DumpOptions, device: &Arc<dyn Device>) -> Result<Value, BlobfsError> {
+    let how = millrace_blobfs::CheckOptions::default();
+    let mut value = CheckReport::new(&options.spec, device, how)?.json();
+    let mounted = Mounted::on(&options.spec, Arc::clone(device), Access::Read);
+    let inodes = match &mounted {
+        Ok(mounted) => {
+            let root: VolumePath = "/".parse().expect("the root's path");
+            list::all_below(mounted, &root)?
+        }
+        Err(_) => Value::Null,
+    };
+    value["inodes"] = inodes;
+    Ok(value)
 }

@@ -93,6 +93,12 @@ impl BlobfsError {
         with_all(Self::new(ErrorKind::Volume, context), advice).caused_by(source)
     }
 
+    /// The volume refused something for a path, which the cause names.
+    pub(super) fn of_path(spec: &Spec, source: millrace_blobfs::Error) -> Self {
+        let advice = advice_for_volume(spec, &source);
+        with_all(Self::new(ErrorKind::Volume, spec.to_string()), advice).caused_by(source)
+    }
+
     /// A file of the host could not be read or written.
     pub(super) fn of_host(path: &Path, attempted: &str, source: io::Error) -> Self {
         let context = format!("{attempted} {} failed", path.display());
@@ -223,7 +229,11 @@ fn advice_for_volume(spec: &Spec, error: &millrace_blobfs::Error) -> Vec<String>
                 "`millrace blobfs df {spec}` says how full it is; `millrace blobfs rm` makes room"
             )
         }
-        (Kind::NotFound, _) => format!("`millrace blobfs ls {spec} -R` lists all there is"),
+        (Kind::NotFound, _) => {
+            format!(
+                "`millrace blobfs ls {spec} -R` lists what there is; mkdir --parents makes directories"
+            )
+        }
         _ => return Vec::new(),
     };
     vec![advice]

@@ -74,7 +74,7 @@ impl ListReport {
 
 fn status(mounted: &Mounted, path: &VolumePath) -> Result<Status, BlobfsError> {
     let status = mounted.volume.status(path.as_str());
-    status.map_err(mounted.failed(format!("looking up {path}")))
+    status.map_err(|error| mounted.refused(error))
 }
 
 /// Adds what is in a directory, each directory before what is in it.
@@ -85,7 +85,7 @@ fn collect(
     rows: &mut Vec<Row>,
 ) -> Result<(), BlobfsError> {
     let entries = mounted.volume.read_dir(directory.as_str());
-    for entry in entries.map_err(mounted.failed(format!("listing {directory}")))? {
+    for entry in entries.map_err(|error| mounted.refused(error))? {
         let path = directory.join(&entry.name);
         let status = status(mounted, &path)?;
         rows.push(Row {
@@ -130,12 +130,21 @@ impl Report for ListReport {
     }
 
     fn json(&self) -> Value {
-        let rows = self.rows.iter();
-        Value::Array(
-            rows.map(|row| status_json(&row.path, &row.status))
-                .collect(),
-        )
+        rows_json(&self.rows)
     }
+}
+
+/// All files and directories below one, as JSON has them.
+pub(super) fn all_below(mounted: &Mounted, top: &VolumePath) -> Result<Value, BlobfsError> {
+    let mut rows = Vec::new();
+    collect(mounted, top, true, &mut rows)?;
+    Ok(rows_json(&rows))
+}
+
+fn rows_json(rows: &[Row]) -> Value {
+    let rows = rows.iter();
+    rows.map(|row| status_json(&row.path, &row.status))
+        .collect()
 }
 
 /// What is known of a file or directory.

@@ -4,12 +4,12 @@
 //!   options -> Spec -> device ---> ls, stat, cat, df, dump, check -> report -> text or JSON
 //!                             \--> mkfs, cp, rm, mkdir, mv, check --repair --^
 //! ```
-//! A volume belongs to one process at a time: the device's own lock refuses a second one. Commands that only look
-//! mount it for reading and write nothing, not even what a power cut left to be mended. Those that change it
-//! unmount it before they say that they are done, so that all of it is on the medium.
+//! A volume belongs to one process at a time: the device's own lock refuses a second one. Commands that only
+//! look mount it for reading and write nothing, not even what a power cut left to be mended. Those that
+//! change it unmount it before they say that they are done, so that all of it is on the medium.
 //!
-//! A command that did what it was asked ends with 0; one that failed or refused with 1; arguments that make no
-//! sense with 2; one that Ctrl-C has ended with 130. `check` ends as its help says.
+//! A command that did what it was asked ends with 0; one that failed or refused with 1; arguments that make
+//! no sense with 2; one that Ctrl-C has ended with 130. `check` ends as its help says.
 
 mod bar;
 mod blocks;

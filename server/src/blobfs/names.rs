@@ -41,20 +41,20 @@ fn remove_one(
     report: &mut ChangeReport,
 ) -> Result<(), BlobfsError> {
     let volume = &mounted.volume;
-    let failed = || mounted.failed(format!("removing {path}"));
+    let refused = |error| mounted.refused(error);
     if status(mounted, path)?.kind == millrace_blobfs::Kind::File {
-        volume.remove(path.as_str()).map_err(failed())?;
+        volume.remove(path.as_str()).map_err(refused)?;
         report.files += 1;
         return Ok(());
     }
     if is_recursive {
-        for entry in volume.read_dir(path.as_str()).map_err(failed())? {
+        for entry in volume.read_dir(path.as_str()).map_err(refused)? {
             remove_one(mounted, &path.join(&entry.name), true, report)?;
         }
     }
     volume.remove_dir(path.as_str()).map_err(|error| {
         let is_filled = error.kind() == Kind::NotEmpty;
-        let error = failed()(error);
+        let error = refused(error);
         match is_filled {
             true => error.advise("--recursive removes it with all that is in it"),
             false => error,
@@ -76,14 +76,7 @@ pub(super) fn make_directories(
                 report.directories += make_all(mounted, path)?;
             } else {
                 let made = mounted.volume.create_dir(path.as_str());
-                made.map_err(|error| {
-                    let lacks_parent = error.kind() == Kind::NotFound;
-                    let error = mounted.failed(format!("making {path}"))(error);
-                    match lacks_parent {
-                        true => error.advise("--parents also makes those above it"),
-                        false => error,
-                    }
-                })?;
+                made.map_err(|error| mounted.refused(error))?;
                 report.directories += 1;
             }
         }
@@ -97,7 +90,7 @@ fn make_all(mounted: &Mounted, path: &VolumePath) -> Result<u64, BlobfsError> {
     match mounted.volume.status(path.as_str()) {
         Ok(status) if status.kind == millrace_blobfs::Kind::Directory => return Ok(0),
         Err(error) if error.kind() == Kind::NotFound => {}
-        Err(error) => return Err(mounted.failed(format!("making {path}"))(error)),
+        Err(error) => return Err(mounted.refused(error)),
         Ok(_) => {
             let context = format!("{path} is a file");
             return Err(BlobfsError::new(ErrorKind::Usage, context));
@@ -105,7 +98,7 @@ fn make_all(mounted: &Mounted, path: &VolumePath) -> Result<u64, BlobfsError> {
     }
     let above = make_all(mounted, &path.parent())?;
     let made = mounted.volume.create_dir(path.as_str());
-    made.map_err(mounted.failed(format!("making {path}")))?;
+    made.map_err(|error| mounted.refused(error))?;
     Ok(above + 1)
 }
 
@@ -134,8 +127,10 @@ pub(super) fn rename(options: &MvOptions, out: &mut dyn Write) -> Result<(), Blo
                     .advise("--force puts it in the place of a file or an empty directory"));
             }
         }
+        // The volume would say that of the other path.
+        status(mounted, &to.parent())?;
         let renamed = mounted.volume.rename(from.as_str(), to.as_str());
-        renamed.map_err(mounted.failed(format!("moving {from} to {to}")))?;
+        renamed.map_err(|error| mounted.refused(error))?;
         Ok(RenameReport {
             from: from.clone(),
             to,
@@ -146,14 +141,14 @@ pub(super) fn rename(options: &MvOptions, out: &mut dyn Write) -> Result<(), Blo
 
 fn status(mounted: &Mounted, path: &VolumePath) -> Result<Status, BlobfsError> {
     let status = mounted.volume.status(path.as_str());
-    status.map_err(mounted.failed(format!("looking up {path}")))
+    status.map_err(|error| mounted.refused(error))
 }
 
 fn find(mounted: &Mounted, path: &VolumePath) -> Result<Option<Status>, BlobfsError> {
     match mounted.volume.status(path.as_str()) {
         Ok(status) => Ok(Some(status)),
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
-        Err(error) => Err(mounted.failed(format!("looking up {path}"))(error)),
+        Err(error) => Err(mounted.refused(error)),
     }
 }
 

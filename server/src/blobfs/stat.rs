@@ -18,7 +18,7 @@ pub(super) fn run(options: &StatOptions, out: &mut dyn Write) -> Result<(), Blob
     let mounted = Mounted::open(&options.spec, Access::Read)?;
     let status = |path: &VolumePath| {
         let status = mounted.volume.status(path.as_str());
-        let status = status.map_err(mounted.failed(format!("looking up {path}")))?;
+        let status = status.map_err(|error| mounted.refused(error))?;
         Ok((path.clone(), status))
     };
     let all: Result<_, BlobfsError> = options.paths.iter().map(status).collect();

@@ -11,7 +11,7 @@
 //! 1. Every unit of the groups is in exactly one state.
 //! 2. A unit in limbo is not handed out: until the transaction that freed it is on the medium, a power cut brings
 //!    its file back.
-//! 3. Files leave `reserve` units free, so that a checkpoint always finds room.
+//! 3. What is out of limbo and not yet free, since the device is being told of it, still counts as in limbo.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -87,6 +87,15 @@ impl Group {
     }
 }
 
+/// Where in the volume to look first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    /// In the first group.
+    Front,
+    /// In the one in the middle.
+    Middle,
+}
+
 /// Hands out units.
 #[derive(Debug)]
 pub(crate) struct Allocator {
@@ -94,8 +103,6 @@ pub(crate) struct Allocator {
     groups: Box<[Mutex<Group>]>,
     /// Free units of all groups.
     free: AtomicU64,
-    /// How many of them files must leave.
-    reserve: AtomicU64,
     limbo: Mutex<VecDeque<(u64, Extent)>>,
     limbo_units: AtomicU64,
     /// Where the next file begins.
@@ -115,10 +122,9 @@ impl Allocator {
             .collect();
         let free = layout.groups().map(|range| range.end - range.start).sum();
         Self {
-            layout: layout.clone(),
+            layout: *layout,
             groups,
             free: AtomicU64::new(free),
-            reserve: AtomicU64::new(0),
             limbo: Mutex::default(),
             limbo_units: AtomicU64::new(0),
             next_group: AtomicU64::new(0),
@@ -139,7 +145,7 @@ impl Allocator {
         taken
     }
 
-    /// Free units, of which files can have those beyond the reserve.
+    /// Free units.
     pub(crate) fn free_units(&self) -> u64 {
         self.free.load(Ordering::Relaxed)
     }
@@ -149,31 +155,33 @@ impl Allocator {
         self.limbo_units.load(Ordering::Relaxed)
     }
 
-    /// How many units files must leave from now on.
-    pub(crate) fn set_reserve(&self, units: u64) {
-        self.reserve.store(units, Ordering::Relaxed);
-    }
-
-    pub(crate) fn reserve(&self) -> u64 {
-        self.reserve.load(Ordering::Relaxed)
-    }
-
-    /// Units for a file: up to `want` in one run, at `goal` if that is free; none if fewer than `need` are left
-    /// for files in all.
+    /// Units for a file: up to `want` in one run, at `goal` if that is free; none if fewer than `need` are free.
     pub(crate) fn take(&self, goal: Option<u64>, need: u64, want: u64) -> Option<Extent> {
-        let spare = self.free_units().checked_sub(self.reserve())?;
-        if spare < need || need == 0 {
+        let free = self.free_units();
+        if free < need || need == 0 {
             return None;
         }
-        self.take_run(goal, want.max(need).min(spare))
+        // The last ones go to who needs them.
+        self.take_run(goal, want.min(need.max(free / 16)))
     }
 
-    /// Units for a checkpoint, also of the reserve: extents that together have `units`, or none.
-    pub(crate) fn take_reserved(&self, units: u64) -> Option<Vec<Extent>> {
+    /// So many units in as few extents as can be, in groups from a part of the volume on if that does not cost
+    /// extents; none if it would be more than `extents_max`.
+    pub(crate) fn take_few(
+        &self,
+        units: u64,
+        extents_max: usize,
+        part: Part,
+    ) -> Option<Vec<Extent>> {
+        let first = match part {
+            Part::Front => 0,
+            Part::Middle => self.groups.len() / 2,
+        };
         let mut extents = Vec::new();
         let mut left = units;
         while left > 0 {
-            let Some(extent) = self.take_run(None, left) else {
+            let has_room = extents.len() < extents_max;
+            let Some(extent) = has_room.then(|| self.take_longest(first, left)).flatten() else {
                 self.give_back(&extents);
                 return None;
             };
@@ -181,6 +189,26 @@ impl Allocator {
             extents.push(extent);
         }
         Some(extents)
+    }
+
+    /// A run of `want` units, else the longest there is.
+    fn take_longest(&self, first: usize, want: u64) -> Option<Extent> {
+        let want = want.min(u64::from(u32::MAX));
+        let (mut where_longest, mut len_longest) = (first, 0);
+        for index in (first..self.groups.len()).chain(0..first) {
+            let mut group = self.lock(index);
+            if let Some((start, _)) = group.first_of(want) {
+                return Some(self.taken(&mut group, start, want));
+            }
+            let len = group.longest().map_or(0, |(_, len)| len);
+            if len > len_longest {
+                (where_longest, len_longest) = (index, len);
+            }
+        }
+        // Others may have taken of it meanwhile.
+        let mut group = self.lock(where_longest);
+        let (start, len) = group.longest()?;
+        Some(self.taken(&mut group, start, len.min(want)))
     }
 
     /// A group for a new file, so that files which grow at the same time lie apart.
@@ -256,7 +284,8 @@ impl Allocator {
         }
     }
 
-    /// Takes out of limbo what transactions up to `durable` freed. Who gets it gives it back.
+    /// Takes out of limbo what transactions up to `durable` freed. Who gets it has it freed
+    /// ([`Allocator::give_back_settled`]).
     pub(crate) fn settle(&self, durable: u64) -> Vec<Extent> {
         let mut limbo = self.limbo.lock().expect("no holder of the lock panics");
         let mut settled = Vec::new();
@@ -267,9 +296,14 @@ impl Allocator {
             }
             sequence > durable
         });
+        settled
+    }
+
+    /// Frees what was taken out of limbo.
+    pub(crate) fn give_back_settled(&self, settled: &[Extent]) {
+        self.give_back(settled);
         let units: u64 = settled.iter().map(|extent| u64::from(extent.units)).sum();
         self.limbo_units.fetch_sub(units, Ordering::Relaxed);
-        settled
     }
 
     fn group_index(&self, unit: u64) -> Option<usize> {

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use millrace_memory::Buffer;
 
 use crate::inode::Inode;
+use crate::lanes::no_buffer;
+use crate::permits::Permit;
 use crate::shared::Shared;
 use crate::volume::Status;
 use crate::{Error, ErrorKind, Result};
@@ -66,12 +68,15 @@ impl File {
                     .shared
                     .lanes
                     .with_index(|index, lane| Ok((index, lane.start_read(lba, blocks)?)))?;
-                if let (lane, Some(token)) = started {
+                if let (lane, Some((token, permit))) = started {
                     self.shared.counters.reads.add(1);
                     self.shared.counters.read_bytes.add(wanted as u64);
                     let under_way = UnderWay {
                         lane,
                         token,
+                        permit,
+                        offset,
+                        lba,
                         skip,
                         len: wanted,
                     };
@@ -168,35 +173,15 @@ impl Clone for File {
 impl Drop for File {
     fn drop(&mut self) {
         let id = self.inode.id;
-        let is_last = {
-            let mut state = self.shared.state();
-            state.open.get_mut(&id).is_none_or(|opened| {
+        // The last handle counts until the file is closed.
+        if let Some(opened) = self.shared.state().open.get_mut(&id) {
+            if opened.handles > 1 {
                 opened.handles -= 1;
-                opened.handles == 0
-            })
-        };
-        if !is_last {
-            return;
+                return;
+            }
         }
         if let Err(error) = self.inode.close(&self.shared) {
             tracing::error!(%error, file = %id, "cannot close a file: what was not synced is lost");
-        }
-        let mut state = self.shared.state();
-        // Somebody may have opened it again meanwhile.
-        if state
-            .open
-            .get(&id)
-            .is_some_and(|opened| opened.handles == 0)
-        {
-            state.open.remove(&id);
-            if state
-                .carried
-                .get(&id)
-                .is_some_and(|inode| Arc::ptr_eq(inode, &self.inode))
-            {
-                // It is home; the next checkpoint flushes.
-                state.carried.remove(&id);
-            }
         }
     }
 }
@@ -216,15 +201,26 @@ struct UnderWay {
     /// The lane it is in flight on.
     lane: usize,
     token: u64,
+    permit: Permit,
+    /// In the file.
+    offset: u64,
+    lba: u64,
     skip: usize,
     len: usize,
+}
+
+/// A buffer that may be kept; it goes before the permit does.
+#[derive(Debug)]
+struct Kept {
+    buffer: Buffer,
+    _permit: Permit,
 }
 
 #[derive(Debug)]
 enum Progress {
     UnderWay(UnderWay),
     /// In the device's buffer: from the first number on, so many.
-    Done(Buffer, usize, usize),
+    Done(Kept, usize, usize),
     Copied(Vec<u8>),
     Failed,
 }
@@ -267,34 +263,57 @@ impl PendingRead {
     }
 
     fn advance(&mut self, wait: bool) -> Result<bool> {
-        let Progress::UnderWay(UnderWay {
-            lane,
-            token,
-            skip,
-            len,
-        }) = self.progress
-        else {
-            return match self.progress {
-                Progress::Failed => Err(Error::new(ErrorKind::Io, "the read failed before")),
-                _ => Ok(true),
-            };
+        let (lane, token) = match &self.progress {
+            Progress::UnderWay(UnderWay { lane, token, .. }) => (*lane, *token),
+            Progress::Failed => return Err(Error::new(ErrorKind::Io, "the read failed before")),
+            Progress::Done(..) | Progress::Copied(_) => return Ok(true),
         };
-        let finished = self
-            .file
-            .shared
-            .lanes
-            .at_index(lane, |lane| Ok(lane.finish(token, wait)))?;
+        let lanes = &self.file.shared.lanes;
+        let finished = lanes.at_index(lane, |lane| Ok(lane.finish(token, wait)))?;
         let Some(result) = finished else {
             return Ok(false);
         };
-        self.progress = Progress::Failed;
-        self.progress = Progress::Done(result?, skip, len);
+        let progress = std::mem::replace(&mut self.progress, Progress::Failed);
+        if let Progress::UnderWay(under_way) = progress {
+            self.progress = self.taken(under_way, result?)?;
+        }
         Ok(true)
+    }
+
+    /// What the device has read, if it still is the file's.
+    fn taken(&self, under_way: UnderWay, buffer: Buffer) -> Result<Progress> {
+        let UnderWay {
+            permit,
+            offset,
+            lba,
+            skip,
+            len,
+            ..
+        } = under_way;
+        if buffer.len() < skip + len {
+            return Err(no_buffer());
+        }
+        let File { shared, inode } = &self.file;
+        let is_there = inode.is_home(offset + len as u64)
+            && inode.locate(shared, offset, len) == Some((lba, skip));
+        if is_there {
+            let kept = Kept {
+                buffer,
+                _permit: permit,
+            };
+            return Ok(Progress::Done(kept, skip, len));
+        }
+        // The file was cut meanwhile, and others may have written there.
+        drop(buffer);
+        let mut bytes = vec![0; len];
+        let read = self.file.read_at(offset, &mut bytes)?;
+        bytes.truncate(read);
+        Ok(Progress::Copied(bytes))
     }
 
     fn bytes(&self) -> &[u8] {
         match &self.progress {
-            Progress::Done(buffer, skip, len) => buffer.get(*skip..skip + len).unwrap_or_default(),
+            Progress::Done(kept, skip, len) => &kept.buffer[*skip..skip + len],
             Progress::Copied(bytes) => bytes,
             Progress::UnderWay(_) | Progress::Failed => &[],
         }

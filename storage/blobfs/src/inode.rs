@@ -22,24 +22,21 @@
 //! 4. `writing` is taken before the state, and the state before the map for writing.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use millrace_block::{Lba, Queue, Request};
-use millrace_memory::Arena;
-
-use crate::file::ReadPart;
 use crate::format::{InodeId, Operation};
-use crate::lanes::{Piece, io_error, take_buffer, wait_for_buffer};
+use crate::lanes::Piece;
 use crate::map::Map;
+use crate::reading::{place, unmapped};
+use crate::room::EXTENT_GROWTH;
 use crate::shared::Shared;
 use crate::state::State;
+use crate::writer::Writer;
 use crate::{Error, ErrorKind, Result, Timestamp};
 
 /// The tail is written home when it is so long.
 const TAIL_BYTES: usize = 1 << 20;
-/// Writes of one file in flight.
-const WRITES_MAX: usize = 8;
 /// A sync of so many bytes goes to the journal, of more goes home first.
 const CARRIED_BYTES_MAX: u64 = 64 << 10;
 /// A file grows by its own size, and so many bytes at most, so that files which grow together have few extents.
@@ -51,44 +48,34 @@ const EXTENTS_MAX: usize = 4096;
 
 /// What those who write to a file share.
 #[derive(Debug)]
-struct Writing {
-    tail: Vec<u8>,
-    start: u64,
+pub(crate) struct Writing {
+    pub(crate) tail: Vec<u8>,
+    pub(crate) start: u64,
     /// Whether the tail was loaded; before the first write it is empty.
-    is_loaded: bool,
+    pub(crate) is_loaded: bool,
     clean: u64,
     stable: u64,
     /// Whether bytes before `stable` were changed since the last sync.
     is_rewritten: bool,
     /// When something was last changed that no transaction tells of.
     modified: Option<Timestamp>,
-    io: Option<Io>,
-    /// Whether its units were given up, since it has no name.
-    is_released: bool,
+    writer: Option<Writer>,
+    /// Whether something could not be written: then bytes between `home` and the tail may be lost.
+    pub(crate) has_failed: bool,
     /// Bytes from here on are not being written.
     written_to: u64,
-}
-
-/// Writes in flight.
-struct Io {
-    queue: Box<dyn Queue>,
-    arena: Arena,
-}
-
-impl std::fmt::Debug for Io {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.queue.fmt(f)
-    }
 }
 
 /// A file that is open.
 #[derive(Debug)]
 pub(crate) struct Inode {
     pub(crate) id: InodeId,
-    map: RwLock<Map>,
+    pub(crate) map: RwLock<Map>,
+    /// How many extents the map has.
+    extents: AtomicUsize,
     writing: Mutex<Writing>,
     size: AtomicU64,
-    home: AtomicU64,
+    pub(crate) home: AtomicU64,
     /// Whether its last name is gone.
     unlinked: AtomicBool,
 }
@@ -98,6 +85,7 @@ impl Inode {
     pub(crate) fn new(id: InodeId, map: Map, size: u64) -> Self {
         Self {
             id,
+            extents: AtomicUsize::new(map.extents()),
             map: RwLock::new(map),
             writing: Mutex::new(Writing {
                 tail: Vec::new(),
@@ -107,8 +95,8 @@ impl Inode {
                 stable: size,
                 is_rewritten: false,
                 modified: None,
-                io: None,
-                is_released: false,
+                writer: None,
+                has_failed: false,
                 written_to: 0,
             }),
             size: AtomicU64::new(size),
@@ -138,145 +126,48 @@ impl Inode {
             .units()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Writing> {
+    /// Extents that it holds, which transactions may not have told of yet.
+    pub(crate) fn extents(&self) -> usize {
+        self.extents.load(Ordering::Relaxed)
+    }
+
+    /// The turn to write.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Writing> {
         self.writing.lock().expect("no holder of the lock panics")
     }
 
-    /// Reads from `offset` on; returns how many bytes, less than asked for only at the end.
-    pub(crate) fn read_at(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<usize> {
-        // Truncation changes size, home and map while it has the map to itself.
-        let map = self.map.read().expect("no holder of the lock panics");
-        let wanted = self.size().saturating_sub(offset).min(out.len() as u64);
-        let wanted = usize::try_from(wanted).expect("no more than the buffer has");
-        let out = &mut out[..wanted];
-        if self.is_home(offset + wanted as u64) {
-            self.read_mapped(shared, &map, offset, out)?;
-            return Ok(wanted);
-        }
-        drop(map);
-        let mut writing = self.lock();
-        self.drain(shared, &mut writing)?;
-        let wanted = self.size().saturating_sub(offset).min(wanted as u64);
-        let wanted = usize::try_from(wanted).expect("no more than before");
-        let out = &mut out[..wanted];
-        let start = if writing.is_loaded {
-            writing.start
-        } else {
-            u64::MAX
-        };
-        let at_home = usize::try_from(start.saturating_sub(offset))
-            .unwrap_or(usize::MAX)
-            .min(wanted);
-        let (at_home, in_memory) = out.split_at_mut(at_home);
-        if !at_home.is_empty() {
-            self.read_home(shared, offset, at_home)?;
-        }
-        if !in_memory.is_empty() {
-            let from =
-                usize::try_from((offset + at_home.len() as u64) - start).expect("within the tail");
-            in_memory.copy_from_slice(&writing.tail[from..from + in_memory.len()]);
-        }
-        Ok(wanted)
-    }
-
-    /// Reads several parts at once.
-    pub(crate) fn read_many(&self, shared: &Shared, parts: &mut [ReadPart<'_>]) {
-        let map = self.map.read().expect("no holder of the lock panics");
-        let size = self.size();
-        let mut pieces = Vec::new();
-        // Which part each piece belongs to.
-        let mut owners = Vec::new();
-        let mut others = Vec::new();
-        for (index, part) in parts.iter_mut().enumerate() {
-            let wanted = size.saturating_sub(part.offset).min(part.out.len() as u64);
-            if !self.is_home(part.offset + wanted) || shared.read_only {
-                others.push(part);
-                continue;
-            }
-            let wanted = usize::try_from(wanted).expect("no more than the buffer has");
-            part.result = pieces_of(
-                shared,
-                &map,
-                self.id,
-                part.offset,
-                &mut part.out[..wanted],
-                &mut pieces,
-            )
-            .map(|()| wanted);
-            owners.resize(pieces.len(), (index, wanted));
-        }
-        shared.counters.reads.add((owners.len()) as u64);
-        let results = shared.lanes.with(|lane| Ok(lane.read_many(&mut pieces)));
-        drop(pieces);
-        drop(map);
-        for part in others {
-            part.result = self.read_at(shared, part.offset, part.out);
-        }
-        match results {
-            Ok(results) => {
-                for (result, (index, wanted)) in results.into_iter().zip(owners) {
-                    shared.counters.read_bytes.add(wanted as u64);
-                    if let Err(error) = result {
-                        parts[index].result = Err(error);
-                    }
-                }
-            }
-            Err(error) => {
-                let context = error.to_string();
-                for (index, _) in owners {
-                    parts[index].result = Err(Error::new(error.kind(), context.clone()));
-                }
-            }
-        }
-    }
-
-    /// Whether these bytes can be read from the device, and nowhere else.
-    pub(crate) fn is_home(&self, end: u64) -> bool {
-        end <= self.home.load(Ordering::Acquire)
-    }
-
-    fn read_home(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<()> {
-        let map = self.map.read().expect("no holder of the lock panics");
-        self.read_mapped(shared, &map, offset, out)
-    }
-
-    fn read_mapped(&self, shared: &Shared, map: &Map, offset: u64, out: &mut [u8]) -> Result<()> {
-        let mut pieces = Vec::new();
-        shared.counters.reads.add(1);
-        shared.counters.read_bytes.add(out.len() as u64);
-        pieces_of(shared, map, self.id, offset, out, &mut pieces)?;
-        if !pieces.is_empty() {
-            shared.lanes.with(|lane| lane.read(&mut pieces))?;
-        }
-        drop(pieces);
-        shared.patch(self.id, offset, out);
-        Ok(())
-    }
-
-    /// Where `len` bytes at `offset`, all of them home, lie in one run: the first block and the bytes before.
-    pub(crate) fn locate(&self, shared: &Shared, offset: u64, len: usize) -> Option<(u64, usize)> {
-        let map = self.map.read().expect("no holder of the lock panics");
-        let (lba, skip, run) = place(shared, &map, offset)?;
-        (run >= len as u64).then_some((lba, skip))
-    }
-
     /// Appends.
-    pub(crate) fn append(&self, shared: &Shared, mut data: &[u8]) -> Result<()> {
+    pub(crate) fn append(&self, shared: &Shared, data: &[u8]) -> Result<()> {
         let mut writing = self.begin_write(shared, |size| size.checked_add(data.len() as u64))?;
+        self.extend(shared, &mut writing, data)
+    }
+
+    /// Appends what there are units for.
+    fn extend(&self, shared: &Shared, writing: &mut Writing, mut data: &[u8]) -> Result<()> {
         writing.modified = Some(shared.now());
         while !data.is_empty() {
             let room = TAIL_BYTES.saturating_sub(writing.tail.len());
             if room == 0 {
-                self.write_behind_tail(shared, &mut writing)?;
+                self.write_behind_tail(shared, writing)?;
                 continue;
             }
             let (now, later) = data.split_at(room.min(data.len()));
             writing.tail.extend_from_slice(now);
             data = later;
-            self.publish_size(&writing);
+            self.publish_size(writing);
         }
         if writing.tail.len() >= TAIL_BYTES {
-            self.write_behind_tail(shared, &mut writing)?;
+            self.write_behind_tail(shared, writing)?;
+        }
+        Ok(())
+    }
+
+    /// Appends zeros up to `end`, for which there are units.
+    fn extend_to(&self, shared: &Shared, writing: &mut Writing, end: u64) -> Result<()> {
+        while self.size() < end {
+            let len = (end - self.size()).min(TAIL_BYTES as u64);
+            let zeros = vec![0; usize::try_from(len).expect("at most a tail")];
+            self.extend(shared, writing, &zeros)?;
         }
         Ok(())
     }
@@ -296,14 +187,9 @@ impl Inode {
 
     /// Writes at an offset; a gap before it becomes zeros.
     pub(crate) fn write_at(&self, shared: &Shared, offset: u64, data: &[u8]) -> Result<()> {
-        let mut gap = offset.saturating_sub(self.size());
-        while gap > 0 {
-            let zeros =
-                vec![0; usize::try_from(gap.min(TAIL_BYTES as u64)).expect("at most a tail")];
-            self.append(shared, &zeros)?;
-            gap = offset.saturating_sub(self.size());
-        }
-        let mut writing = self.begin_write(shared, |_| offset.checked_add(data.len() as u64))?;
+        let end = offset.checked_add(data.len() as u64);
+        let mut writing = self.begin_write(shared, |size| Some(size.max(end?)))?;
+        self.extend_to(shared, &mut writing, offset)?;
         writing.modified = Some(shared.now());
         let size = self.size();
         let inside = usize::try_from(size.saturating_sub(offset))
@@ -328,8 +214,7 @@ impl Inode {
             writing.clean = writing.clean.min(at);
             self.home.fetch_min(at, Ordering::AcqRel);
         }
-        drop(writing);
-        self.append(shared, beyond)
+        self.extend(shared, &mut writing, beyond)
     }
 
     /// Changes bytes on the device: whole blocks are read, changed and written.
@@ -363,17 +248,10 @@ impl Inode {
     /// Makes the file so long. What is cut off is gone, what is added is zeros. A cut within a unit is on the medium
     /// when this returns.
     pub(crate) fn truncate(&self, shared: &Shared, size: u64) -> Result<()> {
+        let mut writing = self.begin_write(shared, |now| Some(now.max(size)))?;
         if size >= self.size() {
-            let mut gap = size - self.size();
-            while gap > 0 {
-                let zeros =
-                    vec![0; usize::try_from(gap.min(TAIL_BYTES as u64)).expect("at most a tail")];
-                self.append(shared, &zeros)?;
-                gap -= zeros.len() as u64;
-            }
-            return Ok(());
+            return self.extend_to(shared, &mut writing, size);
         }
-        let mut writing = self.begin_write(shared, Some)?;
         // What transactions carry goes home first: the cut may not reach the medium.
         if writing.clean < writing.stable {
             self.write_home(shared, &mut writing, u64::MAX)?;
@@ -408,6 +286,7 @@ impl Inode {
         // Those that no transaction names are free at once.
         let unnamed = map.truncate(units.max(stable_units));
         let named = map.truncate(units);
+        self.extents.store(map.extents(), Ordering::Relaxed);
         drop(map);
         shared.allocator.give_back(&unnamed);
         shared.allocator.release(freed_by, &named);
@@ -544,31 +423,52 @@ impl Inode {
         self.drain(shared, &mut writing)
     }
 
-    /// The last handle is gone: what was appended goes home, and units that are not needed are given up.
+    /// The last handle goes: what was appended goes home, and units that are not needed are given up. If somebody has
+    /// opened it meanwhile it stays open.
     pub(crate) fn close(&self, shared: &Shared) -> Result<()> {
         let mut writing = self.lock();
-        if self.is_unlinked() {
-            self.drain(shared, &mut writing)?;
-            if !std::mem::replace(&mut writing.is_released, true) {
-                // Tail and map stay: a checkpoint that knows the file may be about to bring it home.
-                let newest = shared.state().newest();
-                let map = self.map.read().expect("no holder of the lock panics");
-                shared.allocator.release(newest, &map.slice(0, map.units()));
-            }
-            return Ok(());
+        let result = self.bring_all_home(shared, &mut writing);
+        // Nobody else has the turn to write: the metadata knows all that there is, and whoever opens the file from
+        // now on takes it from there.
+        let mut state = shared.state();
+        let handles = state.open.get_mut(&self.id).map_or(0, |opened| {
+            opened.handles -= 1;
+            opened.handles
+        });
+        if handles > 0 {
+            return result;
         }
-        if writing.is_loaded && shared.check_writable().is_ok() {
-            if self.size() > writing.stable || writing.is_rewritten || writing.modified.is_some() {
-                self.record(shared, &mut writing, false)?;
-            }
-            self.write_home(shared, &mut writing, u64::MAX)?;
-            self.drain(shared, &mut writing)?;
+        state.open.remove(&self.id);
+        if result.is_ok() {
+            // It is home; the next checkpoint flushes.
+            state.carried.remove(&self.id);
         }
         let mut map = self.map.write().expect("no holder of the lock panics");
-        let surplus = map.truncate(shared.units(self.size()).max(shared.units(writing.stable)));
-        drop(map);
-        shared.allocator.give_back(&surplus);
-        Ok(())
+        if self.is_unlinked() {
+            // Tail and map stay: a checkpoint that knows the file may be about to bring it home.
+            let units = map.slice(0, map.units());
+            shared.allocator.release(state.newest(), &units);
+        } else {
+            let size = self.size().max(writing.stable);
+            let surplus = map.truncate(shared.units(size));
+            shared.allocator.give_back(&surplus);
+        }
+        result
+    }
+
+    fn bring_all_home(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
+        if writing.is_loaded && !self.is_unlinked() && shared.check_writable().is_ok() {
+            if self.size() > writing.stable || writing.is_rewritten || writing.modified.is_some() {
+                self.record(shared, writing, false)?;
+            }
+            self.write_home(shared, writing, u64::MAX)?;
+        }
+        self.drain(shared, writing)
+    }
+
+    /// What was written has no time of its own any more: the metadata has one that was set.
+    pub(crate) fn forget_modified(writing: &mut Writing) {
+        writing.modified = None;
     }
 
     /// When it was changed, if later than the metadata knows.
@@ -591,17 +491,18 @@ impl Inode {
                 Error::new(ErrorKind::Invalid, "a file would be longer than 2^62 bytes")
             })
         };
-        if let Err(error) = self.hold_units(shared, end()?) {
-            // What was deleted may become free once transactions are on the medium; nothing may be locked then.
-            drop(writing);
-            if shared.allocator.limbo_units() == 0 {
-                return Err(error);
+        let mut held = self.hold_units(shared, end()?);
+        for attempt in 0..2 {
+            if held.is_ok() || shared.allocator.limbo_units() == 0 {
+                break;
             }
-            shared.commit_all()?;
+            // What was deleted becomes free once transactions are on the medium; nothing may be locked then.
+            drop(writing);
+            shared.make_room(attempt)?;
             writing = self.lock();
-            self.hold_units(shared, end()?)?;
+            held = self.hold_units(shared, end()?);
         }
-        Ok(writing)
+        held.map(|()| writing)
     }
 
     /// The tail begins with the last block, if that is not whole.
@@ -628,18 +529,26 @@ impl Inode {
         }
         let mut map = self.map.write().expect("no holder of the lock panics");
         let before = map.units();
+        let mut growth = 0;
         while map.units() < needed {
             let units = map.units();
-            let growth = units.min(GROWTH_BYTES_MAX / shared.unit_bytes());
+            let ahead = units.min(GROWTH_BYTES_MAX / shared.unit_bytes());
             let goal = map.goal().unwrap_or_else(|| shared.allocator.new_goal());
             let need = needed - units;
-            let Some(extent) = shared.allocator.take(Some(goal), need, need.max(growth)) else {
+            let mut extent = None;
+            if shared.room.grow(&shared.allocator, EXTENT_GROWTH) {
+                growth += EXTENT_GROWTH;
+                extent = shared.allocator.take(Some(goal), need, need.max(ahead));
+            }
+            let Some(extent) = extent else {
                 let cut = map.truncate(before);
                 shared.allocator.give_back(&cut);
+                shared.room.shrink(growth);
                 return Err(shared.no_space(need));
             };
             map.push(extent, &shared.layout);
         }
+        self.extents.store(map.extents(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -657,6 +566,7 @@ impl Inode {
             }
             let last = usize::try_from(end - writing.start).expect("within the tail");
             let result = self.submit(shared, writing, first..last);
+            writing.has_failed |= result.is_err();
             shared.poison_if_failed(result)?;
             writing.clean = end;
             writing.written_to = end.next_multiple_of(block as u64);
@@ -669,19 +579,18 @@ impl Inode {
         Ok(())
     }
 
-    /// Submits these bytes of the tail, padded to whole blocks.
+    /// Begins to write these bytes of the tail, padded to whole blocks.
     fn submit(&self, shared: &Shared, writing: &mut Writing, bytes: Range<usize>) -> Result<()> {
         let Writing {
-            tail, start, io, ..
+            tail,
+            start,
+            writer,
+            ..
         } = writing;
-        let io = match io {
-            Some(io) => io,
-            None => {
-                let (queue, arena) = shared.lanes.writer()?;
-                io.insert(Io { queue, arena })
-            }
+        let writer = match writer {
+            Some(writer) => writer,
+            None => writer.insert(Writer::new(&shared.lanes)?),
         };
-        let block = shared.lanes.block_bytes();
         let map = self.map.read().expect("no holder of the lock panics");
         let mut at = bytes.start;
         while at < bytes.end {
@@ -690,43 +599,24 @@ impl Inode {
                 place(shared, &map, offset).ok_or_else(|| unmapped(self.id, offset))?;
             let run = usize::try_from(run).unwrap_or(usize::MAX);
             let len = (bytes.end - at).min(shared.lanes.piece_bytes()).min(run);
-            let padded = len.next_multiple_of(block);
-            while io.queue.in_flight() >= WRITES_MAX {
-                take_write(io)?;
-            }
-            let mut buffer = loop {
-                match take_buffer(&io.arena, padded)? {
-                    Some(buffer) => break buffer,
-                    None if io.queue.in_flight() > 0 => take_write(io)?,
-                    None => break wait_for_buffer(&io.arena, padded)?,
-                }
-            };
-            buffer[..len].copy_from_slice(&tail[at..at + len]);
-            buffer[len..].fill(0);
-            let submitted = io.queue.submit(Request::write(Lba(lba), buffer, lba));
-            submitted.map_err(|refused| io_error("write", lba, refused.error))?;
-            shared.counters.write_bytes.add(padded as u64);
+            let written = writer.write(&shared.lanes, lba, &tail[at..at + len])?;
+            shared.counters.write_bytes.add(written as u64);
             at += len;
         }
-        // Has the device begin.
-        while let Some(completion) = io.queue.poll() {
-            let lba = completion.token;
-            completion
-                .result
-                .map_err(|error| io_error("write", lba, error))?;
-        }
-        Ok(())
+        writer.leave()
     }
 
     /// Waits until all that is being written is home.
-    fn drain(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
-        if let Some(mut io) = writing.io.take() {
-            let mut result = Ok(());
-            while io.queue.in_flight() > 0 {
-                result = result.and(take_write(&mut io));
-            }
-            shared.lanes.return_writer(io.queue);
+    pub(crate) fn drain(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
+        if let Some(writer) = writing.writer.take() {
+            let result = writer.finish(&shared.lanes);
+            writing.has_failed |= result.is_err();
             shared.poison_if_failed(result)?;
+        }
+        if writing.has_failed {
+            // Whoever took the turn before was told why.
+            let context = format!("bytes of file {} could not be written", self.id);
+            return Err(Error::new(ErrorKind::Poisoned, context));
         }
         writing.written_to = 0;
         if writing.is_loaded {
@@ -739,58 +629,4 @@ impl Inode {
         self.size
             .store(writing.start + writing.tail.len() as u64, Ordering::Release);
     }
-}
-
-/// Waits for one write.
-fn take_write(io: &mut Io) -> Result<()> {
-    let lost = || Error::new(ErrorKind::Io, "the device lost a write");
-    let completion = io.queue.wait().ok_or_else(lost)?;
-    let lba = completion.token;
-    completion
-        .result
-        .map_err(|error| io_error("write", lba, error))
-}
-
-/// Where the byte at `offset` lies: its block, the bytes before it there, and how many bytes follow in a run.
-fn place(shared: &Shared, map: &Map, offset: u64) -> Option<(u64, usize, u64)> {
-    let unit = shared.unit_bytes();
-    let (device_unit, units) = map.locate(offset / unit)?;
-    let block = shared.lanes.block_bytes() as u64;
-    let within = offset % unit;
-    let lba = (device_unit * unit + within) / block;
-    let skip = usize::try_from(within % block).ok()?;
-    Some((lba, skip, units * unit - within))
-}
-
-/// Divides a read into pieces that the device can do.
-pub(crate) fn pieces_of<'a>(
-    shared: &Shared,
-    map: &Map,
-    id: InodeId,
-    offset: u64,
-    out: &'a mut [u8],
-    pieces: &mut Vec<Piece<'a>>,
-) -> Result<()> {
-    let mut at = offset;
-    let mut left = out;
-    while !left.is_empty() {
-        let (lba, skip, run) = place(shared, map, at).ok_or_else(|| unmapped(id, at))?;
-        let most = shared.lanes.piece_bytes() - skip;
-        let len = usize::try_from(run)
-            .unwrap_or(usize::MAX)
-            .min(most)
-            .min(left.len());
-        let (out, later) = left.split_at_mut(len);
-        pieces.push(Piece { lba, skip, out });
-        at += len as u64;
-        left = later;
-    }
-    Ok(())
-}
-
-fn unmapped(id: InodeId, offset: u64) -> Error {
-    Error::new(
-        ErrorKind::Corruption,
-        format!("file {id} has no unit at byte {offset}"),
-    )
 }

@@ -9,7 +9,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::{fmt, thread};
 
@@ -18,6 +18,7 @@ use millrace_memory::{
     Arena, ArenaOptions, Buffer, DomainId, Exhausted, NoDevice, Pages, SizeClass,
 };
 
+use crate::permits::{Permit, Permits, Purpose};
 use crate::{Error, ErrorKind, Result};
 
 /// The longest single request: longer transfers are several at once.
@@ -60,16 +61,50 @@ pub(crate) struct Lanes {
     lanes: Box<[Mutex<Option<Lane>>]>,
     /// Queues for writes that are in flight between calls.
     idle: Mutex<Vec<Box<dyn Queue>>>,
-    block_bytes: usize,
+    permits: Arc<Permits>,
+    blocks: Blocks,
+}
+
+/// Blocks as the volume counts them, of which each may be several of the device's.
+#[derive(Clone, Copy, Debug)]
+struct BlockSize {
+    /// log2 of the device's blocks in one.
+    shift: u32,
+    bytes: usize,
+    /// The longest single request.
     piece_bytes: usize,
+}
+
+/// The size of blocks, which is the device's own until a volume is found.
+#[derive(Debug)]
+struct Blocks {
+    device_bytes: usize,
+    piece_bytes_max: usize,
+    shift: AtomicU32,
+}
+
+impl Blocks {
+    fn size(&self) -> BlockSize {
+        let shift = self.shift.load(Ordering::Relaxed);
+        let bytes = self.device_bytes << shift;
+        BlockSize {
+            shift,
+            bytes,
+            piece_bytes: self.piece_bytes_max / bytes * bytes,
+        }
+    }
 }
 
 impl Lanes {
     /// `arena_bytes` of buffers, at least 1 MiB.
     pub(crate) fn new(device: Arc<dyn Device>, arena_bytes: usize) -> Result<Self> {
         let geometry = device.geometry();
-        let block_bytes = geometry.block_bytes as usize;
-        let piece_bytes = PIECE_BYTES.min(geometry.transfer_bytes_max) / block_bytes * block_bytes;
+        let blocks = Blocks {
+            device_bytes: geometry.block_bytes as usize,
+            piece_bytes_max: PIECE_BYTES.min(geometry.transfer_bytes_max),
+            shift: AtomicU32::new(0),
+        };
+        let piece_bytes = blocks.size().piece_bytes;
         // A quarter each for point reads, blocks of tables, and two for long transfers.
         let share = arena_bytes.max(1 << 20) / 4;
         let class = |size: usize, share: usize| SizeClass {
@@ -82,6 +117,7 @@ impl Lanes {
         } else {
             vec![class(8 << 10, share), class(64 << 10, 3 * share)]
         };
+        let permits = Permits::new(&classes);
         let options = ArenaOptions {
             classes,
             pages: Pages::Auto,
@@ -96,23 +132,51 @@ impl Lanes {
             arena: Mutex::new(arena),
             lanes: (0..LANES).map(|_| Mutex::new(None)).collect(),
             idle: Mutex::default(),
-            block_bytes,
-            piece_bytes,
+            permits,
+            blocks,
             device,
         })
+    }
+
+    /// Counts in blocks of so many bytes from now on, of which the device's are a part.
+    pub(crate) fn set_block_bytes(&self, block_bytes: u32) -> Result<()> {
+        let device_bytes = self.blocks.device_bytes;
+        let wanted = block_bytes as usize;
+        if wanted < device_bytes || wanted > self.blocks.piece_bytes_max {
+            let context = format!(
+                "the device has blocks of {device_bytes} bytes and moves {} at once: too much or too little for a \
+                 volume with blocks of {wanted}",
+                self.blocks.piece_bytes_max
+            );
+            return Err(Error::new(ErrorKind::Unsupported, context));
+        }
+        let shift = (wanted / device_bytes).ilog2();
+        self.blocks.shift.store(shift, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    pub(crate) const fn block_bytes(&self) -> usize {
-        self.block_bytes
+    /// Bytes of a block.
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.blocks.size().bytes
     }
 
     /// The longest single request.
-    pub(crate) const fn piece_bytes(&self) -> usize {
-        self.piece_bytes
+    pub(crate) fn piece_bytes(&self) -> usize {
+        self.blocks.size().piece_bytes
+    }
+
+    /// What the device calls a block.
+    pub(crate) fn address(&self, lba: u64) -> Lba {
+        Lba(lba << self.blocks.size().shift)
+    }
+
+    /// Permission to keep a buffer between calls.
+    pub(crate) fn permit(&self, purpose: Purpose, buffer: &Buffer) -> Option<Permit> {
+        self.permits.take(purpose, buffer)
     }
 
     /// Has `work` done on the calling thread's lane.
@@ -142,12 +206,15 @@ impl Lanes {
             *slot = Some(Lane {
                 queue: self.queue()?,
                 arena: self.arena(),
-                block_bytes: self.block_bytes,
+                permits: Arc::clone(&self.permits),
+                size: self.blocks.size(),
                 finished: HashMap::new(),
                 next_token: 0,
             });
         }
-        work(slot.as_mut().expect("the lane was just made"))
+        let lane = slot.as_mut().expect("the lane was just made");
+        lane.size = self.blocks.size();
+        work(lane)
     }
 
     /// A queue for writes that stay in flight, and a handle for their buffers.
@@ -197,7 +264,8 @@ impl fmt::Debug for Lanes {
 pub(crate) struct Lane {
     queue: Box<dyn Queue>,
     arena: Arena,
-    block_bytes: usize,
+    permits: Arc<Permits>,
+    size: BlockSize,
     /// Completions of requests that their callers have not asked about yet.
     finished: HashMap<u64, Completion>,
     next_token: u64,
@@ -207,7 +275,7 @@ impl Lane {
     /// Reads all pieces, several at once.
     pub(crate) fn read(&mut self, pieces: &mut [Piece<'_>]) -> Result<()> {
         if let [piece] = pieces {
-            let len = (piece.skip + piece.out.len()).next_multiple_of(self.block_bytes);
+            let len = (piece.skip + piece.out.len()).next_multiple_of(self.size.bytes);
             let buffer = wait_for_buffer(&self.arena, len)?;
             let completion = self.run(Operation::Read, piece.lba, Some(buffer))?;
             return take_piece(piece, completion);
@@ -224,7 +292,7 @@ impl Lane {
         while started < pieces.len() || ours > 0 {
             while started < pieces.len() && ours < DEPTH {
                 let piece = &pieces[started];
-                let len = (piece.skip + piece.out.len()).next_multiple_of(self.block_bytes);
+                let len = (piece.skip + piece.out.len()).next_multiple_of(self.size.bytes);
                 let buffer = match take_buffer(&self.arena, len) {
                     Ok(Some(buffer)) => buffer,
                     Ok(None) if ours > 0 => break,
@@ -238,7 +306,7 @@ impl Lane {
                         continue;
                     }
                 };
-                let request = Request::read(Lba(piece.lba), buffer, base + started as u64);
+                let request = Request::read(self.address(piece.lba), buffer, base + started as u64);
                 match self.submit(request) {
                     Ok(()) => ours += 1,
                     Err(error) => results[started] = Err(error),
@@ -260,19 +328,27 @@ impl Lane {
         results
     }
 
-    /// Begins a read of `len` bytes of whole blocks, if a buffer is at hand; its name is for [`Lane::finish`].
-    pub(crate) fn start_read(&mut self, lba: u64, len: usize) -> Result<Option<u64>> {
+    fn address(&self, lba: u64) -> Lba {
+        Lba(lba << self.size.shift)
+    }
+
+    /// Begins a read of `len` bytes of whole blocks, if a buffer is at hand that may be kept; its name is for
+    /// [`Lane::finish`].
+    pub(crate) fn start_read(&mut self, lba: u64, len: usize) -> Result<Option<(u64, Permit)>> {
         let Some(buffer) = take_buffer(&self.arena, len)? else {
+            return Ok(None);
+        };
+        let Some(permit) = self.permits.take(Purpose::Read, &buffer) else {
             return Ok(None);
         };
         let token = self.next_token;
         self.next_token += 1;
-        self.submit(Request::read(Lba(lba), buffer, token))?;
+        self.submit(Request::read(self.address(lba), buffer, token))?;
         // Gives it to the device.
         while let Some(completion) = self.queue.poll() {
             self.finished.insert(completion.token, completion);
         }
-        Ok(Some(token))
+        Ok(Some((token, permit)))
     }
 
     /// The buffer of a read begun before; none while it is under way, unless `wait`.
@@ -298,7 +374,7 @@ impl Lane {
     /// Submits a request; when the queue is full, after something has finished.
     fn submit(&mut self, mut request: Request) -> Result<()> {
         loop {
-            let lba = request.lba.0;
+            let lba = request.lba.0 >> self.size.shift;
             match self.queue.submit(request) {
                 Ok(()) => return Ok(()),
                 Err(refused) if refused.error.kind() == millrace_block::ErrorKind::Full => {
@@ -340,11 +416,11 @@ impl Lane {
             Operation::Write
         };
         let mut at = lba;
-        for part in bytes.chunks(PIECE_BYTES) {
+        for part in bytes.chunks(self.size.piece_bytes) {
             let mut buffer = wait_for_buffer(&self.arena, part.len())?;
             buffer.copy_from_slice(part);
             self.run(operation, at, Some(buffer))?;
-            at += (part.len() / self.block_bytes) as u64;
+            at += (part.len() / self.size.bytes) as u64;
         }
         Ok(())
     }
@@ -356,7 +432,7 @@ impl Lane {
 
     /// Deallocates blocks.
     pub(crate) fn deallocate(&mut self, lba: u64, blocks: u64) -> Result<()> {
-        self.run(Operation::Deallocate(blocks), lba, None)
+        self.run(Operation::Deallocate(blocks << self.size.shift), lba, None)
             .map(|_| ())
     }
 
@@ -371,7 +447,7 @@ impl Lane {
         self.next_token += 1;
         let request = Request {
             operation,
-            lba: Lba(lba),
+            lba: self.address(lba),
             buffer,
             token,
         };
@@ -428,11 +504,11 @@ fn take_piece(piece: &mut Piece<'_>, completion: Completion) -> Result<()> {
     Ok(())
 }
 
-fn lost() -> Error {
+pub(crate) fn lost() -> Error {
     Error::new(ErrorKind::Io, "the device lost a request")
 }
 
-fn no_buffer() -> Error {
+pub(crate) fn no_buffer() -> Error {
     Error::new(ErrorKind::Io, "the device gave no buffer back")
 }
 

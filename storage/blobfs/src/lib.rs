@@ -60,9 +60,13 @@ mod journal_reader;
 mod lanes;
 mod map;
 mod mount;
+mod permits;
+mod reading;
+mod room;
 mod shared;
 mod state;
 mod volume;
+mod writer;
 
 pub use barrier::Barrier;
 #[cfg(feature = "mutation")]

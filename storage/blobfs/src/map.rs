@@ -28,6 +28,11 @@ impl Map {
         self.ends.last().copied().unwrap_or(0)
     }
 
+    /// How many extents it has.
+    pub(crate) fn extents(&self) -> usize {
+        self.extents.len()
+    }
+
     /// The unit behind the last, where growing costs no extent.
     pub(crate) fn goal(&self) -> Option<u64> {
         self.extents.last().map(Extent::end)

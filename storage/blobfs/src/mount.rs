@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_block::{Deallocation, Device, Geometry};
 
-use crate::allocator::Allocator;
+use crate::allocator::{Allocator, Part};
 use crate::barrier::Durable;
 use crate::checkpoint::write_superblocks;
 use crate::format::checkpoint_image::{Decoder, Image, PAGE_BYTES};
@@ -14,7 +14,7 @@ use crate::format::replay::{Replay, Replayed};
 use crate::format::superblock::{CheckpointPlace, Chosen, JournalTail, Superblock, choose};
 use crate::format::{Extent, InodeId, Layout, Metadata, Overlay};
 use crate::journal::{Journal, Ring};
-use crate::journal_reader::{JournalReader, Rest};
+use crate::journal_reader::JournalReader;
 use crate::lanes::{Lane, Lanes, Piece};
 use crate::map::Map;
 use crate::shared::{Parts, Shared};
@@ -67,7 +67,9 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
         let units = layout.units_of(bytes.len() as u64);
         let mut copies = [Vec::new(), Vec::new()];
         for copy in &mut copies {
-            *copy = allocator.take_reserved(units).ok_or_else(no_space)?;
+            *copy = allocator
+                .take_few(units, 1, Part::Front)
+                .ok_or_else(no_space)?;
             write_units(lane, &layout, copy, bytes)?;
         }
         lane.flush()?;
@@ -150,6 +152,8 @@ pub(crate) struct Found {
     pub(crate) sequence: u64,
     /// A later transaction that stands in the journal behind a damaged one.
     pub(crate) beyond: Option<u64>,
+    /// Why the transaction after the last cannot be read, should there be one.
+    pub(crate) unreadable: Option<Error>,
 }
 
 /// Reads superblock, checkpoint and journal.
@@ -158,20 +162,31 @@ pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
     let Chosen { superblock, stale } = read_superblocks(lanes, geometry)?;
     let layout = superblock.layout;
     layout.check_device(geometry.block_bytes, geometry.blocks)?;
+    lanes.set_block_bytes(layout.block_bytes())?;
     let (metadata, damage) = read_checkpoint(lanes, &superblock)?;
     let tail = superblock.journal_tail;
     let mut reader = JournalReader::new(lanes, &superblock);
     let mut replay = Replay::new(metadata, damage);
     let mut sequence = tail.sequence.saturating_sub(1);
-    while let Some(payload) = reader.next()? {
-        replay.apply_transaction(payload)?;
+    let mut unreadable = None;
+    loop {
+        match reader.next() {
+            Ok(Some(payload)) => replay.apply_transaction(payload)?,
+            Ok(None) => break,
+            Err(error) if error.kind() == ErrorKind::Io => {
+                unreadable = Some(error);
+                break;
+            }
+            Err(error) => return Err(error),
+        }
         sequence += 1;
     }
     let (head, used) = (reader.head(), reader.used());
-    let Rest { beyond, unreadable } = reader.probe_rest();
-    if !unreadable.is_empty() {
+    let rest = reader.probe_rest();
+    let beyond = rest.beyond;
+    if !rest.unreadable.is_empty() {
         let device = lanes.device().name();
-        let blocks = unreadable.len();
+        let blocks = rest.unreadable.len();
         tracing::warn!(device, blocks, "parts of the journal cannot be read");
     }
     let Replayed {
@@ -189,6 +204,7 @@ pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
         used,
         sequence,
         beyond,
+        unreadable,
     })
 }
 
@@ -265,30 +281,16 @@ fn read_copy(lanes: &Lanes, superblock: &Superblock, copy: &[Extent], decoder: &
 /// Mounts a volume.
 pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Shared> {
     let lanes = Lanes::new(device, options.arena_bytes)?;
-    let found = find(&lanes)?;
-    let name = lanes.device().name().to_owned();
-    if let (Some(beyond), false) = (found.beyond, options.read_only) {
-        let context = format!(
-            "the journal of {name} is damaged after transaction {}: transaction {beyond} follows; \
-             `millrace blobfs check --repair {name}` keeps what comes before",
-            found.sequence
-        );
-        return Err(Error::new(ErrorKind::Corruption, context));
-    }
-    for damage in &found.damages {
-        tracing::error!(device = name, %damage, "metadata is lost in both copies");
-    }
-    if !found.damages.is_empty() && !options.read_only {
-        let context = format!(
-            "metadata of {name} is lost in both copies ({}): mount it for reading only, or see \
-             `millrace blobfs check {name}`",
-            found.damages[0]
-        );
-        return Err(Error::new(ErrorKind::Corruption, context));
-    }
+    let mut found = find(&lanes)?;
+    refuse_damage(&mut found, lanes.device().name(), options.read_only)?;
     let layout = found.superblock.layout;
     let allocator = Allocator::new(&layout);
     hold_all(&allocator, &found)?;
+    if !options.read_only && found.stale != [false; 2] {
+        // Until both name one checkpoint nothing of the other's is written over.
+        let durable = durability(lanes.device().geometry());
+        lanes.with(|lane| write_superblocks(&found.superblock, durable, lane))?;
+    }
     let ring = Ring {
         blocks: layout.journal_blocks(),
         head: found.head,
@@ -308,19 +310,65 @@ pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Sh
         state: State::new(found.metadata, found.sequence + 1),
         lanes,
     });
-    shared.set_reserve(checkpoint_bytes);
     if options.read_only {
         return Ok(shared);
+    }
+    let mut image_bytes = checkpoint_bytes;
+    if needs_checkpoint {
+        let image = Image::new(&shared.state().metadata, shared.key, found.sequence);
+        image_bytes = image.bytes().len() as u64;
+    }
+    let growth = image_bytes.saturating_sub(checkpoint_bytes);
+    if !shared.room.grow(&shared.allocator, growth) {
+        let device = shared.lanes.device().name();
+        tracing::warn!(device, "the volume is full: no more files can be made");
     }
     if has_overlay {
         bring_overlay_home(&shared)?;
     }
-    if needs_checkpoint || found.stale != [false; 2] {
+    if needs_checkpoint {
         shared.checkpoint_now(false)?;
     } else {
         shared.mark_in_use()?;
     }
     Ok(shared)
+}
+
+/// Refuses to write to a volume of which something was lost; it can be read.
+fn refuse_damage(found: &mut Found, name: &str, read_only: bool) -> Result<()> {
+    for damage in &found.damages {
+        tracing::error!(device = name, %damage, "metadata is lost in both copies");
+    }
+    let sequence = found.sequence;
+    let mut errors = Vec::new();
+    if let Some(error) = found.unreadable.take() {
+        let context = format!(
+            "the journal of {name} cannot be read after transaction {sequence}, and more may follow; \
+             `millrace blobfs check --repair {name}` keeps what comes before"
+        );
+        errors.push(Error::new(ErrorKind::Corruption, context).caused_by(error));
+    }
+    if let Some(beyond) = found.beyond {
+        let context = format!(
+            "the journal of {name} is damaged after transaction {sequence}: transaction {beyond} follows; \
+             `millrace blobfs check --repair {name}` keeps what comes before"
+        );
+        errors.push(Error::new(ErrorKind::Corruption, context));
+    }
+    if let Some(damage) = found.damages.first() {
+        let context = format!(
+            "metadata of {name} is lost in both copies ({damage}): mount it for reading only, or see \
+             `millrace blobfs check {name}`"
+        );
+        errors.push(Error::new(ErrorKind::Corruption, context));
+    }
+    if read_only {
+        for error in errors {
+            tracing::error!(device = name, %error, "the volume is damaged");
+        }
+        return Ok(());
+    }
+    errors.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Takes out of the allocator what files and checkpoint hold.
@@ -343,7 +391,11 @@ fn hold_all(allocator: &Allocator, found: &Found) -> Result<()> {
 fn bring_overlay_home(shared: &Shared) -> Result<()> {
     let block = shared.lanes.block_bytes() as u64;
     for id in shared.overlay.files().collect::<Vec<InodeId>>() {
-        let map = Map::new(shared.state().metadata.inode(id)?.extents());
+        let (map, size) = {
+            let state = shared.state();
+            let record = state.metadata.inode(id)?;
+            (Map::new(record.extents()), record.size())
+        };
         for (offset, bytes) in shared.overlay.of(id) {
             let mut at = offset;
             let mut left = bytes;
@@ -361,14 +413,51 @@ fn bring_overlay_home(shared: &Shared) -> Result<()> {
                 let lba = (device_unit * shared.unit_bytes() + within) / block;
                 let skip = usize::try_from(within % block).expect("less than a block");
                 let (now, later) = left.split_at(len);
-                let mut blocks = vec![0; (skip + len).next_multiple_of(shared.lanes.block_bytes())];
-                read_blocks(&shared.lanes, lba, &mut blocks)?;
-                blocks[skip..skip + len].copy_from_slice(now);
-                shared.lanes.with(|lane| lane.write(lba, &blocks, false))?;
                 at += len as u64;
+                if let Some(error) = write_home(shared, lba, skip, now, at >= size)? {
+                    tracing::error!(%error, file = %id, "a block of a file is lost: what the journal has of it, too");
+                }
                 left = later;
             }
         }
     }
     Ok(())
+}
+
+/// Writes bytes that begin within a block; `is_end` if nothing of the file follows. A block that has other bytes and
+/// cannot be read stays as it is, which is returned.
+fn write_home(
+    shared: &Shared,
+    lba: u64,
+    skip: usize,
+    bytes: &[u8],
+    is_end: bool,
+) -> Result<Option<Error>> {
+    let block = shared.lanes.block_bytes();
+    let end = skip + bytes.len();
+    let mut blocks = vec![0; end.next_multiple_of(block)];
+    let last = blocks.len() - block;
+    let mut written = 0..blocks.len();
+    let mut lost = None;
+    if skip > 0 {
+        if let Err(error) = read_blocks(&shared.lanes, lba, &mut blocks[..block]) {
+            written.start = block;
+            lost = Some(error);
+        }
+    }
+    if end % block != 0 && !is_end && (last > 0 || skip == 0) {
+        let place = lba + (last / block) as u64;
+        if let Err(error) = read_blocks(&shared.lanes, place, &mut blocks[last..]) {
+            written.end = last;
+            lost = Some(error);
+        }
+    }
+    blocks[skip..end].copy_from_slice(bytes);
+    if !written.is_empty() {
+        let place = lba + (written.start / block) as u64;
+        shared
+            .lanes
+            .with(|lane| lane.write(place, &blocks[written], false))?;
+    }
+    Ok(lost)
 }

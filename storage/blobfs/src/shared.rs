@@ -16,6 +16,7 @@ use crate::format::{Extent, InodeId, Layout, Overlay, VolumeKey};
 use crate::journal::{Journal, Ring};
 use crate::lanes::Lanes;
 use crate::mount::durability;
+use crate::room::Room;
 use crate::state::{Pending, State};
 use crate::{Error, ErrorKind, Result, Timestamp};
 
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) key: VolumeKey,
     pub(crate) lanes: Lanes,
     pub(crate) allocator: Allocator,
+    pub(crate) room: Room,
     pub(crate) journal: Journal,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) counters: Counting,
@@ -61,8 +63,11 @@ impl Shared {
         let deallocation = parts.lanes.device().geometry().deallocation;
         let can_discard = deallocation != Deallocation::None;
         let discard = parts.discard.unwrap_or(deallocation == Deallocation::Cheap);
+        let layout = parts.superblock.layout;
+        let checkpoint = &parts.superblock.checkpoint;
         Self {
-            layout: parts.superblock.layout,
+            layout,
+            room: Room::new(layout, &checkpoint.copies, checkpoint.bytes),
             key: parts.superblock.key(),
             lanes: parts.lanes,
             allocator: parts.allocator,
@@ -112,6 +117,11 @@ impl Shared {
         if self.is_unmounted.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::ReadOnly, "the volume was unmounted"));
         }
+        self.check_not_poisoned()
+    }
+
+    /// Whether no write has failed so far.
+    pub(crate) fn check_not_poisoned(&self) -> Result<()> {
         self.poison.get().map_or(Ok(()), |why| {
             let context = format!("the volume takes no more changes since a write failed: {why}");
             Err(Error::new(ErrorKind::Poisoned, context))
@@ -136,10 +146,7 @@ impl Shared {
     }
 
     pub(crate) fn no_space(&self, units: u64) -> Error {
-        let left = self
-            .allocator
-            .free_units()
-            .saturating_sub(self.allocator.reserve());
+        let left = self.allocator.free_units();
         let (wanted, left) = (units * self.unit_bytes(), left * self.unit_bytes());
         Error::new(
             ErrorKind::NoSpace,
@@ -173,6 +180,19 @@ impl Shared {
         let newest = self.state().newest();
         self.commit(newest)?;
         self.settle();
+        Ok(())
+    }
+
+    /// Waits until what was deleted is free. The first attempt has it on the medium; should somebody else be
+    /// deallocating it then, the second one waits for them.
+    pub(crate) fn make_room(&self, attempt: usize) -> Result<()> {
+        if attempt > 0 {
+            return self.checkpoint_now(false);
+        }
+        let newest = self.state().newest();
+        self.commit(newest)?;
+        let settled = self.allocator.settle(self.journal.durable());
+        self.allocator.give_back_settled(&settled);
         Ok(())
     }
 
@@ -285,13 +305,11 @@ impl Shared {
     /// Frees what durable transactions have freed. On a device that gains by it the units are deallocated first, by
     /// the next checkpoint.
     pub(crate) fn settle(&self) {
-        if !self.discard {
+        // When space is short there is no time for that.
+        let is_short = self.allocator.free_units() <= self.layout.units() / 64;
+        if !self.discard || is_short {
             let settled = self.allocator.settle(self.journal.durable());
-            self.allocator.give_back(&settled);
-        } else if self.allocator.free_units() <= 2 * self.allocator.reserve() {
-            // Space is short: no time for that.
-            let settled = self.allocator.settle(self.journal.durable());
-            self.allocator.give_back(&settled);
+            self.allocator.give_back_settled(&settled);
         }
     }
 
@@ -319,7 +337,7 @@ impl Shared {
                 Err(error) => tracing::warn!(%error, "cannot deallocate freed blocks"),
             }
         }
-        self.allocator.give_back(&settled);
+        self.allocator.give_back_settled(&settled);
         Ok(())
     }
 

@@ -39,12 +39,10 @@ pub(crate) struct State {
     pub(crate) open: HashMap<InodeId, Opened>,
     /// Files of which transactions carry data that is not at home.
     pub(crate) carried: HashMap<InodeId, Arc<Inode>>,
-    /// Files that somebody has locked.
-    pub(crate) locks: HashSet<String>,
+    /// Files that somebody has locked, by directory and name.
+    pub(crate) locks: HashSet<(InodeId, String)>,
     pending: VecDeque<Pending>,
     next_sequence: u64,
-    /// Bytes of operations since the last checkpoint: the next one is larger by no more.
-    pub(crate) growth: u64,
 }
 
 impl State {
@@ -57,7 +55,6 @@ impl State {
             locks: HashSet::new(),
             pending: VecDeque::new(),
             next_sequence,
-            growth: 0,
         }
     }
 
@@ -81,11 +78,19 @@ impl State {
             .pending
             .back_mut()
             .expect("one was pushed if there was none");
-        let before = pending.bytes.len();
         operation.encode(&mut pending.bytes);
-        self.growth += (pending.bytes.len() - before) as u64;
         pending.needs_flush |= needs_flush;
         Ok((pending.sequence, effects))
+    }
+
+    /// Extents of open files that no operation has told of.
+    pub(crate) fn unrecorded_extents(&self) -> u64 {
+        let unrecorded = self.open.values().map(|opened| {
+            let recorded = self.metadata.inode(opened.inode.id);
+            let recorded = recorded.map_or(0, |record| record.extents().len());
+            opened.inode.extents().saturating_sub(recorded) as u64
+        });
+        unrecorded.sum()
     }
 
     /// The number of the newest transaction, pending or not.

@@ -7,10 +7,11 @@ use millrace_block::Device;
 
 use crate::counters::Counters;
 use crate::file::File;
-use crate::format::{InodeId, Kind, Operation};
+use crate::format::{Effects, InodeId, Kind, Metadata, Operation};
 use crate::inode::Inode;
 use crate::map::Map;
 use crate::mount;
+use crate::room::name_growth;
 use crate::shared::{Clock, Shared};
 use crate::state::{Opened, State};
 use crate::{Error, ErrorKind, FormatOptions, Result, Timestamp};
@@ -183,14 +184,28 @@ impl Volume {
     /// [`ErrorKind::NotFound`], [`ErrorKind::Exists`] with `create_new`, [`ErrorKind::IsDirectory`],
     /// [`ErrorKind::NotDirectory`], [`ErrorKind::InvalidPath`], [`ErrorKind::ReadOnly`], [`ErrorKind::Poisoned`].
     pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File> {
+        let (file, is_new) = self.with_room(|| self.open_or_create(path, options))?;
+        if options.truncate {
+            file.truncate(0)?;
+        }
+        if is_new {
+            self.write_if_much()?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a file, and tells whether it was made.
+    fn open_or_create(&self, path: &str, options: &OpenOptions) -> Result<(File, bool)> {
         let mut state = self.shared.state();
         let may_create = options.create || options.create_new;
+        let mut is_new = false;
         let id = match state.metadata.resolve(path) {
             Ok(_) if options.create_new => {
                 return Err(at(path, ErrorKind::Exists, "exists already"));
             }
             Ok(id) => id,
             Err(error) if may_create && error.kind() == ErrorKind::NotFound => {
+                is_new = true;
                 self.create(&mut state, path, Kind::File)?
             }
             Err(error) => return Err(Error::from(error).at(path)),
@@ -207,10 +222,7 @@ impl Volume {
         opened.handles += 1;
         let file = File::new(Arc::clone(&self.shared), Arc::clone(&opened.inode));
         drop(state);
-        if options.truncate {
-            file.truncate(0)?;
-        }
-        Ok(file)
+        Ok((file, is_new))
     }
 
     fn create(&self, state: &mut State, path: &str, kind: Kind) -> Result<InodeId> {
@@ -228,10 +240,40 @@ impl Volume {
             name,
             modified,
         };
-        state
-            .record(&operation, false)
+        self.record_name(state, &operation, name)
             .map_err(|error| error.at(path))?;
         Ok(id)
+    }
+
+    /// Records an operation that makes a name, for which the next checkpoint must have room.
+    fn record_name(
+        &self,
+        state: &mut State,
+        operation: &Operation<'_>,
+        name: &str,
+    ) -> Result<(u64, Effects)> {
+        let shared = &self.shared;
+        let growth = name_growth(name);
+        if !shared.room.grow(&shared.allocator, growth) {
+            return Err(shared.no_space(1));
+        }
+        let recorded = state.record(operation, false);
+        recorded.inspect_err(|_| shared.room.shrink(growth))
+    }
+
+    /// Does what may need units; should there be none, once more when what was deleted is free.
+    fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let mut result = work();
+        for attempt in 0..2 {
+            let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
+            let is_full = result.as_ref().is_err_and(is_full);
+            if !is_full || self.shared.allocator.limbo_units() == 0 {
+                break;
+            }
+            self.shared.make_room(attempt)?;
+            result = work();
+        }
+        result
     }
 
     /// Gives a file or directory another name. A file takes the place of a file, a directory that of an empty
@@ -293,14 +335,16 @@ impl Volume {
     /// # Errors
     /// [`ErrorKind::Exists`], [`ErrorKind::NotFound`] if the one above it is missing, and as [`Volume::open`].
     pub fn create_dir(&self, path: &str) -> Result<()> {
-        let mut state = self.shared.state();
-        match state.metadata.resolve(path) {
-            Ok(_) => return Err(at(path, ErrorKind::Exists, "exists already")),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::from(error).at(path)),
-        }
-        self.create(&mut state, path.trim_end_matches('/'), Kind::Directory)?;
-        drop(state);
+        self.with_room(|| {
+            let mut state = self.shared.state();
+            match state.metadata.resolve(path) {
+                Ok(_) => return Err(at(path, ErrorKind::Exists, "exists already")),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::from(error).at(path)),
+            }
+            self.create(&mut state, path.trim_end_matches('/'), Kind::Directory)
+                .map(|_| ())
+        })?;
         self.write_if_much()
     }
 
@@ -342,14 +386,14 @@ impl Volume {
             .metadata
             .children(id)
             .map_err(|error| Error::from(error).at(path))?;
-        let entry = |(name, &id): (&Box<str>, &InodeId)| {
+        let entries = children.iter().map(|(name, &id)| {
             Ok(Entry {
                 name: name.to_string(),
                 kind: state.metadata.kind(id)?,
                 id: id.0,
             })
-        };
-        children.iter().map(entry).collect()
+        });
+        entries.collect()
     }
 
     /// What is known of a file or directory.
@@ -369,10 +413,22 @@ impl Volume {
     /// # Errors
     /// As [`Volume::status`], [`ErrorKind::ReadOnly`], [`ErrorKind::Poisoned`].
     pub fn set_modified(&self, path: &str, modified: Timestamp) -> Result<()> {
-        self.change(path, |metadata| {
+        // A sync that comes later must not set the time of what was written before.
+        let opened = {
+            let state = self.shared.state();
+            let id = state.metadata.resolve(path).ok();
+            let opened = id.and_then(|id| state.open.get(&id));
+            opened.map(|opened| Arc::clone(&opened.inode))
+        };
+        let writing = opened.as_ref().map(|inode| inode.lock());
+        self.apply(path, |metadata| {
             let id = metadata.resolve(path)?;
             Ok(Operation::SetModified { id, modified })
-        })
+        })?;
+        if let Some(mut writing) = writing {
+            Inode::forget_modified(&mut writing);
+        }
+        self.write_if_much()
     }
 
     /// Returns when every change of names so far is on the medium.
@@ -381,6 +437,7 @@ impl Volume {
     /// [`ErrorKind::Io`], [`ErrorKind::Poisoned`].
     pub fn sync(&self) -> Result<()> {
         self.shared.counters.syncs.add(1);
+        self.shared.check_not_poisoned()?;
         self.shared.commit_all()
     }
 
@@ -395,16 +452,18 @@ impl Volume {
             ..OpenOptions::default()
         };
         drop(self.open(path, &create)?);
-        let path = path
-            .split('/')
-            .filter(|part| !part.is_empty())
-            .collect::<Vec<_>>()
-            .join("/");
-        if !self.shared.state().locks.insert(path.clone()) {
-            return Err(at(&path, ErrorKind::InUse, "is locked by this process"));
+        let mut state = self.shared.state();
+        let (directory, name) = state
+            .metadata
+            .locate(path)
+            .map_err(|error| Error::from(error).at(path))?;
+        let key = (directory, name.to_owned());
+        if !state.locks.insert(key.clone()) {
+            return Err(at(path, ErrorKind::InUse, "is locked by this process"));
         }
+        drop(state);
         let shared = Arc::clone(&self.shared);
-        Ok(FileLock { shared, path })
+        Ok(FileLock { shared, key })
     }
 
     /// How full it is.
@@ -413,21 +472,12 @@ impl Volume {
         let shared = &self.shared;
         let allocator = &shared.allocator;
         let data = shared.layout.data();
-        let checkpoints: u64 = {
-            let superblock = shared
-                .superblock
-                .lock()
-                .expect("no holder of the lock panics");
-            let extents = superblock.checkpoint.copies.iter().flatten();
-            extents.map(|extent| u64::from(extent.units)).sum()
-        };
-        let free =
-            (allocator.free_units() + allocator.limbo_units()).saturating_sub(allocator.reserve());
+        let free = allocator.free_units() + allocator.limbo_units();
         let fixed = shared.layout.units() - (data.end - data.start);
         Space {
             total_bytes: (data.end - data.start) * shared.unit_bytes(),
             free_bytes: free * shared.unit_bytes(),
-            metadata_bytes: (fixed + checkpoints + allocator.reserve()) * shared.unit_bytes(),
+            metadata_bytes: (fixed + shared.room.units()) * shared.unit_bytes(),
             files: shared.state().metadata.len() as u64,
         }
     }
@@ -448,20 +498,32 @@ impl Volume {
     fn change<'p>(
         &self,
         path: &str,
-        operation: impl FnOnce(&crate::format::Metadata) -> Result<Operation<'p>>,
+        operation: impl Fn(&Metadata) -> Result<Operation<'p>>,
+    ) -> Result<()> {
+        self.with_room(|| self.apply(path, &operation))?;
+        self.write_if_much()
+    }
+
+    fn apply<'p>(
+        &self,
+        path: &str,
+        operation: impl Fn(&Metadata) -> Result<Operation<'p>>,
     ) -> Result<()> {
         self.shared.check_writable()?;
         let mut state = self.shared.state();
         let operation = operation(&state.metadata).map_err(|error| error.at(path))?;
-        let (sequence, effects) = state
-            .record(&operation, false)
-            .map_err(|error| error.at(path))?;
+        let recorded = match operation {
+            Operation::Link { name, .. } | Operation::Rename { to: (_, name), .. } => {
+                self.record_name(&mut state, &operation, name)
+            }
+            _ => state.record(&operation, false),
+        };
+        let (sequence, effects) = recorded.map_err(|error| error.at(path))?;
         if let Some(id) = effects.removed {
             self.shared
                 .removed(&mut state, id, sequence, &effects.freed);
         }
-        drop(state);
-        self.write_if_much()
+        Ok(())
     }
 
     /// Keeps what is pending bounded.
@@ -480,19 +542,19 @@ fn at(path: &str, kind: ErrorKind, what: &str) -> Error {
 /// A lock on a file, given up when dropped.
 pub struct FileLock {
     shared: Arc<Shared>,
-    path: String,
+    key: (InodeId, String),
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        self.shared.state().locks.remove(&self.path);
+        self.shared.state().locks.remove(&self.key);
     }
 }
 
 impl fmt::Debug for FileLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FileLock")
-            .field("path", &self.path)
+            .field("name", &self.key.1)
             .finish_non_exhaustive()
     }
 }

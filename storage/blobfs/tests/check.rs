@@ -526,11 +526,24 @@ fn a_device_that_ends_too_early() {
     let device = memory();
     filled(&device, 3);
     let mut image = Image::new(UNITS * UNIT / 2);
-    image.write(0, &Bytes::of(&device).read(0, (UNITS * UNIT / 2) as usize));
+    image.write(0, &Bytes::of(&device).read(0, 4 << 20));
     let geometry = MemoryDevice::geometry_of(UNITS * UNIT / 2, 512);
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::on(image, geometry).unwrap());
     let error = check(&device, REPAIR, &mut |_| {}).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
+}
+
+#[test]
+fn a_device_that_has_grown() {
+    let device = memory();
+    let contents = filled(&device, 3);
+    let mut image = Image::new(UNITS * UNIT * 2);
+    image.write(0, &Bytes::of(&device).read(0, 8 << 20));
+    let geometry = MemoryDevice::geometry_of(UNITS * UNIT * 2, 512);
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::on(image, geometry).unwrap());
+    assert_eq!(run(&device, READ).findings, []);
+    assert_eq!(read_all(&mount(&device)), contents);
+    assert_eq!(run(&device, READ).findings, []);
 }
 
 /// A volume that has lost a page in both copies, and has data in its journal.

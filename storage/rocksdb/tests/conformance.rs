@@ -22,8 +22,7 @@ struct Engines {
 }
 
 impl Engines {
-    fn new(file_system: FileSystem) -> Self {
-        let place = Place::new(file_system);
+    fn new(place: Place) -> Self {
         // A small cache means small memtables, so that the tests reach files of tables.
         let options = Options {
             cache_bytes: 8 << 20,
@@ -51,17 +50,30 @@ impl Engines {
 macro_rules! on_every_place {
     ($($test:ident,)+) => {
         mod in_a_folder {
+            use super::*;
+
             $(#[test]
             fn $test() {
-                super::$test(&super::Engines::new(super::FileSystem::Default));
+                let place = Place::folders(FileSystem::Default);
+                super::$test(&Engines::new(place));
             })+
         }
 
         mod on_a_volume_in_memory {
+            use super::*;
+
             $(#[test]
             fn $test() {
-                let volume = super::place::memory_volume(256 << 20);
-                super::$test(&super::Engines::new(super::FileSystem::Blobfs(volume)));
+                super::$test(&Engines::new(Place::memory()));
+            })+
+        }
+
+        mod on_a_volume_in_a_file {
+            use super::*;
+
+            $(#[test]
+            fn $test() {
+                super::$test(&Engines::new(Place::file()));
             })+
         }
     };
@@ -84,7 +96,8 @@ fn matches_the_oracle(engines: &Engines) {
 
 #[test]
 fn matches_the_oracle_on_the_forgetful_file_system() {
-    let engines = Engines::new(FileSystem::Forgetful(ForgetfulFileSystem::new()));
+    let forgetful = FileSystem::Forgetful(ForgetfulFileSystem::new());
+    let engines = Engines::new(Place::folders(forgetful));
     model::matches_oracle(&|| engines.make(), 16);
 }
 

@@ -3,14 +3,20 @@
 //! The test starts its own executable again as the child that writes, reads from a pipe what the child
 //! was told, kills it without warning, and looks at what is left.
 
+#[path = "bed/volumes.rs"]
+mod volumes;
+
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 
+use millrace_block::{Device, FileDevice, FileOptions};
 use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Optime};
 use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
+use tempfile::TempDir;
 
 const WRITERS: u64 = 4;
 
@@ -22,42 +28,93 @@ const FOLDER: &str = "MILLRACE_CRASH_FOLDER";
 const DURABILITY: &str = "MILLRACE_CRASH_DURABILITY";
 const FILE_SYSTEM: &str = "MILLRACE_CRASH_FILE_SYSTEM";
 
+/// Where the engine of a scenario is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Storage {
+    /// In a folder: a kill loses nothing that was written.
+    Folder,
+    /// In a folder of a file system that forgets.
+    Forgetful,
+    /// On a volume whose device is a file: what is not synced is in the process, in part.
+    Volume,
+}
+
+impl Storage {
+    const ALL: [Self; 3] = [Self::Folder, Self::Forgetful, Self::Volume];
+
+    /// The name by which a child is told.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Folder => "folder",
+            Self::Forgetful => "forgetful",
+            Self::Volume => "volume",
+        }
+    }
+}
+
+/// The device of a volume.
+const IMAGE: &str = "disk.img";
+const IMAGE_BYTES: u64 = 1 << 30;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scenario {
     durability: Durability,
-    forgetful: bool,
+    storage: Storage,
 }
 
 impl Scenario {
-    fn options(self) -> Options {
-        let file_system = if self.forgetful {
-            FileSystem::Forgetful(ForgetfulFileSystem::new())
-        } else {
-            FileSystem::Default
+    /// A folder in which engines can be opened.
+    fn home(self) -> TempDir {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        if self.storage == Storage::Volume {
+            let path = home.path().join(IMAGE);
+            FileDevice::create(&path, IMAGE_BYTES).expect("the folder is ours");
+            volumes::format(&device(&path));
+        }
+        home
+    }
+
+    fn open(self, home: &Path) -> RocksEngine {
+        let (folder, file_system) = match self.storage {
+            Storage::Folder => (home, FileSystem::Default),
+            Storage::Forgetful => {
+                let forgetful = ForgetfulFileSystem::new();
+                (home, FileSystem::Forgetful(forgetful))
+            }
+            Storage::Volume => {
+                let volume = volumes::mount(device(&home.join(IMAGE)));
+                let volume = volume.expect("the volume mounts after a kill");
+                (Path::new("/data"), FileSystem::Blobfs(volume))
+            }
         };
         // Small memtables, so that kills also meet flushes and compactions.
-        Options {
+        let options = Options {
             cache_bytes: 8 << 20,
             file_system,
             ..Options::default()
-        }
+        };
+        RocksEngine::open(folder, options).expect("the folder opens after a kill")
     }
+}
 
-    fn open(self, folder: &Path) -> RocksEngine {
-        RocksEngine::open(folder, self.options()).expect("the folder opens after a kill")
-    }
+fn device(path: &Path) -> Arc<dyn Device> {
+    Arc::new(FileDevice::open(path, FileOptions::default()).expect("nobody has the device"))
 }
 
 #[test]
 #[ignore = "runs until it is killed, as the child of the other tests"]
 fn child() {
     let folder = env::var_os(FOLDER).expect("the parent names the folder");
+    let storage = env::var(FILE_SYSTEM).unwrap();
+    let storage = Storage::ALL
+        .into_iter()
+        .find(|known| known.name() == storage);
     let scenario = Scenario {
         durability: match env::var(DURABILITY).unwrap().as_str() {
             "synced" => Durability::Synced,
             _ => Durability::Buffered,
         },
-        forgetful: env::var(FILE_SYSTEM).unwrap() == "forgetful",
+        storage: storage.expect("the parent names the storage"),
     };
     let engine = scenario.open(Path::new(&folder));
     let generation = engine.last_optime().get();
@@ -104,14 +161,7 @@ fn write_and_kill(
         .args(["--exact", "child", "--ignored", "--nocapture", "--quiet"])
         .env(FOLDER, folder)
         .env(DURABILITY, durability)
-        .env(
-            FILE_SYSTEM,
-            if scenario.forgetful {
-                "forgetful"
-            } else {
-                "default"
-            },
-        )
+        .env(FILE_SYSTEM, scenario.storage.name())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the child starts");
@@ -168,7 +218,7 @@ fn check_dense(engine: &RocksEngine) {
 
 /// Kills a child `kills` times, each time over what the ones before left.
 fn kill_again_and_again(scenario: Scenario, kills: u64, seed: u64) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = scenario.home();
     let mut random = seed;
     let mut told = Vec::new();
     for kill in 0..kills {
@@ -197,16 +247,38 @@ fn kill_again_and_again(scenario: Scenario, kills: u64, seed: u64) {
 fn no_acknowledged_commit_is_lost_by_a_kill() {
     let scenario = Scenario {
         durability: Durability::Synced,
-        forgetful: false,
+        storage: Storage::Folder,
     };
     kill_again_and_again(scenario, 20, 1);
+}
+
+#[test]
+fn no_acknowledged_commit_is_lost_by_a_kill_on_a_volume() {
+    let scenario = Scenario {
+        durability: Durability::Synced,
+        storage: Storage::Volume,
+    };
+    kill_again_and_again(scenario, 40, 3);
+}
+
+#[test]
+fn buffered_commits_on_a_volume_leave_a_prefix_after_a_kill() {
+    let scenario = Scenario {
+        durability: Durability::Buffered,
+        storage: Storage::Volume,
+    };
+    let folder = scenario.home();
+    for _ in 0..10 {
+        write_and_kill(folder.path(), scenario, 1000);
+        check_dense(&scenario.open(folder.path()));
+    }
 }
 
 #[test]
 fn no_acknowledged_commit_is_lost_by_a_power_cut() {
     let scenario = Scenario {
         durability: Durability::Synced,
-        forgetful: true,
+        storage: Storage::Forgetful,
     };
     kill_again_and_again(scenario, 80, 2);
 }
@@ -216,9 +288,9 @@ fn buffered_commits_are_lost_by_a_power_cut_but_leave_a_prefix() {
     // Shows that the tests above can fail, and that what is lost is the end.
     let scenario = Scenario {
         durability: Durability::Buffered,
-        forgetful: true,
+        storage: Storage::Forgetful,
     };
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scenario.home();
     let told = write_and_kill(folder.path(), scenario, 100);
     let engine = scenario.open(folder.path());
     check_dense(&engine);

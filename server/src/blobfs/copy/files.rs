@@ -2,8 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +60,7 @@ impl<'m> Files<'m> {
                         return Ok(None);
                     }
                     Err(error) => {
-                        return Err(self.mounted.failed(format!("looking up {path}"))(error));
+                        return Err(self.mounted.refused(error));
                     }
                 };
                 Ok(Some(match status.kind {
@@ -88,43 +90,27 @@ impl<'m> Files<'m> {
             }
             Place::Volume(path) => {
                 let entries = self.mounted.volume.read_dir(path.as_str());
-                let entries = entries.map_err(self.mounted.failed(format!("listing {path}")))?;
+                let entries = entries.map_err(|error| self.mounted.refused(error))?;
                 let places = entries.iter().map(|entry| path.join(&entry.name));
                 Ok(places.map(Place::Volume).collect())
             }
         }
     }
 
-    /// The place of what has the name of `named` in a directory; the directory itself if `named` has none, as
-    /// roots and "." have not.
+    /// The place of what has the name of `named` in a directory; the directory itself if `named` has none,
+    /// as roots and "." have not.
     pub(super) fn within(&self, directory: &Place, named: &Place) -> Result<Place, BlobfsError> {
-        match (directory, named) {
-            (Place::Host(directory), Place::Host(named)) => Ok(Place::Host(
-                named
-                    .file_name()
-                    .map_or_else(|| directory.clone(), |name| directory.join(name)),
-            )),
-            (Place::Host(directory), Place::Volume(named)) => Ok(Place::Host(
-                named
-                    .name()
-                    .map_or_else(|| directory.clone(), |name| directory.join(name)),
-            )),
-            (Place::Volume(directory), Place::Volume(named)) => Ok(Place::Volume(
-                named
-                    .name()
-                    .map_or_else(|| directory.clone(), |name| directory.join(name)),
-            )),
-            (Place::Volume(directory), Place::Host(named)) => match named.file_name() {
-                None => Ok(Place::Volume(directory.clone())),
-                Some(name) => match name.to_str() {
-                    Some(name) => Ok(Place::Volume(directory.join(name))),
-                    None => {
-                        let context = format!("{} has a name that is no UTF-8", named.display());
-                        Err(BlobfsError::new(ErrorKind::Host, context)
-                            .advise("rename it: the names on a volume are UTF-8"))
-                    }
-                },
-            },
+        let Some(name) = name_of(named) else {
+            return Ok(directory.clone());
+        };
+        match (directory, name.to_str()) {
+            (Place::Host(directory), _) => Ok(Place::Host(directory.join(name))),
+            (Place::Volume(directory), Some(name)) => Ok(Place::Volume(directory.join(name))),
+            (Place::Volume(_), None) => {
+                let context = format!("{named} has a name that is no UTF-8");
+                Err(BlobfsError::new(ErrorKind::Host, context)
+                    .advise("rename it: the names on a volume are UTF-8"))
+            }
         }
     }
 
@@ -147,7 +133,7 @@ impl<'m> Files<'m> {
             }
             Place::Volume(path) => {
                 let made = self.mounted.volume.create_dir(path.as_str());
-                made.map_err(self.mounted.failed(format!("making {path}")))
+                made.map_err(|error| self.mounted.refused(error))
             }
         }
     }
@@ -169,6 +155,15 @@ impl<'m> Files<'m> {
             synced.map_err(|error| BlobfsError::of_host(&folder, "syncing", error))?;
         }
         Ok(())
+    }
+}
+
+/// The last part of a path, unless it stands for what is in a directory.
+fn name_of(place: &Place) -> Option<&OsStr> {
+    match place {
+        Place::Host(path) if path.as_os_str().as_bytes().ends_with(b"/.") => None,
+        Place::Host(path) => path.file_name(),
+        Place::Volume(path) => path.name().map(OsStr::new),
     }
 }
 

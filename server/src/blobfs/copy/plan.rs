@@ -170,7 +170,7 @@ impl Planning<'_> {
                 Err(BlobfsError::new(ErrorKind::Usage, context)
                     .advise("--skip-special leaves out all that is neither file nor directory"))
             }
-            (Found::Directory, None | Some(Found::Directory)) => self.add_directory(from, to),
+            (Found::Directory, None | Some(Found::Directory)) => self.add_directory(from, &to),
             (Found::File { bytes, modified }, None | Some(Found::File { .. })) => {
                 self.add_file(from, bytes, modified, to)
             }
@@ -186,8 +186,8 @@ impl Planning<'_> {
         }
     }
 
-    fn add_directory(&mut self, from: &Place, to: Place) -> Result<(), BlobfsError> {
-        let is_new = self.files.look(&to, Links::Follow)?.is_none();
+    fn add_directory(&mut self, from: &Place, to: &Place) -> Result<(), BlobfsError> {
+        let is_new = self.files.look(to, Links::Follow)?.is_none();
         if is_new && self.targets.insert(to.clone()) {
             self.plan.steps.push(Step {
                 to: to.clone(),
@@ -199,7 +199,7 @@ impl Planning<'_> {
             let Some(found) = self.files.look(&entry, Links::Show)? else {
                 continue;
             };
-            let to = self.files.within(&to, &entry)?;
+            let to = self.files.within(to, &entry)?;
             self.add(&entry, found, to)?;
         }
         Ok(())

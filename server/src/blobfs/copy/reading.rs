@@ -41,7 +41,7 @@ impl<'m> Reading<'m> {
                 let file = mounted.volume.open(path.as_str(), &OpenOptions::default());
                 Ok(Self::Volume {
                     mounted,
-                    file: file.map_err(mounted.failed(format!("opening {path}")))?,
+                    file: file.map_err(|error| mounted.refused(error))?,
                     path: path.clone(),
                     offset: 0,
                 })

@@ -56,7 +56,7 @@ impl<'f> Writing<'f> {
                     ..OpenOptions::default()
                 };
                 let file = files.mounted.volume.open(partial.as_str(), &options);
-                let file = file.map_err(files.mounted.failed(format!("making {partial}")))?;
+                let file = file.map_err(|error| files.mounted.refused(error))?;
                 Open::Volume { partial, file }
             }
         };

@@ -22,6 +22,30 @@ macro_rules! layout {
     };
 }
 
+/// The codes by their names in the header.
+const CODES: [(&str, Code); 19] = [
+    ("OK", Code::Ok),
+    ("NOT_FOUND", Code::NotFound),
+    ("EXISTS", Code::Exists),
+    ("NOT_DIRECTORY", Code::NotDirectory),
+    ("IS_DIRECTORY", Code::IsDirectory),
+    ("NOT_EMPTY", Code::NotEmpty),
+    ("INVALID_PATH", Code::InvalidPath),
+    ("INVALID", Code::Invalid),
+    ("NO_SPACE", Code::NoSpace),
+    ("IN_USE", Code::InUse),
+    ("READ_ONLY", Code::ReadOnly),
+    ("POISONED", Code::Poisoned),
+    ("IO", Code::Io),
+    ("CORRUPTION", Code::Corruption),
+    ("NOT_A_VOLUME", Code::NotAVolume),
+    ("NEWER_FORMAT", Code::NewerFormat),
+    ("MEMORY", Code::Memory),
+    ("UNSUPPORTED", Code::Unsupported),
+    ("PANIC", Code::Panic),
+];
+
+/// A program that compiles if the header agrees with the crate.
 fn source() -> String {
     let mut out = String::from(
         "#include \"millrace_blobfs.h\"\n#ifdef __cplusplus\n#define CHECK(x) static_assert(x, #x)\n#else\n\
@@ -91,28 +115,7 @@ fn source() -> String {
         read,
         code
     );
-    let codes = [
-        ("OK", Code::Ok),
-        ("NOT_FOUND", Code::NotFound),
-        ("EXISTS", Code::Exists),
-        ("NOT_DIRECTORY", Code::NotDirectory),
-        ("IS_DIRECTORY", Code::IsDirectory),
-        ("NOT_EMPTY", Code::NotEmpty),
-        ("INVALID_PATH", Code::InvalidPath),
-        ("INVALID", Code::Invalid),
-        ("NO_SPACE", Code::NoSpace),
-        ("IN_USE", Code::InUse),
-        ("READ_ONLY", Code::ReadOnly),
-        ("POISONED", Code::Poisoned),
-        ("IO", Code::Io),
-        ("CORRUPTION", Code::Corruption),
-        ("NOT_A_VOLUME", Code::NotAVolume),
-        ("NEWER_FORMAT", Code::NewerFormat),
-        ("MEMORY", Code::Memory),
-        ("UNSUPPORTED", Code::Unsupported),
-        ("PANIC", Code::Panic),
-    ];
-    for (name, code) in codes {
+    for (name, code) in CODES {
         let _ = writeln!(out, "CHECK(MILLRACE_BLOBFS_{name} == {});", code as i32);
     }
     out.push_str("int main(void) { return 0; }\n");

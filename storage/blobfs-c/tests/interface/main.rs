@@ -246,51 +246,40 @@ fn what_makes_no_sense_is_refused_and_explained() {
 fn null_is_refused_where_it_must_not_be() {
     let volume = volume();
     let file = volume.file("/a", CREATE).unwrap();
-    let nothing = ptr::null_mut();
-    let none = ptr::null_mut();
-    let invalid = Code::Invalid as i32;
-    // SAFETY: null is allowed everywhere; what is not null stays.
-    assert_eq!(unsafe { millrace_blobfs_unmount(nothing, none) }, invalid);
+    let (none, error) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: null is allowed everywhere.
+    let unmounted = unsafe { millrace_blobfs_unmount(ptr::null(), error) };
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { millrace_blobfs_file_sync(ptr::null(), none) },
-        invalid
-    );
+    let synced = unsafe { millrace_blobfs_file_sync(ptr::null(), error) };
+    // SAFETY: as above; the file stays.
+    let appended = unsafe { millrace_blobfs_append(file.0, ptr::null(), 1, error) };
+    // SAFETY: as above; the volume stays.
+    let asked = unsafe { millrace_blobfs_get_space(volume.0, ptr::null_mut(), error) };
+    // SAFETY: as above; the file stays.
+    let read = unsafe { millrace_blobfs_read_at(file.0, 0, none, 0, ptr::null_mut(), error) };
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { millrace_blobfs_append(file.0, ptr::null(), 1, none) },
-        invalid
-    );
+    let polled = unsafe { millrace_blobfs_read_poll(ptr::null_mut(), ptr::null_mut(), error) };
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { millrace_blobfs_append(file.0, ptr::null(), 0, none) },
-        0
-    );
+    let opened =
+        unsafe { millrace_blobfs_open(ptr::null(), 5, ptr::null(), ptr::null_mut(), error) };
+    for code in [unmounted, synced, appended, asked, read, polled, opened] {
+        assert_eq!(code, Code::Invalid as i32);
+    }
+    // SAFETY: as above; the file stays.
+    let nothing_appended = unsafe { millrace_blobfs_append(file.0, ptr::null(), 0, error) };
+    assert_eq!(nothing_appended, 0);
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { millrace_blobfs_get_space(volume.0, ptr::null_mut(), none) },
-        invalid
-    );
-    let code =
-        // SAFETY: as above.
-        unsafe { millrace_blobfs_read_at(file.0, 0, ptr::null_mut(), 0, ptr::null_mut(), none) };
-    assert_eq!(code, invalid);
+    let size = unsafe { millrace_blobfs_file_size(ptr::null()) };
     // SAFETY: as above.
-    assert_eq!(
-        unsafe { millrace_blobfs_read_poll(ptr::null_mut(), ptr::null_mut(), none) },
-        invalid
-    );
-    let code =
-        // SAFETY: as above.
-        unsafe { millrace_blobfs_open(ptr::null(), 5, ptr::null(), ptr::null_mut(), none) };
-    assert_eq!(code, invalid);
+    let block_bytes = unsafe { millrace_blobfs_block_bytes(ptr::null()) };
     // SAFETY: as above.
-    assert_eq!(unsafe { millrace_blobfs_file_size(ptr::null()) }, 0);
-    // SAFETY: as above.
-    assert_eq!(unsafe { millrace_blobfs_block_bytes(ptr::null()) }, 0);
-    // SAFETY: as above.
-    assert_eq!(unsafe { millrace_blobfs_listing_length(ptr::null()) }, 0);
-    // SAFETY: as above.
+    let length = unsafe { millrace_blobfs_listing_length(ptr::null()) };
+    assert_eq!((size, block_bytes, length), (0, 0, 0));
+}
+
+#[test]
+fn giving_null_back_does_nothing() {
+    // SAFETY: null is allowed everywhere.
     unsafe { millrace_blobfs_close(ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { millrace_blobfs_file_close(ptr::null_mut()) };

@@ -116,12 +116,15 @@ fn read_superblocks(lanes: &Lanes, findings: &mut Findings) -> Result<Superblock
     let geometry = lanes.device().geometry();
     let unit_bytes = unit_bytes_for(geometry.block_bytes)?;
     let unit_blocks = u64::from(unit_bytes / geometry.block_bytes);
-    let units = superblock_units(geometry.block_bytes, geometry.blocks);
-    let [first, second] = units.map(|unit| {
+    let read = |unit: u64| {
         let mut bytes = vec![0; unit_bytes as usize];
         read_blocks(lanes, unit * unit_blocks, &mut bytes)?;
         Superblock::decode(&bytes)
-    });
+    };
+    let [first, last] = superblock_units(geometry.block_bytes, geometry.blocks);
+    let first = read(first);
+    // A device may have grown since the volume was made.
+    let second = read(first.as_ref().map_or(last, |it| it.layout.superblocks()[1]));
     for (copy, name) in [(&first, "first"), (&second, "second")] {
         if let Err(error) = copy {
             // A power cut while it was written leaves one that begins well.

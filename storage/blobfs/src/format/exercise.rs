@@ -3,6 +3,7 @@
 
 use super::checkpoint_image::{Decoder, Image, PAGE_BYTES};
 use super::damage::Damage;
+use super::extent::Extent;
 use super::ids::{InodeId, Timestamp};
 use super::layout::{FormatOptions, Layout};
 use super::metadata::Metadata;
@@ -20,7 +21,11 @@ fn layout() -> Layout {
 }
 
 fn superblock_of(pages: usize, checksum: u32) -> Superblock {
-    let bytes = u64::try_from(pages * PAGE_BYTES).expect("a usize has at most 64 bits");
+    let units = u32::try_from(pages).expect("few pages");
+    let copy = |index: u32| Extent {
+        start: layout().data().start + u64::from(index * units),
+        units,
+    };
     Superblock {
         uuid: UUID,
         label: String::new(),
@@ -29,9 +34,9 @@ fn superblock_of(pages: usize, checksum: u32) -> Superblock {
         generation: 1,
         checkpoint: CheckpointPlace {
             sequence: SEQUENCE,
-            bytes,
+            bytes: u64::from(units) * PAGE_BYTES as u64,
             checksum,
-            copies: [Vec::new(), Vec::new()],
+            copies: [vec![copy(0)], vec![copy(1)]],
         },
         journal_tail: JournalTail {
             block: 0,
@@ -41,7 +46,8 @@ fn superblock_of(pages: usize, checksum: u32) -> Superblock {
     }
 }
 
-/// Takes `bytes` for a superblock, as they are and with the right checksum.
+/// Takes `bytes` for a superblock, as they are, with the right checksum, and as what is changed in a good
+/// one.
 ///
 /// # Panics
 /// If one that is accepted is not the same when it is written and read again.
@@ -53,13 +59,20 @@ pub fn superblock(bytes: &[u8]) {
             assert_eq!(again, superblock);
         }
     };
+    let seal_and_check = |mut bytes: Vec<u8>| {
+        bytes[..8].copy_from_slice(b"MRBLOBFS");
+        let checksum = millrace_checksum::crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
+        check(&bytes);
+    };
     check(bytes);
-    let mut sealed = bytes.to_vec();
-    sealed.resize(4096, 0);
-    sealed[..8].copy_from_slice(b"MRBLOBFS");
-    let checksum = millrace_checksum::crc32c(&sealed[12..]);
-    sealed[8..12].copy_from_slice(&checksum.to_le_bytes());
-    check(&sealed);
+    let mut whole = bytes.to_vec();
+    whole.resize(4096, 0);
+    let good = superblock_of(3, 0).encode().expect("it is a good one");
+    let changed = good.iter().zip(&whole).map(|(good, change)| good ^ change);
+    let changed = changed.collect();
+    seal_and_check(whole);
+    seal_and_check(changed);
 }
 
 /// Takes `bytes` for a block of the journal, and for the payload of a transaction that follows an empty
@@ -108,19 +121,18 @@ pub fn transaction(bytes: &[u8]) {
     }
 }
 
-/// Takes `bytes` for the records of a checkpoint's pages, the last of which is lost if their number is odd.
+/// Takes `bytes` but the first for the records of a checkpoint's pages; the first says whether there is one
+/// more, which is lost.
 ///
 /// # Panics
 /// If the metadata that is made of them breaks a rule, or is not the same when it is written and read again.
 pub fn checkpoint(bytes: &[u8]) {
-    let room = PAGE_BYTES - 32;
-    let mut pages: Vec<Vec<u8>> = bytes.chunks(room).map(page_of).collect();
-    let count = pages.len();
-    let superblock = superblock_of(count, 0);
+    let Some((first, records)) = bytes.split_first() else {
+        return;
+    };
+    let mut pages: Vec<Vec<u8>> = records.chunks(PAGE_BYTES - 32).map(page_of).collect();
+    let superblock = superblock_of(pages.len() + usize::from(first % 2), 0);
     let key = superblock.key();
-    if count % 2 == 1 {
-        pages.pop();
-    }
     let mut decoder = Decoder::new(&superblock);
     for (number, page) in (0_u32..).zip(&mut pages) {
         page[16..20].copy_from_slice(&number.to_le_bytes());

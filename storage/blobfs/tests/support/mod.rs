@@ -7,13 +7,13 @@ use millrace_blobfs::{Clock, FormatOptions, MountOptions, Timestamp, Volume};
 use millrace_block::Device;
 
 /// A clock that counts its readings.
-pub fn clock() -> Clock {
+pub(crate) fn clock() -> Clock {
     let now = AtomicU64::new(1_000);
     Arc::new(move || Timestamp(now.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// Options for small volumes.
-pub fn options() -> MountOptions {
+pub(crate) fn options() -> MountOptions {
     MountOptions {
         arena_bytes: 1 << 20,
         ..MountOptions::new(clock())
@@ -21,18 +21,18 @@ pub fn options() -> MountOptions {
 }
 
 /// Makes a volume and mounts it.
-pub fn fresh(device: &Arc<dyn Device>) -> Volume {
+pub(crate) fn fresh(device: &Arc<dyn Device>) -> Volume {
     Volume::format(device, &FormatOptions::new([7; 16], Timestamp(1))).expect("the device is good");
     mount(device)
 }
 
 /// Mounts a volume.
-pub fn mount(device: &Arc<dyn Device>) -> Volume {
+pub(crate) fn mount(device: &Arc<dyn Device>) -> Volume {
     Volume::mount(Arc::clone(device), options()).expect("the volume is good")
 }
 
 /// Bytes that differ from place to place.
-pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
@@ -46,14 +46,14 @@ pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Random numbers from a seed.
-pub struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -62,7 +62,7 @@ impl Rng {
     }
 
     /// Less than `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end.max(1) as u64).unwrap()
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end.max(1) as u64).expect("less than a usize")
     }
 }

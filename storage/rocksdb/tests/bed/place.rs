@@ -3,33 +3,49 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use millrace_blobfs::Volume;
-use millrace_block::{Device, MemoryDevice};
+use millrace_block::{Device, FileDevice, FileOptions, MemoryDevice};
 use millrace_rocksdb::FileSystem;
 use tempfile::TempDir;
 
 use crate::volumes;
 
-/// A new volume in memory.
-pub(crate) fn memory_volume(bytes: u64) -> Volume {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes, 512).expect("legal sizes"));
+const VOLUME_BYTES: u64 = 256 << 20;
+
+fn volume_on(device: Arc<dyn Device>) -> FileSystem {
     volumes::format(&device);
-    volumes::mount(device).expect("the volume was just made")
+    FileSystem::Blobfs(volumes::mount(device).expect("the volume was just made"))
 }
 
 /// Where engines can be.
 pub(crate) struct Place {
-    home: TempDir,
+    // Given up before the file it may be in.
     file_system: FileSystem,
+    home: TempDir,
 }
 
 impl Place {
-    /// The folders of a file system, below a temporary one if they are the operating system's.
-    pub(crate) fn new(file_system: FileSystem) -> Self {
+    /// Folders of the operating system.
+    pub(crate) fn folders(file_system: FileSystem) -> Self {
         Self {
             home: tempfile::tempdir().expect("a temporary folder"),
             file_system,
         }
+    }
+
+    /// Folders of a volume in memory.
+    pub(crate) fn memory() -> Self {
+        let device = MemoryDevice::new(VOLUME_BYTES, 512).expect("legal sizes");
+        Self::folders(volume_on(Arc::new(device)))
+    }
+
+    /// Folders of a volume in a file.
+    pub(crate) fn file() -> Self {
+        let mut place = Self::folders(FileSystem::Default);
+        let path = place.home.path().join("disk.img");
+        FileDevice::create(&path, VOLUME_BYTES).expect("the folder is ours");
+        let device = FileDevice::open(&path, FileOptions::default()).expect("the file is ours");
+        place.file_system = volume_on(Arc::new(device));
+        place
     }
 
     pub(crate) fn file_system(&self) -> FileSystem {

@@ -2,36 +2,14 @@
 
 use std::sync::Arc;
 
-use millrace_blobfs::{ErrorKind, File, Kind, OpenOptions, Volume};
+use millrace_blobfs::{ErrorKind, Kind};
 use millrace_block::{Device, MemoryDevice};
 
-mod support;
-use support::{fresh, mount, pattern};
-
-const CREATE: OpenOptions = OpenOptions {
-    create: true,
-    create_new: false,
-    truncate: false,
-};
-const OPEN: OpenOptions = OpenOptions {
-    create: false,
-    create_new: false,
-    truncate: false,
-};
+use crate::support::{fresh, mount, pattern};
+use crate::{CREATE, OPEN, contents, read};
 
 fn device(bytes: u64) -> Arc<dyn Device> {
     Arc::new(MemoryDevice::new(bytes, 512).expect("a small device"))
-}
-
-fn contents(file: &File) -> Vec<u8> {
-    let mut bytes = vec![0; usize::try_from(file.size()).unwrap() + 10];
-    let read = file.read_at(0, &mut bytes).unwrap();
-    bytes.truncate(read);
-    bytes
-}
-
-fn read(volume: &Volume, path: &str) -> Vec<u8> {
-    contents(&volume.open(path, &OPEN).unwrap())
 }
 
 #[test]

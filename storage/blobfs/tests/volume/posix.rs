@@ -13,8 +13,7 @@ use millrace_blobfs::{
 };
 use millrace_block::{Device, MemoryDevice};
 
-mod support;
-use support::{Rng, mount, pattern};
+use crate::support::{Rng, mount, pattern};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -165,7 +164,7 @@ impl Both {
                 self.same(&format!("ln {from} {to}"), ours, theirs);
             }
             8 if self.rng.below(4) == 0 => self.remount(),
-            8 => _ = self.volume.sync().unwrap(),
+            8 => self.volume.sync().unwrap(),
             9 => {
                 if !self.open.is_empty() {
                     let index = self.rng.below(self.open.len());

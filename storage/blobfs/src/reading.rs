@@ -1,0 +1,186 @@
+//! Reading of an open file.
+//!
+//! What is home is read by whoever wants it, with no lock but the map's, which only truncation has for long; what
+//! is not, by who takes the turn to write.
+
+use std::sync::atomic::Ordering;
+
+use crate::file::ReadPart;
+use crate::format::InodeId;
+use crate::inode::Inode;
+use crate::lanes::Piece;
+use crate::map::Map;
+use crate::shared::Shared;
+use crate::{Error, ErrorKind, Result};
+
+impl Inode {
+    /// Reads from `offset` on; returns how many bytes, less than asked for only at the end.
+    pub(crate) fn read_at(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<usize> {
+        // Truncation changes size, home and map while it has the map to itself.
+        let map = self.map.read().expect("no holder of the lock panics");
+        let wanted = self.size().saturating_sub(offset).min(out.len() as u64);
+        let wanted = usize::try_from(wanted).expect("no more than the buffer has");
+        let out = &mut out[..wanted];
+        if self.is_home(offset + wanted as u64) {
+            self.read_mapped(shared, &map, offset, out)?;
+            return Ok(wanted);
+        }
+        drop(map);
+        let mut writing = self.lock();
+        // What could not be written concerns only those who want it.
+        let _ = self.drain(shared, &mut writing);
+        let wanted = self.size().saturating_sub(offset).min(wanted as u64);
+        let wanted = usize::try_from(wanted).expect("no more than before");
+        let out = &mut out[..wanted];
+        let start = if writing.is_loaded {
+            writing.start
+        } else {
+            u64::MAX
+        };
+        let at_home = usize::try_from(start.saturating_sub(offset))
+            .unwrap_or(usize::MAX)
+            .min(wanted);
+        let (at_home, in_memory) = out.split_at_mut(at_home);
+        if !at_home.is_empty() {
+            if writing.has_failed && !self.is_home(offset + at_home.len() as u64) {
+                let context = format!(
+                    "bytes of file {} could not be written and are lost",
+                    self.id
+                );
+                return Err(Error::new(ErrorKind::Io, context));
+            }
+            self.read_home(shared, offset, at_home)?;
+        }
+        if !in_memory.is_empty() {
+            let from =
+                usize::try_from((offset + at_home.len() as u64) - start).expect("within the tail");
+            in_memory.copy_from_slice(&writing.tail[from..from + in_memory.len()]);
+        }
+        Ok(wanted)
+    }
+
+    /// Reads several parts at once.
+    pub(crate) fn read_many(&self, shared: &Shared, parts: &mut [ReadPart<'_>]) {
+        let map = self.map.read().expect("no holder of the lock panics");
+        let size = self.size();
+        let mut pieces = Vec::new();
+        // Which part each piece belongs to.
+        let mut owners = Vec::new();
+        let mut others = Vec::new();
+        for (index, part) in parts.iter_mut().enumerate() {
+            let wanted = size.saturating_sub(part.offset).min(part.out.len() as u64);
+            if !self.is_home(part.offset + wanted) || shared.read_only {
+                others.push(part);
+                continue;
+            }
+            let wanted = usize::try_from(wanted).expect("no more than the buffer has");
+            part.result = pieces_of(
+                shared,
+                &map,
+                self.id,
+                part.offset,
+                &mut part.out[..wanted],
+                &mut pieces,
+            )
+            .map(|()| wanted);
+            owners.resize(pieces.len(), (index, wanted));
+        }
+        shared.counters.reads.add((owners.len()) as u64);
+        let results = shared.lanes.with(|lane| Ok(lane.read_many(&mut pieces)));
+        drop(pieces);
+        drop(map);
+        for part in others {
+            part.result = self.read_at(shared, part.offset, part.out);
+        }
+        match results {
+            Ok(results) => {
+                for (result, (index, wanted)) in results.into_iter().zip(owners) {
+                    shared.counters.read_bytes.add(wanted as u64);
+                    if let Err(error) = result {
+                        parts[index].result = Err(error);
+                    }
+                }
+            }
+            Err(error) => {
+                let context = error.to_string();
+                for (index, _) in owners {
+                    parts[index].result = Err(Error::new(error.kind(), context.clone()));
+                }
+            }
+        }
+    }
+
+    /// Whether these bytes can be read from the device, and nowhere else.
+    pub(crate) fn is_home(&self, end: u64) -> bool {
+        end <= self.home.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn read_home(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<()> {
+        let map = self.map.read().expect("no holder of the lock panics");
+        self.read_mapped(shared, &map, offset, out)
+    }
+
+    fn read_mapped(&self, shared: &Shared, map: &Map, offset: u64, out: &mut [u8]) -> Result<()> {
+        let mut pieces = Vec::new();
+        shared.counters.reads.add(1);
+        shared.counters.read_bytes.add(out.len() as u64);
+        pieces_of(shared, map, self.id, offset, out, &mut pieces)?;
+        if !pieces.is_empty() {
+            shared.lanes.with(|lane| lane.read(&mut pieces))?;
+        }
+        drop(pieces);
+        shared.patch(self.id, offset, out);
+        Ok(())
+    }
+
+    /// Where `len` bytes at `offset`, all of them home, lie in one run: the first block and the bytes before.
+    pub(crate) fn locate(&self, shared: &Shared, offset: u64, len: usize) -> Option<(u64, usize)> {
+        let map = self.map.read().expect("no holder of the lock panics");
+        let (lba, skip, run) = place(shared, &map, offset)?;
+        (run >= len as u64).then_some((lba, skip))
+    }
+}
+
+/// Where the byte at `offset` lies: its block, the bytes before it there, and how many bytes follow in a run.
+pub(crate) fn place(shared: &Shared, map: &Map, offset: u64) -> Option<(u64, usize, u64)> {
+    let unit = shared.unit_bytes();
+    let (device_unit, units) = map.locate(offset / unit)?;
+    let block = shared.lanes.block_bytes() as u64;
+    let within = offset % unit;
+    let lba = (device_unit * unit + within) / block;
+    let skip = usize::try_from(within % block).ok()?;
+    Some((lba, skip, units * unit - within))
+}
+
+/// Divides a read into pieces that the device can do.
+fn pieces_of<'a>(
+    shared: &Shared,
+    map: &Map,
+    id: InodeId,
+    offset: u64,
+    out: &'a mut [u8],
+    pieces: &mut Vec<Piece<'a>>,
+) -> Result<()> {
+    let mut at = offset;
+    let mut left = out;
+    while !left.is_empty() {
+        let (lba, skip, run) = place(shared, map, at).ok_or_else(|| unmapped(id, at))?;
+        let most = shared.lanes.piece_bytes() - skip;
+        let len = usize::try_from(run)
+            .unwrap_or(usize::MAX)
+            .min(most)
+            .min(left.len());
+        let (out, later) = left.split_at_mut(len);
+        pieces.push(Piece { lba, skip, out });
+        at += len as u64;
+        left = later;
+    }
+    Ok(())
+}
+
+pub(crate) fn unmapped(id: InodeId, offset: u64) -> Error {
+    Error::new(
+        ErrorKind::Corruption,
+        format!("file {id} has no unit at byte {offset}"),
+    )
+}

@@ -1,0 +1,249 @@
+//! What was done, and what may be left of it.
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::fmt;
+use std::sync::Arc;
+
+use millrace_blobfs::{CheckOptions, Error, ErrorKind, Volume, check};
+use millrace_block::Device;
+
+use super::{Names, collect};
+use crate::support::options;
+use crate::{CREATE, OPEN};
+
+/// Versions of a file of which each is a prefix of the last.
+struct Epoch {
+    bytes: Vec<u8>,
+    /// Bytes of the first version.
+    began_with: usize,
+    /// The operation that made it.
+    began: usize,
+    /// Whether it is the one before with other bytes in between: then any block may be of either.
+    is_overwritten: bool,
+}
+
+/// All versions of a file.
+#[derive(Default)]
+pub(crate) struct History {
+    epochs: Vec<Epoch>,
+    /// When it was synced, in operations, with the epoch and size it then had.
+    synced: Vec<(usize, usize, usize)>,
+}
+
+impl History {
+    /// A file that is made by an operation.
+    pub(crate) fn new(number: usize) -> Self {
+        let mut history = Self::default();
+        history.begin(number, Vec::new(), false);
+        history
+    }
+
+    /// What the file holds now.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.epochs[self.epochs.len() - 1].bytes
+    }
+
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        let last = self.epochs.len() - 1;
+        self.epochs[last].bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn cut(&mut self, number: usize, size: usize) {
+        let kept = self.bytes()[..size].to_vec();
+        self.begin(number, kept, false);
+    }
+
+    pub(crate) fn overwrite(&mut self, number: usize, at: usize, bytes: &[u8]) {
+        let mut new = self.bytes().to_vec();
+        new[at..at + bytes.len()].copy_from_slice(bytes);
+        self.begin(number, new, true);
+    }
+
+    pub(crate) fn sync(&mut self, number: usize) {
+        let synced = (number, self.epochs.len() - 1, self.bytes().len());
+        self.synced.push(synced);
+    }
+
+    fn begin(&mut self, number: usize, bytes: Vec<u8>, is_overwritten: bool) {
+        self.epochs.push(Epoch {
+            began_with: bytes.len(),
+            bytes,
+            began: number,
+            is_overwritten,
+        });
+    }
+
+    /// What is wrong with these bytes after `done` operations, of which one more was begun if `issued` says so.
+    fn fault(&self, bytes: &[u8], done: usize, issued: usize) -> Option<String> {
+        let synced = self
+            .synced
+            .iter()
+            .rev()
+            .find(|(number, ..)| *number <= done);
+        let (epoch, size) = synced.map_or((0, 0), |&(_, epoch, size)| (epoch, size));
+        let possible: Vec<_> = self.epochs[epoch..]
+            .iter()
+            .take_while(|epoch| epoch.began <= issued)
+            .collect();
+        let least = |index: usize| {
+            if index == 0 {
+                size
+            } else {
+                possible[index].began_with
+            }
+        };
+        let is_version = |(index, epoch): (usize, &&Epoch)| {
+            epoch.bytes.starts_with(bytes) && bytes.len() >= least(index)
+        };
+        let has_mixtures = possible.iter().skip(1).any(|epoch| epoch.is_overwritten);
+        if possible.iter().enumerate().any(is_version)
+            || (has_mixtures && Self::is_mixture(&possible, bytes, size))
+        {
+            return None;
+        }
+        let all = &self.epochs[epoch].bytes;
+        let same = all.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        Some(format!(
+            "the first {same} bytes are right, {size} were synced in epoch {epoch} of {}",
+            self.epochs.len()
+        ))
+    }
+
+    fn is_mixture(possible: &[&Epoch], bytes: &[u8], size: usize) -> bool {
+        let cut = possible.iter().skip(1).map(|epoch| epoch.began_with);
+        let least = cut.min().unwrap_or(0).min(size);
+        let is_of_one = |(at, byte): (usize, &u8)| {
+            possible
+                .iter()
+                .any(|epoch| epoch.bytes.get(at) == Some(byte))
+        };
+        bytes.len() >= least && bytes.iter().enumerate().all(is_of_one)
+    }
+}
+
+/// What a history did, and when.
+#[derive(Default)]
+pub(crate) struct Record {
+    pub(crate) files: BTreeMap<u64, History>,
+    /// The names after each operation; the first is before any.
+    pub(crate) names: Vec<Names>,
+    /// The number of events after each operation.
+    pub(crate) events: Vec<usize>,
+    /// Operations after which all names were durable.
+    pub(crate) durable: Vec<usize>,
+}
+
+/// What cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The volume was not mounted, for want of a superblock.
+    NoSuperblock,
+    /// The volume was not mounted: metadata is lost or makes no sense.
+    NoMetadata,
+    /// The volume was not mounted for another reason.
+    NoMount,
+    /// A check found damage.
+    Check,
+    /// Names that never were, or should be.
+    Names,
+    /// A file holds what it never did, or lacks what was synced.
+    Contents,
+    /// The volume cannot be used.
+    NoUse,
+}
+
+/// What is wrong with a volume.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) cause: Cause,
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.cause, self.text)
+    }
+}
+
+fn fault(cause: Cause, text: String) -> Fault {
+    Fault { cause, text }
+}
+
+fn no_mount(error: &Error) -> Fault {
+    let source = error.source().map(ToString::to_string);
+    let text = format!("{error} {}", source.unwrap_or_default());
+    let cause = match error.kind() {
+        ErrorKind::NotAVolume => Cause::NoSuperblock,
+        ErrorKind::Corruption | ErrorKind::Io if text.contains("superblock") => Cause::NoSuperblock,
+        ErrorKind::Corruption => Cause::NoMetadata,
+        _ => Cause::NoMount,
+    };
+    fault(cause, text)
+}
+
+impl Record {
+    /// What is wrong with a disk that is left after so many events; nothing if it is right.
+    pub(crate) fn fault(&self, disk: &Arc<dyn Device>, point: usize) -> Option<Fault> {
+        let volume = match Volume::mount(Arc::clone(disk), options()) {
+            Ok(volume) => volume,
+            Err(error) => return Some(no_mount(&error)),
+        };
+        // Operations that were done, and perhaps the one after them.
+        let done = self
+            .events
+            .partition_point(|&events| events <= point)
+            .saturating_sub(1);
+        let issued = (done + 1).min(self.names.len() - 1);
+        self.fault_of(&volume, done, issued)
+    }
+
+    /// The same of a volume that is mounted, after so many operations.
+    pub(crate) fn fault_of(&self, volume: &Volume, done: usize, issued: usize) -> Option<Fault> {
+        let durable = self.durable.iter().rev().find(|&&number| number <= done);
+        let durable = durable.copied().unwrap_or(0);
+        let names = collect(volume);
+        if !self.names[durable..=issued].contains(&names) {
+            let known = self.names.iter().rposition(|known| *known == names);
+            let wanted = &self.names[durable];
+            let text = format!(
+                "{names:?} are those after operation {known:?}, none of {durable}..={issued} ({wanted:?})"
+            );
+            return Some(fault(Cause::Names, text));
+        }
+        for (path, id) in names.iter().filter(|(_, id)| self.files.contains_key(id)) {
+            let read = || {
+                let file = volume.open(path, &OPEN)?;
+                let mut bytes = vec![0; usize::try_from(file.size()).expect("a small file")];
+                file.read_at(0, &mut bytes).map(|_| bytes)
+            };
+            let bytes = match read() {
+                Ok(bytes) => bytes,
+                Err(error) => return Some(fault(Cause::Contents, format!("{path}: {error}"))),
+            };
+            if let Some(wrong) = self.files[id].fault(&bytes, done, issued) {
+                let text = format!("{path} (#{id}) of {} bytes: {wrong}", bytes.len());
+                return Some(fault(Cause::Contents, text));
+            }
+        }
+        // It can be used.
+        let file = volume
+            .open("after", &CREATE)
+            .and_then(|file| file.append(b"x").and_then(|()| file.sync()));
+        file.err()
+            .map(|error| fault(Cause::NoUse, error.to_string()))
+    }
+}
+
+/// What a check says of a disk, if it is not sound.
+pub(crate) fn unsound(disk: &Arc<dyn Device>) -> Option<Fault> {
+    match check(disk, CheckOptions::default(), &mut |_| {}) {
+        Ok(report) if report.is_sound() => None,
+        Ok(report) => {
+            let findings = report.findings.iter().map(ToString::to_string);
+            let text = findings.collect::<Vec<_>>().join("; ");
+            Some(fault(Cause::Check, text))
+        }
+        Err(error) => Some(no_mount(&error)),
+    }
+}
