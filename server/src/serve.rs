@@ -284,6 +284,8 @@ fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
             folder.as_path()
         }
         DataPlace::Device(device) => {
+            // The device's buffers are a part of the engine's share.
+            options.cache_bytes = options.cache_bytes.saturating_sub(volume::ARENA_BYTES);
             options.file_system = FileSystem::Blobfs(volume::open(device)?);
             Path::new(DATA_FOLDER)
         }

@@ -13,7 +13,7 @@ use crate::settings::DeviceSettings;
 pub const DATA_FOLDER: &str = "/data";
 
 /// Memory for data on its way to and from the device.
-const ARENA_BYTES: usize = 16 << 20;
+pub const ARENA_BYTES: usize = 16 << 20;
 
 /// Why a volume could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -83,15 +83,30 @@ pub fn open(settings: &DeviceSettings) -> Result<Volume, VolumeError> {
         }
         Err(source) => return Err(VolumeError::Device { spec, source }),
     };
-    match Volume::mount(Arc::clone(&device), mount_options()) {
-        Ok(volume) => Ok(volume),
+    for note in device.notes() {
+        tracing::info!(target: "STORAGE", id = 23_306_u32, device = %spec, note, "Device");
+    }
+    let mounted = match Volume::mount(Arc::clone(&device), mount_options()) {
         Err(error) if error.kind() == ErrorKind::NotAVolume => {
             format_blank(&device, settings)?;
             Volume::mount(device, mount_options())
-                .map_err(|source| VolumeError::Mount { spec, source })
         }
-        Err(source) => Err(VolumeError::Mount { spec, source }),
-    }
+        mounted => mounted,
+    };
+    let volume = match mounted {
+        Ok(volume) => volume,
+        Err(source) => return Err(VolumeError::Mount { spec, source }),
+    };
+    let space = volume.space();
+    tracing::info!(
+        target: "STORAGE",
+        id = 23_307_u32,
+        device = %spec,
+        totalBytes = space.total_bytes,
+        freeBytes = space.free_bytes,
+        "Volume mounted"
+    );
+    Ok(volume)
 }
 
 fn mount_options() -> MountOptions {

@@ -19,7 +19,7 @@ use support::Server;
 const DEVICE_BYTES: u64 = 256 << 20;
 /// How often the server is killed.
 const KILLS: u64 = 5;
-const WRITERS: i64 = 3;
+const WRITERS: [i64; 3] = [0, 1, 2];
 
 /// A blank device in a file, and how it is named.
 fn device(folder: &Path) -> String {
@@ -69,11 +69,12 @@ async fn acknowledged_writes_are_there_after_kills() {
         .create_index(index)
         .await
         .expect("an index");
-    let mut next = [0; WRITERS as usize];
+    let mut next = [0; WRITERS.len()];
     for kill in 1..=KILLS {
         let told = Arc::new(AtomicU64::new(0));
         let collection = mills(&server).await;
-        let writers: Vec<_> = (0..WRITERS)
+        let writers: Vec<_> = WRITERS
+            .into_iter()
             .zip(next)
             .map(|(writer, next)| {
                 tokio::spawn(write(collection.clone(), writer, next, Arc::clone(&told)))

@@ -13,6 +13,8 @@ use millrace::log::RecentLines;
 use millrace::serve::{ServeError, Server};
 use millrace::settings::{Cli, Settings, Subcommand};
 use millrace::state::Stop;
+use millrace_blobfs::{CheckOptions, check};
+use millrace_block::{Device, FileDevice, FileOptions};
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg, encode_query};
 
 /// Longer than anything here takes.
@@ -20,21 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(folder: &Path, extra: &[&str]) -> Settings {
     let folder = folder.to_str().expect("the path is UTF-8");
-    let fixed = [
-        "millrace",
-        "serve",
-        "--dbpath",
-        folder,
-        "--cacheSizeGB",
-        "0.01",
-        "--quiet",
-    ];
-    let port = free_port().to_string();
-    let all = fixed
-        .iter()
-        .copied()
-        .chain(["--port", &port])
-        .chain(extra.iter().copied());
+    settings_of(["--dbpath", folder].iter().chain(extra))
+}
+
+fn settings_of<'a>(options: impl Iterator<Item = &'a &'a str>) -> Settings {
+    let fixed = ["millrace", "serve", "--cacheSizeGB", "0.01", "--quiet"];
+    let port = format!("--port={}", free_port());
+    let all = fixed.into_iter().chain(options.copied());
+    let all = all.map(str::to_owned).chain([port]);
     let Subcommand::Serve(options) = Cli::try_parse_from(all).expect("legal options").command
     else {
         unreachable!("the subcommand is serve");
@@ -61,6 +56,10 @@ impl Running {
 
     fn start_on(folder: tempfile::TempDir, extra: &[&str]) -> Self {
         let settings = settings(folder.path(), extra);
+        Self::start_with(folder, settings)
+    }
+
+    fn start_with(folder: tempfile::TempDir, settings: Settings) -> Self {
         let address = settings.addresses[0];
         let (stop, stopped) = channel();
         let lines = Arc::new(RecentLines::default());
@@ -364,6 +363,33 @@ fn documents_go_in_and_come_out_and_survive_a_restart() {
     assert_eq!(at(&found, "cursor.firstBatch"), expected, "{found}");
     let status = client.admin(doc! { "serverStatus": 1 });
     assert_eq!(at(&status, "opcounters.query"), Bson::from(1_i64));
+}
+
+#[test]
+fn a_server_that_stops_in_order_unmounts_its_device() {
+    let mut folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("disk.img");
+    FileDevice::create(&path, 64 << 20).expect("the folder is ours");
+    let spec = format!("file:{}", path.display());
+    for round in 0..2 {
+        let settings = settings_of(["--device", spec.as_str(), "--format"].iter());
+        let server = Running::start_with(folder, settings);
+        let mut client = server.connect();
+        let found = client.call("test", doc! { "find": "mills" });
+        let batch = at(&found, "cursor.firstBatch");
+        assert_eq!(batch.as_array().map(Vec::len), Some(round), "{found}");
+        let id = i32::try_from(round).expect("few rounds");
+        let inserted = client.call(
+            "test",
+            doc! { "insert": "mills", "documents": [{ "_id": id }] },
+        );
+        assert_eq!(code(&inserted), 0, "{inserted}");
+        folder = server.stop();
+        let device = FileDevice::open(&path, FileOptions::default()).expect("nobody has it");
+        let device: Arc<dyn Device> = Arc::new(device);
+        let report = check(&device, CheckOptions::default(), &mut |_| {}).expect("it is a volume");
+        assert!(report.is_clean_unmount && report.is_sound(), "{report:?}");
+    }
 }
 
 #[test]

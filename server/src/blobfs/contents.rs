@@ -251,7 +251,8 @@ mod tests {
 
     #[test]
     fn well_known_things_are_recognised() {
-        let rows: [(&[(u64, &[u8])], &str); 15] = [
+        type Row<'a> = (&'a [(u64, &'a [u8])], &'a str);
+        let rows: [Row<'_>; 15] = [
             (&[], "nothing"),
             (&[(777_777, b"x")], "data of an unknown kind"),
             (&[(0, b"MRBLOBFS")], "a volume of Millrace"),

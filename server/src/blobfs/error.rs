@@ -283,6 +283,10 @@ mod tests {
             let error = BlobfsError::of_volume(&spec, "mounting", source);
             assert!(error.advice()[0].contains(expected), "{kind:?}");
         }
+    }
+
+    #[test]
+    fn advice_on_a_device_names_the_command_that_helps() {
         use millrace_block::ErrorKind as Kind;
         let rows = [
             ("./disk.img", Kind::NotFound, "--size 10G"),

@@ -372,10 +372,8 @@ mod tests {
         let storage = storage
             .get_document("parsed")
             .and_then(|parsed| parsed.get_document("storage"));
-        assert_eq!(
-            storage.and_then(|storage| storage.get_str("device")),
-            Ok("mem:64M")
-        );
+        let device = storage.and_then(|storage| storage.get_str("device"));
+        assert_eq!(device.ok(), Some("mem:64M"));
         for (options, expected) in [
             (&["--device", "floppy:0"][..], "--device floppy:0"),
             (&["--device", ""], "--device"),

@@ -219,7 +219,7 @@ proptest! {
         let bed = Bed::with_volume();
         fs::create_dir(bed.path("data")).expect("the folder is ours");
         for (index, (folders, name, count)) in files.iter().enumerate() {
-            let path = [&["data".to_owned()], &folders[..], &[name.clone()]].concat().join("/");
+            let path = format!("data/{}/{name}", folders.join("/"));
             bed.write(&path, bytes(*count, index + seed));
         }
         bed.ok("cp ./disk.img data :/in");

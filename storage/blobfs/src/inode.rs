@@ -435,14 +435,13 @@ impl Inode {
             opened.handles -= 1;
             opened.handles
         });
-        if handles > 0 {
+        if handles > 0 || (result.is_err() && !self.is_unlinked()) {
+            // (What is not home can be read from here alone. Nothing is written any more then.)
             return result;
         }
         state.open.remove(&self.id);
-        if result.is_ok() {
-            // It is home; the next checkpoint flushes.
-            state.carried.remove(&self.id);
-        }
+        // It is home; the next checkpoint flushes.
+        state.carried.remove(&self.id);
         let mut map = self.map.write().expect("no holder of the lock panics");
         if self.is_unlinked() {
             // Tail and map stay: a checkpoint that knows the file may be about to bring it home.

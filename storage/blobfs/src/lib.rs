@@ -19,7 +19,7 @@
 //! * **Superblock**: where all of this lies, where the checkpoint is, and where in the journal to begin.
 //! * **Checkpoint**: all metadata (names, sizes, extents) as of a transaction, in pages that are checksummed one by
 //!   one and can be read one by one.
-//! * **Transaction**: a number, a checksum, and [operations](operation::Operation). An operation may carry data of a
+//! * **Transaction**: a number, a checksum, and [operations](format::operation::Operation). An operation may carry data of a
 //!   file: a small sync is one write to the journal.
 //! * Which units are free is stored nowhere: what no file and no checkpoint holds is free. Nothing can disagree.
 //!
@@ -44,6 +44,8 @@
 //!
 //! # Threads
 //! None of its own. All handles can be used from any thread.
+
+#![forbid(unsafe_code)]
 
 mod allocator;
 mod barrier;

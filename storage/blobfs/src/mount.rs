@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_block::{Deallocation, Device, Geometry};
+use millrace_block::{Deallocation, Device, ErrorKind as DeviceErrorKind, Geometry};
 
 use crate::allocator::{Allocator, Part};
 use crate::barrier::Durable;
@@ -24,6 +24,8 @@ use crate::{Error, ErrorKind, FormatOptions, Result};
 
 /// Memory for transfers while a volume is made.
 const FORMAT_ARENA_BYTES: usize = 1 << 20;
+/// A block that cannot be read so many times is given up.
+const ATTEMPTS: u32 = 3;
 
 /// Makes an empty volume.
 pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
@@ -91,7 +93,11 @@ fn write_journal(lane: &mut Lane, layout: &Layout) -> Result<()> {
     let mut lba = layout.block_of(journal.start);
     while left > 0 {
         let len = left.min(zeros.len() as u64);
-        lane.write(lba, &zeros[..usize::try_from(len).expect("at most the buffer")], false)?;
+        lane.write(
+            lba,
+            &zeros[..usize::try_from(len).expect("at most the buffer")],
+            false,
+        )?;
         lba += len / u64::from(layout.block_bytes());
         left -= len;
     }
@@ -296,9 +302,6 @@ pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Sh
         head: found.head,
         used: found.used,
     };
-    let has_overlay = !found.overlay.is_empty();
-    let needs_checkpoint = found.used > 0;
-    let checkpoint_bytes = found.superblock.checkpoint.bytes;
     let shared = Shared::new(Parts {
         allocator,
         journal: Journal::new(ring, found.sequence),
@@ -313,9 +316,23 @@ pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Sh
     if options.read_only {
         return Ok(shared);
     }
+    match recover(&shared, found.used) {
+        Ok(()) => Ok(shared),
+        Err(error) => {
+            // Until all is home the old checkpoint and the journal are what counts.
+            shared.abandon();
+            Err(error)
+        }
+    }
+}
+
+/// Makes a volume that was found ready for writing.
+fn recover(shared: &Shared, journal_blocks: u64) -> Result<()> {
+    let checkpoint_bytes = shared.room.image_bytes();
     let mut image_bytes = checkpoint_bytes;
-    if needs_checkpoint {
-        let image = Image::new(&shared.state().metadata, shared.key, found.sequence);
+    if journal_blocks > 0 {
+        let sequence = shared.journal.durable();
+        let image = Image::new(&shared.state().metadata, shared.key, sequence);
         image_bytes = image.bytes().len() as u64;
     }
     let growth = image_bytes.saturating_sub(checkpoint_bytes);
@@ -323,15 +340,14 @@ pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Sh
         let device = shared.lanes.device().name();
         tracing::warn!(device, "the volume is full: no more files can be made");
     }
-    if has_overlay {
-        bring_overlay_home(&shared)?;
+    if !shared.overlay.is_empty() {
+        bring_overlay_home(shared)?;
     }
-    if needs_checkpoint {
-        shared.checkpoint_now(false)?;
+    if journal_blocks > 0 {
+        shared.checkpoint_now(false)
     } else {
-        shared.mark_in_use()?;
+        shared.mark_in_use()
     }
-    Ok(shared)
 }
 
 /// Refuses to write to a volume of which something was lost; it can be read.
@@ -440,14 +456,14 @@ fn write_home(
     let mut written = 0..blocks.len();
     let mut lost = None;
     if skip > 0 {
-        if let Err(error) = read_blocks(&shared.lanes, lba, &mut blocks[..block]) {
+        if let Some(error) = read_edge(shared, lba, &mut blocks[..block])? {
             written.start = block;
             lost = Some(error);
         }
     }
     if end % block != 0 && !is_end && (last > 0 || skip == 0) {
         let place = lba + (last / block) as u64;
-        if let Err(error) = read_blocks(&shared.lanes, place, &mut blocks[last..]) {
+        if let Some(error) = read_edge(shared, place, &mut blocks[last..])? {
             written.end = last;
             lost = Some(error);
         }
@@ -460,4 +476,23 @@ fn write_home(
             .with(|lane| lane.write(place, &blocks[written], false))?;
     }
     Ok(lost)
+}
+
+/// Reads a block; returns why it never will be.
+fn read_edge(shared: &Shared, lba: u64, block: &mut [u8]) -> Result<Option<Error>> {
+    for attempt in 1.. {
+        let Err(error) = read_blocks(&shared.lanes, lba, block) else {
+            break;
+        };
+        let source = std::error::Error::source(&error);
+        let source = source.and_then(|source| source.downcast_ref::<millrace_block::Error>());
+        let is_bad = |source: &millrace_block::Error| source.kind() == DeviceErrorKind::Medium;
+        if !source.is_some_and(is_bad) {
+            return Err(error);
+        }
+        if attempt == ATTEMPTS {
+            return Ok(Some(error));
+        }
+    }
+    Ok(None)
 }

@@ -71,6 +71,11 @@ impl Room {
         Self { layout, inner }
     }
 
+    /// The next image has no more bytes.
+    pub(crate) fn image_bytes(&self) -> u64 {
+        self.lock().image_bytes
+    }
+
     /// Units of both copies.
     pub(crate) fn units(&self) -> u64 {
         self.lock().copies.iter().map(Held::units).sum()

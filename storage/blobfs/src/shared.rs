@@ -237,6 +237,11 @@ impl Shared {
         Ok(())
     }
 
+    /// Leaves the device as it is: the volume was not mounted after all.
+    pub(crate) fn abandon(&self) {
+        self.is_unmounted.store(true, Ordering::Release);
+    }
+
     /// As the leader: writes what is pending, up to `target`.
     fn lead(&self, ring: &mut Ring, target: u64) -> Result<()> {
         while self.journal.durable() < target {

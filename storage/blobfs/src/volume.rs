@@ -168,6 +168,7 @@ impl Volume {
     /// # Errors
     /// [`ErrorKind::InUse`] if files are open, [`ErrorKind::Io`], [`ErrorKind::Poisoned`].
     pub fn unmount(&self) -> Result<()> {
+        self.shared.check_not_poisoned()?;
         let open = self.shared.state().open.len();
         if open > 0 {
             return Err(Error::new(

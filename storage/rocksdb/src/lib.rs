@@ -1,4 +1,4 @@
-//! The ordered key-value engine on a folder of RocksDB files.
+//! The ordered key-value engine on a folder of RocksDB files, of the operating system or of a volume.
 //!
 //! # Purpose
 //! [`RocksEngine`] implements [`millrace_engine::Engine`]; see there for the invariants. What it adds to
@@ -38,12 +38,20 @@
 //! one that is no longer needed, so that the file does not grow and a sync writes no metadata; each record
 //! names its log, so nothing of the old one comes back.
 //!
+//! # On a volume
+//! With [`FileSystem::Blobfs`] the folder is one of a [volume](millrace_blobfs::Volume): all files of the engine, its
+//! lock, its checkpoints and its scratch space are there, and its threads drive the device. A sync of the log is then one
+//! write to the volume's journal, and logs are not overwritten, as a growing file costs no more there. Any number of
+//! engines can share a volume, each in a folder of its own. The names of checkpoints are names of the volume. The
+//! last owner of the volume unmounts it; an engine that is dropped keeps it only through what it handed out.
+//! `docs/decisions/rocksdb-on-blobfs.md` says how RocksDB is joined to it.
+//!
 //! # Memory
 //! Memtables are charged to the block cache, and so are index and filter blocks: all stay within
 //! [`Options::cache_bytes`], but for what open cursors pin. A cursor pins the memtables and blocks it
 //! reads; one that has to wait for its client for long should be dropped and opened again from its last
 //! key, through the [`Snapshot`](millrace_engine::Snapshot), which pins nothing but old versions.
-//! Beside the cache there are 8 MiB of conflict table and the counters.
+//! Beside the cache there are 8 MiB of conflict table and the counters. A volume has buffers of its own.
 //!
 //! # Threads
 //! RocksDB runs [`Options::background_jobs`] threads for flushes and compactions. Dropping the engine

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use history::{Told, check, work};
 use millrace_block::{Device, Geometry, MemoryDevice};
-use millrace_engine::{Engine as _, Optime};
+use millrace_engine::{Batch, Durability, Engine as _, Guards, Optime};
 use millrace_power_cut::{Order, PowerCut, Survivors};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 
@@ -127,6 +127,27 @@ fn nothing_acknowledged_is_lost(recording: &Recording, seed: u64) {
             check(&again, &later, &case);
         }
     }
+}
+
+#[test]
+fn what_was_not_synced_can_be_lost() {
+    // Shows that the tests below can fail.
+    let device = PowerCut::new(geometry(false)).expect("a legal geometry");
+    volumes::format(&(Arc::clone(&device) as Arc<dyn Device>));
+    let engine = open(Arc::clone(&device) as Arc<dyn Device>, "before the cut");
+    let mut batch = Batch::new();
+    batch.put(b"key", b"value");
+    engine
+        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .unwrap();
+    let point = device.events();
+    let left = |point| {
+        let disk = Arc::new(device.disk(point, Survivors::Everything, 0));
+        open(disk, "after the cut").last_optime()
+    };
+    assert_eq!(left(point), Optime::ZERO);
+    engine.sync().unwrap();
+    assert_eq!(left(device.events()), Optime::new(1));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod devices;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod history;
 #[cfg(test)]
 mod names;

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use millrace_blobfs::{Clock, FormatOptions, MountOptions, Timestamp, Volume};
+use millrace_blobfs::{Clock, FormatOptions, MountOptions, OpenOptions, Timestamp, Volume};
 use millrace_block::{Device, MemoryDevice};
+use millrace_engine::{Batch, Durability, Engine as _, ErrorKind, Guards};
 use rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, ReadOptions, WriteOptions};
+
+use crate::RocksEngine;
 
 const KEYS: u32 = 3000;
 
@@ -235,4 +238,81 @@ fn files_in_memory_mapping_are_read_as_a_whole() {
     fill(&db);
     db.flush().expect("it is flushed");
     check(&db);
+}
+
+/// An engine in a folder of a volume.
+fn engine(volume: &Volume, folder: &str) -> millrace_engine::Result<RocksEngine> {
+    let options = crate::Options {
+        cache_bytes: 8 << 20,
+        file_system: crate::FileSystem::Blobfs(volume.clone()),
+        ..crate::Options::default()
+    };
+    RocksEngine::open(Path::new(folder), options)
+}
+
+fn commit(engine: &RocksEngine, key: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(key, b"value");
+    let committed = engine.commit(&batch, &Guards::none(), Durability::Synced);
+    committed.expect("it is committed");
+}
+
+fn write(volume: &Volume, path: &str, contents: &[u8]) {
+    let options = OpenOptions {
+        create: true,
+        truncate: true,
+        ..OpenOptions::default()
+    };
+    let file = volume.open(path, &options).expect("the folder is there");
+    file.append(contents).expect("there is space");
+}
+
+#[test]
+fn an_engine_makes_its_folder_and_keeps_its_rules_on_a_volume() {
+    let volume = volume();
+    let opened = engine(&volume, "/a/b").expect("it opens");
+    commit(&opened, b"key");
+    let locked = engine(&volume, "/a/b").expect_err("it is open");
+    assert_eq!(locked.kind(), ErrorKind::Locked, "{locked:?}");
+    // Engines in other folders of the volume do not meet it.
+    drop(engine(&volume, "/a/c").expect("it opens"));
+    drop(opened);
+    let opened = engine(&volume, "/a/b").expect("it opens again");
+    assert!(opened.get(b"key").expect("it is read").is_some());
+    let statistics = opened.statistics();
+    let statistic = |name| {
+        statistics
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|known| known.1)
+    };
+    assert!(statistic("wal_replayed_bytes") > Some(0), "{statistics:?}");
+    assert!(statistic("blobfs_syncs_total") > Some(0), "{statistics:?}");
+    drop(opened);
+
+    write(&volume, "/a/b/FORMAT", b"millrace-rocksdb 2\n");
+    let newer = engine(&volume, "/a/b").expect_err("it is newer");
+    assert_eq!(newer.kind(), ErrorKind::NewerFormat, "{newer:?}");
+    write(&volume, "/a/b/FORMAT", b"\xFF");
+    let damaged = engine(&volume, "/a/b").expect_err("it is no format");
+    assert_eq!(damaged.kind(), ErrorKind::Corruption, "{damaged:?}");
+    write(&volume, "/db/CURRENT", b"MANIFEST-000001\n");
+    let foreign = engine(&volume, "/db").expect_err("it is somebody else's");
+    assert_eq!(foreign.kind(), ErrorKind::InvalidArgument, "{foreign:?}");
+}
+
+#[test]
+fn a_checkpoint_of_an_engine_goes_anywhere_on_its_volume() {
+    let volume = volume();
+    let opened = engine(&volume, "/a/b").expect("it opens");
+    commit(&opened, b"key");
+    for target in ["/copy", "/a/b/inside", "/a/beside"] {
+        opened.checkpoint(Path::new(target)).expect(target);
+        let refused = opened
+            .checkpoint(Path::new(target))
+            .expect_err("it is there");
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument, "{refused:?}");
+        let copy = engine(&volume, target).expect(target);
+        assert!(copy.get(b"key").expect("it is read").is_some());
+    }
 }

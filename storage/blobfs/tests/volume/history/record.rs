@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use millrace_blobfs::{CheckOptions, Error, ErrorKind, Volume, check};
+use millrace_blobfs::{CheckOptions, Error, ErrorKind, Volume, check, dump};
 use millrace_block::Device;
 
 use super::{Names, collect};
 use crate::support::options;
 use crate::{CREATE, OPEN};
+
+const UNIT_BYTES: u64 = 4096;
 
 /// Versions of a file of which each is a prefix of the last.
 struct Epoch {
@@ -44,6 +47,12 @@ impl History {
         &self.epochs[self.epochs.len() - 1].bytes
     }
 
+    /// Whether the file ever held these bytes, of which some may have been written over.
+    pub(crate) fn was(&self, bytes: &[u8]) -> bool {
+        let all: Vec<_> = self.epochs.iter().collect();
+        Self::is_mixture(&all, bytes, &[], 0)
+    }
+
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         let last = self.epochs.len() - 1;
         self.epochs[last].bytes.extend_from_slice(bytes);
@@ -74,8 +83,15 @@ impl History {
         });
     }
 
-    /// What is wrong with these bytes after `done` operations, of which one more was begun if `issued` says so.
-    fn fault(&self, bytes: &[u8], done: usize, issued: usize) -> Option<String> {
+    /// What is wrong with these bytes after `done` operations, of which one more was begun if `issued` says so. A
+    /// range of them may hold anything.
+    fn fault(
+        &self,
+        bytes: &[u8],
+        spoiled: &[Range<usize>],
+        done: usize,
+        issued: usize,
+    ) -> Option<String> {
         let synced = self
             .synced
             .iter()
@@ -94,11 +110,11 @@ impl History {
             }
         };
         let is_version = |(index, epoch): (usize, &&Epoch)| {
-            epoch.bytes.starts_with(bytes) && bytes.len() >= least(index)
+            bytes.len() >= least(index) && is_prefix(bytes, &epoch.bytes, spoiled)
         };
         let has_mixtures = possible.iter().skip(1).any(|epoch| epoch.is_overwritten);
         if possible.iter().enumerate().any(is_version)
-            || (has_mixtures && Self::is_mixture(&possible, bytes, size))
+            || (has_mixtures && Self::is_mixture(&possible, bytes, spoiled, size))
         {
             return None;
         }
@@ -110,16 +126,38 @@ impl History {
         ))
     }
 
-    fn is_mixture(possible: &[&Epoch], bytes: &[u8], size: usize) -> bool {
+    fn is_mixture(
+        possible: &[&Epoch],
+        bytes: &[u8],
+        spoiled: &[Range<usize>],
+        size: usize,
+    ) -> bool {
         let cut = possible.iter().skip(1).map(|epoch| epoch.began_with);
         let least = cut.min().unwrap_or(0).min(size);
         let is_of_one = |(at, byte): (usize, &u8)| {
-            possible
-                .iter()
-                .any(|epoch| epoch.bytes.get(at) == Some(byte))
+            spoiled.iter().any(|range| range.contains(&at))
+                || possible
+                    .iter()
+                    .any(|epoch| epoch.bytes.get(at) == Some(byte))
         };
         bytes.len() >= least && bytes.iter().enumerate().all(is_of_one)
     }
+}
+
+/// Whether `all` begins with `bytes`, but for what was spoiled.
+fn is_prefix(bytes: &[u8], all: &[u8], spoiled: &[Range<usize>]) -> bool {
+    let Some(all) = all.get(..bytes.len()) else {
+        return false;
+    };
+    let mut from = 0;
+    for range in spoiled {
+        let to = range.start.min(bytes.len());
+        if bytes[from..to] != all[from..to] {
+            return false;
+        }
+        from = range.end.clamp(to, bytes.len());
+    }
+    bytes[from..] == all[from..]
 }
 
 /// What a history did, and when.
@@ -132,6 +170,8 @@ pub(crate) struct Record {
     pub(crate) events: Vec<usize>,
     /// Operations after which all names were durable.
     pub(crate) durable: Vec<usize>,
+    /// Blocks whose write has failed: they may hold anything, whatever they held before.
+    pub(crate) spoiled: Option<Range<u64>>,
 }
 
 /// What cannot be.
@@ -195,11 +235,19 @@ impl Record {
             .partition_point(|&events| events <= point)
             .saturating_sub(1);
         let issued = (done + 1).min(self.names.len() - 1);
-        self.fault_of(&volume, done, issued)
+        self.fault_of(&volume, disk, done, issued)
     }
 
     /// The same of a volume that is mounted, after so many operations.
-    pub(crate) fn fault_of(&self, volume: &Volume, done: usize, issued: usize) -> Option<Fault> {
+    pub(crate) fn fault_of(
+        &self,
+        volume: &Volume,
+        disk: &Arc<dyn Device>,
+        done: usize,
+        issued: usize,
+    ) -> Option<Fault> {
+        let spoiled = self.spoiled.as_ref();
+        let spoiled = spoiled.map_or_else(BTreeMap::new, |blocks| spoiled_bytes(disk, blocks));
         let durable = self.durable.iter().rev().find(|&&number| number <= done);
         let durable = durable.copied().unwrap_or(0);
         let names = collect(volume);
@@ -221,7 +269,8 @@ impl Record {
                 Ok(bytes) => bytes,
                 Err(error) => return Some(fault(Cause::Contents, format!("{path}: {error}"))),
             };
-            if let Some(wrong) = self.files[id].fault(&bytes, done, issued) {
+            let spoiled = spoiled.get(id).map_or(&[][..], Vec::as_slice);
+            if let Some(wrong) = self.files[id].fault(&bytes, spoiled, done, issued) {
                 let text = format!("{path} (#{id}) of {} bytes: {wrong}", bytes.len());
                 return Some(fault(Cause::Contents, text));
             }
@@ -233,6 +282,36 @@ impl Record {
         file.err()
             .map(|error| fault(Cause::NoUse, error.to_string()))
     }
+}
+
+/// Which bytes of which files lie in these blocks.
+fn spoiled_bytes(disk: &Arc<dyn Device>, blocks: &Range<u64>) -> BTreeMap<u64, Vec<Range<usize>>> {
+    let mut text = Vec::new();
+    dump(disk, &mut text).expect("it was just mounted");
+    let text = String::from_utf8(text).expect("it is text");
+    let block_bytes = u64::from(disk.geometry().block_bytes);
+    let spoiled = blocks.start * block_bytes..blocks.end * block_bytes;
+    let mut files = BTreeMap::new();
+    for line in text.lines().filter(|line| line.contains(" file, ")) {
+        let (id, rest) = line.trim().split_once(' ').expect("a number first");
+        let id: u64 = id.trim_start_matches('#').parse().expect("a number");
+        let (_, units) = rest.rsplit_once("units ").unwrap_or_default();
+        let mut at = 0;
+        let mut ranges = Vec::new();
+        for extent in units.split(' ').filter(|extent| !extent.is_empty()) {
+            let (start, end) = extent.split_once("..").expect("a range");
+            let unit = |text: &str| text.parse::<u64>().expect("a number") * UNIT_BYTES;
+            let (start, end) = (unit(start), unit(end));
+            let hit = start.max(spoiled.start)..end.min(spoiled.end);
+            if !hit.is_empty() {
+                let place = |byte: u64| usize::try_from(at + byte - start).expect("a small file");
+                ranges.push(place(hit.start)..place(hit.end));
+            }
+            at += end - start;
+        }
+        files.insert(id, ranges);
+    }
+    files
 }
 
 /// What a check says of a disk, if it is not sound.

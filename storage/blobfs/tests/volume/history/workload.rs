@@ -25,6 +25,8 @@ pub(crate) struct Workload {
     pub(crate) record: Record,
     /// Whether the volume stays mounted.
     pub(crate) stays: bool,
+    /// How many reads may still fail: what needed them is done again.
+    pub(crate) failures: usize,
 }
 
 impl Workload {
@@ -64,6 +66,7 @@ impl Workload {
             open: Vec::new(),
             record,
             stays: false,
+            failures: 0,
         }
     }
 
@@ -71,6 +74,11 @@ impl Workload {
         self.volume
             .as_ref()
             .expect("it is mounted between operations")
+    }
+
+    /// Files that are open, and their numbers.
+    pub(crate) fn open(&self) -> &[(u64, File)] {
+        &self.open
     }
 
     /// Closes and unmounts.
@@ -185,10 +193,18 @@ impl Workload {
 
     fn use_file(&mut self, number: usize) -> Result<bool> {
         let index = self.rng.below(self.open.len());
-        let (id, file) = &self.open[index];
-        let history = self.record.files.get_mut(id).expect("it was made");
+        let (id, file) = self.open[index].clone();
+        let history = self.record.files.get_mut(&id).expect("it was made");
         let size = history.bytes().len();
-        assert_eq!(file.size(), size as u64, "file {id}, operation {number}");
+        if file.size() != size as u64 {
+            // What was not synced may be lost when a file is closed and that fails, of which only the volume tells.
+            let volume = self.volume.as_ref().expect("it is mounted");
+            volume.sync()?;
+            panic!(
+                "file {id}, operation {number}: {} bytes, not {size}",
+                file.size()
+            );
+        }
         match self.rng.below(12) {
             0..=4 => {
                 let len = match self.rng.below(8) {
@@ -198,34 +214,36 @@ impl Workload {
                 };
                 let len = len.min(SIZE_MAX.saturating_sub(size));
                 let bytes = pattern(self.rng.next(), len);
-                match file.append(&bytes) {
-                    Err(error) if error.kind() == ErrorKind::NoSpace => {}
-                    result => {
-                        history.append(&bytes);
-                        result?;
-                    }
+                let result = again(&mut self.failures, || file.append(&bytes));
+                let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
+                if !result.as_ref().is_err_and(is_full) {
+                    history.append(&bytes);
+                    result?;
                 }
             }
             5 => {
                 let size = self.rng.below(size + 1);
                 history.cut(number, size);
-                file.truncate(size as u64)?;
+                again(&mut self.failures, || file.truncate(size as u64))?;
             }
             6 => {
                 let at = self.rng.below(size + 1);
                 let bytes = pattern(self.rng.next(), self.rng.below(9000).min(size - at));
                 history.overwrite(number, at, &bytes);
-                file.write_at(at as u64, &bytes)?;
+                again(&mut self.failures, || file.write_at(at as u64, &bytes))?;
             }
             7 => file.write_behind()?,
             8 => {
                 let at = self.rng.below(size + 1);
                 let mut out = vec![0; self.rng.below(50_000)];
-                let read = file.read_at(at as u64, &mut out)?;
+                let read = again(&mut self.failures, || file.read_at(at as u64, &mut out))?;
                 let expected = &history.bytes()[at..size.min(at + out.len())];
                 assert!(&out[..read] == expected, "file {id}, operation {number}");
-                let mut begun = file.start_read(at as u64, out.len())?;
-                assert!(begun.wait()? == expected, "file {id}, operation {number}");
+                let read = again(&mut self.failures, || {
+                    let mut begun = file.start_read(at as u64, out.len())?;
+                    begun.wait().map(<[u8]>::to_vec)
+                });
+                assert!(read? == expected, "file {id}, operation {number}");
             }
             _ => {
                 file.sync()?;
@@ -234,6 +252,16 @@ impl Workload {
             }
         }
         Ok(false)
+    }
+}
+
+/// Does something, once more for each read that may fail.
+fn again<T>(failures: &mut usize, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    loop {
+        match work() {
+            Err(error) if *failures > 0 && error.kind() == ErrorKind::Io => *failures -= 1,
+            result => return result,
+        }
     }
 }
 
