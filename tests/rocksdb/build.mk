@@ -82,37 +82,46 @@ libzstd.a:
 ifdef OUT
 comma := ,
 # `make link`: the programs with a plugin. OUT is the folder they go to, PLUGIN the plugin's files, RELEASE the
-# server's archive of RocksDB, GLUE our own source that every program gets.
-sources := $(filter %.cc,$(PLUGIN)) $(GLUE)
-plugin_objects = $(foreach source,$(sources),$(OUT)/$(1)/$(notdir $(basename $(source))).o) $(filter %.o,$(PLUGIN))
+# server's archive of RocksDB. Every program gets sources of ours too, which take the place of these functions.
+here := $(dir $(firstword $(MAKEFILE_LIST)))
+wrapped_release := _ZN7rocksdb10FileSystem7DefaultEv realpath
+sources_release := $(filter %.cc,$(PLUGIN)) $(here)default_fs.cc
+read_async := _ZN7rocksdb22RandomAccessFileReader9ReadAsyncERNS_13FSReadRequestERKNS_9IOOptionsESt8functionI$\
+    FvS2_PvEES7_PS7_PS6_IFvS7_EEPSt10unique_ptrIvSC_EPNS_14IODebugContextE
+wrapped_debug := $(wrapped_release) $(read_async)
+sources_debug := $(sources_release) $(here)async_reads.cc
+
+object = $(OUT)/$(1)/$(notdir $(basename $(2))).o
+plugin_objects = $(foreach source,$(sources_$(1)),$(call object,$(1),$(source))) $(filter %.o,$(PLUGIN))
 plugin_archives := $(filter %.a,$(PLUGIN))
 plugin_includes := $(filter -I%,$(PLUGIN))
 plugin_options := $(filter-out -I%,$(filter -%,$(PLUGIN)))
 
+# The plugin sees RocksDB's public headers alone.
 define compile_plugin
-$(OUT)/$(1)/$(notdir $(basename $(2))).o: $(2)
+$(call object,$(1),$(2)): $(2)
 	@echo "$(notdir $(2)) ($(1))" >&2
-	@mkdir -p $$(@D); $(CXX) $(filter-out -w,$(flags_$(1))) -Wall $(plugin_includes) -isystem $(rocksdb)/include \
-	    -MMD -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
+	@mkdir -p $$(@D) && $(CXX) $(filter-out -w,$(flags_$(1))) -Wall $(plugin_includes) -isystem $(rocksdb)/include \
+	    $(if $(filter $(here)%,$(2)),-isystem $(rocksdb)) -MMD -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
 endef
-$(foreach flavour,debug release,$(foreach source,$(sources),$(eval $(call compile_plugin,$(flavour),$(source)))))
+$(foreach flavour,debug release,\
+    $(foreach source,$(sources_$(flavour)),$(eval $(call compile_plugin,$(flavour),$(source)))))
 -include $(wildcard $(OUT)/debug/*.d $(OUT)/release/*.d)
 
 # Links all that the target depends on. The plugin stands before RocksDB: it must be registered before somebody
 # asks for a file system.
-wrapped := _ZN7rocksdb10FileSystem7DefaultEv realpath
 linked = $(CXX) -o $@.new $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -Wl,--gc-sections \
-    $(addprefix -Wl$(comma)--wrap=,$(wrapped)) $(plugin_options) -lgflags -pthread -ldl -lm && mv $@.new $@
+    $(addprefix -Wl$(comma)--wrap=,$(wrapped_$(1))) $(plugin_options) -lgflags -pthread -ldl -lm && mv $@.new $@
 define link_test
 $(OUT)/$(notdir $(1)): $(call plugin_objects,debug) debug/$(1).o $(plugin_archives) debug/libsupport.a \
     debug/librocksdb.a liblz4.a libzstd.a
 	@echo "$$(@F)" >&2
-	@$$(linked)
+	@$$(call linked,debug)
 endef
 $(foreach test,$(TESTS),$(eval $(call link_test,$(test))))
 $(OUT)/db_bench: $(call plugin_objects,release) $(plugin_archives) release/libbench.a $(RELEASE) liblz4.a libzstd.a
 	@echo "$(@F)" >&2
-	@$(linked)
+	@$(call linked,release)
 
 .PHONY: link
 link: $(addprefix $(OUT)/,$(notdir $(TESTS)) db_bench)

@@ -37,6 +37,7 @@ impl Shared {
             Error::new(ErrorKind::NoSpace, context)
         })?;
         state.clear_pending();
+        state.has_changed = false;
         let carried = std::mem::take(&mut state.carried);
         drop(state);
         for inode in carried.values() {

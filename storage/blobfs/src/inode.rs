@@ -492,14 +492,16 @@ impl Inode {
         };
         let mut held = self.hold_units(shared, end()?);
         for attempt in 0..2 {
-            if held.is_ok() || shared.allocator.limbo_units() == 0 {
+            if held.is_ok() {
                 break;
             }
             // What was deleted becomes free once transactions are on the medium; nothing may be locked then.
             drop(writing);
-            shared.make_room(attempt)?;
+            let has_helped = shared.make_room(attempt)?;
             writing = self.lock();
-            held = self.hold_units(shared, end()?);
+            if has_helped {
+                held = self.hold_units(shared, end()?);
+            }
         }
         held.map(|()| writing)
     }

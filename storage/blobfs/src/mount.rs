@@ -328,15 +328,13 @@ pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Sh
 
 /// Makes a volume that was found ready for writing.
 fn recover(shared: &Shared, journal_blocks: u64) -> Result<()> {
-    let checkpoint_bytes = shared.room.image_bytes();
-    let mut image_bytes = checkpoint_bytes;
+    let mut image_bytes = shared.room.image_bytes();
     if journal_blocks > 0 {
         let sequence = shared.journal.durable();
         let image = Image::new(&shared.state().metadata, shared.key, sequence);
         image_bytes = image.bytes().len() as u64;
     }
-    let growth = image_bytes.saturating_sub(checkpoint_bytes);
-    if !shared.room.grow(&shared.allocator, growth) {
+    if !shared.room.expect(&shared.allocator, image_bytes) {
         let device = shared.lanes.device().name();
         tracing::warn!(device, "the volume is full: no more files can be made");
     }

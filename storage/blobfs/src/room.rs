@@ -20,13 +20,16 @@
 use std::sync::{Mutex, MutexGuard};
 
 use crate::allocator::{Allocator, Part};
+use crate::format::checkpoint_image::PAGE_BYTES;
 use crate::format::superblock::CHECKPOINT_EXTENTS_MAX;
 use crate::format::{Extent, Layout};
 
 /// A copy has no more extents than these, beside a few by which some are cut.
 const EXTENTS_MAX: usize = CHECKPOINT_EXTENTS_MAX * 3 / 4;
-/// The part of a page that the longest record can leave empty: one of so many.
-const WASTE: u64 = 14;
+/// Bytes of records in a page at least, as the longest record can leave so much of it empty.
+const PAGE_RECORDS_MIN: u64 = PAGE_BYTES as u64 - 32 - 300;
+/// When names come and go without making an image larger, one page of so many may become two.
+const PAGES_A_FURTHER: u64 = 12;
 /// An image can be larger by so many bytes for each extent of a file.
 pub(crate) const EXTENT_GROWTH: u64 = 12;
 
@@ -46,8 +49,10 @@ struct Held {
 #[derive(Debug)]
 struct Inner {
     copies: [Held; 2],
-    /// The next image has no more bytes.
+    /// Bytes of the last image, in whole pages.
     image_bytes: u64,
+    /// Bytes of records that the next one has beside, at most.
+    growth: u64,
 }
 
 /// Units held for checkpoints.
@@ -67,11 +72,12 @@ impl Room {
         let inner = Mutex::new(Inner {
             copies,
             image_bytes,
+            growth: 0,
         });
         Self { layout, inner }
     }
 
-    /// The next image has no more bytes.
+    /// Bytes of the last image.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.lock().image_bytes
     }
@@ -84,22 +90,28 @@ impl Room {
     /// Makes sure that the next checkpoint may be larger by so many bytes. False if it may not.
     pub(crate) fn grow(&self, allocator: &Allocator, bytes: u64) -> bool {
         let mut inner = self.lock();
-        let image_bytes = inner.image_bytes.saturating_add(bytes);
-        let wanted = 2 * self.units_for(image_bytes);
+        let growth = inner.growth.saturating_add(bytes);
+        let wanted = self.wanted(inner.image_bytes, growth);
         for (held, part) in inner.copies.iter_mut().zip([Part::Front, Part::Middle]) {
             let missing = wanted.saturating_sub(held.units());
             if missing > 0 && !held.take(allocator, missing, wanted / 8, part) {
                 return false;
             }
         }
-        inner.image_bytes = image_bytes;
+        inner.growth = growth;
         true
+    }
+
+    /// The next image has so many bytes. False if there is no room for it.
+    pub(crate) fn expect(&self, allocator: &Allocator, image_bytes: u64) -> bool {
+        self.lock().image_bytes = image_bytes;
+        self.grow(allocator, 0)
     }
 
     /// What was asked for with [`Room::grow`] does not come.
     pub(crate) fn shrink(&self, bytes: u64) {
         let mut inner = self.lock();
-        inner.image_bytes = inner.image_bytes.saturating_sub(bytes);
+        inner.growth = inner.growth.saturating_sub(bytes);
     }
 
     /// Where the two copies of an image of so many bytes go. The one after it will be larger by `growth` bytes at
@@ -112,7 +124,7 @@ impl Room {
     ) -> Option<[Vec<Extent>; 2]> {
         let mut inner = self.lock();
         let units = self.layout.units_of(image_bytes);
-        inner.image_bytes = image_bytes.saturating_add(growth);
+        (inner.image_bytes, inner.growth) = (image_bytes, growth);
         for (held, part) in inner.copies.iter_mut().zip([Part::Front, Part::Middle]) {
             let missing = units.saturating_sub(units_in(&held.spare));
             if missing > 0 && !held.take(allocator, missing, 0, part) {
@@ -126,7 +138,7 @@ impl Room {
     /// The superblocks name the checkpoint that was begun.
     pub(crate) fn end(&self, allocator: &Allocator) {
         let mut inner = self.lock();
-        let wanted = 2 * self.units_for(inner.image_bytes);
+        let wanted = self.wanted(inner.image_bytes, inner.growth);
         for held in &mut inner.copies {
             let written = std::mem::take(&mut held.written);
             let old = std::mem::replace(&mut held.current, written);
@@ -140,9 +152,12 @@ impl Room {
         }
     }
 
-    /// Units of an image that has come to so many bytes, however its records fall into pages.
-    const fn units_for(&self, image_bytes: u64) -> u64 {
-        self.layout.units_of(image_bytes + image_bytes / WASTE) + 1
+    /// Units of a copy for an image that has grown by so many bytes, however its records fall into pages, and for the
+    /// one before it.
+    const fn wanted(&self, image_bytes: u64, growth: u64) -> u64 {
+        let pages = image_bytes / PAGE_BYTES as u64 + growth.div_ceil(PAGE_RECORDS_MIN);
+        let bytes = (pages + pages / PAGES_A_FURTHER) * PAGE_BYTES as u64;
+        2 * (self.layout.units_of(bytes) + 1)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -183,17 +183,28 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until what was deleted is free. The first attempt has it on the medium; should somebody else be
-    /// deallocating it then, the second one waits for them.
-    pub(crate) fn make_room(&self, attempt: usize) -> Result<()> {
+    /// Waits until what was deleted is free; false if nothing was. The first attempt has it on the medium. The second
+    /// makes a checkpoint, which may need less room than was held for it, and waits for who is deallocating.
+    pub(crate) fn make_room(&self, attempt: usize) -> Result<bool> {
+        let has_limbo = self.allocator.limbo_units() > 0;
+        let (newest, has_changed) = {
+            let state = self.state();
+            (state.newest(), state.has_changed)
+        };
         if attempt > 0 {
-            return self.checkpoint_now(false);
+            let helps = has_limbo || has_changed;
+            return if helps {
+                self.checkpoint_now(false).map(|()| true)
+            } else {
+                Ok(false)
+            };
         }
-        let newest = self.state().newest();
-        self.commit(newest)?;
-        let settled = self.allocator.settle(self.journal.durable());
-        self.allocator.give_back_settled(&settled);
-        Ok(())
+        if has_limbo {
+            self.commit(newest)?;
+            let settled = self.allocator.settle(self.journal.durable());
+            self.allocator.give_back_settled(&settled);
+        }
+        Ok(has_limbo)
     }
 
     /// Makes a checkpoint now, after which the journal is empty.

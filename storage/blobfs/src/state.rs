@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub(crate) locks: HashSet<(InodeId, String)>,
     pending: VecDeque<Pending>,
     next_sequence: u64,
+    /// Whether the last checkpoint lacks an operation.
+    pub(crate) has_changed: bool,
 }
 
 impl State {
@@ -55,6 +57,7 @@ impl State {
             locks: HashSet::new(),
             pending: VecDeque::new(),
             next_sequence,
+            has_changed: false,
         }
     }
 
@@ -79,6 +82,7 @@ impl State {
             .back_mut()
             .expect("one was pushed if there was none");
         operation.encode(&mut pending.bytes);
+        self.has_changed = true;
         pending.needs_flush |= needs_flush;
         Ok((pending.sequence, effects))
     }

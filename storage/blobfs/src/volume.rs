@@ -268,11 +268,12 @@ impl Volume {
         for attempt in 0..2 {
             let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
             let is_full = result.as_ref().is_err_and(is_full);
-            if !is_full || self.shared.allocator.limbo_units() == 0 {
+            if !is_full {
                 break;
             }
-            self.shared.make_room(attempt)?;
-            result = work();
+            if self.shared.make_room(attempt)? {
+                result = work();
+            }
         }
         result
     }

@@ -5,6 +5,8 @@ mod devices;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod full;
+#[cfg(test)]
 mod history;
 #[cfg(test)]
 mod names;

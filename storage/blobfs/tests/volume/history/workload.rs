@@ -81,6 +81,11 @@ impl Workload {
         &self.open
     }
 
+    /// Closes all files.
+    pub(crate) fn close_all(&mut self) {
+        self.open.clear();
+    }
+
     /// Closes and unmounts.
     pub(crate) fn end(self) -> (Arc<PowerCut>, Record) {
         let Self {
@@ -165,7 +170,10 @@ impl Workload {
 
     fn create(&mut self, names: &mut Names, number: usize) -> Result<()> {
         let path = self.path();
-        let file = self.volume().open(&path, &CREATE)?;
+        let file = match self.volume().open(&path, &CREATE) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(()),
+            file => file?,
+        };
         let id = file.status()?.id;
         names.insert(path, id);
         let history = self.record.files.entry(id);
@@ -267,13 +275,16 @@ fn again<T>(failures: &mut usize, mut work: impl FnMut() -> Result<T>) -> Result
 
 /// Whether an operation on names was done, which depends on what there is.
 fn is_done(result: Result<()>) -> Result<bool> {
-    use ErrorKind::{Exists, Invalid, InvalidPath, IsDirectory, NotDirectory, NotEmpty, NotFound};
+    use ErrorKind::{
+        Exists, Invalid, InvalidPath, IsDirectory, NoSpace, NotDirectory, NotEmpty, NotFound,
+    };
     let usual = [
         Exists,
         Invalid,
         InvalidPath,
         IsDirectory,
         NotDirectory,
+        NoSpace,
         NotEmpty,
         NotFound,
     ];

@@ -14,10 +14,12 @@ const OPERATIONS: usize = 150;
 /// On a volume with many names each image takes ten times as long.
 const OPERATIONS_SCATTERED: usize = 60;
 const DEVICE_BYTES: u64 = 8 << 20;
+/// A volume that is full soon.
+const DEVICE_BYTES_SMALL: u64 = 3 << 19;
 /// A superblock with as many extents is longer than a block of 512 bytes.
 const EXTENTS_OF_TWO_BLOCKS: usize = 33;
 
-/// A history, by its seed. Every eighth is on a volume with a scattered checkpoint.
+/// A history, by its seed. Every eighth is on a volume with a scattered checkpoint, every eighth on one that is full.
 pub(super) struct Campaign {
     seed: u64,
     geometry: Geometry,
@@ -57,7 +59,12 @@ enum Unreadable {
 
 impl Campaign {
     pub(super) fn new(seed: u64) -> Self {
-        let geometry = geometry(seed, DEVICE_BYTES);
+        let bytes = if seed % 8 == 6 {
+            DEVICE_BYTES_SMALL
+        } else {
+            DEVICE_BYTES
+        };
+        let geometry = geometry(seed, bytes);
         let is_scattered = seed % 8 == 4;
         let image = is_scattered.then(|| scattered(&geometry));
         let mut workload = Workload::new(seed, geometry.clone(), image);
@@ -105,9 +112,16 @@ impl Campaign {
             stride
         };
         loop {
-            let is_chosen = self.rng.below(stride) == 0;
-            if is_chosen || self.is_about_superblock() {
-                for survivors in Survivors::ALL {
+            let is_superblock = self.is_about_superblock();
+            // There are many ways to tear two superblocks.
+            let further = if is_superblock && self.is_scattered {
+                10
+            } else {
+                0
+            };
+            if self.rng.below(stride) == 0 || is_superblock {
+                let further = std::iter::repeat_n(Survivors::Random, further);
+                for survivors in Survivors::ALL.into_iter().chain(further) {
                     if let Some(fault) = self.cut(survivors) {
                         return self.outcome(Some(fault));
                     }

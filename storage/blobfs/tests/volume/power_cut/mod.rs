@@ -42,9 +42,8 @@ fn loss_without(barrier: Barrier) -> &'static [Cause] {
         // A superblock names a checkpoint that is not there.
         Barrier::Checkpoint => &[Cause::NoMetadata],
         // Both are torn; or one, while the other cannot be read or names what was written over.
-        Barrier::FirstSuperblock | Barrier::SecondSuperblock => {
-            &[Cause::NoSuperblock, Cause::NoMetadata]
-        }
+        Barrier::FirstSuperblock => &[Cause::NoSuperblock],
+        Barrier::SecondSuperblock => &[Cause::NoSuperblock, Cause::NoMetadata, Cause::Contents],
     }
 }
 
