@@ -8,9 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use futures_util::TryStreamExt;
 use millrace_block::FileDevice;
+use millrace_nvme_model::{Options, Service, Stepper};
 use mongodb::bson::{Document, doc};
 use mongodb::{Client, Collection, IndexModel};
 
@@ -141,6 +143,37 @@ async fn a_server_tells_what_its_volume_did() {
         engine.get_i64("blobfs_free_bytes").expect("a number") > 0,
         "{engine}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_driven_by_the_server_keeps_what_was_acknowledged() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let socket = folder.path().join("ctrl.sock");
+    let service = Service::bind(Options::default(), &socket).expect("a new socket");
+    let service = Arc::new(service);
+    let _stepper = Stepper::new(service.controller());
+    thread::spawn(move || {
+        // What the medium holds outlives the clients; a killed one breaks its connection.
+        loop {
+            let _ = service.serve_client();
+        }
+    });
+    let spec = format!("vfio-user:{}", socket.display());
+    for round in 0..3 {
+        let server = start(&spec);
+        let mills = mills(&server).await;
+        let count = mills.count_documents(doc! {}).await.expect("counted");
+        assert_eq!(count, 50 * round);
+        for number in 0..50 {
+            let id = i64::try_from(50 * round + number).expect("few documents");
+            let inserted = mills
+                .insert_one(doc! {"_id": id, "pad": "x".repeat(5000)})
+                .await;
+            inserted.expect("inserted");
+        }
+        // Killed.
+        drop(server);
+    }
 }
 
 /// What a server says that does not start.

@@ -102,37 +102,42 @@ class Batch:
         return running, f"ended the process with {process.returncode}"
 
 
-def run(name, slow, bench, options, folder):
-    """Runs a suite, of which `slow` are the patterns that the short form lacks, in `folder`; returns its result."""
-    program = bench.program(name)
-    start = time.monotonic()
-    result = Result(name)
+def choice(name, slow, bench, options, environment):
+    """The tests of a suite to be run, and how many more would be but do not apply."""
     reasons = bench.skipped.get(name, {})
-    environment = Ground(folder / name).environment(TEST_FS_URI=bench.memory_uri)
-    chosen = listed(program, environment)
+    chosen = listed(bench.program(name), environment)
     if options.filter:
         chosen = [test for test in chosen if matches(test, options.filter)]
     elif not options.long:
         chosen = [test for test in chosen if not matches(test, slow)]
     names = [test for test in chosen if not matches(test, reasons)]
-    result.left_out = len(chosen) - len(names)
+    return names, len(chosen) - len(names)
+
+
+def run(name, slow, bench, options, folder):
+    """Runs a suite, of which `slow` are the patterns that the short form lacks, in `folder`; returns its result."""
+    start = time.monotonic()
+    result = Result(name)
+    environment = Ground(folder / name).environment(TEST_FS_URI=bench.memory_uri)
+    names, result.left_out = choice(name, slow, bench, options, environment)
 
     logs = bench.logs / name
     logs.mkdir(parents=True, exist_ok=True)
     for old in logs.glob("*.log"):
         old.unlink()
     count = max(min(len(names), options.jobs), -(-len(names) // BATCH_TESTS_MAX))
-    batches = [
-        Batch(program, names[number::count], Ground(folder / f"{name}-{number}"), bench.memory_uri, logs / f"{number}.log")
-        for number in range(count)
-    ]
+    batches = []
+    for number in range(count):
+        ground = Ground(folder / f"{name}-{number}")
+        log = logs / f"{number}.log"
+        batches.append(Batch(bench.program(name), names[number::count], ground, bench.memory_uri, log))
     with ThreadPoolExecutor(options.jobs) as pool:
         for batch in pool.map(Batch.run, batches):
             result.add_ground(batch.ground)
-            outcomes = batch.outcomes.items()
-            result.passed += sum(outcome == "passed" for _, outcome in outcomes)
-            result.skipped += sum(outcome == "skipped" for _, outcome in outcomes)
-            bad = [(test, outcome) for test, outcome in outcomes if outcome not in ("passed", "skipped")]
-            result.failed += [f"{test} {outcome}: {batch.log}" for test, outcome in bad]
+            for test, outcome in batch.outcomes.items():
+                result.passed += outcome == "passed"
+                result.skipped += outcome == "skipped"
+                if outcome not in ("passed", "skipped"):
+                    result.failed.append(f"{test} {outcome}: {batch.log}")
     result.seconds = time.monotonic() - start
     return result

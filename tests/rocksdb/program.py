@@ -107,7 +107,7 @@ class Result:
         if self.left_out:
             counts += f", {self.left_out} left out"
         counters = " ".join(f"{name}={self.counted[name]}" for name in COUNTED)
-        return f"{self.name:<19} {word}  {counts}; {counters}  ({self.seconds:.0f} s)"
+        return f"{self.name:<28} {word}  {counts}; {counters}  ({self.seconds:.0f} s)"
 
 
 def stop(process):

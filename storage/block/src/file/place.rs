@@ -3,6 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use std::thread;
+use std::time::Duration;
+
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, open, stat};
 use rustix::io::Errno;
 
@@ -43,18 +46,18 @@ impl Place {
             let context = format!("{shown} is in use: by this process, by another, or mounted");
             Error::new(ErrorKind::InUse, context).caused_by(errno)
         };
-        let (file, direct) = open_as(path, flags, options.direct).map_err(|errno| match errno {
+        let opened = patiently(Errno::BUSY, || open_as(path, flags, options.direct));
+        let (file, direct) = opened.map_err(|errno| match errno {
             Errno::BUSY => in_use(errno),
             errno => refused("opening", errno),
         })?;
         if kind == FileType::RegularFile {
             // Ends with the last descriptor of this opening, which the queues share.
-            flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(
-                |errno| match errno {
-                    Errno::WOULDBLOCK => in_use(errno),
-                    errno => refused("locking", errno),
-                },
-            )?;
+            let lock = || flock(&file, FlockOperation::NonBlockingLockExclusive);
+            patiently(Errno::WOULDBLOCK, lock).map_err(|errno| match errno {
+                Errno::WOULDBLOCK => in_use(errno),
+                errno => refused("locking", errno),
+            })?;
         }
         let probe = Probe::new(&file).map_err(|errno| refused("asking about", errno))?;
         // The kernel takes the flag on some file systems that cannot do it.
@@ -99,4 +102,16 @@ fn buffered(file: OwnedFd) -> rustix::io::Result<OwnedFd> {
     let flags = rustix::fs::fcntl_getfl(&file)?;
     rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT)?;
     Ok(file)
+}
+
+/// Tries again for half a second while the answer is `busy`. The kernel closes what the rings of a killed process
+/// held some milliseconds after the process is gone, and whoever starts it anew should not have to know.
+fn patiently<T>(busy: Errno, mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    for _ in 0..50 {
+        match attempt() {
+            Err(errno) if errno == busy => thread::sleep(Duration::from_millis(10)),
+            result => return result,
+        }
+    }
+    attempt()
 }
