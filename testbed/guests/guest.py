@@ -29,8 +29,8 @@ LOGS = ROOT / "target" / "guests"
 MODULES = ["irqbypass", "vfio", "vfio_virqfd", "vfio_iommu_type1", "vfio_iommu_spapr_tce", "vfio-pci-core", "vfio-pci"]
 CONSOLE_TAIL_LINES = 30
 # The emulation of several processors on several threads now and then wedges a kernel that patches its own code
-# while it boots, and now and then QEMU itself crashes. A guest that does not reach the payload by then, or whose
-# emulator was ended by a signal, is booted again, so often at most.
+# while it boots, or loses the timer that it waits for, and now and then QEMU itself crashes. A guest that does not
+# reach the payload by then, or whose emulator was ended by a signal, is booted again, so often at most.
 BOOT_LIMIT_S = 90
 BOOTS_MAX = 3
 # How long QEMU may take to end once it has closed its output.
@@ -246,6 +246,7 @@ class Console:
     """What a guest wrote, and why no more of it was read."""
 
     text: str
+    # Whether the payload was reached, or the guest said itself why not.
     began: bool
     timed_out: bool
     # The signal that ended QEMU before the guest was done.
@@ -254,7 +255,7 @@ class Console:
     @property
     def is_of_emulation(self):
         """Whether the emulation failed, which says nothing about what runs in the guest."""
-        return self.crash is not None or (self.timed_out and not self.began)
+        return self.crash is not None or not self.began
 
 
 def boot(line, kept, limit_s, echo=False, heard=None):
@@ -296,6 +297,7 @@ def boot(line, kept, limit_s, echo=False, heard=None):
         finally:
             # What a guest does after its last line is of no interest, and not every machine can switch off.
             qemu.kill()
+    began = began or bool(END.search(text))
     return Console(text.decode(errors="replace").replace("\r", ""), began, timed_out, crash)
 
 
@@ -356,9 +358,12 @@ def described(machine, console):
     return f"{machine.what}, {page[1]} KiB pages" if page else machine.what
 
 
-def cross_build(arch, package, binary, scripts=("cross",)):
-    """Cross-builds a static binary, with what the scripts say of the processor, and returns its path."""
-    environment = ""
+def cross_build(arch, package, binary, scripts=("cross",), environment=""):
+    """Cross-builds a static binary, with what the scripts say of the processor, and returns its path.
+
+    `environment` is what else the shell that calls cargo is told.
+    """
+    environment += "\n"
     for script in scripts:
         said = subprocess.run([ROOT / "scripts" / script, arch], check=True, stdout=subprocess.PIPE, text=True)
         environment += said.stdout
