@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GROUP = Path("/sys/fs/cgroup/memory/millrace-bench")
-DB_BENCH = Path(__file__).resolve().parent.parent / "target/rocksdb-tests/programs/db_bench"
+DB_BENCH = Path(__file__).resolve().parent.parent / "target/bench-files/programs/plain/db_bench"
 VALUE_BYTES = 1000
 KEY_BYTES = 16
 
@@ -97,7 +97,7 @@ class Bench:
 
     def command(self, side, workload, operations):
         mib = self.options.limit_mib
-        line = [self.options.db_bench, f"--benchmarks={workload.benchmarks}", f"--num={self.records}"]
+        line = [str(self.options.db_bench), f"--benchmarks={workload.benchmarks}", f"--num={self.records}"]
         line += [f"--value_size={VALUE_BYTES}", f"--key_size={KEY_BYTES}", "--compression_type=none", "--seed=1"]
         line += [f"--write_buffer_size={16 << 20}", "--max_background_jobs=2", "--max_write_buffer_number=3"]
         line += ["--target_file_size_base=16777216", "--max_bytes_for_level_base=67108864", "--bloom_bits=10"]

@@ -39,9 +39,9 @@ bench := $(BENCH_LIB_SOURCES) test_util/testutil.cc tools/db_bench.cc
 zstd_sources = $(wildcard $(foreach part,common compress decompress dictBuilder,$(ZSTD)/zstd/lib/$(part)/*.c))
 objects = $(patsubst %.cc,$(1)/%.o,$(2))
 
-.PHONY: all flags
-all: debug/librocksdb.a debug/libsupport.a $(addprefix debug/,$(addsuffix .o,$(TESTS))) release/libbench.a \
-    liblz4.a libzstd.a
+.PHONY: all bench flags
+all: debug/librocksdb.a debug/libsupport.a $(addprefix debug/,$(addsuffix .o,$(TESTS))) bench
+bench: release/libbench.a liblz4.a libzstd.a
 
 # What decides how things are compiled: a part of the folder's key.
 flags:
@@ -123,6 +123,15 @@ $(OUT)/db_bench: $(call plugin_objects,release) $(plugin_archives) release/libbe
 	@echo "$(@F)" >&2
 	@$(call linked,release)
 
-.PHONY: link
+# What is measured is linked with the plugin alone.
+plain = $(foreach source,$(filter %.cc,$(PLUGIN)),$(call object,release,$(source)))
+$(eval $(call compile_plugin,release,$(READS)))
+$(OUT)/plain/%: $(plain) $(plugin_archives) release/libbench.a $(RELEASE) liblz4.a libzstd.a
+	@mkdir -p $(@D) && echo "$(@F) (release)" >&2
+	@$(call linked,)
+$(OUT)/plain/reads: $(call object,release,$(READS))
+
+.PHONY: link link-bench
+link-bench: $(OUT)/plain/db_bench $(OUT)/plain/reads
 link: $(addprefix $(OUT)/,$(notdir $(TESTS)) db_bench)
 endif

@@ -25,6 +25,8 @@ pub(crate) struct JournalReader<'a> {
     key: VolumeKey,
     /// Blocks of the ring.
     blocks: u64,
+    /// Where in the ring it began.
+    tail: u64,
     head: u64,
     used: u64,
     expected: u64,
@@ -41,6 +43,7 @@ impl<'a> JournalReader<'a> {
             layout: superblock.layout,
             key: superblock.key(),
             blocks: superblock.layout.journal_blocks(),
+            tail: superblock.journal_tail.block,
             head: superblock.journal_tail.block,
             used: 0,
             expected: superblock.journal_tail.sequence,
@@ -115,13 +118,22 @@ impl<'a> JournalReader<'a> {
         let (start, window) = &self.window;
         let end = start + (window.len() / bytes) as u64;
         if !(*start..end).contains(&position) {
-            let blocks = ((WINDOW_BYTES / bytes).max(1) as u64).min(self.blocks - position);
+            // What lies behind the tail was read at first.
+            let end = if position < self.tail {
+                self.tail
+            } else {
+                self.blocks
+            };
+            let mut blocks = ((WINDOW_BYTES / bytes).max(1) as u64).min(end - position);
+            let first = self.layout.block_of(self.layout.journal().start) + position;
             let mut window = vec![0; usize::try_from(blocks).expect("a window") * bytes];
-            let first = self.layout.block_of(self.layout.journal().start);
-            if read_blocks(self.lanes, first + position, &mut window).is_err() {
+            while let Err(error) = read_blocks(self.lanes, first, &mut window) {
                 // One bad block must not cost its neighbours.
-                window.truncate(bytes);
-                read_blocks(self.lanes, first + position, &mut window)?;
+                if blocks == 1 {
+                    return Err(error);
+                }
+                blocks /= 2;
+                window.truncate(usize::try_from(blocks).expect("a window") * bytes);
             }
             self.window = (position, window);
         }

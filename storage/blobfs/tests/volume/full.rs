@@ -35,7 +35,7 @@ fn is_full<T>(result: &Result<T, Error>) -> bool {
 }
 
 /// Everything is accounted for: units are free, or files have them, or checkpoints. No file may be open.
-fn check_space(volume: &Volume, device: &Arc<dyn Device>, place: &str) {
+pub(crate) fn check_space(volume: &Volume, device: &Arc<dyn Device>, place: &str) {
     let space = volume.space();
     let names = collect(volume);
     let mut ids = std::collections::BTreeSet::new();

@@ -9,6 +9,8 @@ mod full;
 #[cfg(test)]
 mod history;
 #[cfg(test)]
+mod mounting;
+#[cfg(test)]
 mod names;
 #[cfg(test)]
 mod posix;
@@ -16,6 +18,8 @@ mod posix;
 mod power_cut;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(test)]
+mod threads;
 
 use millrace_blobfs::{File, OpenOptions, Volume};
 

@@ -2,6 +2,7 @@
 //! at which data is put on the medium can be left out.
 
 mod campaign;
+mod threads;
 
 use campaign::Campaign;
 use millrace_blobfs::{Barrier, mutation};
