@@ -48,13 +48,13 @@ class Workload:
 SYNCED = ("--sync=1",)
 WORKLOADS = [
     Workload("fill-sequential", "fillseq,flush"),
-    Workload("fill-random-sync-1", "fillrandom", (*SYNCED, "--threads=1"), share=0.03),
-    Workload("fill-random-sync-16", "fillrandom", (*SYNCED, "--threads=16"), share=0.01),
+    Workload("fill-random-sync-1", "fillrandom", (*SYNCED, "--threads=1"), share=0.05),
+    Workload("fill-random-sync-16", "fillrandom", (*SYNCED, "--threads=16"), share=0.2),
     Workload("fill-random", "fillrandom,flush,waitforcompaction"),
     Workload("overwrite", "overwrite,flush,waitforcompaction", existing=True, share=0.5),
     Workload("read-random-1", "readrandom", ("--threads=1",), existing=True, share=0.1),
-    Workload("read-random-16", "readrandom", ("--threads=16",), existing=True, share=0.02),
-    Workload("read-while-writing", "readwhilewriting", ("--threads=2", "--benchmark_write_rate_limit=2000000"), existing=True, share=0.05),
+    Workload("read-random-16", "readrandom", ("--threads=16",), existing=True, share=0.4),
+    Workload("read-while-writing", "readwhilewriting", ("--threads=2", "--benchmark_write_rate_limit=2000000"), existing=True, share=0.15),
 ]
 LOADED = "fill-random"
 

@@ -4,6 +4,7 @@
 #   CRATE      the sources of librocksdb-sys
 #   LZ4, ZSTD  the sources of lz4-sys and zstd-sys
 #   TESTS      the test programs to be linked, each named by its main file's path without .cc
+#   MEASURED   the folder with the sources of what is measured
 #
 # What exists is never made again: the folder's name stands for the sources, the compilers and the flags. Every
 # file appears by a rename, so that an interrupted run is continued by the next.
@@ -123,13 +124,14 @@ $(OUT)/db_bench: $(call plugin_objects,release) $(plugin_archives) release/libbe
 	@echo "$(@F)" >&2
 	@$(call linked,release)
 
-# What is measured is linked with the plugin alone.
-plain = $(foreach source,$(filter %.cc,$(PLUGIN)),$(call object,release,$(source)))
-$(eval $(call compile_plugin,release,$(READS)))
-$(OUT)/plain/%: $(plain) $(plugin_archives) release/libbench.a $(RELEASE) liblz4.a libzstd.a
+# What is measured is linked with the plugin alone, and with what lies in MEASURED.
+plain := $(foreach source,$(filter %.cc,$(PLUGIN)),$(call object,release,$(source)))
+wrapped_measured := usleep
+$(foreach name,reads pause,$(eval $(call compile_plugin,release,$(MEASURED)/$(name).cc)))
+$(OUT)/plain/%: $(plain) $(OUT)/release/pause.o $(plugin_archives) release/libbench.a $(RELEASE) liblz4.a libzstd.a
 	@mkdir -p $(@D) && echo "$(@F) (release)" >&2
-	@$(call linked,)
-$(OUT)/plain/reads: $(call object,release,$(READS))
+	@$(call linked,measured)
+$(OUT)/plain/reads: $(OUT)/release/reads.o
 
 .PHONY: link link-bench
 link-bench: $(OUT)/plain/db_bench $(OUT)/plain/reads
