@@ -17,7 +17,7 @@ help:
 	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
 	@echo 'make fix      mend what verify can mend by itself'
 	@echo 'make bench    the libraries: printed; the server beside other programs: into bench/RESULTS.md'
-	@echo 'make judges   the long suites of others against the server'
+	@echo 'make judges   the long suites of others against the server; power cuts of guests that serve from NVMe'
 
 build:
 	@scripts/setup
@@ -56,7 +56,7 @@ verify:
 	cargo clippy --workspace --all-targets -- --deny warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- --deny warnings
 	PATH=$(cache)/tools/bin:$(cache)/python/verify/bin:$$PATH
-	cargo-deny --all-features check bans licenses sources
+	cargo-deny --all-features check --allow unused-wrapper bans licenses sources
 	typos
 	RUSTDOCFLAGS='--deny warnings' cargo doc --workspace --no-deps --document-private-items
 
@@ -71,14 +71,17 @@ fix:
 bench:
 	@scripts/setup bench rocksdb
 	$(rocksdb)
-	cargo bench --package millrace-sync --package millrace-checksum --package millrace-memory --package millrace-nvme
+	cargo bench --package millrace-sync --package millrace-checksum --package millrace-memory --package millrace-nvme \
+	    --package millrace-blobfs
 	cargo build --release --package millrace
 	bench/run
 	bench/files
 
 judges:
-	@scripts/setup clients rocksdb
+	@scripts/setup clients rocksdb cross guests
 	$(rocksdb)
 	cargo build --release --package millrace
 	tests/judges/run
 	tests/rocksdb/run --long
+	python3 -m unittest discover -s tests/judges -p 'test_write_log.py'
+	tests/judges/guests

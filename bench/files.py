@@ -11,6 +11,10 @@ All run in one memory control group whose limit is a quarter of the data, the pa
 between the sides. A time is that of the whole process from start to end, with the sync of the file system after it
 where the page cache keeps something back; so what a load leaves unwritten counts. Processor time is that of the
 process, and that of the whole machine, since the kernel writes back in threads of its own.
+
+Beside that: what the databases take on the medium after `overwrite` of what they hold, and what one read of 4 KiB
+costs through RocksDB's interface of file systems, ours on memory and on the software NVMe controller that another
+process serves on a processor of its own, the operating system's on tmpfs.
 """
 
 import argparse
@@ -22,12 +26,17 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 GROUP = Path("/sys/fs/cgroup/memory/millrace-bench")
-DB_BENCH = Path(__file__).resolve().parent.parent / "target/bench-files/programs/plain/db_bench"
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "target/bench-files/programs/plain"
+MILLRACE = ROOT / "target/release/millrace"
+NVME_MODEL = ROOT / "target/release/millrace-nvme-model"
+READS = 200_000
 VALUE_BYTES = 1000
 KEY_BYTES = 16
 
@@ -162,6 +171,19 @@ class Bench:
             sys.exit(f"{' '.join(map(str, line))}\nexit {done.returncode}\n{done.stdout[-3000:]}")
         return Measured(seconds, float(found[1]), cpu, machine_busy() - busy, operations, after.ru_maxrss / 1024)
 
+    def space(self, side):
+        """Bytes that a side's database takes on the medium."""
+        if side == "blobfs":
+            command = [MILLRACE, "blobfs", "df", "--json", f"file:{self.image}"]
+            told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            return told["used_bytes"]
+        command = ["du", "--block-size=1", "--summarize", self.folder / side]
+        return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[0])
+
+    def spaces(self):
+        live = self.records * (KEY_BYTES + VALUE_BYTES)
+        return {side: self.space(side) / live for side in self.sides}
+
     def measure(self):
         chosen = self.options.workloads.split(",") if self.options.workloads else [w.name for w in WORKLOADS]
         results = {}
@@ -223,9 +245,45 @@ def table(results, sides):
         yield "| " + " | ".join(cells) + " |"
 
 
+def reads(rounds):
+    """Nanoseconds for a read of 4 KiB, and of the processor, by side and round."""
+    folder = tempfile.mkdtemp(prefix="millrace-reads-", dir="/dev/shm")
+    socket = Path(folder) / "nvme.sock"
+    results = {}
+    model = subprocess.Popen([NVME_MODEL, "--socket", socket, "--size", "1G", "--spin"], stdout=subprocess.PIPE)
+    try:
+        model.stdout.readline()
+        sides = {
+            "POSIX on tmpfs": ["posix", f"{folder}/file"],
+            "blobfs on memory": ["millrace://mem:512M", "/file"],
+            "blobfs on the NVMe model": [f"millrace://vfio-user:{socket}", "/file"],
+        }
+        for _ in range(rounds):
+            for name, (uri, path) in sides.items():
+                command = [PROGRAMS / "reads", uri, path, str(READS)]
+                told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                wall, cpu = re.fullmatch(r"(\d+) ns a read, (\d+) ns of the processor\n", told).groups()
+                results.setdefault(name, []).append((int(wall), int(cpu)))
+    finally:
+        model.terminate()
+        model.wait()
+        shutil.rmtree(folder)
+    return results
+
+
+def table_of_reads(results):
+    yield "| a read of 4 KiB | ns | of the processor | / POSIX on tmpfs | processor / POSIX on tmpfs |"
+    yield "|---|---|---|---|---|"
+    peer = results["POSIX on tmpfs"]
+    for name, ours in results.items():
+        cells = [name, *(f"{statistics.median(values):.0f}" for values in zip(*ours))]
+        cells += [spread([a[index] / b[index] for a, b in zip(ours, peer)]) for index in (0, 1)]
+        yield "| " + " | ".join(cells) + " |"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--db-bench", default=DB_BENCH, help="RocksDB's db_bench, linked with our file system")
+    parser.add_argument("--db-bench", default=PROGRAMS / "db_bench", help="RocksDB's db_bench, linked with our file system")
     parser.add_argument("--folder", default="target/bench-files", help="where images and files go (ext4)")
     parser.add_argument("--limit-mib", type=int, default=128, help="memory of the control group; the data is 4 times")
     parser.add_argument("--rounds", type=int, default=5)
@@ -237,8 +295,13 @@ def main():
     bench.prepare()
     load = os.getloadavg()[0]
     results = bench.measure()
+    spaces = bench.spaces()
+    one_read = reads(options.rounds)
     print(f"load before: {load:.2f}; {bench.records} records of {VALUE_BYTES} bytes; {options.rounds} rounds\n")
     print(*table(results, bench.sides), sep="\n")
+    print("\nBytes on the medium for a byte that the database holds: ", end="")
+    print(", ".join(f"{side} {ratio:.2f}" for side, ratio in spaces.items()) + "\n")
+    print(*table_of_reads(one_read), sep="\n")
     if options.json:
         plain = {name: {side: [vars(m) for m in runs] for side, runs in sides.items()} for name, sides in results.items()}
         options.json.write_text(json.dumps(plain, indent=1))

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use millrace_block::Device;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::check::CheckReport;
 use super::device::{self, Access, Mounted};
@@ -44,5 +44,29 @@ fn as_json(options: &DumpOptions, device: &Arc<dyn Device>) -> Result<Value, Blo
         Err(_) => Value::Null,
     };
     value["inodes"] = inodes;
+    add_extents(options, device, &mut value["inodes"])?;
     Ok(value)
+}
+
+/// Says of each file where it is on the device.
+fn add_extents(
+    options: &DumpOptions,
+    device: &Arc<dyn Device>,
+    inodes: &mut Value,
+) -> Result<(), BlobfsError> {
+    let extents = millrace_blobfs::extents(device)
+        .map_err(|source| BlobfsError::of_volume(&options.spec, "reading the metadata", source))?;
+    for inode in inodes.as_array_mut().into_iter().flatten() {
+        let id = inode["id"].as_u64();
+        let runs = id.and_then(|id| extents.get(&id)).into_iter().flatten();
+        let runs = runs.map(
+            |run| json!({"device_offset_bytes": run.start, "length_bytes": run.end - run.start}),
+        );
+        inode["extents"] = match inode["size_bytes"].is_null() {
+            // A directory.
+            true => Value::Null,
+            false => runs.collect(),
+        };
+    }
+    Ok(())
 }

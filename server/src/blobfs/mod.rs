@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   options -> Spec -> device ---> ls, stat, cat, df, dump, check -> report -> text or JSON
-//!                             \--> mkfs, cp, rm, mkdir, mv, check --repair --^
+//!                             \--> mkfs, cp, rm, mkdir, mv, trim, check --repair --^
 //! ```
 //! A volume belongs to one process at a time: the device's own lock refuses a second one. Commands that only
 //! look mount it for reading and write nothing, not even what a power cut left to be mended. Those that
@@ -29,6 +29,7 @@ mod report;
 mod space;
 mod stat;
 mod stop;
+mod trim;
 mod warnings;
 
 use std::io::Write;
@@ -39,7 +40,7 @@ pub use contents::Contents;
 pub use error::{BlobfsError, ErrorKind};
 pub use options::{
     BlobfsOptions, CatOptions, CheckOptions, Command, CpOptions, DfOptions, DumpOptions, LsOptions,
-    MkdirOptions, MkfsOptions, MvOptions, RmOptions, StatOptions,
+    MkdirOptions, MkfsOptions, MvOptions, RmOptions, StatOptions, TrimOptions,
 };
 pub use place::{Place, VolumePath};
 
@@ -71,6 +72,7 @@ fn run_command(options: &BlobfsOptions, out: &mut dyn Write) -> Result<u8, Blobf
         Command::Rm(options) => names::remove(options, out),
         Command::Mkdir(options) => names::make_directories(options, out),
         Command::Df(options) => space::run(options, out),
+        Command::Trim(options) => trim::run(options, out),
         Command::Dump(options) => dump::run(options, out),
     }
     .map(|()| 0)

@@ -12,7 +12,7 @@ use super::{Place, VolumePath};
 /// The options of `millrace blobfs`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "A device is named by
-  file:/var/lib/disk.img         a file, or a block special of the kernel; a path with a '/' is the same
+  file:/var/lib/disk.img         a file, or a block special of the kernel; a path alone is the same
   nvme:0000:01:00.0[/NAMESPACE]  an NVMe device that is bound to vfio-pci (`millrace nvme bind`)
   vfio-user:/run/ctrl.sock       the socket of a process that serves one
   mem:1G                         memory, empty each time: only for trying `mkfs`
@@ -54,6 +54,8 @@ pub enum Command {
     Mkdir(MkdirOptions),
     /// Say how full the volume is.
     Df(DfOptions),
+    /// Tell the device which blocks are free, so that it may forget what is in them.
+    Trim(TrimOptions),
     /// Print all metadata, also of a damaged volume.
     Dump(DumpOptions),
 }
@@ -290,11 +292,30 @@ pub struct DfOptions {
     pub json: bool,
 }
 
+/// The options of `millrace blobfs trim`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  millrace blobfs trim nvme:0000:01:00.0      flash writes faster and lasts longer for it
+  millrace blobfs trim ./disk.img             the file keeps its size, and gives its free space back
+
+Where a device gains by it, a server has it forget as it goes what is freed; this does it for all that is free,
+once. A file takes that space again when it is written: slower the first time, and only if it is there.
+Ctrl-C ends it in order.")]
+pub struct TrimOptions {
+    /// The device
+    #[arg(value_name = "SPEC")]
+    pub spec: Spec,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// The options of `millrace blobfs dump`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   millrace blobfs dump ./disk.img | less
   millrace blobfs dump ./disk.img --json | jq .findings
+  millrace blobfs dump ./disk.img --json | jq '.inodes[] | {path, extents}'    which bytes of the device
 
 It shows names and places of files, and nothing of what is in them.")]
 pub struct DumpOptions {

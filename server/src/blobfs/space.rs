@@ -16,6 +16,8 @@ pub(super) fn run(options: &DfOptions, out: &mut dyn Write) -> Result<(), Blobfs
     let mounted = Mounted::open(&options.spec, Access::Read)?;
     let report = SpaceReport {
         device: options.spec.to_string(),
+        label: mounted.volume.label(),
+        uuid: mounted.volume.uuid(),
         space: mounted.volume.space(),
     };
     report::show(&report, options.json, out)
@@ -25,6 +27,8 @@ pub(super) fn run(options: &DfOptions, out: &mut dyn Write) -> Result<(), Blobfs
 #[derive(Clone, Debug)]
 struct SpaceReport {
     device: String,
+    label: String,
+    uuid: [u8; 16],
     space: Space,
 }
 
@@ -44,6 +48,10 @@ impl Report for SpaceReport {
         let mut section = Section::new(self.device.clone());
         let (used, total) = (self.used_bytes(), self.space.total_bytes);
         let percent = u128::from(used) * 100 / u128::from(total.max(1));
+        if !self.label.is_empty() {
+            section.row("label", report::printable(&self.label));
+        }
+        section.row("identifier", report::uuid_text(&self.uuid));
         section.row("space", bytes(total.into()));
         section.row("used", format!("{}, {percent} %", bytes(used.into())));
         section.row("free", bytes(self.space.free_bytes.into()));
@@ -55,6 +63,8 @@ impl Report for SpaceReport {
     fn json(&self) -> Value {
         json!({
             "device": self.device,
+            "label": self.label,
+            "uuid": report::uuid_text(&self.uuid),
             "total_bytes": self.space.total_bytes,
             "used_bytes": self.used_bytes(),
             "free_bytes": self.space.free_bytes,

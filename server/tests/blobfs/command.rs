@@ -11,7 +11,7 @@ use crate::bed::{Bed, bytes};
 #[test]
 fn every_command_helps_with_examples() {
     let bed = Bed::new();
-    let commands = "mkfs check ls stat cat cp mv rm mkdir df dump";
+    let commands = "mkfs check ls stat cat cp mv rm mkdir df trim dump";
     for command in commands.split_whitespace() {
         let text = bed.ok(&format!("{command} --help"));
         assert!(text.contains("Examples:\n  millrace blobfs "), "{text}");
@@ -25,7 +25,8 @@ fn what_makes_no_sense_is_refused() {
     bed.write("data", "x");
     let rows = [
         ("ls", 2, "<SPEC>"),
-        ("ls disk.img", 2, "neither a path with a '/'"),
+        ("ls disk.img:1", 2, "begins with file:"),
+        ("ls mem", 2, "write mem: and which one"),
         ("ls floppy:0", 2, "there are no devices of kind \"floppy\""),
         ("mkfs ./new.img --size 10Q", 2, "no number of bytes"),
         ("cp ./disk.img :/a", 2, "PATH"),
@@ -62,6 +63,8 @@ fn a_volume_is_one_process_s_at_a_time() {
     }
     drop(device);
     bed.ok("ls ./disk.img");
+    // Without a '/' it is the same file.
+    bed.ok("ls disk.img");
 }
 
 #[test]
@@ -90,6 +93,12 @@ fn an_nvme_device_serves_as_a_file_does() {
         (&checked["label"], &checked["is_sound"]),
         (&json!("model"), &json!(true))
     );
+    let trimmed = bed.json(&format!("trim {spec}"));
+    assert!(
+        trimmed["deallocated_bytes"].as_u64() > Some(32 << 20),
+        "{trimmed}"
+    );
+    bed.ok(&format!("check {spec} --read-data"));
     let error = bed.fails(&format!("mkfs {spec}"), 1);
     assert!(
         error.contains("a volume of Millrace with 3 files"),

@@ -1,5 +1,7 @@
 //! `mkfs`, `df`, `dump`.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use serde_json::json;
 
 use crate::bed::Bed;
@@ -19,6 +21,12 @@ fn mkfs_makes_a_file_and_a_volume_in_it() {
     let space = bed.json("df ./disk.img");
     let number = |key: &str| space[key].as_u64().expect(key);
     assert_eq!(space["free_bytes"], made["free_bytes"]);
+    assert_eq!(
+        (&space["label"], &space["uuid"]),
+        (&json!("mill"), &json!(uuid))
+    );
+    let text = bed.ok("df ./disk.img");
+    assert!(text.contains("mill") && text.contains(uuid), "{text}");
     assert_eq!(
         number("used_bytes") + number("free_bytes"),
         number("total_bytes")
@@ -111,7 +119,13 @@ fn dump_shows_names_and_places() {
     assert!(text.contains("13 bytes"), "{text}");
     assert!(!text.contains("what is in it"), "{text}");
     let dumped = bed.json("dump ./disk.img");
-    assert_eq!(dumped["inodes"][0]["path"], json!("/renamed"));
+    let file = &dumped["inodes"][0];
+    assert_eq!(file["path"], json!("/renamed"));
+    let extents = file["extents"].as_array().expect("a file has them");
+    let run = |key: &str| extents[0][key].as_u64().expect(key);
+    assert_eq!((extents.len(), run("length_bytes")), (1, 4096));
+    let start = usize::try_from(run("device_offset_bytes")).expect("it is small");
+    assert_eq!(&bed.read("disk.img")[start..][..13], b"what is in it");
     assert_eq!(dumped["findings"], json!([]));
 }
 
@@ -120,7 +134,11 @@ fn looking_writes_nothing() {
     let bed = Bed::with_volume();
     bed.write("tree/file", vec![7; 100_000]);
     bed.ok("cp ./disk.img tree :/tree");
-    let before = bed.read("disk.img");
+    let times = || {
+        let metadata = std::fs::metadata(bed.path("disk.img")).expect("it is there");
+        (metadata.mtime(), metadata.mtime_nsec())
+    };
+    let before = (bed.read("disk.img"), times());
     let lines = [
         "ls ./disk.img -lR",
         "stat ./disk.img /tree/file",
@@ -134,6 +152,49 @@ fn looking_writes_nothing() {
     ];
     for line in lines {
         bed.ok(line);
-        assert!(bed.read("disk.img") == before, "{line}");
+        assert!((bed.read("disk.img"), times()) == before, "{line}");
     }
+    for (line, code) in [("ls ./disk.img /none", 1), ("mkfs ./disk.img", 1)] {
+        bed.fails(line, code);
+        assert!((bed.read("disk.img"), times()) == before, "{line}");
+    }
+}
+
+#[test]
+fn trim_gives_back_what_is_free() {
+    let bed = Bed::with_volume();
+    let allocated = || {
+        let metadata = std::fs::metadata(bed.path("disk.img")).expect("it is there");
+        metadata.blocks() * 512
+    };
+    bed.write("tree/kept", vec![7; 3_000_000]);
+    bed.write("tree/removed", vec![8; 9_000_000]);
+    bed.ok("cp ./disk.img tree :/tree");
+    bed.ok("rm ./disk.img /tree/removed");
+    assert!(allocated() >= 32 << 20);
+    let trimmed = bed.json("trim ./disk.img");
+    let trimmed = trimmed["deallocated_bytes"].as_u64().expect("a number");
+    let free = bed.json("df ./disk.img")["free_bytes"].clone();
+    let free = free.as_u64().expect("a number");
+    // But for what is kept for the next checkpoint.
+    assert!(
+        trimmed <= free && free < trimmed + (1 << 20),
+        "{trimmed} of {free}"
+    );
+    assert!(trimmed > 20 << 20 && allocated() <= (32 << 20) - trimmed + (64 << 10));
+    assert_eq!(bed.read("disk.img").len(), 32 << 20);
+    assert_eq!(bed.json("df ./disk.img")["free_bytes"], json!(free));
+    assert_eq!(
+        bed.json("check ./disk.img --read-data")["findings"],
+        json!([])
+    );
+    bed.ok("cp ./disk.img :/tree/kept back");
+    assert!(bed.read("back") == vec![7; 3_000_000]);
+    let text = bed.ok("trim disk.img");
+    assert!(text.contains("deallocated"), "{text}");
+    // A server, or whoever has it, is not disturbed.
+    let device = bed.open();
+    let error = bed.fails("trim ./disk.img", 1);
+    assert!(error.contains("is in use"), "{error}");
+    drop(device);
 }

@@ -295,6 +295,13 @@ typedef struct millrace_blobfs_part {
 int32_t millrace_blobfs_read_many(const millrace_blobfs_file* file, millrace_blobfs_part* parts,
                                   size_t count, millrace_blobfs_error* error);
 
+/* Begins to read `length` bytes from `offset` on ahead of a reader who goes through them from front to back with
+ * millrace_blobfs_read_at on this handle; calling it again for the bytes that follow goes on with it. *begun is 0 when
+ * nothing is read ahead: another part of the file is for another reader, or all buffers are in use. For files that do
+ * not change any more: such reads give the bytes that the file held when this was called. */
+int32_t millrace_blobfs_read_ahead(const millrace_blobfs_file* file, uint64_t offset, size_t length,
+                                   uint32_t* begun, millrace_blobfs_error* error);
+
 /* Begins to read; the memory is the library's. */
 int32_t millrace_blobfs_read_start(const millrace_blobfs_file* file, uint64_t offset, size_t length,
                                    millrace_blobfs_read** read, millrace_blobfs_error* error);

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::slice;
 use std::sync::Arc;
 
-use millrace_blobfs::{File, OpenOptions, ReadPart};
+use millrace_blobfs::{File, OpenOptions, ReadAhead, ReadPart};
 
 use crate::boundary::{
     Health, bytes, call, call_without_volume, explain, free, give, null, room, set, shared, text,
@@ -20,11 +20,16 @@ const TRUNCATE: u32 = 4;
 /// `millrace_blobfs_file`.
 #[derive(Debug)]
 pub struct FileHandle {
-    pub(crate) file: File,
+    ahead: ReadAhead,
     pub(crate) health: Arc<Health>,
 }
 
 impl FileHandle {
+    /// The file.
+    pub(crate) const fn file(&self) -> &File {
+        self.ahead.file()
+    }
+
     /// Runs `body` on the file that `handle` is.
     ///
     /// # Safety
@@ -71,7 +76,7 @@ pub unsafe extern "C" fn millrace_blobfs_file_open(
             truncate: flags & TRUNCATE != 0,
         };
         let handle = FileHandle {
-            file: this.volume.open(path, &options)?,
+            ahead: ReadAhead::new(this.volume.open(path, &options)?),
             health: Arc::clone(&this.health),
         };
         // SAFETY: the caller passes null or the place for the handle.
@@ -107,9 +112,30 @@ pub unsafe extern "C" fn millrace_blobfs_read_at(
     let body = |this: &FileHandle| {
         // SAFETY: the caller passes room that is its own until this returns.
         let out = unsafe { room(out, length) }?;
-        let count = this.file.read_at(offset, out)?;
+        let count = this.ahead.read_at(offset, out)?;
         // SAFETY: the caller passes null or its number.
         unsafe { set(read, count) }
+    };
+    // SAFETY: the caller passes a handle that stays, and null or its structure.
+    unsafe { FileHandle::call(file, error, body) }
+}
+
+/// Begins to read ahead.
+///
+/// # Safety
+/// The pointers are what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn millrace_blobfs_read_ahead(
+    file: *const FileHandle,
+    offset: u64,
+    length: usize,
+    begun: *mut u32,
+    error: *mut CError,
+) -> i32 {
+    let body = |this: &FileHandle| {
+        let is_begun = u32::from(this.ahead.begin(offset, length as u64)?);
+        // SAFETY: the caller passes null or its number.
+        unsafe { set(begun, is_begun) }
     };
     // SAFETY: the caller passes a handle that stays, and null or its structure.
     unsafe { FileHandle::call(file, error, body) }
@@ -173,7 +199,7 @@ fn read_many(this: &FileHandle, parts: &mut [CPart]) -> Result<Option<Failure>, 
             result: Ok(0),
         });
     }
-    this.file.read_many(&mut reads);
+    this.file().read_many(&mut reads);
     let mut first_failure = None;
     for (part, read) in parts.iter_mut().zip(reads) {
         match read.result {
@@ -206,7 +232,7 @@ pub unsafe extern "C" fn millrace_blobfs_append(
     let body = |this: &FileHandle| {
         // SAFETY: the caller passes data that stay until this returns.
         let data = unsafe { bytes(data, length) }?;
-        Ok(this.file.append(data)?)
+        Ok(this.file().append(data)?)
     };
     // SAFETY: the caller passes a handle that stays, and null or its structure.
     unsafe { FileHandle::call(file, error, body) }
@@ -227,7 +253,7 @@ pub unsafe extern "C" fn millrace_blobfs_write_at(
     let body = |this: &FileHandle| {
         // SAFETY: the caller passes data that stay until this returns.
         let data = unsafe { bytes(data, length) }?;
-        Ok(this.file.write_at(offset, data)?)
+        Ok(this.file().write_at(offset, data)?)
     };
     // SAFETY: the caller passes a handle that stays, and null or its structure.
     unsafe { FileHandle::call(file, error, body) }
@@ -244,7 +270,7 @@ pub unsafe extern "C" fn millrace_blobfs_truncate(
     error: *mut CError,
 ) -> i32 {
     // SAFETY: the caller passes a handle that stays, and null or its structure.
-    unsafe { FileHandle::call(file, error, |this| Ok(this.file.truncate(size)?)) }
+    unsafe { FileHandle::call(file, error, |this| Ok(this.file().truncate(size)?)) }
 }
 
 /// Reserves space.
@@ -258,7 +284,7 @@ pub unsafe extern "C" fn millrace_blobfs_reserve(
     error: *mut CError,
 ) -> i32 {
     // SAFETY: the caller passes a handle that stays, and null or its structure.
-    unsafe { FileHandle::call(file, error, |this| Ok(this.file.reserve(bytes)?)) }
+    unsafe { FileHandle::call(file, error, |this| Ok(this.file().reserve(bytes)?)) }
 }
 
 /// Begins to write what is whole.
@@ -271,7 +297,7 @@ pub unsafe extern "C" fn millrace_blobfs_write_behind(
     error: *mut CError,
 ) -> i32 {
     // SAFETY: the caller passes a handle that stays, and null or its structure.
-    unsafe { FileHandle::call(file, error, |this| Ok(this.file.write_behind()?)) }
+    unsafe { FileHandle::call(file, error, |this| Ok(this.file().write_behind()?)) }
 }
 
 /// Puts a file on the medium.
@@ -284,7 +310,7 @@ pub unsafe extern "C" fn millrace_blobfs_file_sync(
     error: *mut CError,
 ) -> i32 {
     // SAFETY: the caller passes a handle that stays, and null or its structure.
-    unsafe { FileHandle::call(file, error, |this| Ok(this.file.sync()?)) }
+    unsafe { FileHandle::call(file, error, |this| Ok(this.file().sync()?)) }
 }
 
 /// The size of a file.
@@ -294,7 +320,7 @@ pub unsafe extern "C" fn millrace_blobfs_file_sync(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn millrace_blobfs_file_size(file: *const FileHandle) -> u64 {
     // SAFETY: the caller passes null or a handle that stays.
-    unsafe { file.as_ref() }.map_or(0, |this| this.file.size())
+    unsafe { file.as_ref() }.map_or(0, |this| this.file().size())
 }
 
 /// What is known of an open file.
@@ -308,7 +334,7 @@ pub unsafe extern "C" fn millrace_blobfs_file_status(
     error: *mut CError,
 ) -> i32 {
     let body = |this: &FileHandle| {
-        let known = this.file.status()?;
+        let known = this.file().status()?;
         // SAFETY: the caller passes null or its structure.
         unsafe { set(status, known.into()) }
     };

@@ -63,9 +63,9 @@ pub use code::{CError, Code};
 pub use file::{
     CPart, FileHandle, millrace_blobfs_append, millrace_blobfs_file_close,
     millrace_blobfs_file_open, millrace_blobfs_file_size, millrace_blobfs_file_status,
-    millrace_blobfs_file_sync, millrace_blobfs_read_at, millrace_blobfs_read_many,
-    millrace_blobfs_reserve, millrace_blobfs_truncate, millrace_blobfs_write_at,
-    millrace_blobfs_write_behind,
+    millrace_blobfs_file_sync, millrace_blobfs_read_ahead, millrace_blobfs_read_at,
+    millrace_blobfs_read_many, millrace_blobfs_reserve, millrace_blobfs_truncate,
+    millrace_blobfs_write_at, millrace_blobfs_write_behind,
 };
 pub use names::{
     CEntry, CStatus, ListingHandle, LockHandle, millrace_blobfs_create_dir,

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn millrace_blobfs_read_start(
 ) -> i32 {
     let body = |this: &FileHandle| {
         let handle = ReadHandle {
-            read: this.file.start_read(offset, length)?,
+            read: this.file().start_read(offset, length)?,
             health: Arc::clone(&this.health),
         };
         // SAFETY: the caller passes null or the place for the handle.

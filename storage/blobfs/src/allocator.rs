@@ -75,6 +75,13 @@ impl Group {
         (goal < start + len).then(|| start + len - goal)
     }
 
+    /// The first run at `from` or behind it; of one that holds `from`, what is not before it.
+    fn run_from(&self, from: u64) -> Option<(u64, u64)> {
+        let behind = || self.free.range(from..).next();
+        let here = self.run_at(from).map(|len| (from, len));
+        here.or_else(|| behind().map(|(&start, &len)| (start, len)))
+    }
+
     /// The first run of at least `want` units.
     fn first_of(&self, want: u64) -> Option<(u64, u64)> {
         let mut runs = self.free.iter().map(|(&start, &len)| (start, len));
@@ -297,6 +304,24 @@ impl Allocator {
             sequence > durable
         });
         settled
+    }
+
+    /// Takes the first free run at `from` or behind it, of `most` units at most, for the device to be told of it
+    /// (invariant 3). Who gets it has it freed ([`Allocator::give_back_settled`]).
+    pub(crate) fn take_next(&self, from: u64, most: u64) -> Option<Extent> {
+        let most = most.min(u64::from(u32::MAX));
+        for (index, range) in self.layout.groups().enumerate() {
+            if range.end <= from {
+                continue;
+            }
+            let mut group = self.lock(index);
+            if let Some((start, len)) = group.run_from(from) {
+                let units = len.min(most);
+                self.limbo_units.fetch_add(units, Ordering::Relaxed);
+                return Some(self.taken(&mut group, start, units));
+            }
+        }
+        None
     }
 
     /// Frees what was taken out of limbo.

@@ -1,6 +1,8 @@
 //! All metadata of a volume as text, for people who look for a fault.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_block::Device;
@@ -46,6 +48,25 @@ pub fn dump(device: &Arc<dyn Device>, out: &mut dyn Write) -> Result<()> {
             .try_for_each(|finding| writeln!(out, "  {finding}"))
     };
     write(out).map_err(cannot_write)
+}
+
+/// Where on the device the files are: for each, by [`Status::id`](crate::Status::id), runs of bytes in the order of
+/// the file. They may be more than it has bytes; and what was synced last may still be in the journal.
+///
+/// # Errors
+/// As [`check`](crate::check()).
+pub fn extents(device: &Arc<dyn Device>) -> Result<BTreeMap<u64, Vec<Range<u64>>>> {
+    let lanes = Lanes::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
+    let mut findings = Findings::default();
+    let found = survey(&lanes, &mut findings, &mut |_| {}, &mut |_| Ok(()))?;
+    let layout = found.superblock.layout;
+    let bytes = |unit| layout.block_of(unit) * u64::from(layout.block_bytes());
+    let files = found.metadata.inodes().map(|(id, record)| {
+        let extents = record.extents().iter();
+        let runs = extents.map(|extent| bytes(extent.start)..bytes(extent.end()));
+        (id.0, runs.collect())
+    });
+    Ok(files.collect())
 }
 
 fn cannot_write(error: io::Error) -> Error {

@@ -58,36 +58,65 @@ impl File {
         let wanted = usize::try_from(self.size().saturating_sub(offset))
             .unwrap_or(usize::MAX)
             .min(len);
-        let place = self.inode.locate(&self.shared, offset, wanted);
-        if let Some((lba, skip)) =
-            place.filter(|_| self.inode.is_home(offset + wanted as u64) && wanted > 0)
-        {
-            let blocks = (skip + wanted).next_multiple_of(self.shared.lanes.block_bytes());
-            if blocks <= self.shared.lanes.piece_bytes() && !self.shared.read_only {
-                let started = self
-                    .shared
-                    .lanes
-                    .with_index(|index, lane| Ok((index, lane.start_read(lba, blocks)?)))?;
-                if let (lane, Some((token, permit))) = started {
-                    self.shared.counters.reads.add(1);
-                    self.shared.counters.read_bytes.add(wanted as u64);
-                    let under_way = UnderWay {
-                        lane,
-                        token,
-                        permit,
-                        offset,
-                        lba,
-                        skip,
-                        len: wanted,
-                    };
-                    return Ok(PendingRead::new(self, Progress::UnderWay(under_way)));
-                }
+        if let Some((lba, skip)) = self.inode.locate(&self.shared, offset, wanted) {
+            if let Some(read) = self.start_at(lba, skip, offset, wanted)? {
+                return Ok(read);
             }
         }
         let mut bytes = vec![0; wanted];
         let read = self.read_at(offset, &mut bytes)?;
         bytes.truncate(read);
         Ok(PendingRead::new(self, Progress::Copied(bytes)))
+    }
+
+    /// Begins to read from `offset` on at most `most` bytes, as many as one request can; and how many. Nothing if
+    /// that cannot be done without waiting.
+    pub(crate) fn try_start(&self, offset: u64, most: u64) -> Result<Option<(PendingRead, u64)>> {
+        let Some((lba, skip, run)) = self.inode.run_at(&self.shared, offset) else {
+            return Ok(None);
+        };
+        let piece = self.shared.lanes.piece_bytes() - skip;
+        let len = most.min(run).min(piece as u64);
+        let wanted = usize::try_from(len).expect("no more than a piece");
+        let started = self.start_at(lba, skip, offset, wanted)?;
+        Ok(started.map(|read| (read, len)))
+    }
+
+    /// Begins to read bytes that lie in one run of blocks, if they are there and there is a buffer.
+    fn start_at(
+        &self,
+        lba: u64,
+        skip: usize,
+        offset: u64,
+        len: usize,
+    ) -> Result<Option<PendingRead>> {
+        let shared = &self.shared;
+        let bytes = (skip + len).next_multiple_of(shared.lanes.block_bytes());
+        let is_possible = len > 0
+            && self.inode.is_home(offset + len as u64)
+            && bytes <= shared.lanes.piece_bytes()
+            && !shared.read_only;
+        if !is_possible {
+            return Ok(None);
+        }
+        let started = shared
+            .lanes
+            .with_index(|index, lane| Ok((index, lane.start_read(lba, bytes)?)))?;
+        let (lane, Some((token, permit))) = started else {
+            return Ok(None);
+        };
+        shared.counters.reads.add(1);
+        shared.counters.read_bytes.add(len as u64);
+        let under_way = UnderWay {
+            lane,
+            token,
+            permit,
+            offset,
+            lba,
+            skip,
+            len,
+        };
+        Ok(Some(PendingRead::new(self, Progress::UnderWay(under_way))))
     }
 
     /// Appends. The bytes are in memory until enough are together.

@@ -47,6 +47,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod allocator;
 mod barrier;
 mod check;
@@ -67,15 +68,17 @@ mod reading;
 mod room;
 mod shared;
 mod state;
+mod trim;
 mod volume;
 mod writer;
 
+pub use ahead::ReadAhead;
 pub use barrier::Barrier;
 #[cfg(feature = "mutation")]
 pub use barrier::mutation;
 pub use check::{Area, CheckOptions, Finding, Progress, Report, Severity, Stage, check};
 pub use counters::Counters;
-pub use dump::dump;
+pub use dump::{dump, extents};
 pub use error::{Error, ErrorKind, Result};
 pub use file::{File, PendingRead, ReadPart};
 #[cfg(any(test, feature = "exercise"))]

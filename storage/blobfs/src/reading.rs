@@ -135,9 +135,14 @@ impl Inode {
 
     /// Where `len` bytes at `offset`, all of them home, lie in one run: the first block and the bytes before.
     pub(crate) fn locate(&self, shared: &Shared, offset: u64, len: usize) -> Option<(u64, usize)> {
-        let map = self.map.read().expect("no holder of the lock panics");
-        let (lba, skip, run) = place(shared, &map, offset)?;
+        let (lba, skip, run) = self.run_at(shared, offset)?;
         (run >= len as u64).then_some((lba, skip))
+    }
+
+    /// Where the byte at `offset` lies: its block, the bytes before it there, and how many bytes follow in a run.
+    pub(crate) fn run_at(&self, shared: &Shared, offset: u64) -> Option<(u64, usize, u64)> {
+        let map = self.map.read().expect("no holder of the lock panics");
+        place(shared, &map, offset)
     }
 }
 

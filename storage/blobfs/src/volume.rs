@@ -1,6 +1,7 @@
 //! A mounted volume: its names.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use millrace_block::Device;
@@ -482,6 +483,35 @@ impl Volume {
             metadata_bytes: (fixed + shared.room.units()) * shared.unit_bytes(),
             files: shared.state().metadata.len() as u64,
         }
+    }
+
+    /// Tells the device of everything that is free, so that it may forget what is there; how many bytes that were.
+    /// `progress` is called with the bytes that are done and all that are to be, and may end it.
+    ///
+    /// What the device is just being told of counts as free, and yet is not to be had: whoever writes meanwhile to a
+    /// volume that is nearly full may find that it is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the device forgets nothing, [`ErrorKind::ReadOnly`], [`ErrorKind::Io`],
+    /// [`ErrorKind::Poisoned`]. No file is harmed by a deallocation that fails.
+    pub fn trim(&self, progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<u64> {
+        self.shared.check_writable()?;
+        self.shared.trim(progress)
+    }
+
+    /// Its name for people; empty if it has none.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let superblock = self.shared.superblock.lock();
+        let superblock = superblock.expect("no holder of the lock panics");
+        superblock.label.clone()
+    }
+
+    /// Its identifier.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        let superblock = self.shared.superblock.lock();
+        superblock.expect("no holder of the lock panics").uuid
     }
 
     /// What it has done since it was mounted.

@@ -23,6 +23,17 @@
 //!    writes of one block any may be what is left.
 //! 5. Deallocated blocks read as anything until they are written again, unless the geometry says zeros.
 //!
+//! # Controllers that do not keep their word
+//! Some NVMe controllers complete a write with the FUA bit before it is on the medium. There
+//! [`Operation::WriteThrough`] is made of a write and a flush, and [`Geometry::write_through`] is false, so that
+//! who writes several blocks flushes once for all. The known ones are told by their PCI identity:
+//!
+//! | controller | PCI | |
+//! |---|---|---|
+//! | QEMU's | 1b36:0010 | ignores the bit; flushes are obeyed |
+//!
+//! Others are mistrusted by [`NvmeOptions::trust_fua`]. A controller that does not obey flushes cannot be helped.
+//!
 //! # Order
 //! Requests in flight have no order, also not on one queue. Who needs one waits in between.
 //!

@@ -17,6 +17,8 @@ use crate::{
 /// One of each kind, for messages.
 const EXAMPLES: &str = "file:/var/lib/disk.img, file:/dev/sdb, nvme:0000:01:00.0, nvme:0000:01:00.0/2, \
                         vfio-user:/run/ctrl.sock, vfio-user:/run/ctrl.sock/2, mem:1G";
+/// What is before the ':'.
+const KINDS: [&str; 4] = ["file", "mem", "nvme", "vfio-user"];
 /// Blocks of devices in memory.
 const MEMORY_BLOCK_BYTES: u32 = 4096;
 /// The namespace ids that can be named (NVM Express Base Specification 1.4, section 6.1.2).
@@ -26,12 +28,13 @@ const NAMESPACES: std::ops::Range<u32> = 1..u32::MAX;
 ///
 /// | text | device |
 /// |---|---|
-/// | `file:/path/disk.img`, `/path/disk.img` | a file or a block special of the kernel; without the prefix a path has a `/` |
+/// | `file:/path/disk.img`, `/path/disk.img`, `disk.img` | a file or a block special of the kernel; without the prefix a path has a `/`, or no `:` |
 /// | `nvme:0000:01:00.0`, `nvme:01:00.0/2` | an NVMe controller bound to `vfio-pci`; its first namespace, or the one named |
 /// | `vfio-user:/run/ctrl.sock`, `vfio-user:/run/ctrl.sock/2` | the same of a process that serves one on this socket |
 /// | `mem:1G` | memory, gone when it is closed |
 ///
-/// A number after the last `/` of a socket's path is a namespace.
+/// A number after the last `/` of a socket's path is a namespace. A file that is called as a kind is (`mem`) has its
+/// prefix or a `/`: `./mem`.
 ///
 /// ```
 /// use millrace_block::Spec;
@@ -170,10 +173,17 @@ impl FromStr for Spec {
             None if is_address(text) => {
                 Err(no_device(text, &format!("for NVMe write nvme:{text}")))
             }
-            None if text.contains('/') => Ok(Self::File(PathBuf::from(text))),
+            None if text.is_empty() => missing("the name"),
+            None if KINDS.contains(&text) => Err(no_device(
+                text,
+                &format!("write {text}: and which one, or ./{text} for a file"),
+            )),
+            None if text.contains('/') || !text.contains(':') => {
+                Ok(Self::File(PathBuf::from(text)))
+            }
             None => Err(no_device(
                 text,
-                "it is neither a path with a '/' nor has it a prefix",
+                "a path with a ':' begins with file: or has a '/' before it",
             )),
         }
     }
@@ -259,6 +269,10 @@ mod tests {
             ("file:b:c", file("b:c"), "file:b:c"),
             ("/dev/nvme0n1", file("/dev/nvme0n1"), "file:/dev/nvme0n1"),
             ("./b", file("./b"), "file:./b"),
+            ("disk.img", file("disk.img"), "file:disk.img"),
+            ("1G", file("1G"), "file:1G"),
+            ("memory", file("memory"), "file:memory"),
+            ("./mem", file("./mem"), "file:./mem"),
             ("./x:y", file("./x:y"), "file:./x:y"),
             ("nvme:0000:01:00.0", nvme(None), "nvme:0000:01:00.0"),
             ("nvme:01:00.0/7", nvme(Some(7)), "nvme:0000:01:00.0/7"),
@@ -291,8 +305,11 @@ mod tests {
     #[test]
     fn what_names_no_device_is_said() {
         for (text, reason) in [
-            ("", "neither a path"),
-            ("disk.img", "neither a path"),
+            ("", "the name is missing"),
+            ("mem", "write mem: and which one, or ./mem"),
+            ("vfio-user", "or ./vfio-user for a file"),
+            ("Disk:1", "begins with file:"),
+            ("disk.img:1", "begins with file:"),
             ("0000:01:00.0", "write nvme:0000:01:00.0"),
             ("01:00.0/1", "write nvme:01:00.0/1"),
             ("disk:/a", "kind \"disk\""),

@@ -279,3 +279,36 @@ fn all_operations_complete_by_either_way() {
         }
     }
 }
+
+#[test]
+fn what_is_only_read_stays_as_it_was() {
+    let (_folder, path) = file();
+    let times = || {
+        let metadata = fs::metadata(&path).expect("it is there");
+        (
+            metadata.modified().expect("files have times"),
+            (metadata.ctime(), metadata.ctime_nsec()),
+        )
+    };
+    let before = (times(), fs::read(&path).expect("it is ours"));
+    for direct in [true, false] {
+        let device = FileDevice::open(
+            &path,
+            FileOptions {
+                direct,
+                ..FileOptions::default()
+            },
+        )
+        .expect("nobody has it");
+        let arena = arena(&device);
+        let mut queue = device.queue().expect("a queue");
+        let read = queue.run(Request::read(Lba(0), filled(&arena, 1), 0));
+        let completion = read.expect("it is taken");
+        completion.result.expect("it is read");
+        drop((completion.buffer, queue, device));
+        assert!(
+            (times(), fs::read(&path).expect("it is ours")) == before,
+            "{direct}"
+        );
+    }
+}

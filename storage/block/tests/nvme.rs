@@ -68,10 +68,19 @@ fn polling() -> NvmeOptions {
     NvmeOptions {
         waiting: Some(Waiting::Poll),
         queue_depth: 16,
+        trust_fua: true,
         driver: Options {
             interrupts: false,
             ..Options::default()
         },
+    }
+}
+
+/// As for a controller that ignores the FUA bit.
+fn mistrusting() -> NvmeOptions {
+    NvmeOptions {
+        trust_fua: false,
+        ..polling()
     }
 }
 
@@ -124,6 +133,14 @@ fn a_namespace_does_what_devices_do() {
             polling(),
         ),
         (
+            "two queue pairs, flushed",
+            model::Options {
+                queues: 2,
+                ..of_512()
+            },
+            mistrusting(),
+        ),
+        (
             "fewer vectors than queues",
             model::Options {
                 queues: 8,
@@ -156,6 +173,10 @@ fn the_geometry_is_what_the_controller_says() {
     assert_eq!(geometry.deallocation, Deallocation::Cheap);
     assert_eq!(geometry.atomic_blocks, 1);
     assert_eq!(bed.device.name(), "nvme:model");
+
+    let bed = Bed::new(of_512(), mistrusting());
+    let geometry = bed.device.geometry();
+    assert!(geometry.volatile_cache && !geometry.write_through);
 
     let mut lasting = of_512();
     lasting.volatile_cache = false;
@@ -268,6 +289,68 @@ fn errors_of_commands_and_of_the_controller_are_told_apart() {
     );
     assert_eq!(refused.request.operation, Operation::Read);
     drop(queue);
+}
+
+#[test]
+fn a_mistrusted_controller_is_flushed_after_writes_that_go_through() {
+    for queues in [1, 4] {
+        let model = model::Options { queues, ..of_512() };
+        let bed = Bed::new(model, mistrusting());
+        let arena = arena(&*bed.device);
+        let mut queue = bed.device.queue().expect("a queue");
+        let depth = bed.device.geometry().queue_depth as u64;
+        for lba in 0..depth {
+            let blocks = usize::try_from(lba % 3 + 1).expect("a few");
+            let buffer = filled(&arena, blocks * 512, 1);
+            // All of one token: the queue must not tell requests apart by it.
+            let request = match lba % 2 {
+                0 => Request::write(Lba(lba * 4), buffer, 7),
+                _ => Request::write_through(Lba(lba * 4), buffer, 7),
+            };
+            queue.submit(request).expect("there is room");
+        }
+        let beyond = Request::write_through(Lba(9), filled(&arena, 512, 1), 8);
+        let refused = queue.submit(beyond).expect_err("it is full");
+        assert_eq!(refused.error.kind(), ErrorKind::Full);
+        assert_eq!(refused.request.operation, Operation::WriteThrough);
+        assert_eq!(refused.request.token, 8);
+        let mut blocks = 0;
+        while let Some(completion) = queue.wait() {
+            completion.result.expect("the model works");
+            assert_eq!(completion.token, 7);
+            blocks += completion.buffer.expect("a write has one").len() / 512;
+        }
+        let expected: u64 = (0..depth).map(|lba| lba % 3 + 1).sum();
+        assert_eq!((blocks as u64, queue.in_flight()), (expected, 0));
+        assert_eq!(bed.model.counters().flushes, depth / 2);
+
+        // What was written before is on the medium too: the bit alone would leave it in the cache.
+        for lba in 0..3 {
+            let written = queue.run(Request::write(Lba(lba), filled(&arena, 512, 2), 0));
+            written.expect("it makes sense").result.expect("it works");
+        }
+        assert_ne!(bed.model.unflushed(1).expect("a namespace"), 0);
+        let through = Request::write_through(Lba(3), filled(&arena, 512, 2), 0);
+        let through = queue.run(through).expect("it makes sense");
+        through.result.expect("it works");
+        assert_eq!(bed.model.unflushed(1).expect("a namespace"), 0);
+
+        let flushes = bed.model.counters().flushes;
+        bed.model.set_faults(model::Faults {
+            rules: vec![model::FaultRule {
+                target: model::Target::Io,
+                when: model::When::Always,
+                fault: model::Fault::Fail(model::Status::READ_ERROR),
+            }],
+            ..model::Faults::default()
+        });
+        let failed = queue.run(Request::write_through(Lba(3), filled(&arena, 512, 3), 6));
+        let failed = failed.expect("it makes sense");
+        assert!(failed.result.is_err() && failed.buffer.is_some());
+        assert_eq!(failed.token, 6);
+        assert_eq!(bed.model.counters().flushes, flushes);
+        bed.check_records();
+    }
 }
 
 #[test]

@@ -188,6 +188,22 @@ IOStatus BlobfsRandomAccessFile::ReadAsync(FSReadRequest& request, const IOOptio
   return IOStatus::OK();
 }
 
+IOStatus BlobfsRandomAccessFile::Prefetch(uint64_t offset, size_t n, const IOOptions&,
+                                          IODebugContext*) {
+  // No iterator of a user's asks for so much.
+  constexpr size_t kCompaction = size_t{1} << 20;
+  if (n < kCompaction) {
+    return IOStatus::NotSupported("reading ahead of short scans");
+  }
+  millrace_blobfs_error error;
+  uint32_t begun = 0;
+  const int32_t code = millrace_blobfs_read_ahead(file_.handle(), offset, n, &begun, &error);
+  if (code == MILLRACE_BLOBFS_OK && begun == 0) {
+    return IOStatus::NotSupported("nothing is read ahead");
+  }
+  return StatusOf(code, error, "reading ahead", file_.path());
+}
+
 IOStatus BlobfsWholeFile::Load(BlobfsFile&& file, std::unique_ptr<FSRandomAccessFile>* result) {
   std::string contents(static_cast<size_t>(millrace_blobfs_file_size(file.handle())), '\0');
   Slice read;

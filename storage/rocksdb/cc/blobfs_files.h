@@ -136,7 +136,9 @@ class BlobfsRandomAccessFile : public rocksdb::FSRandomAccessFile {
   IOStatus ReadAsync(rocksdb::FSReadRequest& request, const IOOptions&,
                      std::function<void(rocksdb::FSReadRequest&, void*)> callback, void* argument,
                      void** io_handle, rocksdb::IOHandleDeleter* deleter, IODebugContext*) override;
-  // Prefetch stays NotSupported: RocksDB then reads ahead into buffers of its own, and knows how far.
+  // For compactions, which go through a whole file. Else NotSupported: RocksDB then reads ahead into buffers of
+  // its own, one for each iterator.
+  IOStatus Prefetch(uint64_t offset, size_t n, const IOOptions&, IODebugContext*) override;
   size_t GetUniqueId(char* id, size_t max_size) const override {
     return file_.GetUniqueId(id, max_size);
   }

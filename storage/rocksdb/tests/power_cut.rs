@@ -3,16 +3,21 @@
 //! A history of commits is recorded on a device with a volatile cache. At points of the record each image that a
 //! disk could then hold is mounted and opened: every commit that was called durable before the point is there, and
 //! all that is there is a prefix of the history.
+//!
+//! By default a sample of the events is tried. `MILLRACE_SEEDS=0..4` tries all events of as many histories of each
+//! kind of disk.
 
 #[path = "bed/history.rs"]
 mod history;
 #[path = "bed/volumes.rs"]
 mod volumes;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use history::{Told, check, work};
+use millrace_blobfs::CheckOptions;
 use millrace_block::{Device, Geometry, MemoryDevice};
 use millrace_engine::{Batch, Durability, Engine as _, Guards, Optime};
 use millrace_power_cut::{Order, PowerCut, Survivors};
@@ -22,6 +27,8 @@ use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 const DATA: &str = "/data";
 /// At so many points of a record the power goes.
 const POINTS: usize = 40;
+/// And at so many of a recovery's.
+const POINTS_OF_RECOVERY: usize = 8;
 
 fn open(device: Arc<dyn Device>, case: &str) -> RocksEngine {
     let volume = volumes::mount(device);
@@ -87,10 +94,18 @@ impl Recording {
     }
 }
 
-/// Points of a record: the first, the last and between them one in each of as many parts, by a seed.
-fn points(events: usize, seed: u64) -> Vec<usize> {
+/// The seeds of histories of which all events are tried.
+fn seeds() -> Option<Range<u64>> {
+    let text = std::env::var("MILLRACE_SEEDS").ok()?;
+    let (from, to) = text.split_once("..").expect("MILLRACE_SEEDS=FROM..TO");
+    Some(from.parse().expect("a number")..to.parse().expect("a number"))
+}
+
+/// Points of a record, in order: the first, the last and between them one in each of `parts_max` parts, by a seed; all
+/// of them if there are seeds from outside.
+fn points(events: usize, seed: u64, parts_max: usize) -> Vec<usize> {
     let mut random = seed;
-    let parts = POINTS.min(events);
+    let parts = seeds().map_or(parts_max, |_| usize::MAX).min(events);
     let within = |part: usize| {
         let (start, end) = (part * events / parts, (part + 1) * events / parts);
         random = random
@@ -98,22 +113,34 @@ fn points(events: usize, seed: u64) -> Vec<usize> {
             .wrapping_add(1);
         start + usize::try_from(random >> 33).expect("31 bits") % (end - start)
     };
-    (0..parts).map(within).chain([0, events]).collect()
+    let mut points: Vec<usize> = (0..parts).map(within).chain([0, events]).collect();
+    points.sort_unstable();
+    points.dedup();
+    points
 }
 
 fn nothing_acknowledged_is_lost(recording: &Recording, seed: u64) {
-    let mut places = points(recording.device.events(), seed);
-    places.sort_unstable();
+    let places = points(recording.device.events(), seed, POINTS);
+    let (events, count) = (recording.device.events(), places.len());
+    let mut images = 0;
     let mut cursor = recording.device.cursor();
     for point in places {
         cursor.advance_to(point);
         let told = recording.told(point);
-        for survivors in Survivors::ALL {
+        // With nothing that may be there or not all kinds of images are one.
+        let kinds = match cursor.loose() {
+            0 => &Survivors::ALL[..1],
+            _ => &Survivors::ALL[..],
+        };
+        for survivors in kinds {
+            let survivors = *survivors;
+            images += 1;
             let case = format!(
                 "point {point} of {}, {survivors:?}, seed {seed}",
                 cursor.events()
             );
             let disk = Arc::new(cursor.disk(survivors, seed ^ point as u64));
+            check_volume(&(Arc::clone(&disk) as _), &case);
             let engine = open(Arc::clone(&disk) as Arc<dyn Device>, &case);
             check(&engine, &told, &case);
             // It is as good as new.
@@ -122,11 +149,21 @@ fn nothing_acknowledged_is_lost(recording: &Recording, seed: u64) {
             work(&engine, target, &mut later, &mut |_| {})
                 .unwrap_or_else(|error| panic!("{case}: {error:?}"));
             drop(engine);
-            let again = open(disk, &case);
+            let again = open(Arc::clone(&disk) as Arc<dyn Device>, &case);
             assert_eq!(again.last_optime(), Optime::new(history::COMMITS), "{case}");
             check(&again, &later, &case);
+            drop(again);
+            check_volume(&(disk as _), &case);
         }
     }
+    eprintln!("seed {seed}: {events} events, cut at {count}: {images} images");
+}
+
+/// The volume is sound: there is nothing that a mount does not mend.
+fn check_volume(device: &Arc<dyn Device>, case: &str) {
+    let report = millrace_blobfs::check(device, CheckOptions::default(), &mut |_| {});
+    let report = report.unwrap_or_else(|error| panic!("{case}: {error:?}"));
+    assert!(report.is_sound(), "{case}: {:?}", report.findings);
 }
 
 #[test]
@@ -152,14 +189,18 @@ fn what_was_not_synced_can_be_lost() {
 
 #[test]
 fn on_a_disk_that_must_be_flushed() {
-    let recording = Recording::new(geometry(false), Order::AtOnce);
-    nothing_acknowledged_is_lost(&recording, 1);
+    for seed in seeds().unwrap_or(1..2) {
+        let recording = Recording::new(geometry(false), Order::AtOnce);
+        nothing_acknowledged_is_lost(&recording, seed);
+    }
 }
 
 #[test]
 fn on_a_disk_that_writes_through_and_out_of_order() {
-    let recording = Recording::new(geometry(true), Order::Shuffled(2));
-    nothing_acknowledged_is_lost(&recording, 2);
+    for seed in seeds().unwrap_or(2..3) {
+        let recording = Recording::new(geometry(true), Order::Shuffled(seed));
+        nothing_acknowledged_is_lost(&recording, seed);
+    }
 }
 
 #[test]
@@ -169,16 +210,20 @@ fn a_second_cut_during_recovery_loses_nothing_either() {
     let told = recording.told(middle);
     let mut cursor = recording.device.cursor();
     cursor.advance_to(middle);
+    let mut images = 0;
     for (seed, survivors) in (3..).zip(Survivors::ALL) {
         let image = cursor.image(survivors, seed);
         let device = PowerCut::on(image, geometry(false)).expect("a legal geometry");
         drop(open(Arc::clone(&device) as Arc<dyn Device>, "recovery"));
         let mut recovery = device.cursor();
-        for point in points(device.events(), seed).into_iter().take(8) {
+        for point in points(device.events(), seed, POINTS_OF_RECOVERY) {
             recovery.advance_to(point);
             let case = format!("{survivors:?}, then point {point} of the recovery, seed {seed}");
-            let disk = recovery.disk(Survivors::Random, seed);
-            check(&open(Arc::new(disk), &case), &told, &case);
+            let disk: Arc<dyn Device> = Arc::new(recovery.disk(Survivors::Random, seed));
+            check_volume(&disk, &case);
+            check(&open(disk, &case), &told, &case);
+            images += 1;
         }
     }
+    eprintln!("second cuts: {images} images");
 }

@@ -33,8 +33,9 @@ use crate::Result;
 use crate::format::Kind;
 use crate::lanes::Lanes;
 
-/// Memory for transfers while a volume is checked.
-pub(crate) const CHECK_ARENA_BYTES: usize = 16 << 20;
+/// Memory for transfers while a volume is checked. A driver has to lock and pin it, of which most systems let any
+/// user have 8 MiB.
+pub(crate) const CHECK_ARENA_BYTES: usize = 2 << 20;
 
 /// What a check is to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! Volumes on devices in memory: what they do, when the power goes, when the device fails, when it is full.
 
 #[cfg(test)]
+mod ahead;
+#[cfg(test)]
 mod devices;
 #[cfg(test)]
 mod faults;
@@ -20,6 +22,8 @@ mod power_cut;
 mod support;
 #[cfg(test)]
 mod threads;
+#[cfg(test)]
+mod trim;
 
 use millrace_blobfs::{File, OpenOptions, Volume};
 

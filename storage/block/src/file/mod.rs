@@ -56,7 +56,9 @@ impl Default for FileOptions {
 /// the file consists of. Allocate files beforehand ([`FileDevice::create`]): else a flush writes that as
 /// well. On journalling file systems the flush after the first write of each block, also of one that was made
 /// zeros or deallocated, still takes nearly twice as long as later ones. Deallocation makes holes; whether
-/// there is space to fill them again is seen when they are written.
+/// there is space to fill them again is seen when they are written. It fails with
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the file system knows no holes: nothing is
+/// tried when a file is opened, which leaves it as it was, with its time of modification.
 #[derive(Debug)]
 pub struct FileDevice {
     name: String,

@@ -73,7 +73,7 @@ impl Place {
         if options.direct && !direct {
             notes.push("no direct transfers here: all goes through the page cache".to_owned());
         }
-        let geometry = probe.geometry(&file, direct);
+        let geometry = probe.geometry(direct);
         geometry.check().map_err(|error| {
             let context = format!("{shown} has {} bytes: no device", Size(probe.bytes()));
             Error::new(ErrorKind::Invalid, context).caused_by(error)

@@ -4,12 +4,10 @@ use std::fs;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{
-    AtFlags, FileType, SeekFrom, Statx, StatxFlags, fallocate, ioctl_blkpbszget, ioctl_blksszget,
-    seek, statx,
+    AtFlags, FileType, SeekFrom, Statx, StatxFlags, ioctl_blkpbszget, ioctl_blksszget, seek, statx,
 };
 use rustix::io::Errno;
 
-use super::backing::PUNCH;
 use crate::{Deallocation, Geometry};
 
 /// Logical blocks of what says nothing else.
@@ -72,7 +70,7 @@ impl Probe {
         self.direct_block.is_some()
     }
 
-    pub(super) fn geometry(&self, file: &OwnedFd, direct: bool) -> Geometry {
+    pub(super) fn geometry(&self, direct: bool) -> Geometry {
         let block = self.direct_block.filter(|_| direct).unwrap_or(self.block);
         let says = |name, value: &str| self.attribute(name).is_some_and(|said| said == value);
         // What a file consists of is known to the medium after a flush alone.
@@ -84,12 +82,9 @@ impl Probe {
                 false => Deallocation::None,
             }
         } else {
-            // Beyond the end there is nothing to be lost.
-            let beyond = self.bytes.next_multiple_of(u64::from(ALIGNMENT_MAX));
-            match fallocate(file, PUNCH, beyond, ALIGNMENT_MAX.into()) {
-                Ok(()) => Deallocation::Costly,
-                Err(_) => Deallocation::None,
-            }
+            // Whether holes can be made is seen by making one, which changes the file's time of modification
+            // even where nothing is: the first deallocation will tell.
+            Deallocation::Costly
         };
         Geometry {
             block_bytes: block,

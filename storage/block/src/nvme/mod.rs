@@ -1,7 +1,9 @@
 //! An NVMe namespace, driven without the kernel, as a device.
 
 mod convert;
+mod flushed_queue;
 mod pair_queue;
+mod quirks;
 mod shared_queue;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,9 @@ use millrace_nvme::{
 use millrace_pci::Function;
 
 use self::convert::failure;
+use self::flushed_queue::FlushedQueue;
 use self::pair_queue::PairQueue;
+use self::quirks::Quirks;
 use self::shared_queue::SharedPairQueue;
 use crate::{Deallocation, Device, Error, ErrorKind, Geometry, Queue, Result};
 
@@ -31,6 +35,9 @@ pub struct NvmeOptions {
     pub waiting: Option<Waiting>,
     /// Requests of one queue; the controller may take fewer.
     pub queue_depth: u16,
+    /// Whether a controller is believed that a write with the FUA bit is on the medium when it completes. Never
+    /// believed are those that are known to ignore the bit.
+    pub trust_fua: bool,
     /// The driver's.
     pub driver: Options,
 }
@@ -40,6 +47,7 @@ impl Default for NvmeOptions {
         Self {
             waiting: None,
             queue_depth: QueueOptions::default().depth,
+            trust_fua: true,
             driver: Options::default(),
         }
     }
@@ -52,7 +60,8 @@ impl Default for NvmeOptions {
 ///
 /// # Durability
 /// Whether there is a volatile cache is asked of the controller, also whether it is switched off;
-/// write-through sets the command's FUA bit. A controller promises atomicity for commands up to a length, and
+/// write-through sets the command's FUA bit where that is relied on, and is a write and a flush elsewhere
+/// ([`NvmeOptions::trust_fua`]). A controller promises atomicity for commands up to a length, and
 /// for no part of longer ones: [`Geometry::atomic_blocks`] is more than one only if all requests are so
 /// short.
 #[derive(Debug)]
@@ -100,6 +109,9 @@ impl NvmeDevice {
     ) -> Result<Self> {
         let name = name.into();
         let failed = |what: &str, error| failure(format!("{what} {name}"), error);
+        let identity = function.identity().map_err(|error| {
+            Error::new(ErrorKind::Device, format!("asking who {name} is")).caused_by(error)
+        })?;
         let controller = Controller::open(function, host, options.driver).map_err(|error| {
             let in_use = error.kind() == millrace_nvme::ErrorKind::Invalid;
             match in_use {
@@ -133,7 +145,10 @@ impl NvmeDevice {
         let first = make_pair(&controller, options.queue_depth, waiting)
             .map_err(|error| failed("making a queue of", error))?;
         let given_max = controller.queue_pairs_max().saturating_sub(1);
-        let geometry = geometry(&controller, &namespace, cached, first.depth(), given_max);
+        let geometry = Geometry {
+            write_through: options.trust_fua && !Quirks::of(identity).ignores_fua,
+            ..geometry(&controller, &namespace, cached, first.depth(), given_max)
+        };
         geometry.check().map_err(|error| {
             let context = format!("namespace {id} of {name} is no device");
             Error::new(ErrorKind::Unsupported, context).caused_by(error)
@@ -187,7 +202,7 @@ impl Device for NvmeDevice {
         };
         if let Some(pair) = pair {
             state.given += 1;
-            return Ok(Box::new(PairQueue::new(Arc::clone(pairs), pair)));
+            return Ok(pairs.durable(PairQueue::new(Arc::clone(pairs), pair)));
         }
         if state.shared.is_none() {
             let pair = pairs.take_pair(&mut state)?.ok_or_else(|| {
@@ -199,7 +214,7 @@ impl Device for NvmeDevice {
         }
         let shared = state.shared.as_ref().expect("made above");
         let queue = SharedPairQueue::new(Arc::clone(pairs), shared.handle());
-        Ok(Box::new(queue))
+        Ok(pairs.durable(queue))
     }
 }
 
@@ -229,6 +244,15 @@ impl Pairs {
         }
     }
 
+    /// The queue, or one around it where the FUA bit matters and is not relied on.
+    fn durable(&self, queue: impl Queue + 'static) -> Box<dyn Queue> {
+        let geometry = &self.geometry;
+        match geometry.write_through || !geometry.volatile_cache {
+            true => Box::new(queue),
+            false => Box::new(FlushedQueue::new(Box::new(queue), geometry.queue_depth)),
+        }
+    }
+
     fn domain(&self) -> DomainId {
         DomainId::of(self.controller.domain())
     }
@@ -250,6 +274,7 @@ fn make_pair(
     }
 }
 
+/// What a namespace is like whose controller keeps its word.
 fn geometry(
     controller: &Controller,
     namespace: &Namespace,

@@ -1,0 +1,48 @@
+//! Controllers that do not keep their word.
+
+use millrace_pci::Identity;
+
+/// What a kind of controller does otherwise than the specification says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Quirks {
+    /// A write with the FUA bit completes before its blocks are on the medium (NVM Express Base Specification
+    /// 1.4, section 6.15). Flushes are obeyed.
+    pub(super) ignores_fua: bool,
+}
+
+/// Vendor and device of PCI, and what is known of them.
+const KNOWN: [(u16, u16, Quirks); 1] = [
+    // QEMU's emulated controller: every write goes to the disk's image with no flag, whatever the bit says.
+    (0x1b36, 0x0010, Quirks { ignores_fua: true }),
+];
+
+impl Quirks {
+    /// What is known of the controllers of this kind.
+    pub(super) fn of(identity: Identity) -> Self {
+        let known = KNOWN
+            .iter()
+            .find(|(vendor, device, _)| (*vendor, *device) == (identity.vendor, identity.device));
+        known.map_or_else(Self::default, |(_, _, quirks)| *quirks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_named_controllers_are_mistrusted() {
+        let of = |vendor, device| {
+            Quirks::of(Identity {
+                vendor,
+                device,
+                class: 0x01_0802,
+                revision: 2,
+            })
+        };
+        assert!(of(0x1b36, 0x0010).ignores_fua);
+        for (vendor, device) in [(0x1b36, 0x0011), (0x8086, 0x0010), (0x144d, 0xa808)] {
+            assert_eq!(of(vendor, device), Quirks::default());
+        }
+    }
+}
