@@ -73,7 +73,7 @@ class Images(unittest.TestCase):
         self.path = Path(self.folder.name, "record")
         self.image = Path(self.folder.name, "image")
 
-    def images(self):
+    def images(self, obeyed=None):
         """Records and images of many seeds: (seed, requests up to the cut, sectors of the image)."""
         for seed in range(FIRST_SEED, FIRST_SEED + ROUNDS):
             chance = random.Random(seed)
@@ -82,7 +82,7 @@ class Images(unittest.TestCase):
             log = WriteLog(self.path)
             self.assertEqual(len(log.entries), len(requests), f"seed {seed}")
             cut = log.pick_cut(chance, 0)
-            log.materialise(self.image, DISK_SECTORS * SECTOR_BYTES, cut, chance)
+            log.materialise(self.image, DISK_SECTORS * SECTOR_BYTES, cut, chance, obeyed)
             data = self.image.read_bytes()
             sectors = [data[at : at + SECTOR_BYTES] for at in range(0, len(data), SECTOR_BYTES)]
             self.assertEqual(len(sectors), DISK_SECTORS, f"seed {seed}")
@@ -92,6 +92,14 @@ class Images(unittest.TestCase):
         for seed, requests, sectors in self.images():
             for sector, (held, allowed) in enumerate(zip(sectors, possible(requests), strict=True)):
                 self.assertIn(held, allowed, f"seed {seed}, sector {sector}")
+
+    def test_a_disk_that_obeys_no_flush_is_found_out(self):
+        caught = [
+            seed
+            for seed, requests, sectors in self.images(obeyed=0)
+            if any(held not in allowed for held, allowed in zip(sectors, possible(requests), strict=True))
+        ]
+        self.assertGreater(len(caught), ROUNDS // 10)
 
     def test_what_may_be_lost_is_lost_somewhere_and_kept_somewhere(self):
         seen = {"old": 0, "new": 0, "torn": 0}

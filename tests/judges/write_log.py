@@ -91,7 +91,9 @@ class WriteLog:
 
     def pick_cut(self, random, first):
         """A number of entries after which the power goes, not below `first`: any, or one at which the most or the
-        least is loose, since a flush or a long write is at hand."""
+        least is loose, since a flush or a long write is at hand.
+
+        Of the cuts before flushes those with much that is loose are the likelier ones."""
         entries = range(first, len(self.entries))
         flushes = [index for index in entries if self.entries[index].is_flush]
         kind = random.choice(("any", "before", "after", "long"))
@@ -100,16 +102,19 @@ class WriteLog:
         if kind == "long":
             lengths = [self.entries[index].end - self.entries[index].data for index in entries]
             return 1 + random.choices(entries, [1 + length for length in lengths])[0]
-        return random.choice(flushes) + (kind == "after")
+        if kind == "after":
+            return random.choice(flushes) + 1
+        return random.choices(flushes, [1 + (index - self.flushed(index)) ** 2 for index in flushes])[0]
 
-    def materialise(self, path, disk_bytes, cut, random):
+    def materialise(self, path, disk_bytes, cut, random, obeyed=None):
         """Writes an image that a disk could hold when the power went after `cut` entries. Returns how many loose
         requests it could have lost.
 
         Everything up to the last flush is there. Of what follows any subset is, torn into sectors, in any order
-        but for what was written through.
+        but for what was written through. A disk that lies obeys none of the flushes after the first `obeyed`
+        entries.
         """
-        sure = self.flushed(cut)
+        sure = self.flushed(cut if obeyed is None else min(cut, obeyed))
         loose = self.entries[sure:cut]
         # Of every sector that is not zero, where in the record its content is.
         content = {}
