@@ -1,9 +1,13 @@
 //! Reading ahead of a reader that goes through a file from front to back.
+//!
+//! Who reads to the last of a file's data rarely reads to the end of the file, and keeps it open for a while. So the
+//! volume knows the parts that have come to the end of their file, and gives up their buffers when another file needs
+//! them.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use crate::file::{File, PendingRead};
 use crate::lanes::PIECE_BYTES;
@@ -27,12 +31,40 @@ pub struct ReadAhead {
     /// Whether there is a part: set and cleared under the lock, and read without it to save readers the lock. Who
     /// misses that it was set reads from the device: `Relaxed`.
     is_active: AtomicBool,
-    part: Mutex<Part>,
+    part: Arc<Mutex<Part>>,
+}
+
+/// The parts of a volume's files that are read ahead to the end of their file. Locked by who has the lock of a part,
+/// which therefore only tries to lock others.
+#[derive(Debug, Default)]
+pub(crate) struct Endings(Mutex<Vec<Weak<Mutex<Part>>>>);
+
+impl Endings {
+    fn add(&self, part: &Arc<Mutex<Part>>) {
+        let mut parts = self.0.lock().expect("no holder of the lock panics");
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(Arc::downgrade(part));
+    }
+
+    /// Gives up the buffers of all of them; whether there were any.
+    fn give_up(&self) -> bool {
+        let parts = std::mem::take(&mut *self.0.lock().expect("no holder of the lock panics"));
+        let mut have_any = false;
+        for part in parts.iter().filter_map(Weak::upgrade) {
+            if let Ok(mut part) = part.try_lock() {
+                if part.is_ending {
+                    *part = Part::default();
+                    have_any = true;
+                }
+            }
+        }
+        have_any
+    }
 }
 
 /// What is read ahead: from the first request's beginning to `end`.
 #[derive(Debug, Default)]
-struct Part {
+pub(crate) struct Part {
     /// One after the other, without gaps.
     requests: VecDeque<Ahead>,
     /// Where the next request begins.
@@ -41,6 +73,8 @@ struct Part {
     /// Whether another reader wanted a part since this one was read last. Wants it another again, the reader of this
     /// one has probably gone away.
     is_doubtful: bool,
+    /// Whether the last request is begun, and reaches to the end of the file.
+    is_ending: bool,
 }
 
 #[derive(Debug)]
@@ -91,7 +125,7 @@ impl ReadAhead {
         Self {
             file,
             is_active: AtomicBool::new(false),
-            part: Mutex::default(),
+            part: Arc::default(),
         }
     }
 
@@ -126,6 +160,9 @@ impl ReadAhead {
             return Ok(false);
         }
         self.fill(&mut part)?;
+        if part.requests.is_empty() && self.file.shared().endings.give_up() {
+            self.fill(&mut part)?;
+        }
         if part.requests.is_empty() {
             *part = Part::default();
         }
@@ -219,6 +256,11 @@ impl ReadAhead {
             let end = part.next;
             part.requests.push_back(Ahead { offset, end, read });
         }
+        let is_ending = part.next >= part.end && part.end == self.file.size();
+        if is_ending && !part.is_ending {
+            self.file.shared().endings.add(&self.part);
+        }
+        part.is_ending = is_ending;
         Ok(())
     }
 }

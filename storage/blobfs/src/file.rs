@@ -37,6 +37,10 @@ impl File {
         Self { shared, inode }
     }
 
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Reads from `offset` on; returns how many bytes, fewer than asked for only at the end of the file.
     ///
     /// # Errors

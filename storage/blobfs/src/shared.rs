@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use millrace_block::Deallocation;
 
+use crate::ahead::Endings;
 use crate::allocator::Allocator;
 use crate::barrier::{Barrier, Durable};
 use crate::checkpoint::write_superblocks;
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     pub(crate) discard: bool,
     /// What transactions carry, of a volume that is mounted for reading and so cannot bring it home.
     pub(crate) overlay: Overlay,
+    pub(crate) endings: Endings,
     state: Mutex<State>,
     is_unmounted: AtomicBool,
     /// Why nothing is acknowledged any more.
@@ -78,6 +80,7 @@ impl Shared {
             read_only: parts.read_only,
             discard: discard && can_discard && !parts.read_only,
             overlay: parts.overlay,
+            endings: Endings::default(),
             state: Mutex::new(parts.state),
             is_unmounted: AtomicBool::new(false),
             poison: OnceLock::new(),

@@ -192,8 +192,10 @@ IOStatus BlobfsRandomAccessFile::Prefetch(uint64_t offset, size_t n, const IOOpt
                                           IODebugContext*) {
   // No iterator of a user's asks for so much.
   constexpr size_t kCompaction = size_t{1} << 20;
-  if (n < kCompaction) {
-    return IOStatus::NotSupported("reading ahead of short scans");
+  // What reaches exactly to the end is the tail of a table that is opened: it is read in no order.
+  const bool is_tail = offset + n == millrace_blobfs_file_size(file_.handle());
+  if (n < kCompaction || is_tail) {
+    return IOStatus::NotSupported("reading ahead of scans and tails");
   }
   millrace_blobfs_error error;
   uint32_t begun = 0;

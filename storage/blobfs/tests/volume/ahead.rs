@@ -151,6 +151,28 @@ fn there_may_be_more_files_than_buffers() {
 }
 
 #[test]
+fn files_that_were_read_nearly_to_their_end_leave_buffers_for_others() {
+    let device = device(7);
+    let volume = volume_on(&device);
+    let bytes = pattern(7, 700_000);
+    let mut kept_open = Vec::new();
+    for number in 0..40 {
+        write(&volume, "a", &bytes);
+        volume.sync().unwrap();
+        let ahead = ReadAhead::new(volume.open("a", &OPEN).unwrap());
+        assert!(ahead.begin(0, 2 << 20).unwrap(), "file {number}");
+        for offset in (0..690_000).step_by(10_000) {
+            read(&ahead, &bytes, offset, 10_000, "all but the end");
+        }
+        kept_open.push(ahead);
+        volume.remove("a").unwrap();
+    }
+    for ahead in &kept_open {
+        read(ahead, &bytes, 690_000, 20_000, "the end");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_ahead_is_an_error_where_it_is() {
     let (device, _volume, file, bytes) = one_file(4, 1_000_000);
     let ahead = ReadAhead::new(file);
