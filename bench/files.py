@@ -12,7 +12,7 @@ between the sides. A time is that of the whole process from start to end, with t
 where the page cache keeps something back; so what a load leaves unwritten counts. Processor time is that of the
 process, and that of the whole machine, since the kernel writes back in threads of its own.
 
-Beside that: what the databases take on the medium after `overwrite` of what they hold, and what one read of 4 KiB
+Beside that: what the databases take on the medium after all that, for what they hold, and what one read of 4 KiB
 costs through RocksDB's interface of file systems, ours on memory and on the software NVMe controller that another
 process serves on a processor of its own, the operating system's on tmpfs.
 """
@@ -295,13 +295,12 @@ def main():
     bench.prepare()
     load = os.getloadavg()[0]
     results = bench.measure()
-    spaces = bench.spaces()
-    one_read = reads(options.rounds)
     print(f"load before: {load:.2f}; {bench.records} records of {VALUE_BYTES} bytes; {options.rounds} rounds\n")
     print(*table(results, bench.sides), sep="\n")
+    spaces = bench.spaces()
     print("\nBytes on the medium for a byte that the database holds: ", end="")
     print(", ".join(f"{side} {ratio:.2f}" for side, ratio in spaces.items()) + "\n")
-    print(*table_of_reads(one_read), sep="\n")
+    print(*table_of_reads(reads(options.rounds)), sep="\n")
     if options.json:
         plain = {name: {side: [vars(m) for m in runs] for side, runs in sides.items()} for name, sides in results.items()}
         options.json.write_text(json.dumps(plain, indent=1))

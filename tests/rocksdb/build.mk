@@ -103,7 +103,7 @@ define compile_plugin
 $(call object,$(1),$(2)): $(2)
 	@echo "$(notdir $(2)) ($(1))" >&2
 	@mkdir -p $$(@D) && $(CXX) $(filter-out -w,$(flags_$(1))) -Wall $(plugin_includes) -isystem $(rocksdb)/include \
-	    $(if $(filter $(here)%,$(2)),-isystem $(rocksdb)) -MMD -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
+	    $(if $(filter $(here)%,$(2)),-isystem $(rocksdb)) -MMD -MP -MF $$@.d -MT $$@ -c $(2) -o $$@.new && mv $$@.new $$@
 endef
 $(foreach flavour,debug release,\
     $(foreach source,$(sources_$(flavour)),$(eval $(call compile_plugin,$(flavour),$(source)))))

@@ -36,10 +36,11 @@ fn as_json(options: &DumpOptions, device: &Arc<dyn Device>) -> Result<Value, Blo
     let how = millrace_blobfs::CheckOptions::default();
     let mut value = CheckReport::new(&options.spec, device, how)?.json();
     let mounted = Mounted::on(&options.spec, Arc::clone(device), Access::Read);
-    let inodes = match &mounted {
+    // Unmounted again at once: the buffers of one at a time are all that many users may lock.
+    let inodes = match mounted {
         Ok(mounted) => {
             let root: VolumePath = "/".parse().expect("the root's path");
-            list::all_below(mounted, &root)?
+            list::all_below(&mounted, &root)?
         }
         Err(_) => Value::Null,
     };

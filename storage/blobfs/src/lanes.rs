@@ -518,5 +518,9 @@ fn read_error(source: millrace_block::Error) -> Error {
 
 /// A failure of the device at a block.
 pub(crate) fn io_error(what: &str, lba: u64, source: millrace_block::Error) -> Error {
-    Error::new(ErrorKind::Io, format!("cannot {what} block {lba}")).caused_by(source)
+    let kind = match source.kind() {
+        millrace_block::ErrorKind::Unsupported => ErrorKind::Unsupported,
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, format!("cannot {what} block {lba}")).caused_by(source)
 }

@@ -47,7 +47,6 @@
 
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod allocator;
 mod barrier;
 mod check;
@@ -64,6 +63,7 @@ mod lanes;
 mod map;
 mod mount;
 mod permits;
+mod read_ahead;
 mod reading;
 mod room;
 mod shared;
@@ -72,7 +72,6 @@ mod trim;
 mod volume;
 mod writer;
 
-pub use ahead::ReadAhead;
 pub use barrier::Barrier;
 #[cfg(feature = "mutation")]
 pub use barrier::mutation;
@@ -84,5 +83,6 @@ pub use file::{File, PendingRead, ReadPart};
 #[cfg(any(test, feature = "exercise"))]
 pub use format::exercise;
 pub use format::{FormatOptions, InodeId, Kind, Timestamp};
+pub use read_ahead::ReadAhead;
 pub use shared::Clock;
 pub use volume::{Entry, FileLock, MountOptions, OpenOptions, Space, Status, Volume};

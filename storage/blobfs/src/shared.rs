@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use millrace_block::Deallocation;
 
-use crate::ahead::Endings;
 use crate::allocator::Allocator;
 use crate::barrier::{Barrier, Durable};
 use crate::checkpoint::write_superblocks;
@@ -17,6 +16,7 @@ use crate::format::{Extent, InodeId, Layout, Overlay, VolumeKey};
 use crate::journal::{Journal, Ring};
 use crate::lanes::Lanes;
 use crate::mount::durability;
+use crate::read_ahead::Endings;
 use crate::room::Room;
 use crate::state::{Pending, State};
 use crate::{Error, ErrorKind, Result, Timestamp};
@@ -43,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) endings: Endings,
     state: Mutex<State>,
     is_unmounted: AtomicBool,
+    /// Held by who deallocates what is free, and by who unmounts: what is free then may be another's afterwards.
+    pub(crate) trim_step: Mutex<()>,
     /// Why nothing is acknowledged any more.
     poison: OnceLock<String>,
 }
@@ -83,6 +85,7 @@ impl Shared {
             endings: Endings::default(),
             state: Mutex::new(parts.state),
             is_unmounted: AtomicBool::new(false),
+            trim_step: Mutex::default(),
             poison: OnceLock::new(),
         }
     }
@@ -247,6 +250,7 @@ impl Shared {
             return Ok(());
         }
         self.checkpoint_now(true)?;
+        let _no_trim = self.trim_step.lock().expect("no holder of the lock panics");
         self.is_unmounted.store(true, Ordering::Release);
         Ok(())
     }

@@ -33,6 +33,9 @@ impl Shared {
             if progress(done * bytes, total.max(done) * bytes).is_break() {
                 return Ok(done * bytes);
             }
+            // Once the volume is unmounted, what is free here may be in use by the next mount.
+            let step = self.trim_step.lock().expect("no holder of the lock panics");
+            self.check_writable()?;
             let most = (STEP_BYTES / bytes).min(self.allocator.free_units() / PART);
             // While the device is told of it nobody gets it.
             let Some(extent) = self.allocator.take_next(from, most.max(1)) else {
@@ -43,6 +46,7 @@ impl Shared {
             let blocks = self.layout.block_of(extent.end()) - first;
             let told = self.lanes.with(|lane| lane.deallocate(first, blocks));
             self.allocator.give_back_settled(&[extent]);
+            drop(step);
             told?;
             done += u64::from(extent.units);
             self.counters.discarded_units.add(extent.units.into());

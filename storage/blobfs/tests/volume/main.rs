@@ -1,8 +1,6 @@
 //! Volumes on devices in memory: what they do, when the power goes, when the device fails, when it is full.
 
 #[cfg(test)]
-mod ahead;
-#[cfg(test)]
 mod devices;
 #[cfg(test)]
 mod faults;
@@ -18,6 +16,8 @@ mod names;
 mod posix;
 #[cfg(test)]
 mod power_cut;
+#[cfg(test)]
+mod read_ahead;
 #[path = "../support/mod.rs"]
 mod support;
 #[cfg(test)]

@@ -224,3 +224,20 @@ fn a_power_cut_during_a_trim_costs_nothing() {
     }
     assert!(images > 500, "{images}");
 }
+
+#[test]
+fn a_trim_ends_when_the_volume_is_unmounted() {
+    let device = PowerCut::new(MemoryDevice::geometry_of(64 << 20, 512)).unwrap();
+    let device: Arc<dyn Device> = device;
+    let volume = fresh(&device);
+    let mut steps = 0;
+    let result = volume.trim(&mut |_, _| {
+        steps += 1;
+        if steps == 2 {
+            volume.unmount().unwrap();
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::ReadOnly);
+    assert_eq!(steps, 2);
+}

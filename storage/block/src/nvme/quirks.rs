@@ -11,9 +11,11 @@ pub(super) struct Quirks {
 }
 
 /// Vendor and device of PCI, and what is known of them.
-const KNOWN: [(u16, u16, Quirks); 1] = [
+const KNOWN: [(u16, u16, Quirks); 2] = [
     // QEMU's emulated controller: every write goes to the disk's image with no flag, whatever the bit says.
     (0x1b36, 0x0010, Quirks { ignores_fua: true }),
+    // The same in QEMU before 5.2, and in later ones with use-intel-id=on.
+    (0x8086, 0x5845, Quirks { ignores_fua: true }),
 ];
 
 impl Quirks {
@@ -41,6 +43,7 @@ mod tests {
             })
         };
         assert!(of(0x1b36, 0x0010).ignores_fua);
+        assert!(of(0x8086, 0x5845).ignores_fua);
         for (vendor, device) in [(0x1b36, 0x0011), (0x8086, 0x0010), (0x144d, 0xa808)] {
             assert_eq!(of(vendor, device), Quirks::default());
         }

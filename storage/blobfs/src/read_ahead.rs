@@ -13,8 +13,12 @@ use crate::file::{File, PendingRead};
 use crate::lanes::PIECE_BYTES;
 use crate::{Error, ErrorKind, Result};
 
-/// Requests in flight ahead of the reader. The next is begun when the reader has gone through one.
-const REQUESTS: usize = 2;
+/// So much is in flight ahead of the reader; more is begun when the reader has gone through a request.
+const AHEAD_BYTES: u64 = 2 * PIECE_BYTES as u64;
+/// Requests in flight, where a file lies in short runs.
+const REQUESTS: usize = 8;
+/// A reader that is refused so often, while who has the part reads nothing, gets it.
+const REFUSALS: u32 = 64;
 /// A reader may leave out so much, of what it has elsewhere, and still be the one that is read for.
 const GAP_BYTES: u64 = 64 << 10;
 
@@ -25,54 +29,75 @@ const GAP_BYTES: u64 = 64 << 10;
 /// any more.
 ///
 /// # Cost
-/// Two buffers of the longest transfer (512 KiB) for each file with a part that is not gone through yet.
+/// 512 KiB of buffers for each file with a part that is not gone through yet.
 pub struct ReadAhead {
     file: File,
-    /// Whether there is a part: set and cleared under the lock, and read without it to save readers the lock. Who
-    /// misses that it was set reads from the device: `Relaxed`.
+    slot: Arc<Slot>,
+}
+
+/// Where a file has its part.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Whether there is a part: changed under the lock, and read without it to save readers the lock. Who misses that
+    /// it was set reads from the device: `Relaxed`.
     is_active: AtomicBool,
-    part: Arc<Mutex<Part>>,
+    part: Mutex<Part>,
+}
+
+impl Slot {
+    /// Gives up all buffers.
+    fn empty(&self, part: &mut Part) {
+        *part = Part::default();
+        self.is_active.store(false, Ordering::Relaxed);
+    }
 }
 
 /// The parts of a volume's files that are read ahead to the end of their file. Locked by who has the lock of a part,
 /// which therefore only tries to lock others.
 #[derive(Debug, Default)]
-pub(crate) struct Endings(Mutex<Vec<Weak<Mutex<Part>>>>);
+pub(crate) struct Endings(Mutex<Vec<Weak<Slot>>>);
 
 impl Endings {
-    fn add(&self, part: &Arc<Mutex<Part>>) {
-        let mut parts = self.0.lock().expect("no holder of the lock panics");
-        parts.retain(|part| part.strong_count() > 0);
-        parts.push(Arc::downgrade(part));
+    fn add(&self, slot: &Arc<Slot>) {
+        let mut slots = self.0.lock().expect("no holder of the lock panics");
+        let added = Arc::downgrade(slot);
+        slots.retain(|slot| slot.strong_count() > 0 && !slot.ptr_eq(&added));
+        slots.push(added);
     }
 
-    /// Gives up the buffers of all of them; whether there were any.
+    /// Gives up the buffers of all of them that nobody reads just now; whether there were any.
     fn give_up(&self) -> bool {
-        let parts = std::mem::take(&mut *self.0.lock().expect("no holder of the lock panics"));
+        let slots = std::mem::take(&mut *self.0.lock().expect("no holder of the lock panics"));
         let mut have_any = false;
-        for part in parts.iter().filter_map(Weak::upgrade) {
-            if let Ok(mut part) = part.try_lock() {
-                if part.is_ending {
-                    *part = Part::default();
+        let mut busy = Vec::new();
+        for slot in slots.iter().filter_map(Weak::upgrade) {
+            match slot.part.try_lock() {
+                Ok(mut part) if part.is_ending => {
+                    slot.empty(&mut part);
                     have_any = true;
                 }
+                Ok(_) => {}
+                Err(_) => busy.push(Arc::downgrade(&slot)),
             }
         }
+        self.0
+            .lock()
+            .expect("no holder of the lock panics")
+            .extend(busy);
         have_any
     }
 }
 
 /// What is read ahead: from the first request's beginning to `end`.
 #[derive(Debug, Default)]
-pub(crate) struct Part {
+struct Part {
     /// One after the other, without gaps.
     requests: VecDeque<Ahead>,
     /// Where the next request begins.
     next: u64,
     end: u64,
-    /// Whether another reader wanted a part since this one was read last. Wants it another again, the reader of this
-    /// one has probably gone away.
-    is_doubtful: bool,
+    /// How often another reader was refused since this one was read last: whose it is has probably gone away, if often.
+    refusals: u32,
     /// Whether the last request is begun, and reaches to the end of the file.
     is_ending: bool,
 }
@@ -124,8 +149,7 @@ impl ReadAhead {
     pub fn new(file: File) -> Self {
         Self {
             file,
-            is_active: AtomicBool::new(false),
-            part: Arc::default(),
+            slot: Arc::default(),
         }
     }
 
@@ -137,37 +161,38 @@ impl ReadAhead {
 
     /// Begins to read `len` bytes from `offset` on, and goes on as they are read; a part that continues the one that
     /// is read ahead already prolongs it. Whether it was begun: not while there is another part that somebody reads,
-    /// nor without buffers.
+    /// nor without buffers, nor for what is not on the device yet.
     ///
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io).
     pub fn begin(&self, offset: u64, len: u64) -> Result<bool> {
         let end = offset.saturating_add(len).min(self.file.size());
-        let Ok(mut part) = self.part.try_lock() else {
+        let Ok(mut part) = self.slot.part.try_lock() else {
             return Ok(false);
         };
         let is_continued = (part.start()..=part.end.saturating_add(GAP_BYTES)).contains(&offset);
         if !part.is_over() && is_continued {
             part.end = part.end.max(end);
-        } else if part.is_over() || part.is_doubtful {
+        } else if part.is_over() || part.refusals >= REFUSALS {
             *part = Part {
                 next: offset,
                 end,
                 ..Part::default()
             };
         } else {
-            part.is_doubtful = true;
+            part.refusals += 1;
             return Ok(false);
         }
-        self.fill(&mut part)?;
+        let mut filled = self.fill(&mut part);
         if part.requests.is_empty() && self.file.shared().endings.give_up() {
-            self.fill(&mut part)?;
+            filled = self.fill(&mut part);
         }
-        if part.requests.is_empty() {
-            *part = Part::default();
+        if filled.is_err() || part.requests.is_empty() {
+            self.slot.empty(&mut part);
+        } else {
+            self.slot.is_active.store(true, Ordering::Relaxed);
         }
-        self.is_active.store(!part.is_over(), Ordering::Relaxed);
-        Ok(!part.is_over())
+        filled.map(|()| !part.requests.is_empty())
     }
 
     /// Reads from `offset` on; returns how many bytes, fewer than asked for only at the end of the file.
@@ -175,8 +200,8 @@ impl ReadAhead {
     /// # Errors
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the device cannot read them.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        if self.is_active.load(Ordering::Relaxed) {
-            if let Ok(mut part) = self.part.try_lock() {
+        if self.slot.is_active.load(Ordering::Relaxed) {
+            if let Ok(mut part) = self.slot.part.try_lock() {
                 if let Some(read) = self.take(&mut part, offset, out) {
                     return Ok(read);
                 }
@@ -194,12 +219,11 @@ impl ReadAhead {
         }
         let wanted = usize::try_from(wanted).ok()?;
         let copied = self.copy(part, offset, &mut out[..wanted]);
-        if copied.is_err() {
-            // Whoever reads it from the device learns what is wrong.
-            *part = Part::default();
+        part.refusals = 0;
+        // Whoever reads from the device learns what is wrong.
+        if copied.is_err() || part.is_over() {
+            self.slot.empty(part);
         }
-        part.is_doubtful = false;
-        self.is_active.store(!part.is_over(), Ordering::Relaxed);
         copied.ok().map(|()| wanted)
     }
 
@@ -247,7 +271,9 @@ impl ReadAhead {
 
     /// Begins as many requests as there may be.
     fn fill(&self, part: &mut Part) -> Result<()> {
-        while part.requests.len() < REQUESTS && part.next < part.end {
+        let may_have_more =
+            |part: &Part| part.requests.len() < REQUESTS && part.next - part.start() < AHEAD_BYTES;
+        while part.next < part.end && may_have_more(part) {
             let Some((read, len)) = self.file.try_start(part.next, part.end - part.next)? else {
                 break;
             };
@@ -258,10 +284,19 @@ impl ReadAhead {
         }
         let is_ending = part.next >= part.end && part.end == self.file.size();
         if is_ending && !part.is_ending {
-            self.file.shared().endings.add(&self.part);
+            self.file.shared().endings.add(&self.slot);
         }
         part.is_ending = is_ending;
         Ok(())
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        // Requests keep the file open. Whoever gives up buffers may have the slot for a moment longer.
+        if let Ok(mut part) = self.slot.part.lock() {
+            self.slot.empty(&mut part);
+        }
     }
 }
 
@@ -269,7 +304,7 @@ impl fmt::Debug for ReadAhead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadAhead")
             .field("file", &self.file)
-            .field("is_active", &self.is_active)
+            .field("is_active", &self.slot.is_active)
             .finish_non_exhaustive()
     }
 }

@@ -116,9 +116,11 @@ fn a_part_is_for_one_reader_until_that_is_gone() {
     assert!(!ahead.begin(3 << 20, 100_000).unwrap());
     // It is still read.
     read(&ahead, &bytes, 0, 4096, "the first reader");
-    assert!(!ahead.begin(3 << 20, 100_000).unwrap());
     // And not any more.
-    assert!(ahead.begin(3 << 20, 100_000).unwrap());
+    let refused = (0..100)
+        .take_while(|_| !ahead.begin(3 << 20, 100_000).unwrap())
+        .count();
+    assert!((10..100).contains(&refused), "{refused}");
     read(&ahead, &bytes, 3 << 20, 100_000, "the second reader");
 }
 
