@@ -104,6 +104,7 @@ pub fn open(settings: &DeviceSettings) -> Result<Volume, VolumeError> {
         device = %spec,
         totalBytes = space.total_bytes,
         freeBytes = space.free_bytes,
+        dataChecksums = volume.data_checksums(),
         "Volume mounted"
     );
     Ok(volume)

@@ -99,6 +99,7 @@ impl Report for CheckReport {
         section.row("files", grouped(found.files.into()));
         section.row("directories", grouped(found.directories.into()));
         section.row("data", bytes(found.data_bytes.into()));
+        section.row("checksums", report::checksums(found.data_checksums));
         section.row(
             "unmounted in order",
             match (found.is_clean_unmount, found.transactions) {
@@ -147,6 +148,7 @@ impl Report for CheckReport {
             "files": found.files,
             "directories": found.directories,
             "data_bytes": found.data_bytes,
+            "data_checksums": found.data_checksums,
             "is_clean_unmount": found.is_clean_unmount,
             "transactions_to_replay": found.transactions,
             "findings": list(&found.findings),

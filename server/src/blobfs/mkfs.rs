@@ -71,6 +71,7 @@ fn make_volume(options: &MkfsOptions, is_new_file: bool) -> Result<MkfsReport, B
     let format = FormatOptions {
         label: options.label.clone(),
         journal_bytes: options.journal_size.map(|size| size.0),
+        data_checksums: options.data_checksums,
         ..FormatOptions::new(new_uuid()?, device::now())
     };
     rehearse(spec, &device, &format)?;
@@ -202,6 +203,7 @@ impl Report for MkfsReport {
         section.row("identifier", uuid_text(&self.format.uuid));
         section.row("device", bytes(self.device_bytes.into()));
         section.row("blocks", power_of_two_size(self.block_bytes.into()));
+        section.row("checksums", report::checksums(self.format.data_checksums));
         section.row("free for files", bytes(self.free_bytes.into()));
         for note in &self.notes {
             section.row("note", note.as_str());
@@ -218,6 +220,7 @@ impl Report for MkfsReport {
             "created": report::rfc3339(self.format.created),
             "device_bytes": self.device_bytes,
             "block_bytes": self.block_bytes,
+            "data_checksums": self.format.data_checksums,
             "free_bytes": self.free_bytes,
             "notes": self.notes,
         })

@@ -66,6 +66,7 @@ pub enum Command {
   millrace blobfs mkfs ./disk.img --size 10G           makes the file if it is not there
   millrace blobfs mkfs nvme:0000:01:00.0 --label main
   millrace blobfs mkfs /dev/sdb --force                whatever it holds is lost
+  millrace blobfs mkfs ./disk.img --size 10G --data-checksums
 
 A device whose first or last MiB is not blank is refused without --force, which says what it holds.")]
 pub struct MkfsOptions {
@@ -81,6 +82,9 @@ pub struct MkfsOptions {
     /// Bytes of the journal [default: 1/64 of the device, from 256K to 64M]
     #[arg(long, value_name = "BYTES")]
     pub journal_size: Option<Size>,
+    /// Keep checksums of data too, not of metadata alone: what is damaged is an error then, not wrong bytes
+    #[arg(long)]
+    pub data_checksums: bool,
     /// Do not deallocate the blocks of a device that gains by it (flash)
     #[arg(long)]
     pub no_discard: bool,
@@ -96,7 +100,7 @@ pub struct MkfsOptions {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   millrace blobfs check ./disk.img                what is wrong; nothing is written
-  millrace blobfs check ./disk.img --read-data    and whether all files can be read
+  millrace blobfs check ./disk.img --read-data    and whether all files can be read and fit their checksums
   millrace blobfs check ./disk.img --repair       keeps what can be read
 
 Ends with 0 if the volume is sound, with 1 if it was mended, with 4 if damage is left, with 8 if it could
@@ -108,7 +112,7 @@ pub struct CheckOptions {
     /// Mend what is damaged
     #[arg(long)]
     pub repair: bool,
-    /// Read all files too
+    /// Read all files too, and compare them with their checksums if they have some
     #[arg(long)]
     pub read_data: bool,
     /// Print JSON

@@ -43,6 +43,15 @@ pub(super) fn seconds(time: Timestamp) -> String {
     }
 }
 
+/// What a volume has checksums of.
+pub(super) const fn checksums(data_checksums: bool) -> &'static str {
+    if data_checksums {
+        "of metadata and data"
+    } else {
+        "of metadata"
+    }
+}
+
 /// A name or path with escapes for what a terminal would act on.
 pub(super) fn printable(name: &str) -> String {
     let mut text = String::with_capacity(name.len());

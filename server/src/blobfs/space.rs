@@ -19,6 +19,7 @@ pub(super) fn run(options: &DfOptions, out: &mut dyn Write) -> Result<(), Blobfs
         label: mounted.volume.label(),
         uuid: mounted.volume.uuid(),
         space: mounted.volume.space(),
+        data_checksums: mounted.volume.data_checksums(),
     };
     report::show(&report, options.json, out)
 }
@@ -30,6 +31,7 @@ struct SpaceReport {
     label: String,
     uuid: [u8; 16],
     space: Space,
+    data_checksums: bool,
 }
 
 impl SpaceReport {
@@ -57,6 +59,7 @@ impl Report for SpaceReport {
         section.row("free", bytes(self.space.free_bytes.into()));
         section.row("metadata", bytes(self.space.metadata_bytes.into()));
         section.row("files and directories", grouped(self.files().into()));
+        section.row("checksums", report::checksums(self.data_checksums));
         section.text()
     }
 
@@ -70,6 +73,7 @@ impl Report for SpaceReport {
             "free_bytes": self.space.free_bytes,
             "metadata_bytes": self.space.metadata_bytes,
             "files_and_directories": self.files(),
+            "data_checksums": self.data_checksums,
         })
     }
 }

@@ -35,12 +35,31 @@ fn mkfs_makes_a_file_and_a_volume_in_it() {
     assert!(number("free_bytes") > 28 << 20, "{space}");
     assert_eq!(number("files_and_directories"), 0);
 
+    assert_eq!(space["data_checksums"], false);
     let again = bed.json("mkfs ./disk.img --size 32M --force");
     assert_eq!(again["is_new_file"], json!(false));
     assert_ne!(again["uuid"], made["uuid"]);
     assert!(
         bed.ok("mkfs mem:64M")
             .starts_with("mem:64M: an empty volume\n")
+    );
+}
+
+#[test]
+fn mkfs_makes_a_volume_with_checksums_of_data() {
+    let bed = Bed::new();
+    let made = bed.json("mkfs ./disk.img --size 32M --data-checksums");
+    assert_eq!(made["data_checksums"], true);
+    assert_eq!(bed.json("df ./disk.img")["data_checksums"], true);
+    let report = bed.json("check ./disk.img --read-data");
+    assert_eq!(
+        (&report["data_checksums"], &report["is_sound"]),
+        (&json!(true), &json!(true))
+    );
+    assert!(bed.ok("df ./disk.img").contains("of metadata and data"));
+    assert!(
+        bed.ok("dump ./disk.img")
+            .contains("  data checksums  true\n")
     );
 }
 

@@ -51,7 +51,7 @@ pub fn dump(device: &Arc<dyn Device>, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Where on the device the files are: for each, by [`Status::id`](crate::Status::id), runs of bytes in the order of
-/// the file. They may be more than it has bytes; and what was synced last may still be in the journal.
+/// the file. They may be more than it has bytes, and checksums of data are among them; what was synced last may still be in the journal.
 ///
 /// # Errors
 /// As [`check`](crate::check()).
@@ -90,6 +90,7 @@ fn write_superblock(out: &mut dyn Write, superblock: &Superblock) -> io::Result<
     writeln!(out, "  blocks          {blocks} of {block_bytes} bytes")?;
     let (units, unit_bytes) = (layout.units(), layout.unit_bytes());
     writeln!(out, "  units           {units} of {unit_bytes} bytes")?;
+    writeln!(out, "  data checksums  {}", layout.data_checksums())?;
     let journal = layout.journal();
     writeln!(
         out,

@@ -44,7 +44,7 @@ impl File {
     /// Reads from `offset` on; returns how many bytes, fewer than asked for only at the end of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if the device cannot read them.
+    /// [`ErrorKind::Io`] if the device cannot read them, [`ErrorKind::Corruption`] if they do not match their checksums.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.inode.read_at(&self.shared, offset, out)
     }
@@ -79,7 +79,8 @@ impl File {
         let Some((lba, skip, run)) = self.inode.run_at(&self.shared, offset) else {
             return Ok(None);
         };
-        let piece = self.shared.lanes.piece_bytes() - skip;
+        let shared = &self.shared;
+        let piece = shared.data.payload_of(shared.lanes.piece_bytes()) - skip;
         let len = most.min(run).min(piece as u64);
         let wanted = usize::try_from(len).expect("no more than a piece");
         let started = self.start_at(lba, skip, offset, wanted)?;
@@ -95,7 +96,7 @@ impl File {
         len: usize,
     ) -> Result<Option<PendingRead>> {
         let shared = &self.shared;
-        let bytes = (skip + len).next_multiple_of(shared.lanes.block_bytes());
+        let bytes = shared.data.transfer_bytes(skip + len);
         let is_possible = len > 0
             && self.inode.is_home(offset + len as u64)
             && bytes <= shared.lanes.piece_bytes()
@@ -314,7 +315,7 @@ impl PendingRead {
     }
 
     /// What the device has read, if it still is the file's.
-    fn taken(&self, under_way: UnderWay, buffer: Buffer) -> Result<Progress> {
+    fn taken(&self, under_way: UnderWay, mut buffer: Buffer) -> Result<Progress> {
         let UnderWay {
             permit,
             offset,
@@ -327,8 +328,11 @@ impl PendingRead {
             return Err(no_buffer());
         }
         let File { shared, inode } = &self.file;
+        let whole = shared.data.transfer_bytes(skip + len);
         let is_there = inode.is_home(offset + len as u64)
-            && inode.locate(shared, offset, len) == Some((lba, skip));
+            && inode.locate(shared, offset, len) == Some((lba, skip))
+            && buffer.len() >= whole
+            && inode.open_blocks(shared, offset, &mut buffer[..whole]);
         if is_there {
             let kept = Kept {
                 buffer,
@@ -336,7 +340,7 @@ impl PendingRead {
             };
             return Ok(Progress::Done(kept, skip, len));
         }
-        // The file was cut meanwhile, and others may have written there.
+        // The file was cut meanwhile, and others may have written there; or it was written while it was read.
         drop(buffer);
         let mut bytes = vec![0; len];
         let read = self.file.read_at(offset, &mut bytes)?;

@@ -15,7 +15,7 @@
 //! * `home`: bytes before it can be read from the device without asking anybody.
 //!
 //! # Invariants
-//! 1. `tail.start` is a multiple of a block; the tail has all bytes from there to `size`.
+//! 1. `tail.start` is where a block begins; the tail has all bytes from there to `size`.
 //! 2. Units for all bytes before `size` are held: what was appended never meets a full device later.
 //! 3. Bytes between `clean` and `stable` are in transactions; then the file is in [`State::carried`], so that the next
 //!    checkpoint writes them home.
@@ -26,9 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use crate::format::{InodeId, Operation};
-use crate::lanes::Piece;
 use crate::map::Map;
-use crate::reading::{place, unmapped};
+use crate::reading::unmapped;
 use crate::room::EXTENT_GROWTH;
 use crate::shared::Shared;
 use crate::state::State;
@@ -181,8 +180,7 @@ impl Inode {
         } else {
             end
         };
-        let block = shared.lanes.block_bytes() as u64;
-        self.write_home(shared, writing, goes / block * block)
+        self.write_home(shared, writing, shared.data.block_start(goes))
     }
 
     /// Writes at an offset; a gap before it becomes zeros.
@@ -205,7 +203,8 @@ impl Inode {
         let (below, in_tail) = over.split_at(below);
         if !below.is_empty() {
             self.drain(shared, &mut writing)?;
-            self.overwrite_home(shared, offset, below)?;
+            let written = self.overwrite_home(shared, offset, below);
+            written.map_err(|error| self.named(shared, error))?;
         }
         if !in_tail.is_empty() {
             let at = offset + below.len() as u64;
@@ -217,29 +216,36 @@ impl Inode {
         self.extend(shared, &mut writing, beyond)
     }
 
-    /// Changes bytes on the device: whole blocks are read, changed and written.
+    /// Changes bytes on the device. Of the first and the last block the others are read.
     fn overwrite_home(&self, shared: &Shared, offset: u64, data: &[u8]) -> Result<()> {
-        let block = shared.lanes.block_bytes() as u64;
+        let block = shared.data.payload_bytes();
+        let most = shared.data.payload_of(shared.lanes.piece_bytes());
         let mut at = offset;
         let mut left = data;
         while !left.is_empty() {
             let map = self.map.read().expect("no holder of the lock panics");
-            let (lba, skip, run) = place(shared, &map, at).ok_or_else(|| unmapped(self.id, at))?;
-            let len = usize::try_from(run.min((shared.lanes.piece_bytes() - skip) as u64))
-                .expect("at most a piece");
-            let (now, later) = left.split_at(len.min(left.len()));
-            let mut blocks = vec![
-                0;
-                (skip + now.len())
-                    .next_multiple_of(usize::try_from(block).expect("small"))
-            ];
-            shared.lanes.with(|lane| {
-                let out = &mut blocks[..];
-                lane.read(&mut [Piece { lba, skip: 0, out }])
-            })?;
-            blocks[skip..skip + now.len()].copy_from_slice(now);
-            shared.poison_if_failed(shared.lanes.with(|lane| lane.write(lba, &blocks, false)))?;
-            at += now.len() as u64;
+            let place = self.place(shared, &map, at);
+            let place = place.ok_or_else(|| unmapped(self.id, at))?;
+            let len = usize::try_from(place.run.min((most - place.skip) as u64));
+            let len = len.expect("at most a piece").min(left.len());
+            let (now, later) = left.split_at(len);
+            let end = place.skip + len;
+            let mut bytes = vec![0; end.next_multiple_of(block)];
+            let begin = at - place.skip as u64;
+            let last = bytes.len() - block;
+            if place.skip > 0 || (last == 0 && end < block) {
+                self.read_blocks(shared, &map, begin, &mut bytes[..block])?;
+            }
+            if last > 0 && end < bytes.len() {
+                self.read_blocks(shared, &map, begin + last as u64, &mut bytes[last..])?;
+            }
+            bytes[place.skip..end].copy_from_slice(now);
+            let blocks = place.blocks(&bytes);
+            let written = shared
+                .lanes
+                .with(|lane| lane.write(place.lba, &blocks, false));
+            shared.poison_if_failed(written)?;
+            at += len as u64;
             left = later;
         }
         Ok(())
@@ -257,14 +263,14 @@ impl Inode {
             self.write_home(shared, &mut writing, u64::MAX)?;
         }
         self.drain(shared, &mut writing)?;
-        let block = shared.lanes.block_bytes() as u64;
-        let start = size / block * block;
+        let start = shared.data.block_start(size);
         if start >= writing.start {
             let kept = usize::try_from(size - writing.start).expect("within the tail");
             writing.tail.truncate(kept);
         } else {
             let mut tail = vec![0; usize::try_from(size - start).expect("less than a block")];
-            self.read_home(shared, start, &mut tail)?;
+            let read = self.read_home(shared, start, &mut tail);
+            read.map_err(|error| self.named(shared, error))?;
             writing.tail = tail;
             writing.start = start;
         }
@@ -291,7 +297,7 @@ impl Inode {
         shared.allocator.give_back(&unnamed);
         shared.allocator.release(freed_by, &named);
         drop(state);
-        let cuts_a_unit = size < writing.stable && size % shared.unit_bytes() != 0;
+        let cuts_a_unit = size < writing.stable && size != shared.data.bytes(units);
         writing.stable = writing.stable.min(size);
         drop(writing);
         if cuts_a_unit && !self.is_unlinked() {
@@ -389,7 +395,7 @@ impl Inode {
                 size: if is_last {
                     size
                 } else {
-                    units * shared.unit_bytes()
+                    shared.data.bytes(units)
                 },
                 extents: part.into(),
                 modified,
@@ -512,10 +518,10 @@ impl Inode {
             return Ok(());
         }
         let size = self.size();
-        let block = shared.lanes.block_bytes() as u64;
-        let start = size / block * block;
+        let start = shared.data.block_start(size);
         let mut tail = vec![0; usize::try_from(size - start).expect("less than a block")];
-        self.read_home(shared, start, &mut tail)?;
+        let read = self.read_home(shared, start, &mut tail);
+        read.map_err(|error| self.named(shared, error))?;
         writing.tail = tail;
         writing.start = start;
         writing.is_loaded = true;
@@ -555,7 +561,7 @@ impl Inode {
 
     /// Begins to write home what is not, up to `limit`, and drops from memory the blocks that are whole.
     fn write_home(&self, shared: &Shared, writing: &mut Writing, limit: u64) -> Result<()> {
-        let block = shared.lanes.block_bytes();
+        let block = shared.data.payload_bytes();
         let end = (writing.start + writing.tail.len() as u64).min(limit);
         if writing.clean < end {
             let first = usize::try_from(writing.clean.saturating_sub(writing.start))
@@ -593,14 +599,15 @@ impl Inode {
             None => writer.insert(Writer::new(&shared.lanes)?),
         };
         let map = self.map.read().expect("no holder of the lock panics");
+        let most = shared.data.payload_of(shared.lanes.piece_bytes());
         let mut at = bytes.start;
         while at < bytes.end {
             let offset = *start + at as u64;
-            let (lba, _, run) =
-                place(shared, &map, offset).ok_or_else(|| unmapped(self.id, offset))?;
-            let run = usize::try_from(run).unwrap_or(usize::MAX);
-            let len = (bytes.end - at).min(shared.lanes.piece_bytes()).min(run);
-            let written = writer.write(&shared.lanes, lba, &tail[at..at + len])?;
+            let place = self.place(shared, &map, offset);
+            let place = place.ok_or_else(|| unmapped(self.id, offset))?;
+            let run = usize::try_from(place.run).unwrap_or(usize::MAX);
+            let len = (bytes.end - at).min(most).min(run);
+            let written = writer.write(&shared.lanes, &place, &tail[at..at + len])?;
             shared.counters.write_bytes.add(written as u64);
             at += len;
         }

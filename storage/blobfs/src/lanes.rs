@@ -18,6 +18,7 @@ use millrace_memory::{
     Arena, ArenaOptions, Buffer, DomainId, Exhausted, NoDevice, Pages, SizeClass,
 };
 
+use crate::format::Seal;
 use crate::permits::{Permit, Permits, Purpose};
 use crate::{Error, ErrorKind, Result};
 
@@ -50,8 +51,21 @@ pub(crate) struct Piece<'a> {
     pub(crate) lba: u64,
     /// Bytes of the blocks before the first that is wanted.
     pub(crate) skip: usize,
-    /// What is wanted; with `skip` no more than [`PIECE_BYTES`].
+    /// What is wanted; the blocks of it are no more than [`PIECE_BYTES`].
     pub(crate) out: &'a mut [u8],
+    /// Seals the blocks, if they are of a file and have checksums. These are no bytes that could be wanted.
+    pub(crate) seal: Option<Seal>,
+}
+
+impl Piece<'_> {
+    /// Bytes that go over the wire: whole blocks.
+    fn transfer_bytes(&self, block_bytes: usize) -> usize {
+        let bytes = self.skip + self.out.len();
+        match &self.seal {
+            None => bytes.next_multiple_of(block_bytes),
+            Some(seal) => seal.transfer_bytes(bytes),
+        }
+    }
 }
 
 /// All lanes of a device.
@@ -275,7 +289,7 @@ impl Lane {
     /// Reads all pieces, several at once.
     pub(crate) fn read(&mut self, pieces: &mut [Piece<'_>]) -> Result<()> {
         if let [piece] = pieces {
-            let len = (piece.skip + piece.out.len()).next_multiple_of(self.size.bytes);
+            let len = piece.transfer_bytes(self.size.bytes);
             let buffer = wait_for_buffer(&self.arena, len)?;
             let completion = self.run(Operation::Read, piece.lba, Some(buffer))?;
             return take_piece(piece, completion);
@@ -292,7 +306,7 @@ impl Lane {
         while started < pieces.len() || ours > 0 {
             while started < pieces.len() && ours < DEPTH {
                 let piece = &pieces[started];
-                let len = (piece.skip + piece.out.len()).next_multiple_of(self.size.bytes);
+                let len = piece.transfer_bytes(self.size.bytes);
                 let buffer = match take_buffer(&self.arena, len) {
                     Ok(Some(buffer)) => buffer,
                     Ok(None) if ours > 0 => break,
@@ -498,6 +512,12 @@ fn take_piece(piece: &mut Piece<'_>, completion: Completion) -> Result<()> {
         .result
         .map_err(|error| io_error("read", piece.lba, error))?;
     let buffer = completion.buffer.ok_or_else(no_buffer)?;
+    if let Some(seal) = &piece.seal {
+        if buffer.len() < seal.transfer_bytes(piece.skip + piece.out.len()) {
+            return Err(no_buffer());
+        }
+        return seal.open(&buffer, piece.skip, piece.out);
+    }
     let end = piece.skip + piece.out.len();
     let bytes = buffer.get(piece.skip..end).ok_or_else(no_buffer)?;
     piece.out.copy_from_slice(bytes);

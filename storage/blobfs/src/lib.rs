@@ -21,6 +21,10 @@
 //!   one and can be read one by one.
 //! * **Transaction**: a number, a checksum, and [operations](format::operation::Operation). An operation may carry data of a
 //!   file: a small sync is one write to the journal.
+//! * **Data** of a file lies in whole blocks, one after the other in its extents. On a volume that was made with
+//!   [`FormatOptions::data_checksums`] each block ends in 8 bytes that tell whether it is the one that was written at
+//!   this place of this file: a checksum of its other bytes, the file's number (which no other file ever has), the
+//!   block's number in the file, and the volume's identifier. It is checked whenever the block is read from the device.
 //! * Which units are free is stored nowhere: what no file and no checkpoint holds is free. Nothing can disagree.
 //!
 //! # Durability
@@ -37,6 +41,12 @@
 //! block that does not continue it. Data in those transactions is written to its place, a new checkpoint follows.
 //! What is read is bounded by the metadata and the journal, whatever the size of the device. A transaction that is
 //! damaged, not torn - a later one follows it, which was written after it was on the medium - refuses the mount.
+//!
+//! # Damage
+//! All metadata has checksums and is there twice, or can be done again. Data has checksums if the volume was made so: a
+//! block that does not match is [`ErrorKind::Corruption`] for who reads bytes of it, by name and offset; the rest of the
+//! file, and all else, can be read. [`check()`] looks at all of them. Not found is a write that the device has
+//! acknowledged and dropped where the same file had other bytes at the same place before.
 //!
 //! # Limits
 //! 2^32 units a volume (16 TiB with units of 4 KiB), names of 255 bytes, paths of 4,096. All metadata is in memory:

@@ -16,7 +16,8 @@ use crate::format::{Extent, InodeId, Layout, Metadata, Overlay};
 use crate::journal::{Journal, Ring};
 use crate::journal_reader::JournalReader;
 use crate::lanes::{Lane, Lanes, Piece};
-use crate::map::Map;
+use crate::map::{Map, Place};
+use crate::reading::unmapped;
 use crate::shared::{Parts, Shared};
 use crate::state::State;
 use crate::volume::MountOptions;
@@ -234,7 +235,12 @@ pub(crate) fn read_blocks(lanes: &Lanes, lba: u64, bytes: &mut [u8]) -> Result<(
     let mut lba = lba;
     for out in bytes.chunks_mut(step) {
         let blocks = (out.len() / block) as u64;
-        pieces.push(Piece { lba, skip: 0, out });
+        pieces.push(Piece {
+            lba,
+            skip: 0,
+            out,
+            seal: None,
+        });
         lba += blocks;
     }
     lanes.with(|lane| lane.read(&mut pieces))
@@ -288,6 +294,9 @@ fn read_copy(lanes: &Lanes, superblock: &Superblock, copy: &[Extent], decoder: &
 pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Shared> {
     let lanes = Lanes::new(device, options.arena_bytes)?;
     let mut found = find(&lanes)?;
+    if !options.read_only {
+        refuse_torn_blocks(&found.superblock.layout, lanes.device().geometry())?;
+    }
     refuse_damage(&mut found, lanes.device().name(), options.read_only)?;
     let layout = found.superblock.layout;
     let allocator = Allocator::new(&layout);
@@ -348,6 +357,20 @@ fn recover(shared: &Shared, journal_blocks: u64) -> Result<()> {
     }
 }
 
+/// Refuses to write checksums of blocks that a power cut may leave in halves: they would not fit then.
+pub(crate) fn refuse_torn_blocks(layout: &Layout, geometry: &Geometry) -> Result<()> {
+    let atomic_bytes = u64::from(geometry.atomic_blocks) * u64::from(geometry.block_bytes);
+    let block_bytes = layout.block_bytes();
+    if !layout.data_checksums() || atomic_bytes >= u64::from(block_bytes) {
+        return Ok(());
+    }
+    let context = format!(
+        "the volume has checksums of data for each {block_bytes} bytes, and the device writes only {atomic_bytes} as a \
+         whole: mount it for reading only"
+    );
+    Err(Error::new(ErrorKind::Unsupported, context))
+}
+
 /// Refuses to write to a volume of which something was lost; it can be read.
 fn refuse_damage(found: &mut Found, name: &str, read_only: bool) -> Result<()> {
     for damage in &found.damages {
@@ -403,7 +426,6 @@ fn hold_all(allocator: &Allocator, found: &Found) -> Result<()> {
 
 /// Writes what transactions carry to its place. Until the next checkpoint the journal has it too.
 fn bring_overlay_home(shared: &Shared) -> Result<()> {
-    let block = shared.lanes.block_bytes() as u64;
     for id in shared.overlay.files().collect::<Vec<InodeId>>() {
         let (map, size) = {
             let state = shared.state();
@@ -414,21 +436,12 @@ fn bring_overlay_home(shared: &Shared) -> Result<()> {
             let mut at = offset;
             let mut left = bytes;
             while !left.is_empty() {
-                let unit = at / shared.unit_bytes();
-                let (device_unit, units) = map.locate(unit).ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::Corruption,
-                        format!("file {id} has no unit at byte {at}"),
-                    )
-                })?;
-                let within = at % shared.unit_bytes();
-                let run = units * shared.unit_bytes() - within;
-                let len = usize::try_from(run).unwrap_or(usize::MAX).min(left.len());
-                let lba = (device_unit * shared.unit_bytes() + within) / block;
-                let skip = usize::try_from(within % block).expect("less than a block");
-                let (now, later) = left.split_at(len);
-                at += len as u64;
-                if let Some(error) = write_home(shared, lba, skip, now, at >= size)? {
+                let place = map.place(shared.data, shared.key, id, at);
+                let place = place.ok_or_else(|| unmapped(id, at))?;
+                let run = usize::try_from(place.run).unwrap_or(usize::MAX);
+                let (now, later) = left.split_at(run.min(left.len()));
+                at += now.len() as u64;
+                if let Some(error) = write_home(shared, &place, now, at >= size)? {
                     tracing::error!(%error, file = %id, "a block of a file is lost: what the journal has of it, too");
                 }
                 left = later;
@@ -439,49 +452,52 @@ fn bring_overlay_home(shared: &Shared) -> Result<()> {
 }
 
 /// Writes bytes that begin within a block; `is_end` if nothing of the file follows. A block that has other bytes and
-/// cannot be read stays as it is, which is returned.
-fn write_home(
-    shared: &Shared,
-    lba: u64,
-    skip: usize,
-    bytes: &[u8],
-    is_end: bool,
-) -> Result<Option<Error>> {
-    let block = shared.lanes.block_bytes();
-    let end = skip + bytes.len();
-    let mut blocks = vec![0; end.next_multiple_of(block)];
-    let last = blocks.len() - block;
-    let mut written = 0..blocks.len();
+/// cannot be read, or is another one, stays as it is, which is returned.
+fn write_home(shared: &Shared, place: &Place, bytes: &[u8], is_end: bool) -> Result<Option<Error>> {
+    let block = shared.data.payload_bytes();
+    let end = place.skip + bytes.len();
+    let mut all = vec![0; end.next_multiple_of(block)];
+    let count = all.len() / block;
+    let last = count - 1;
+    let mut written = 0..count;
     let mut lost = None;
-    if skip > 0 {
-        if let Some(error) = read_edge(shared, lba, &mut blocks[..block])? {
-            written.start = block;
+    if place.skip > 0 {
+        if let Some(error) = read_edge(shared, place, 0, &mut all[..block])? {
+            written.start = 1;
             lost = Some(error);
         }
     }
-    if end % block != 0 && !is_end && (last > 0 || skip == 0) {
-        let place = lba + (last / block) as u64;
-        if let Some(error) = read_edge(shared, place, &mut blocks[last..])? {
+    if end % block != 0 && !is_end && (last > 0 || place.skip == 0) {
+        if let Some(error) = read_edge(shared, place, last, &mut all[last * block..])? {
             written.end = last;
             lost = Some(error);
         }
     }
-    blocks[skip..end].copy_from_slice(bytes);
+    all[place.skip..end].copy_from_slice(bytes);
     if !written.is_empty() {
-        let place = lba + (written.start / block) as u64;
-        shared
-            .lanes
-            .with(|lane| lane.write(place, &blocks[written], false))?;
+        let lba = place.lba + written.start as u64;
+        let blocks = place.blocks(&all);
+        let blocks = &blocks[written.start * shared.data.block_bytes()..]
+            [..written.len() * shared.data.block_bytes()];
+        shared.lanes.with(|lane| lane.write(lba, blocks, false))?;
     }
     Ok(lost)
 }
 
-/// Reads a block; returns why it never will be.
-fn read_edge(shared: &Shared, lba: u64, block: &mut [u8]) -> Result<Option<Error>> {
+/// Reads what the file has in the block that follows `index` blocks after a place; returns why it never will be.
+fn read_edge(
+    shared: &Shared,
+    place: &Place,
+    index: usize,
+    out: &mut [u8],
+) -> Result<Option<Error>> {
     for attempt in 1.. {
-        let Err(error) = read_blocks(&shared.lanes, lba, block) else {
+        let Err(error) = place.read_block(&shared.lanes, index, out) else {
             break;
         };
+        if error.kind() == ErrorKind::Corruption {
+            return Ok(Some(error));
+        }
         let source = std::error::Error::source(&error);
         let source = source.and_then(|source| source.downcast_ref::<millrace_block::Error>());
         let is_bad = |source: &millrace_block::Error| source.kind() == DeviceErrorKind::Medium;

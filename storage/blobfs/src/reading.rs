@@ -6,10 +6,10 @@
 use std::sync::atomic::Ordering;
 
 use crate::file::ReadPart;
-use crate::format::InodeId;
+use crate::format::{InodeId, Seal};
 use crate::inode::Inode;
 use crate::lanes::Piece;
-use crate::map::Map;
+use crate::map::{Map, Place};
 use crate::shared::Shared;
 use crate::{Error, ErrorKind, Result};
 
@@ -22,14 +22,24 @@ impl Inode {
         let wanted = usize::try_from(wanted).expect("no more than the buffer has");
         let out = &mut out[..wanted];
         if self.is_home(offset + wanted as u64) {
-            self.read_mapped(shared, &map, offset, out)?;
-            return Ok(wanted);
+            match self.read_mapped(shared, &map, offset, out) {
+                Ok(()) => return Ok(wanted),
+                // A block that is being written again may be read in halves: with the turn to write it is not.
+                Err(error) if is_mismatch(&error) => {}
+                Err(error) => return Err(error),
+            }
         }
         drop(map);
+        let read = self.read_in_turn(shared, offset, out);
+        read.map_err(|error| self.named(shared, error))
+    }
+
+    /// The same with the turn to write.
+    fn read_in_turn(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<usize> {
         let mut writing = self.lock();
         // What could not be written concerns only those who want it.
         let _ = self.drain(shared, &mut writing);
-        let wanted = self.size().saturating_sub(offset).min(wanted as u64);
+        let wanted = self.size().saturating_sub(offset).min(out.len() as u64);
         let wanted = usize::try_from(wanted).expect("no more than before");
         let out = &mut out[..wanted];
         let start = if writing.is_loaded {
@@ -100,6 +110,11 @@ impl Inode {
                         parts[index].result = Err(error);
                     }
                 }
+                for part in parts {
+                    if part.result.as_ref().is_err_and(is_mismatch) {
+                        part.result = self.read_at(shared, part.offset, part.out);
+                    }
+                }
             }
             Err(error) => {
                 let context = error.to_string();
@@ -121,15 +136,55 @@ impl Inode {
     }
 
     fn read_mapped(&self, shared: &Shared, map: &Map, offset: u64, out: &mut [u8]) -> Result<()> {
-        let mut pieces = Vec::new();
         shared.counters.reads.add(1);
         shared.counters.read_bytes.add(out.len() as u64);
-        pieces_of(shared, map, self.id, offset, out, &mut pieces)?;
-        if !pieces.is_empty() {
-            shared.lanes.with(|lane| lane.read(&mut pieces))?;
+        let mut read = self.read_blocks(shared, map, offset, out);
+        if shared.read_only && read.as_ref().is_err_and(is_mismatch) {
+            read = self.read_around(shared, map, offset, out);
         }
-        drop(pieces);
+        read?;
         shared.patch(self.id, offset, out);
+        Ok(())
+    }
+
+    /// Reads from the device.
+    pub(crate) fn read_blocks(
+        &self,
+        shared: &Shared,
+        map: &Map,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let place = self.place(shared, map, offset);
+        let place = place.ok_or_else(|| unmapped(self.id, offset))?;
+        // Most reads are of one piece, which needs no list.
+        if out.len() <= longest(shared, &place) {
+            let mut piece = [place.piece(out)];
+            return shared.lanes.with(|lane| lane.read(&mut piece));
+        }
+        let mut pieces = Vec::new();
+        pieces_of(shared, map, self.id, offset, out, &mut pieces)?;
+        shared.lanes.with(|lane| lane.read(&mut pieces))
+    }
+
+    /// The same block by block, without those of which transactions carry all that is wanted: these may never have
+    /// been written.
+    fn read_around(&self, shared: &Shared, map: &Map, offset: u64, out: &mut [u8]) -> Result<()> {
+        let mut at = offset;
+        let mut left = out;
+        while !left.is_empty() {
+            let len = shared.data.payload_bytes() - shared.data.block_of(at).1;
+            let (now, later) = left.split_at_mut(len.min(left.len()));
+            let end = at + now.len() as u64;
+            if !shared.overlay.covers(self.id, at..end) {
+                self.read_blocks(shared, map, at, now)?;
+            }
+            at = end;
+            left = later;
+        }
         Ok(())
     }
 
@@ -142,19 +197,39 @@ impl Inode {
     /// Where the byte at `offset` lies: its block, the bytes before it there, and how many bytes follow in a run.
     pub(crate) fn run_at(&self, shared: &Shared, offset: u64) -> Option<(u64, usize, u64)> {
         let map = self.map.read().expect("no holder of the lock panics");
-        place(shared, &map, offset)
+        map.find(shared.data, offset)
+    }
+
+    /// Takes the bytes at `offset` and behind out of the blocks that hold them; false if these are others.
+    pub(crate) fn open_blocks(&self, shared: &Shared, offset: u64, blocks: &mut [u8]) -> bool {
+        Seal::at(shared.data, shared.key, self.id, offset)
+            .is_none_or(|seal| seal.open_in_place(blocks).is_ok())
+    }
+
+    /// Where the byte at `offset` lies.
+    pub(crate) fn place(&self, shared: &Shared, map: &Map, offset: u64) -> Option<Place> {
+        map.place(shared.data, shared.key, self.id, offset)
+    }
+
+    /// The error with the file's name, if it is about what the file holds. Only the turn to write may be taken.
+    pub(crate) fn named(&self, shared: &Shared, error: Error) -> Error {
+        if !is_mismatch(&error) {
+            return error;
+        }
+        let path = shared.state().metadata.path_of(self.id);
+        error.at(&path)
     }
 }
 
-/// Where the byte at `offset` lies: its block, the bytes before it there, and how many bytes follow in a run.
-pub(crate) fn place(shared: &Shared, map: &Map, offset: u64) -> Option<(u64, usize, u64)> {
-    let unit = shared.unit_bytes();
-    let (device_unit, units) = map.locate(offset / unit)?;
-    let block = shared.lanes.block_bytes() as u64;
-    let within = offset % unit;
-    let lba = (device_unit * unit + within) / block;
-    let skip = usize::try_from(within % block).ok()?;
-    Some((lba, skip, units * unit - within))
+/// Whether what was read is not what was written.
+fn is_mismatch(error: &Error) -> bool {
+    error.kind() == ErrorKind::Corruption
+}
+
+/// Bytes of the longest piece from a place on.
+fn longest(shared: &Shared, place: &Place) -> usize {
+    let most = shared.data.payload_of(shared.lanes.piece_bytes()) - place.skip;
+    usize::try_from(place.run).unwrap_or(usize::MAX).min(most)
 }
 
 /// Divides a read into pieces that the device can do.
@@ -169,14 +244,11 @@ fn pieces_of<'a>(
     let mut at = offset;
     let mut left = out;
     while !left.is_empty() {
-        let (lba, skip, run) = place(shared, map, at).ok_or_else(|| unmapped(id, at))?;
-        let most = shared.lanes.piece_bytes() - skip;
-        let len = usize::try_from(run)
-            .unwrap_or(usize::MAX)
-            .min(most)
-            .min(left.len());
+        let place = map.place(shared.data, shared.key, id, at);
+        let place = place.ok_or_else(|| unmapped(id, at))?;
+        let len = longest(shared, &place).min(left.len());
         let (out, later) = left.split_at_mut(len);
-        pieces.push(Piece { lba, skip, out });
+        pieces.push(place.piece(out));
         at += len as u64;
         left = later;
     }

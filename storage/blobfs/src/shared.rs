@@ -12,7 +12,7 @@ use crate::checkpoint::write_superblocks;
 use crate::counters::Counting;
 use crate::format::superblock::Superblock;
 use crate::format::transaction::{HEADER_BYTES, seal};
-use crate::format::{Extent, InodeId, Layout, Overlay, VolumeKey};
+use crate::format::{DataLayout, Extent, InodeId, Layout, Overlay, VolumeKey};
 use crate::journal::{Journal, Ring};
 use crate::lanes::Lanes;
 use crate::mount::durability;
@@ -27,6 +27,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// What all handles of a mounted volume share.
 pub(crate) struct Shared {
     pub(crate) layout: Layout,
+    pub(crate) data: DataLayout,
     pub(crate) key: VolumeKey,
     pub(crate) lanes: Lanes,
     pub(crate) allocator: Allocator,
@@ -71,6 +72,7 @@ impl Shared {
         let checkpoint = &parts.superblock.checkpoint;
         Self {
             layout,
+            data: layout.file_data(),
             room: Room::new(layout, &checkpoint.copies, checkpoint.bytes),
             key: parts.superblock.key(),
             lanes: parts.lanes,
@@ -102,9 +104,9 @@ impl Shared {
         self.layout.unit_bytes() as u64
     }
 
-    /// Units for so many bytes.
+    /// Units for a file of so many bytes.
     pub(crate) const fn units(&self, bytes: u64) -> u64 {
-        bytes.div_ceil(self.unit_bytes())
+        self.data.units(bytes)
     }
 
     /// How a write is put on the medium.

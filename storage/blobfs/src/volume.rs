@@ -158,7 +158,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`ErrorKind::NotAVolume`], [`ErrorKind::NewerFormat`], [`ErrorKind::Corruption`], [`ErrorKind::Io`],
-    /// [`ErrorKind::Memory`].
+    /// [`ErrorKind::Memory`]; [`ErrorKind::Unsupported`] if the device has larger blocks than the volume, or for writing
+    /// if there are checksums of data and the device writes less than their blocks as a whole.
     pub fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Self> {
         let shared = Arc::new(mount::mount(device, options)?);
         Ok(Self { shared })
@@ -524,6 +525,12 @@ impl Volume {
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         self.shared.layout.block_bytes()
+    }
+
+    /// Whether the bytes of files have checksums.
+    #[must_use]
+    pub fn data_checksums(&self) -> bool {
+        self.shared.data.is_sealed()
     }
 
     /// Does one operation on names.

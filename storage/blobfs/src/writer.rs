@@ -7,6 +7,7 @@ use millrace_memory::Arena;
 
 use crate::Result;
 use crate::lanes::{Lanes, io_error, lost, take_buffer, wait_for_buffer};
+use crate::map::Place;
 use crate::permits::{Permit, Purpose};
 
 /// Writes of one file in flight.
@@ -39,10 +40,15 @@ impl Writer {
         })
     }
 
-    /// Begins to write at most a piece, padded with zeros to whole blocks; returns how many bytes go to the device.
-    /// When a call has begun all it has to, it must come to [`Writer::leave`] or [`Writer::finish`].
-    pub(crate) fn write(&mut self, lanes: &Lanes, lba: u64, bytes: &[u8]) -> Result<usize> {
-        let padded = bytes.len().next_multiple_of(lanes.block_bytes());
+    /// Begins to write at most a piece, padded with zeros to whole blocks, to a place that begins one; returns how many
+    /// bytes go to the device. When a call has begun all it has to, it must come to [`Writer::leave`] or [`Writer::finish`].
+    pub(crate) fn write(&mut self, lanes: &Lanes, place: &Place, bytes: &[u8]) -> Result<usize> {
+        debug_assert_eq!(place.skip, 0);
+        let (lba, seal) = (place.lba, place.seal.as_ref());
+        let padded = match seal {
+            None => bytes.len().next_multiple_of(lanes.block_bytes()),
+            Some(seal) => seal.transfer_bytes(bytes.len()),
+        };
         while self.in_flight.len() >= WRITES_MAX {
             self.take_one()?;
         }
@@ -53,8 +59,12 @@ impl Writer {
                 None => break wait_for_buffer(&self.arena, padded)?,
             }
         };
-        buffer[..bytes.len()].copy_from_slice(bytes);
-        buffer[bytes.len()..].fill(0);
+        if let Some(seal) = seal {
+            seal.close(bytes, &mut buffer);
+        } else {
+            buffer[..bytes.len()].copy_from_slice(bytes);
+            buffer[bytes.len()..].fill(0);
+        }
         let permit = lanes.permit(Purpose::Write, &buffer);
         let token = self.next_token;
         self.next_token += 1;

@@ -10,7 +10,7 @@ use millrace_block::{Device, Image, MemoryDevice};
 use millrace_power_cut::{PowerCut, Survivors};
 
 mod support;
-use support::{Rng, fresh, mount, options, pattern};
+use support::{Rng, fresh_with, mount, options, pattern};
 
 const UNIT: u64 = 4096;
 const UNITS: u64 = 2048;
@@ -53,7 +53,12 @@ fn texts(report: &Report) -> Vec<String> {
 
 /// A volume with `files` files in a directory, and what is in them; unmounted in order.
 fn filled(device: &Arc<dyn Device>, files: u16) -> Contents {
-    let volume = fresh(device);
+    filled_with(device, files, false)
+}
+
+/// The same with checksums of data or without.
+fn filled_with(device: &Arc<dyn Device>, files: u16, data_checksums: bool) -> Contents {
+    let volume = fresh_with(device, data_checksums);
     volume.create_dir("/db").expect("it is new");
     let mut contents = Contents::new();
     for number in 0..files {
@@ -222,208 +227,223 @@ fn repaired(device: &Arc<dyn Device>) -> (Report, Contents) {
 
 #[test]
 fn a_sound_volume() {
-    let device = memory();
-    let contents = filled(&device, 30);
-    let report = run(&device, READ);
-    assert_eq!(texts(&report), [""; 0]);
-    assert!(report.is_sound() && report.is_clean_unmount && report.left.is_none());
-    assert_eq!((report.files, report.directories), (30, 2));
-    assert_eq!(report.transactions, 0);
-    let held: u64 = contents
-        .values()
-        .map(|bytes| (bytes.len() as u64).next_multiple_of(UNIT))
-        .sum();
-    assert_eq!(report.data_bytes, held);
-    let repaired = run(&device, REPAIR);
-    assert_eq!(repaired, report, "there is nothing to repair");
-    let mut text = Vec::new();
-    dump(&device, &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    for part in [
-        "generation",
-        "\"000029.sst\"",
-        "directory \"/db\"",
-        "0 transactions",
-    ] {
-        assert!(text.contains(part), "{part} is not in:\n{text}");
+    for is_sealed in [false, true] {
+        let device = memory();
+        let contents = filled_with(&device, 30, is_sealed);
+        let report = run(&device, READ);
+        assert_eq!(texts(&report), [""; 0]);
+        assert!(report.is_sound() && report.is_clean_unmount && report.left.is_none());
+        assert_eq!((report.files, report.directories), (30, 2));
+        assert_eq!(report.transactions, 0);
+        let held: u64 = contents
+            .values()
+            .map(|bytes| {
+                let payload = if is_sealed { 504 } else { 512 };
+                (bytes.len().div_ceil(payload) as u64 * 512).next_multiple_of(UNIT)
+            })
+            .sum();
+        assert_eq!(report.data_bytes, held);
+        let repaired = run(&device, REPAIR);
+        assert_eq!(repaired, report, "there is nothing to repair");
+        let mut text = Vec::new();
+        dump(&device, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for part in [
+            "generation",
+            "\"000029.sst\"",
+            "directory \"/db\"",
+            "0 transactions",
+        ] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+        assert!(!text.contains("findings"));
     }
-    assert!(!text.contains("findings"));
 }
 
 #[test]
 fn a_volume_that_was_not_unmounted() {
-    let device = memory();
-    let contents = filled(&device, 10);
-    let volume = mount(&device);
-    write(&volume, "/db/last", b"few bytes");
-    volume.rename("/db/000001.sst", "/db/moved").unwrap();
-    volume.sync().unwrap();
-    let cut = Bytes::of(&device).device();
-    drop(volume);
-    let report = run(&cut, CheckOptions::default());
-    assert_eq!(texts(&report), [""; 0]);
-    assert!(!report.is_clean_unmount && report.transactions > 0);
-    assert_eq!(report.files, 11);
-    let mut text = Vec::new();
-    dump(&cut, &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    for part in ["creation of", "\"moved\"", "bytes 0..9", "transaction "] {
-        assert!(text.contains(part), "{part} is not in:\n{text}");
+    for is_sealed in [false, true] {
+        let device = memory();
+        let contents = filled_with(&device, 10, is_sealed);
+        let volume = mount(&device);
+        write(&volume, "/db/last", b"few bytes");
+        volume.rename("/db/000001.sst", "/db/moved").unwrap();
+        volume.sync().unwrap();
+        let cut = Bytes::of(&device).device();
+        drop(volume);
+        let report = run(&cut, CheckOptions::default());
+        assert_eq!(texts(&report), [""; 0]);
+        assert!(!report.is_clean_unmount && report.transactions > 0);
+        assert_eq!(report.files, 11);
+        let mut text = Vec::new();
+        dump(&cut, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for part in ["creation of", "\"moved\"", "bytes 0..9", "transaction "] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+        assert_eq!(read_all(&mount(&cut)).len(), contents.len() + 1);
     }
-    assert_eq!(read_all(&mount(&cut)).len(), contents.len() + 1);
 }
 
 #[test]
 fn superblocks() {
-    let device = memory();
-    let contents = filled(&device, 10);
-    let whole = Bytes::of(&device);
-    for unit in [0, UNITS - 1] {
-        // Nothing there, and something damaged.
-        let mut bytes = Bytes::of(&device);
-        bytes.0.zero(unit * UNIT, UNIT);
-        let (report, found) = repaired(&bytes.device());
-        assert_eq!(report.findings[0].severity, Severity::Damage);
-        assert_eq!(report.findings[0].area, Area::Superblock);
-        assert_eq!((report.findings.len(), found), (1, contents.clone()));
-        let mut bytes = Bytes::of(&device);
-        bytes.flip(unit * UNIT + 1000);
-        let report = run(&bytes.device(), CheckOptions::default());
-        assert_eq!(report.findings[0].severity, Severity::Note);
-        assert!(report.is_sound());
-        assert_eq!(read_all(&mount(&bytes.device())), contents);
+    for is_sealed in [false, true] {
+        let device = memory();
+        let contents = filled_with(&device, 10, is_sealed);
+        let whole = Bytes::of(&device);
+        for unit in [0, UNITS - 1] {
+            // Nothing there, and something damaged.
+            let mut bytes = Bytes::of(&device);
+            bytes.0.zero(unit * UNIT, UNIT);
+            let (report, found) = repaired(&bytes.device());
+            assert_eq!(report.findings[0].severity, Severity::Damage);
+            assert_eq!(report.findings[0].area, Area::Superblock);
+            assert_eq!((report.findings.len(), found), (1, contents.clone()));
+            let mut bytes = Bytes::of(&device);
+            bytes.flip(unit * UNIT + 1000);
+            let report = run(&bytes.device(), CheckOptions::default());
+            assert_eq!(report.findings[0].severity, Severity::Note);
+            assert!(report.is_sound());
+            assert_eq!(read_all(&mount(&bytes.device())), contents);
+        }
+        let mut none = whole;
+        none.0.zero(0, UNIT);
+        let mut bytes = Bytes(none.0.clone());
+        bytes.0.zero((UNITS - 1) * UNIT, UNIT);
+        for options in [CheckOptions::default(), REPAIR] {
+            let error = check(&bytes.device(), options, &mut |_| {}).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotAVolume);
+        }
+        none.flip((UNITS - 1) * UNIT + 100);
+        let error = check(&none.device(), REPAIR, &mut |_| {}).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
     }
-    let mut none = whole;
-    none.0.zero(0, UNIT);
-    let mut bytes = Bytes(none.0.clone());
-    bytes.0.zero((UNITS - 1) * UNIT, UNIT);
-    for options in [CheckOptions::default(), REPAIR] {
-        let error = check(&bytes.device(), options, &mut |_| {}).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NotAVolume);
-    }
-    none.flip((UNITS - 1) * UNIT + 100);
-    let error = check(&none.device(), REPAIR, &mut |_| {}).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corruption);
 }
 
 #[test]
 fn one_copy_of_the_checkpoint() {
-    let device = memory();
-    let contents = filled(&device, 300);
-    let pages = Bytes::of(&device).checkpoint_units(0).len();
-    assert!(pages > 4);
-    for copy in 0..2 {
-        let mut bytes = Bytes::of(&device);
-        for page in (0..pages).filter(|page| page % 2 == copy) {
-            let unit = bytes.checkpoint_units(copy)[page];
-            bytes.flip(unit * UNIT + 40);
+    for is_sealed in [false, true] {
+        let device = memory();
+        let contents = filled_with(&device, 300, is_sealed);
+        let pages = Bytes::of(&device).checkpoint_units(0).len();
+        assert!(pages > 4);
+        for copy in 0..2 {
+            let mut bytes = Bytes::of(&device);
+            for page in (0..pages).filter(|page| page % 2 == copy) {
+                let unit = bytes.checkpoint_units(copy)[page];
+                bytes.flip(unit * UNIT + 40);
+            }
+            // And the others in the other copy.
+            if copy == 1 {
+                let unit = bytes.checkpoint_units(0)[0];
+                bytes.flip(unit * UNIT + 40);
+            }
+            assert_eq!(read_all(&mount(&bytes.device())), contents);
+            let (report, found) = repaired(&bytes.device());
+            assert_eq!(found, contents);
+            assert_eq!(report.findings.len(), 1 + copy, "{:?}", texts(&report));
+            let damaged = |it: &millrace_blobfs::Finding| {
+                it.severity == Severity::Damage && it.area == Area::Checkpoint
+            };
+            assert!(report.findings.iter().all(damaged));
         }
-        // And the others in the other copy.
-        if copy == 1 {
-            let unit = bytes.checkpoint_units(0)[0];
-            bytes.flip(unit * UNIT + 40);
-        }
-        assert_eq!(read_all(&mount(&bytes.device())), contents);
-        let (report, found) = repaired(&bytes.device());
-        assert_eq!(found, contents);
-        assert_eq!(report.findings.len(), 1 + copy, "{:?}", texts(&report));
-        let damaged = |it: &millrace_blobfs::Finding| {
-            it.severity == Severity::Damage && it.area == Area::Checkpoint
-        };
-        assert!(report.findings.iter().all(damaged));
     }
 }
 
 #[test]
 fn both_copies_of_the_checkpoint() {
-    let device = memory();
-    let contents = filled(&device, 300);
-    let pages = Bytes::of(&device).checkpoint_units(0).len();
-    for page in 0..pages {
-        let mut bytes = Bytes::of(&device);
-        for copy in 0..2 {
-            let unit = bytes.checkpoint_units(copy)[page];
-            bytes.flip(unit * UNIT + 4000);
-        }
-        let device = bytes.device();
-        let refused = Volume::mount(Arc::clone(&device), options()).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Corruption);
-        let (report, found) = repaired(&device);
-        assert!(!report.is_sound());
-        let text = texts(&report).join("\n");
-        let mut moved = 0;
-        for (path, content) in &contents {
-            if found.get(path) == Some(content) {
-                continue;
+    for is_sealed in [false, true] {
+        let device = memory();
+        let contents = filled_with(&device, 300, is_sealed);
+        let pages = Bytes::of(&device).checkpoint_units(0).len();
+        for page in 0..pages {
+            let mut bytes = Bytes::of(&device);
+            for copy in 0..2 {
+                let unit = bytes.checkpoint_units(copy)[page];
+                bytes.flip(unit * UNIT + 4000);
             }
-            // Lost, and said so, or without its name.
-            let nameless = found
+            let device = bytes.device();
+            let refused = Volume::mount(Arc::clone(&device), options()).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Corruption);
+            let (report, found) = repaired(&device);
+            assert!(!report.is_sound());
+            let text = texts(&report).join("\n");
+            let mut moved = 0;
+            for (path, content) in &contents {
+                if found.get(path) == Some(content) {
+                    continue;
+                }
+                // Lost, and said so, or without its name.
+                let nameless = found
+                    .iter()
+                    .find(|(path, found)| path.starts_with("/lost+found/") && *found == content);
+                moved += usize::from(nameless.is_some());
+                // A directory without its name takes its files with it.
+                let said = nameless.map_or(path.as_str(), |(nameless, _)| {
+                    let above = nameless.match_indices('/').nth(2);
+                    above.map_or(nameless.as_str(), |(end, _)| &nameless[..end])
+                });
+                assert!(text.contains(said), "{said} is not in {text}");
+            }
+            let intact = contents
                 .iter()
-                .find(|(path, found)| path.starts_with("/lost+found/") && *found == content);
-            moved += usize::from(nameless.is_some());
-            // A directory without its name takes its files with it.
-            let said = nameless.map_or(path.as_str(), |(nameless, _)| {
-                let above = nameless.match_indices('/').nth(2);
-                above.map_or(nameless.as_str(), |(end, _)| &nameless[..end])
-            });
-            assert!(text.contains(said), "{said} is not in {text}");
+                .filter(|(path, _)| found.contains_key(*path));
+            assert!(intact.count() + moved > 150, "page {page} costs too much");
+            assert!(found.len() <= contents.len());
         }
-        let intact = contents
-            .iter()
-            .filter(|(path, _)| found.contains_key(*path));
-        assert!(intact.count() + moved > 150, "page {page} costs too much");
-        assert!(found.len() <= contents.len());
     }
 }
 
 #[test]
 fn the_journal() {
-    let device = memory();
-    let mut contents = filled(&device, 5);
-    let volume = mount(&device);
-    for number in 0..20 {
-        write(&volume, &format!("/new {number}"), &pattern(number, 300));
-    }
-    let mut bytes = Bytes::of(&device);
-    drop(volume);
-    // The third transaction, wherever it is: all that follow are lost.
-    let tail = bytes.journal_tail();
-    let mut position = tail;
-    for _ in 0..2 {
-        let length = u64::from(bytes.u32(position + 12)) + 32;
-        position += length.next_multiple_of(512);
-    }
-    bytes.flip(position + 50);
-    let device = bytes.device();
-    let refused = Volume::mount(Arc::clone(&device), options()).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Corruption);
-    let (report, found) = repaired(&device);
-    assert_eq!(report.transactions, 2);
-    assert_eq!(report.findings.len(), 1, "{:?}", texts(&report));
-    assert_eq!(report.findings[0].severity, Severity::Loss);
-    assert_eq!(report.findings[0].area, Area::Journal);
-    let kept: Vec<&String> = found
-        .keys()
-        .filter(|path| path.starts_with("/new"))
-        .collect();
-    assert!((1..=2).contains(&kept.len()), "{kept:?}");
-    for (path, bytes) in found.iter().filter(|(path, _)| path.starts_with("/new")) {
-        contents.insert(path.clone(), bytes.clone());
-    }
-    assert_eq!(found, contents);
+    for is_sealed in [false, true] {
+        let device = memory();
+        let mut contents = filled_with(&device, 5, is_sealed);
+        let volume = mount(&device);
+        for number in 0..20 {
+            write(&volume, &format!("/new {number}"), &pattern(number, 300));
+        }
+        let mut bytes = Bytes::of(&device);
+        drop(volume);
+        // The third transaction, wherever it is: all that follow are lost.
+        let tail = bytes.journal_tail();
+        let mut position = tail;
+        for _ in 0..2 {
+            let length = u64::from(bytes.u32(position + 12)) + 32;
+            position += length.next_multiple_of(512);
+        }
+        bytes.flip(position + 50);
+        let device = bytes.device();
+        let refused = Volume::mount(Arc::clone(&device), options()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Corruption);
+        let (report, found) = repaired(&device);
+        assert_eq!(report.transactions, 2);
+        assert_eq!(report.findings.len(), 1, "{:?}", texts(&report));
+        assert_eq!(report.findings[0].severity, Severity::Loss);
+        assert_eq!(report.findings[0].area, Area::Journal);
+        let kept: Vec<&String> = found
+            .keys()
+            .filter(|path| path.starts_with("/new"))
+            .collect();
+        assert!((1..=2).contains(&kept.len()), "{kept:?}");
+        for (path, bytes) in found.iter().filter(|(path, _)| path.starts_with("/new")) {
+            contents.insert(path.clone(), bytes.clone());
+        }
+        assert_eq!(found, contents);
 
-    // What is left of the lost transactions is never taken for one that comes later.
-    let volume = mount(&device);
-    for number in 0..20 {
-        let path = format!("/newer {number}");
-        write(&volume, &path, &pattern(number, 300));
-        contents.insert(path, pattern(number, 300));
+        // What is left of the lost transactions is never taken for one that comes later.
+        let volume = mount(&device);
+        for number in 0..20 {
+            let path = format!("/newer {number}");
+            write(&volume, &path, &pattern(number, 300));
+            contents.insert(path, pattern(number, 300));
+            let cut = Bytes::of(&device).device();
+            assert_eq!(texts(&run(&cut, CheckOptions::default())), [""; 0]);
+        }
         let cut = Bytes::of(&device).device();
-        assert_eq!(texts(&run(&cut, CheckOptions::default())), [""; 0]);
+        drop(volume);
+        assert_eq!(read_all(&mount(&cut)), contents);
     }
-    let cut = Bytes::of(&device).device();
-    drop(volume);
-    assert_eq!(read_all(&mount(&cut)), contents);
 }
 
 #[test]
@@ -547,9 +567,9 @@ fn a_device_that_has_grown() {
 }
 
 /// A volume that has lost a page in both copies, and has data in its journal.
-fn damaged() -> (Image, Contents) {
+fn damaged(is_sealed: bool) -> (Image, Contents) {
     let device = memory();
-    let mut contents = filled(&device, 100);
+    let mut contents = filled_with(&device, 100, is_sealed);
     let volume = mount(&device);
     write(&volume, "/late", &pattern(1, 700));
     contents.insert("/late".to_owned(), pattern(1, 700));
@@ -564,70 +584,74 @@ fn damaged() -> (Image, Contents) {
 
 #[test]
 fn a_power_cut_while_repairing() {
-    let (image, _) = damaged();
-    let mut geometry = MemoryDevice::geometry_of(UNITS * UNIT, 512);
-    geometry.volatile_cache = true;
-    geometry.write_through = false;
-    let (_, expected) = repaired(&on(image.clone()));
-    assert!(expected.contains_key("/late"));
-    let disk = PowerCut::on(image, geometry).unwrap();
-    let device: Arc<dyn Device> = disk.clone();
-    let report = run(&device, REPAIR);
-    assert!(report.is_sound(), "{report:?}");
-    let mut cursor = disk.cursor();
-    for point in 0..=cursor.events() {
-        cursor.advance_to(point);
-        for (seed, survivors) in (0..).zip(Survivors::ALL) {
-            let left: Arc<dyn Device> = Arc::new(cursor.disk(survivors, seed + point as u64));
-            let report = run(&left, REPAIR);
-            assert!(
-                report.is_sound(),
-                "point {point}, {survivors:?}, {seed}: {report:?}"
-            );
-            let found = read_all(&mount(&left));
-            assert!(found == expected, "point {point}, {survivors:?}, {seed}");
+    for is_sealed in [false, true] {
+        let (image, _) = damaged(is_sealed);
+        let mut geometry = MemoryDevice::geometry_of(UNITS * UNIT, 512);
+        geometry.volatile_cache = true;
+        geometry.write_through = false;
+        let (_, expected) = repaired(&on(image.clone()));
+        assert!(expected.contains_key("/late"));
+        let disk = PowerCut::on(image, geometry).unwrap();
+        let device: Arc<dyn Device> = disk.clone();
+        let report = run(&device, REPAIR);
+        assert!(report.is_sound(), "{report:?}");
+        let mut cursor = disk.cursor();
+        for point in 0..=cursor.events() {
+            cursor.advance_to(point);
+            for (seed, survivors) in (0..).zip(Survivors::ALL) {
+                let left: Arc<dyn Device> = Arc::new(cursor.disk(survivors, seed + point as u64));
+                let report = run(&left, REPAIR);
+                assert!(
+                    report.is_sound(),
+                    "point {point}, {survivors:?}, {seed}: {report:?}"
+                );
+                let found = read_all(&mount(&left));
+                assert!(found == expected, "point {point}, {survivors:?}, {seed}");
+            }
         }
     }
 }
 
 #[test]
 fn bytes_that_are_wrong_anywhere() {
-    let (image, contents) = damaged();
-    let sound = memory();
-    let others = filled(&sound, 100);
-    let whole = Bytes::of(&sound);
-    let metadata: Vec<u64> = [0, 1, 2, UNITS - 1]
-        .into_iter()
-        .chain(whole.checkpoint_units(0))
-        .chain(whole.checkpoint_units(1))
-        .collect();
-    for seed in 0..60 {
-        let mut rng = Rng::new(seed);
-        let (image, contents) = if seed % 2 == 0 {
-            (&image, &contents)
-        } else {
-            (&whole.0, &others)
-        };
-        let mut bytes = Bytes(image.clone());
-        for _ in 0..1 + rng.below(30) {
-            let unit = metadata[rng.below(metadata.len())];
-            // Where most of what matters is.
-            let end = [64, 512, 4096][rng.below(3)];
-            bytes.flip(unit * UNIT + rng.below(end) as u64);
-        }
-        let device = bytes.device();
-        match check(&device, REPAIR, &mut |_| {}) {
-            Err(error) => assert!(
-                matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotAVolume),
-                "seed {seed}: {error}"
-            ),
-            Ok(report) => {
-                assert!(report.is_sound(), "seed {seed}: {report:?}");
-                let found = read_all(&mount(&device));
-                // Nothing appears that was never written; a file may have lost its last part.
-                for (path, bytes) in &found {
-                    let known = contents.values().any(|content| content.starts_with(bytes));
-                    assert!(known, "seed {seed}: {path}");
+    for is_sealed in [false, true] {
+        let (image, contents) = damaged(is_sealed);
+        let sound = memory();
+        let others = filled_with(&sound, 100, is_sealed);
+        let whole = Bytes::of(&sound);
+        let metadata: Vec<u64> = [0, 1, 2, UNITS - 1]
+            .into_iter()
+            .chain(whole.checkpoint_units(0))
+            .chain(whole.checkpoint_units(1))
+            .collect();
+        for seed in 0..60 {
+            let mut rng = Rng::new(seed);
+            let (image, contents) = if seed % 2 == 0 {
+                (&image, &contents)
+            } else {
+                (&whole.0, &others)
+            };
+            let mut bytes = Bytes(image.clone());
+            for _ in 0..1 + rng.below(30) {
+                let unit = metadata[rng.below(metadata.len())];
+                // Where most of what matters is.
+                let end = [64, 512, 4096][rng.below(3)];
+                bytes.flip(unit * UNIT + rng.below(end) as u64);
+            }
+            let device = bytes.device();
+            match check(&device, REPAIR, &mut |_| {}) {
+                Err(error) => assert!(
+                    matches!(error.kind(), ErrorKind::Corruption | ErrorKind::NotAVolume),
+                    "seed {seed}: {error}"
+                ),
+                Ok(report) => {
+                    assert!(report.is_sound(), "seed {seed}: {report:?}");
+                    let found = read_all(&mount(&device));
+                    // Nothing appears that was never written; a file may have lost its last part.
+                    for (path, bytes) in &found {
+                        let known = contents.values().any(|content| content.starts_with(bytes));
+                        assert!(known, "seed {seed}: {path}");
+                    }
                 }
             }
         }

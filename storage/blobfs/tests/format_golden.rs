@@ -18,8 +18,13 @@ const CREATE: OpenOptions = OpenOptions {
     truncate: false,
 };
 
-fn path() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "golden", "volume.golden"]
+fn path(data_checksums: bool) -> PathBuf {
+    let name = if data_checksums {
+        "volume_data_checksums.golden"
+    } else {
+        "volume.golden"
+    };
+    [env!("CARGO_MANIFEST_DIR"), "golden", name]
         .iter()
         .collect()
 }
@@ -55,11 +60,12 @@ fn contents() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 /// Makes the volume; the device is as a power cut after the last sync would leave it.
-fn made() -> Image {
+fn made(data_checksums: bool) -> Image {
     let device = Arc::new(MemoryDevice::new(BYTES, 512).expect("a good geometry"));
     let shared: Arc<dyn Device> = device.clone();
     let options = FormatOptions {
         label: "golden".to_owned(),
+        data_checksums,
         ..FormatOptions::new(*b"golden volume 01", Timestamp(1_700_000_000_000))
     };
     Volume::format(&shared, &options).expect("the device is good");
@@ -129,35 +135,39 @@ fn from_text(text: &str) -> Image {
 
 #[test]
 fn an_old_volume_can_be_read() {
-    if std::env::var_os("MILLRACE_GOLDEN").is_some_and(|value| value == "write") {
-        fs::write(path(), to_text(&made())).unwrap();
-    }
-    let image = from_text(&fs::read_to_string(path()).unwrap());
-    let geometry = MemoryDevice::geometry_of(BYTES, 512);
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::on(image, geometry).unwrap());
-
-    let mut text = Vec::new();
-    dump(&device, &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
-    let options = CheckOptions {
-        repair: false,
-        read_data: true,
-    };
-    let report = check(&device, options, &mut |_| {}).unwrap();
-    assert_eq!(report.findings, [], "{text}");
-    assert_eq!((report.label.as_str(), report.files), ("golden", 4));
-    assert!(report.transactions > 0, "the journal is read too");
-
-    // For reading, then for writing, which does what the journal says.
-    for read_only in [true, false, true] {
-        let volume = Volume::mount(Arc::clone(&device), mount_options(read_only)).unwrap();
-        for (path, expected) in contents() {
-            let file = volume.open(path, &OpenOptions::default()).unwrap();
-            let mut bytes = vec![0; expected.len() + 1];
-            let len = file.read_at(0, &mut bytes).unwrap();
-            assert_eq!(&bytes[..len], expected, "{path}");
+    for data_checksums in [false, true] {
+        let path = path(data_checksums);
+        if std::env::var_os("MILLRACE_GOLDEN").is_some_and(|value| value == "write") {
+            fs::write(&path, to_text(&made(data_checksums))).unwrap();
         }
-        assert_eq!(volume.read_dir("/db").unwrap().len(), 4);
-        assert_eq!(volume.status("/link").unwrap().links, 2);
+        let image = from_text(&fs::read_to_string(path).unwrap());
+        let geometry = MemoryDevice::geometry_of(BYTES, 512);
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::on(image, geometry).unwrap());
+
+        let mut text = Vec::new();
+        dump(&device, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let options = CheckOptions {
+            repair: false,
+            read_data: true,
+        };
+        let report = check(&device, options, &mut |_| {}).unwrap();
+        assert_eq!(report.findings, [], "{text}");
+        assert_eq!((report.label.as_str(), report.files), ("golden", 4));
+        assert!(report.transactions > 0, "the journal is read too");
+        assert_eq!(report.data_checksums, data_checksums);
+
+        // For reading, then for writing, which does what the journal says.
+        for read_only in [true, false, true] {
+            let volume = Volume::mount(Arc::clone(&device), mount_options(read_only)).unwrap();
+            for (path, expected) in contents() {
+                let file = volume.open(path, &OpenOptions::default()).unwrap();
+                let mut bytes = vec![0; expected.len() + 1];
+                let len = file.read_at(0, &mut bytes).unwrap();
+                assert_eq!(&bytes[..len], expected, "{path}");
+            }
+            assert_eq!(volume.read_dir("/db").unwrap().len(), 4);
+            assert_eq!(volume.status("/link").unwrap().links, 2);
+        }
     }
 }

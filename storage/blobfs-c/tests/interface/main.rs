@@ -219,7 +219,7 @@ fn after_an_unmount_everything_is_refused() {
 fn what_makes_no_sense_is_refused_and_explained() {
     let never = OpenOptions::default();
     assert!(is(Volume::open("mem:16M", never), Code::NotAVolume));
-    for spec in ["", "floppy:", "no spec"] {
+    for spec in ["", "floppy:", "floppy:1", "mem"] {
         let failed = Volume::open(spec, never).expect_err(spec);
         assert_eq!(failed.code, Code::Invalid as i32, "{failed:?}");
     }

@@ -5,7 +5,7 @@
 //! 2. Each page of both copies of the checkpoint.
 //! 3. The journal, to its end and beyond.
 //! 4. The metadata that all this makes: every rule that it obeys.
-//! 5. If asked for, all blocks of all files, whether they can be read. What is in them has no checksum here.
+//! 5. If asked for, all blocks of all files: whether they can be read, and if they have checksums, whether these fit.
 //!
 //! # What is mended
 //! What can be read is kept: a page from either copy, each operation of the journal that
@@ -14,7 +14,8 @@
 //! nothing was, then both superblocks. A power cut before the first of them leaves the volume as damaged as
 //! it was, one after it a volume that is mended.
 //!
-//! Blocks of files that cannot be read are left as they are: an error is better than zeros.
+//! Blocks of files that cannot be read, or are not what was written, are left as they are: an error is better than
+//! zeros.
 
 mod data;
 mod finding;
@@ -32,6 +33,7 @@ pub(crate) use survey::{Survey, survey};
 use crate::Result;
 use crate::format::Kind;
 use crate::lanes::Lanes;
+use crate::mount::refuse_torn_blocks;
 
 /// Memory for transfers while a volume is checked. A driver has to lock and pin it, of which most systems let any
 /// user have 8 MiB.
@@ -75,6 +77,8 @@ pub struct Report {
     pub label: String,
     /// Its identifier.
     pub uuid: [u8; 16],
+    /// Whether the bytes of files have checksums.
+    pub data_checksums: bool,
     /// Whether it was unmounted in order.
     pub is_clean_unmount: bool,
     /// Transactions that the next mount has to do again.
@@ -107,7 +111,8 @@ impl Report {
 /// [`ErrorKind::NotAVolume`](crate::ErrorKind::NotAVolume), or
 /// [`ErrorKind::Corruption`](crate::ErrorKind::Corruption) if no superblock is left, or the device ends
 /// within the volume; [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat); while repairing
-/// [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace) and [`ErrorKind::Io`](crate::ErrorKind::Io).
+/// [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace), [`ErrorKind::Io`](crate::ErrorKind::Io), and
+/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) as [`Volume::mount`](crate::Volume::mount).
 pub fn check(
     device: &Arc<dyn Device>,
     options: CheckOptions,
@@ -118,9 +123,10 @@ pub fn check(
     let found = survey(&lanes, &mut findings, progress, &mut |_| Ok(()))?;
     let mut report = report_of(&found);
     if options.read_data {
-        data::read_all(&lanes, &found.metadata, &mut findings, progress);
+        data::read_all(&lanes, &found, &mut findings, progress);
     }
     if options.repair && findings.need_repair() {
+        refuse_torn_blocks(&found.superblock.layout, device.geometry())?;
         repair::repair(lanes, found, &mut findings)?;
         let mut left = Findings::default();
         let lanes = Lanes::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
@@ -144,6 +150,7 @@ fn report_of(found: &Survey) -> Report {
     Report {
         label: found.superblock.label.clone(),
         uuid: found.superblock.uuid,
+        data_checksums: found.superblock.layout.data_checksums(),
         is_clean_unmount: found.superblock.clean,
         transactions: found.transactions,
         files,

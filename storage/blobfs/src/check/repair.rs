@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::finding::{Area, Findings, Severity};
 use super::survey::{Survey, explain};
 use crate::allocator::Allocator;
-use crate::format::{InodeId, Metadata, Overlay};
+use crate::format::{DataLayout, Metadata, Overlay, VolumeKey};
 use crate::journal::{Journal, Ring};
 use crate::lanes::Lanes;
-use crate::map::Map;
-use crate::mount::read_blocks;
+use crate::map::{Map, Place};
+use crate::reading::unmapped;
 use crate::shared::{Parts, Shared};
 use crate::state::State;
 use crate::{Error, ErrorKind, Result, Timestamp};
@@ -42,7 +42,8 @@ pub(super) fn repair(lanes: Lanes, found: Survey, findings: &mut Findings) -> Re
         // If it cannot be written either the next check says so.
         let _ = lanes.with(|lane| lane.write(journal + position * blocks, &zeros, false));
     }
-    bring_home(&lanes, &metadata, &overlay, findings)?;
+    let key = superblock.key();
+    bring_home(&lanes, (&metadata, key), &overlay, findings)?;
 
     let allocator = Allocator::new(&layout);
     let files = metadata.inodes().flat_map(|(_, record)| record.extents());
@@ -77,26 +78,38 @@ pub(super) fn repair(lanes: Lanes, found: Survey, findings: &mut Findings) -> Re
 /// Writes what transactions carry to its place.
 fn bring_home(
     lanes: &Lanes,
-    metadata: &Metadata,
+    (metadata, key): (&Metadata, VolumeKey),
     overlay: &Overlay,
     findings: &mut Findings,
 ) -> Result<()> {
+    let data = metadata.layout().file_data();
     for id in overlay.files() {
-        let map = Map::new(metadata.inode(id)?.extents());
+        let record = metadata.inode(id)?;
+        let (map, size) = (Map::new(record.extents()), record.size());
         let mut lost = None;
         for (offset, bytes) in overlay.of(id) {
             let mut at = offset;
             let mut left = bytes;
             while !left.is_empty() {
-                let len = write_run(lanes, metadata, &map, (id, at), left, &mut lost)?;
+                let place = map.place(data, key, id, at);
+                let place = place.ok_or_else(|| unmapped(id, at))?;
+                let run = usize::try_from(place.run).unwrap_or(usize::MAX);
+                let len = run.min(left.len());
+                let is_end = at + len as u64 >= size;
+                write_run(lanes, data, &place, (&left[..len], is_end), &mut lost)?;
                 left = &left[len..];
                 at += len as u64;
             }
         }
         if let Some(error) = lost {
             let path = metadata.path_of(id);
+            let what = if data.is_sealed() {
+                "stays as it is"
+            } else {
+                "the rest is zeros now"
+            };
             let text = format!(
-                "{path}: a block cannot be read of which the journal has a part, the rest is zeros now: {}",
+                "{path}: a block cannot be read of which the journal has a part, {what}: {}",
                 explain(&error)
             );
             findings.add(Severity::Loss, Area::Data, text);
@@ -105,38 +118,44 @@ fn bring_home(
     Ok(())
 }
 
-/// Writes the bytes at `at` that are in one run of units; returns how many.
+/// Writes bytes to one run of blocks; nothing of the file follows if so. Of a block that cannot be read the rest is
+/// zeros then; one that is not what its checksum says stays as it is.
 fn write_run(
     lanes: &Lanes,
-    metadata: &Metadata,
-    map: &Map,
-    (id, at): (InodeId, u64),
-    bytes: &[u8],
+    data: DataLayout,
+    place: &Place,
+    (bytes, is_end): (&[u8], bool),
     lost: &mut Option<Error>,
-) -> Result<usize> {
-    let unit_bytes = u64::from(metadata.layout().unit_bytes());
-    let block = lanes.block_bytes();
-    let (unit, units) = map.locate(at / unit_bytes).ok_or_else(|| {
-        let context = format!("the file {id} has no unit at byte {at}");
-        Error::new(ErrorKind::Corruption, context)
-    })?;
-    let within = at % unit_bytes;
-    let run = units * unit_bytes - within;
-    let len = usize::try_from(run).unwrap_or(usize::MAX).min(bytes.len());
-    let address = unit * unit_bytes + within;
-    let lba = address / block as u64;
-    let skip = usize::try_from(address % block as u64).expect("less than a block");
-    let mut blocks = vec![0; (skip + len).next_multiple_of(block)];
+) -> Result<()> {
+    let block = data.payload_bytes();
+    let end = place.skip + bytes.len();
+    let mut all = vec![0; end.next_multiple_of(block)];
+    let last = all.len() / block - 1;
+    let mut written = 0..last + 1;
     // Only the first and the last block can hold other bytes.
-    let last = blocks.len() / block - 1;
-    for index in [0, last] {
-        let place = &mut blocks[index * block..][..block];
-        if let Err(error) = read_blocks(lanes, lba + index as u64, place) {
-            place.fill(0);
-            lost.get_or_insert(error);
+    let has_others = [(0, place.skip > 0), (last, end % block != 0 && !is_end)];
+    for (index, _) in has_others.into_iter().filter(|(_, has_others)| *has_others) {
+        let out = &mut all[index * block..][..block];
+        let Err(error) = place.read_block(lanes, index, out) else {
+            continue;
+        };
+        out.fill(0);
+        if data.is_sealed() {
+            if index == 0 {
+                written.start = 1;
+            } else {
+                written.end = last;
+            }
         }
+        lost.get_or_insert(error);
     }
-    blocks[skip..skip + len].copy_from_slice(&bytes[..len]);
-    lanes.with(|lane| lane.write(lba, &blocks, false))?;
-    Ok(len)
+    all[place.skip..end].copy_from_slice(bytes);
+    let blocks = place.blocks(&all);
+    let lba = place.lba + written.start as u64;
+    let blocks = blocks
+        .chunks(data.block_bytes())
+        .take(written.end)
+        .skip(written.start);
+    let blocks: Vec<u8> = blocks.flatten().copied().collect();
+    lanes.with(|lane| lane.write(lba, &blocks, false))
 }

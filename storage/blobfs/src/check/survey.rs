@@ -70,6 +70,7 @@ pub(crate) fn survey(
     let geometry = lanes.device().geometry();
     let layout = superblock.layout;
     layout.check_device(geometry.block_bytes, geometry.blocks)?;
+    lanes.set_block_bytes(layout.block_bytes())?;
 
     let mut decoder = Decoder::new(&superblock);
     for (copy, name) in superblock.checkpoint.copies.iter().zip(["first", "second"]) {

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use super::data_layout::DataLayout;
 use super::extent::Extent;
 use super::ids::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -43,10 +44,13 @@ pub struct FormatOptions {
     pub created: Timestamp,
     /// Bytes of the journal; by default 1/64 of the device, but between 256 KiB and 64 MiB.
     pub journal_bytes: Option<u64>,
+    /// Whether the bytes of files have checksums, as metadata always has: 8 bytes of each block of the device, and what
+    /// it takes to compute them. What is damaged is an error then, not wrong bytes.
+    pub data_checksums: bool,
 }
 
 impl FormatOptions {
-    /// A volume without a label, with a journal as large as usual.
+    /// A volume without a label and without checksums of data, with a journal as large as usual.
     #[must_use]
     pub const fn new(uuid: [u8; 16], created: Timestamp) -> Self {
         Self {
@@ -54,6 +58,7 @@ impl FormatOptions {
             label: String::new(),
             created,
             journal_bytes: None,
+            data_checksums: false,
         }
     }
 }
@@ -69,6 +74,7 @@ pub(crate) struct Layout {
     blocks: u64,
     journal_units: u64,
     group_units: u32,
+    data_checksums: bool,
 }
 
 impl Layout {
@@ -96,10 +102,11 @@ impl Layout {
         let data_bytes = bytes.saturating_sub((journal_units + 2) * unit_bytes);
         let wanted = (data_bytes / GROUPS_WANTED).clamp(MIB, GIB) / unit_bytes;
         let group_units = u32::try_from(1 << wanted.ilog2()).expect("1 GiB at most, 4 KiB a unit");
-        Self::new(block_bytes, blocks, journal_units, group_units)
+        let layout = Self::new(block_bytes, blocks, journal_units, group_units)?;
+        Ok(layout.with_data_checksums(options.data_checksums))
     }
 
-    /// A layout of given sizes.
+    /// A layout of given sizes, without checksums of data.
     ///
     /// # Errors
     /// As [`Layout::plan`], with [`ErrorKind::Invalid`] for groups that are too small, too large, or
@@ -148,7 +155,26 @@ impl Layout {
             blocks,
             journal_units,
             group_units,
+            data_checksums: false,
         })
+    }
+
+    /// The same, with checksums of data or without.
+    pub(crate) const fn with_data_checksums(self, data_checksums: bool) -> Self {
+        Self {
+            data_checksums,
+            ..self
+        }
+    }
+
+    /// Whether the bytes of files have checksums.
+    pub(crate) const fn data_checksums(&self) -> bool {
+        self.data_checksums
+    }
+
+    /// How bytes of files lie in blocks.
+    pub(crate) const fn file_data(&self) -> DataLayout {
+        DataLayout::new(self)
     }
 
     /// Bytes of a logical block.
@@ -185,7 +211,7 @@ impl Layout {
         self.blocks / self.unit_blocks() as u64
     }
 
-    /// Units that so many bytes need.
+    /// Units that so many bytes need which are no file's.
     pub(crate) const fn units_of(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.unit_bytes() as u64)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod checkpoint_image;
 pub(crate) mod damage;
+pub(crate) mod data_layout;
 #[cfg(any(test, feature = "exercise"))]
 pub mod exercise;
 pub(crate) mod extent;
@@ -15,11 +16,13 @@ pub(crate) mod operation;
 pub(crate) mod overlay;
 mod reader;
 pub(crate) mod replay;
+pub(crate) mod seal;
 pub(crate) mod superblock;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transaction;
 
+pub(crate) use data_layout::DataLayout;
 pub(crate) use extent::Extent;
 pub use ids::{InodeId, Kind, Timestamp};
 pub(crate) use key::VolumeKey;
@@ -28,3 +31,4 @@ pub(crate) use layout::Layout;
 pub(crate) use metadata::{Effects, Metadata};
 pub(crate) use operation::Operation;
 pub(crate) use overlay::Overlay;
+pub(crate) use seal::Seal;

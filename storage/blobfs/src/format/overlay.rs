@@ -1,6 +1,7 @@
 //! Bytes of files that are in the journal and not at home.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::ids::InodeId;
 
@@ -40,6 +41,22 @@ impl Overlay {
     pub(crate) fn of(&self, id: InodeId) -> impl Iterator<Item = (u64, &[u8])> {
         let segments = self.files.get(&id).into_iter().flatten();
         segments.map(|(offset, bytes)| (*offset, bytes.as_slice()))
+    }
+
+    /// Whether all bytes of a range are here.
+    pub(crate) fn covers(&self, id: InodeId, range: Range<u64>) -> bool {
+        let mut at = range.start;
+        let first = |segments: &Segments, at: u64| {
+            let (&start, segment) = segments.range(..=at).next_back()?;
+            Some(end(start, segment)).filter(|&end| end > at)
+        };
+        while at < range.end {
+            let Some(next) = self.files.get(&id).and_then(|all| first(all, at)) else {
+                return false;
+            };
+            at = next;
+        }
+        true
     }
 
     /// Puts the file's bytes into `buffer`, which holds what is at home from `offset` on.

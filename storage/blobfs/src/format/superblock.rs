@@ -7,7 +7,7 @@
 //!   0  magic            "MRBLOBFS"
 //!   8  checksum u32     CRC32C of all that follows, to the end of the unit
 //!  12  version u32      1
-//!  16  features u64     a bit that is not known here means: do not touch
+//!  16  features u64     a bit that is not known here means: do not touch; bit 0: blocks of files have checksums
 //!  24  hints u64        a bit that is not known here means nothing
 //!  32  uuid             16 bytes
 //!  48  label            64 bytes of UTF-8, filled up with zeros
@@ -38,6 +38,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 const MAGIC: [u8; 8] = *b"MRBLOBFS";
 const VERSION: u32 = 1;
+/// Blocks of files end in a checksum, see the module `data_layout`.
+const DATA_CHECKSUMS: u64 = 1;
 const LABEL_BYTES: usize = 64;
 /// No generation and no transaction has a higher number, so that counting on never ends.
 const NUMBER_MAX: u64 = 1 << 62;
@@ -112,7 +114,12 @@ impl Superblock {
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
-        push_all(&mut bytes, &[0, 0]);
+        let features = if self.layout.data_checksums() {
+            DATA_CHECKSUMS
+        } else {
+            0
+        };
+        push_all(&mut bytes, &[features, 0]);
         bytes.extend_from_slice(&self.uuid);
         bytes.extend_from_slice(&label);
         push_all(&mut bytes, &[self.created.0, self.generation]);
@@ -165,7 +172,7 @@ impl Superblock {
         }
         let version = reader.u32().ok_or_else(|| corrupt("is too short"))?;
         let features = reader.u64().ok_or_else(|| corrupt("is too short"))?;
-        if version > VERSION || features != 0 {
+        if version > VERSION || features & !DATA_CHECKSUMS != 0 {
             return Err(Error::new(
                 ErrorKind::NewerFormat,
                 format!("the volume has version {version} and features {features:#x}"),
@@ -174,7 +181,9 @@ impl Superblock {
         if version == 0 {
             return Err(corrupt("has no version"));
         }
-        let superblock = Self::decode_fields(&mut reader)?;
+        let mut superblock = Self::decode_fields(&mut reader)?;
+        let data_checksums = features & DATA_CHECKSUMS != 0;
+        superblock.layout = superblock.layout.with_data_checksums(data_checksums);
         if superblock.layout.unit_bytes() as usize != bytes.len() {
             return Err(corrupt("is of a volume with units of another size"));
         }

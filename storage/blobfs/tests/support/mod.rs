@@ -20,9 +20,13 @@ pub(crate) fn options() -> MountOptions {
     }
 }
 
-/// Makes a volume and mounts it.
-pub(crate) fn fresh(device: &Arc<dyn Device>) -> Volume {
-    Volume::format(device, &FormatOptions::new([7; 16], Timestamp(1))).expect("the device is good");
+/// Makes a volume, with checksums of data or without, and mounts it.
+pub(crate) fn fresh_with(device: &Arc<dyn Device>, data_checksums: bool) -> Volume {
+    let format = FormatOptions {
+        data_checksums,
+        ..FormatOptions::new([7; 16], Timestamp(1))
+    };
+    Volume::format(device, &format).expect("the device is good");
     mount(device)
 }
 

@@ -10,8 +10,8 @@ use millrace_block::{
 use millrace_memory::Domain;
 use millrace_power_cut::{Options, Order, PowerCut};
 
-use crate::support::{fresh, mount, options, pattern};
-use crate::{CREATE, OPEN, contents, read, write};
+use crate::support::{fresh_with, mount, options, pattern};
+use crate::{CREATE, OPEN, contents, fresh, read, write};
 
 fn slow(bytes: u64, block: u32, seed: u64) -> Arc<PowerCut> {
     let options = Options {
@@ -46,8 +46,14 @@ fn many_files_that_are_written_behind_leave_buffers_for_others() {
 
 #[test]
 fn reads_that_were_begun_leave_buffers_for_others() {
+    for is_sealed in [false, true] {
+        begin_many_reads(is_sealed);
+    }
+}
+
+fn begin_many_reads(is_sealed: bool) {
     let device: Arc<dyn Device> = slow(64 << 20, 512, 2);
-    let volume = fresh(&device);
+    let volume = fresh_with(&device, is_sealed);
     let bytes = pattern(5, 8 << 20);
     write(&volume, "a", &bytes);
     let file = volume.open("a", &OPEN).unwrap();
@@ -73,10 +79,11 @@ fn reads_that_were_begun_leave_buffers_for_others() {
 }
 
 /// Files, names, and enough of them for checkpoints; then all of it again after a mount.
-fn exercise(device: &Arc<dyn Device>, place: &str) {
+fn exercise(device: &Arc<dyn Device>, data_checksums: bool, place: &str) {
     let format = FormatOptions {
         journal_bytes: Some(1 << 20),
-        ..FormatOptions::new([9; 16], Timestamp(1))
+        data_checksums,
+        ..FormatOptions::new([u8::from(data_checksums); 16], Timestamp(1))
     };
     Volume::format(device, &format).unwrap_or_else(|error| panic!("{place}: {error}"));
     let volume = mount(device);
@@ -117,7 +124,8 @@ fn a_device_may_move_little_at_once() {
             geometry.transfer_bytes_max = transfer;
             geometry.queue_depth = depth;
             let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_geometry(geometry).unwrap());
-            exercise(&device, &format!("{transfer} of {block}, {depth} at once"));
+            let place = format!("{transfer} of {block}, {depth} at once");
+            exercise(&device, (depth == 1) != (transfer % 4096 == 0), &place);
         }
     }
 }
@@ -272,13 +280,18 @@ impl Device for Liar {
 
 #[test]
 fn a_device_that_lies_costs_an_error_and_no_more() {
-    for (number, name) in (0_u8..).zip(LIES) {
+    let all = (0_u8..).zip(LIES);
+    for (is_sealed, (number, name)) in all
+        .clone()
+        .map(|it| (false, it))
+        .chain(all.map(|it| (true, it)))
+    {
         let lie = Arc::new(AtomicU8::new(0));
         let device: Arc<dyn Device> = Arc::new(Liar {
             device: MemoryDevice::new(32 << 20, 512).unwrap(),
             lie: Arc::clone(&lie),
         });
-        let volume = fresh(&device);
+        let volume = fresh_with(&device, is_sealed);
         let bytes = pattern(3, 3_000_000);
         write(&volume, "a", &bytes);
         let file = volume.open("a", &OPEN).unwrap();

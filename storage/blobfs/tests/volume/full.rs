@@ -34,6 +34,13 @@ fn is_full<T>(result: &Result<T, Error>) -> bool {
     }
 }
 
+/// Bytes of the device that a file of so many bytes holds.
+fn held_bytes(volume: &Volume, size: u64) -> u64 {
+    let block = u64::from(volume.block_bytes());
+    let trailer = if volume.data_checksums() { 8 } else { 0 };
+    (size.div_ceil(block - trailer) * block).next_multiple_of(UNIT)
+}
+
 /// Everything is accounted for: units are free, or files have them, or checkpoints. No file may be open.
 pub(crate) fn check_space(volume: &Volume, device: &Arc<dyn Device>, place: &str) {
     let space = volume.space();
@@ -43,11 +50,8 @@ pub(crate) fn check_space(volume: &Volume, device: &Arc<dyn Device>, place: &str
     let held: u64 = files
         .map(|(path, _)| {
             let status = volume.status(path).unwrap();
-            assert_eq!(
-                status.allocated_bytes,
-                status.size.next_multiple_of(UNIT),
-                "{place}: {path}"
-            );
+            let held = held_bytes(volume, status.size);
+            assert_eq!(status.allocated_bytes, held, "{place}: {path}");
             status.allocated_bytes
         })
         .sum();

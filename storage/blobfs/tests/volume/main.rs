@@ -1,6 +1,8 @@
 //! Volumes on devices in memory: what they do, when the power goes, when the device fails, when it is full.
 
 #[cfg(test)]
+mod checksums;
+#[cfg(test)]
 mod devices;
 #[cfg(test)]
 mod faults;
@@ -25,7 +27,12 @@ mod threads;
 #[cfg(test)]
 mod trim;
 
+use std::sync::Arc;
+
 use millrace_blobfs::{File, OpenOptions, Volume};
+use millrace_block::Device;
+
+use crate::support::fresh_with;
 
 /// Opens a file, or makes it.
 const CREATE: OpenOptions = OpenOptions {
@@ -39,6 +46,16 @@ const OPEN: OpenOptions = OpenOptions {
     create_new: false,
     truncate: false,
 };
+
+/// Whether the volume of a seed has checksums of data: every second, in no step with what else seeds decide.
+const fn data_checksums(seed: u64) -> bool {
+    seed.count_ones() % 2 == 1
+}
+
+/// Makes a volume without checksums of data and mounts it.
+fn fresh(device: &Arc<dyn Device>) -> Volume {
+    fresh_with(device, false)
+}
 
 /// All bytes of a file.
 fn contents(file: &File) -> Vec<u8> {

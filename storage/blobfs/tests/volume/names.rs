@@ -5,8 +5,8 @@ use std::sync::Arc;
 use millrace_blobfs::{ErrorKind, Kind};
 use millrace_block::{Device, MemoryDevice};
 
-use crate::support::{fresh, mount, pattern};
-use crate::{CREATE, OPEN, contents, read};
+use crate::support::{mount, pattern};
+use crate::{CREATE, OPEN, contents, fresh, read};
 
 fn device(bytes: u64) -> Arc<dyn Device> {
     Arc::new(MemoryDevice::new(bytes, 512).expect("a small device"))

@@ -13,6 +13,7 @@ use millrace_blobfs::{
 };
 use millrace_block::{Device, MemoryDevice};
 
+use crate::data_checksums;
 use crate::support::{Rng, mount, pattern};
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -71,6 +72,7 @@ impl Both {
         let options = FormatOptions {
             // So small that checkpoints come often.
             journal_bytes: Some(256 << 10),
+            data_checksums: data_checksums(seed / 2),
             ..FormatOptions::new([1; 16], Timestamp(1))
         };
         Volume::format(&device, &options).unwrap();

@@ -8,7 +8,7 @@ use millrace_block::{Device, MemoryDevice};
 use millrace_power_cut::{Options, Order, PowerCut};
 
 use crate::support::{Rng, options, pattern};
-use crate::{CREATE, OPEN, write};
+use crate::{CREATE, OPEN, data_checksums, write};
 
 /// The longest request.
 const PIECE: u64 = 256 << 10;
@@ -23,9 +23,13 @@ fn device(seed: u64) -> Arc<PowerCut> {
 }
 
 /// A volume with enough buffers for some files.
-fn volume_on(device: &Arc<PowerCut>) -> Volume {
+fn volume_on(device: &Arc<PowerCut>, data_checksums: bool) -> Volume {
     let device: Arc<dyn Device> = Arc::clone(device) as _;
-    Volume::format(&device, &FormatOptions::new([7; 16], Timestamp(1))).unwrap();
+    let format = FormatOptions {
+        data_checksums,
+        ..FormatOptions::new([7; 16], Timestamp(1))
+    };
+    Volume::format(&device, &format).unwrap();
     let options = MountOptions {
         arena_bytes: 8 << 20,
         ..options()
@@ -36,7 +40,7 @@ fn volume_on(device: &Arc<PowerCut>) -> Volume {
 /// A volume with a file of a pattern that is on the medium.
 fn one_file(seed: u64, len: usize) -> (Arc<PowerCut>, Volume, File, Vec<u8>) {
     let device = device(seed);
-    let volume = volume_on(&device);
+    let volume = volume_on(&device, data_checksums(seed));
     let bytes = pattern(seed, len);
     write(&volume, "a", &bytes);
     volume.sync().unwrap();
@@ -127,7 +131,7 @@ fn a_part_is_for_one_reader_until_that_is_gone() {
 #[test]
 fn there_may_be_more_files_than_buffers() {
     let device = device(3);
-    let volume = volume_on(&device);
+    let volume = volume_on(&device, false);
     let bytes = pattern(3, 700_000);
     let ahead: Vec<_> = (0..40)
         .map(|number| {
@@ -155,7 +159,7 @@ fn there_may_be_more_files_than_buffers() {
 #[test]
 fn files_that_were_read_nearly_to_their_end_leave_buffers_for_others() {
     let device = device(7);
-    let volume = volume_on(&device);
+    let volume = volume_on(&device, false);
     let bytes = pattern(7, 700_000);
     let mut kept_open = Vec::new();
     for number in 0..40 {

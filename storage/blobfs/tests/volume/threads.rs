@@ -14,8 +14,8 @@ use millrace_memory::Domain;
 use millrace_power_cut::{Options, Order, PowerCut};
 
 use crate::full::check_space;
-use crate::support::{Rng, fresh, mount, pattern};
-use crate::{CREATE, OPEN, contents, read, write};
+use crate::support::{Rng, fresh_with, mount, pattern};
+use crate::{CREATE, OPEN, contents, data_checksums, fresh, read, write};
 
 /// A device with few queues, on which requests change places.
 fn shuffled(bytes: u64, seed: u64) -> Arc<dyn Device> {
@@ -83,8 +83,14 @@ fn work(volume: &Volume, thread: u64, steps: usize) -> BTreeMap<String, Vec<u8>>
 }
 
 /// Has threads work, then looks at what is there.
-fn work_of_many(device: &Arc<dyn Device>, threads: u64, steps: usize, place: &str) {
-    let volume = fresh(device);
+fn work_of_many(
+    device: &Arc<dyn Device>,
+    is_sealed: bool,
+    threads: u64,
+    steps: usize,
+    place: &str,
+) {
+    let volume = fresh_with(device, is_sealed);
     let models: Vec<_> = thread::scope(|scope| {
         let volume = &volume;
         let start = |thread| scope.spawn(move || work(volume, thread, steps));
@@ -135,15 +141,26 @@ fn work_of_many(device: &Arc<dyn Device>, threads: u64, steps: usize, place: &st
 fn threads_do_not_disturb_each_other() {
     for seed in 0..4 {
         let place = format!("seed {seed}");
-        work_of_many(&shuffled(128 << 20, seed), 12, 60, &place);
+        work_of_many(
+            &shuffled(128 << 20, seed),
+            data_checksums(seed),
+            12,
+            60,
+            &place,
+        );
     }
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(128 << 20, 4096).unwrap());
-    work_of_many(&device, 8, 300, "memory");
+    for is_sealed in [false, true] {
+        let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(128 << 20, 4096).unwrap());
+        work_of_many(&device, is_sealed, 8, 300, "memory");
+    }
 }
 
 #[test]
 fn there_may_be_more_threads_than_lanes() {
-    work_of_many(&shuffled(256 << 20, 7), 300, 6, "300 threads");
+    for seed in [6, 7] {
+        let is_sealed = data_checksums(seed);
+        work_of_many(&shuffled(256 << 20, seed), is_sealed, 300, 6, "300 threads");
+    }
 }
 
 /// A device whose writes wait while the gate is shut.
@@ -279,8 +296,14 @@ fn who_arrives_during_a_transaction_shares_the_next() {
 
 #[test]
 fn reads_that_one_thread_begins_are_ended_by_others() {
+    for is_sealed in [false, true] {
+        begin_and_end_reads(is_sealed);
+    }
+}
+
+fn begin_and_end_reads(is_sealed: bool) {
     let device = shuffled(64 << 20, 3);
-    let volume = fresh(&device);
+    let volume = fresh_with(&device, is_sealed);
     let bytes = pattern(1, 4 << 20);
     write(&volume, "a", &bytes);
     let file = volume.open("a", &OPEN).unwrap();
@@ -335,7 +358,7 @@ fn reads_that_one_thread_begins_are_ended_by_others() {
 fn a_file_that_is_closed_opened_and_removed_at_once_leaves_nothing() {
     for seed in 0..3 {
         let device = shuffled(32 << 20, seed);
-        let volume = fresh(&device);
+        let volume = fresh_with(&device, data_checksums(seed));
         thread::scope(|scope| {
             let volume = &volume;
             for thread in 0..6 {
@@ -390,7 +413,7 @@ fn a_file_that_is_closed_opened_and_removed_at_once_leaves_nothing() {
 fn threads_that_fill_a_volume_are_all_refused_and_nothing_else_fails() {
     for seed in 0..4 {
         let device = shuffled(2 << 20, seed);
-        let volume = fresh(&device);
+        let volume = fresh_with(&device, data_checksums(seed));
         thread::scope(|scope| {
             let volume = &volume;
             for thread in 0..8 {
@@ -452,9 +475,9 @@ fn change(file: &File, rng: &mut Rng, of: u64) {
 
 #[test]
 fn readers_of_a_file_that_is_cut_see_no_other_files_bytes() {
-    for seed in 0..2 {
+    for seed in 0..4 {
         let device = shuffled(8 << 20, seed);
-        let volume = fresh(&device);
+        let volume = fresh_with(&device, data_checksums(seed));
         let files = [1, 2].map(|of| (of, volume.open(&format!("{of}"), &CREATE).unwrap()));
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {

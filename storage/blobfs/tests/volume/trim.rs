@@ -8,8 +8,8 @@ use millrace_blobfs::{CheckOptions, ErrorKind, MountOptions, Volume, check, exte
 use millrace_block::{Deallocation, Device, Geometry, MemoryDevice};
 use millrace_power_cut::{Kind, PowerCut, Survivors};
 
-use crate::support::{fresh, mount, options, pattern};
-use crate::{read, write};
+use crate::support::{mount, options, pattern};
+use crate::{fresh, read, write};
 
 const FILES: u64 = 12;
 

@@ -232,7 +232,8 @@ impl Metadata {
         modified: Timestamp,
     ) -> Result<Effects, Inconsistency> {
         let layout = self.layout;
-        if layout.units_of(size) > layout.units() {
+        let data = layout.file_data();
+        if data.units(size) > layout.units() {
             return Err(Inconsistency::TooLarge);
         }
         if let Some(bad) = added.iter().find(|extent| !layout.holds(*extent)) {
@@ -240,7 +241,7 @@ impl Metadata {
         }
         let given = units_in(added.iter());
         let record = self.inode_mut(id)?;
-        let needed = layout.units_of(size) - layout.units_of(record.size());
+        let needed = data.units(size) - data.units(record.size());
         if given != needed {
             return Err(Inconsistency::Coverage { needed, given });
         }
@@ -269,13 +270,13 @@ impl Metadata {
         if new > old {
             return Err(Inconsistency::Grows { old, new });
         }
-        let layout = self.layout;
+        let data = self.layout.file_data();
         let record = self.inode_mut(id)?;
         record.modified = modified;
         let mut freed = Vec::new();
         if let Node::File { size, extents } = &mut record.node {
             *size = new;
-            freed = cut_extents(extents, layout.units_of(old) - layout.units_of(new));
+            freed = cut_extents(extents, data.units(old) - data.units(new));
         }
         self.units -= units_in(freed.iter().copied());
         Ok(Effects {

@@ -189,7 +189,7 @@ impl Metadata {
 
     /// Cuts a file to its first `kept` units, if it has more.
     fn keep_units(&mut self, id: InodeId, kept: u64) -> Option<Damage> {
-        let unit_bytes = u64::from(self.layout.unit_bytes());
+        let data = self.layout.file_data();
         let Node::File { size, extents } = &mut self.inodes.get_mut(&id)?.node else {
             return None;
         };
@@ -198,7 +198,7 @@ impl Metadata {
             return None;
         }
         let from = *size;
-        *size = from.min(kept * unit_bytes);
+        *size = from.min(data.bytes(kept));
         cut_extents(extents, units - kept);
         let to = *size;
         self.units -= units - kept;

@@ -144,13 +144,13 @@ impl Salvage {
                 continue;
             };
             let units = units_in(extents.iter().copied());
-            let needed = layout.units_of(*size);
+            let needed = layout.file_data().units(*size);
             if units > needed {
                 cut_extents(extents, units - needed);
                 self.damages.push(Damage::Contradiction(id));
             } else if units < needed {
                 let from = *size;
-                *size = units * u64::from(layout.unit_bytes());
+                *size = layout.file_data().bytes(units);
                 let to = *size;
                 self.damages.push(Damage::Cut { id, from, to });
             }

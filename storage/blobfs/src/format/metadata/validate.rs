@@ -168,7 +168,7 @@ impl Metadata {
             problems.extend(bad.map(|&extent| Problem::BadExtent { id, extent }));
             let units = units_in(record.extents().iter().copied());
             units_all = units_all.saturating_add(units);
-            if units != self.layout.units_of(record.size()) {
+            if units != self.layout.file_data().units(record.size()) {
                 problems.push(Problem::Coverage {
                     id,
                     size: record.size(),

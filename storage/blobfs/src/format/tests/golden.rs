@@ -13,7 +13,7 @@ use crate::format::ids::{InodeId, Kind, Timestamp};
 use crate::format::operation::Operations;
 use crate::format::superblock::Superblock;
 use crate::format::transaction::{HEADER_BYTES, Header, seal};
-use crate::format::{Extent, Operation};
+use crate::format::{Extent, Operation, Seal};
 
 /// Sixteen bytes a line; runs of lines of zeros are left out, the last line is the length.
 fn dump(bytes: &[u8]) -> String {
@@ -115,6 +115,23 @@ fn superblock() {
     assert_golden("superblock.golden", &bytes);
     assert_eq!(Superblock::decode(&bytes).unwrap(), sample());
     assert_eq!(sample().layout, middle_layout());
+}
+
+#[test]
+fn superblock_with_data_checksums() {
+    let mut superblock = sample();
+    superblock.layout = superblock.layout.with_data_checksums(true);
+    let bytes = superblock.encode().unwrap();
+    assert_golden("superblock_data_checksums.golden", &bytes);
+    assert_eq!(Superblock::decode(&bytes).unwrap(), superblock);
+}
+
+#[test]
+fn block_with_checksum() {
+    let data = middle_layout().with_data_checksums(true).file_data();
+    let seal = Seal::new(data, key(), InodeId(0x1122_3344_5566_7788), 7).unwrap();
+    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(5000).collect();
+    assert_golden("block.golden", &seal.closed(&bytes));
 }
 
 #[test]

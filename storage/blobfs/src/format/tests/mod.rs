@@ -1,6 +1,7 @@
 //! Tests of the format: a simple model is the oracle.
 
 mod checkpoint_image;
+mod data_layout;
 mod golden;
 mod hostile;
 mod layout;
@@ -9,6 +10,7 @@ mod model;
 mod operation;
 mod overlay;
 mod replay;
+mod seal;
 mod superblock;
 mod transaction;
 mod world;

@@ -75,6 +75,8 @@ proptest! {
                     .map(|cell| cell.unwrap_or(0x55))
                     .collect();
                 prop_assert_eq!(buffer, expected);
+                let is_covered = model[from..from + len].iter().all(Option::is_some);
+                prop_assert_eq!(overlay.covers(ID, number(from)..number(from + len)), is_covered);
             }
         }
     }

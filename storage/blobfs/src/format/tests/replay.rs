@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::world::{World, commands};
+use super::world::{World, commands, unit_payload};
 use super::{key, small_layout};
 use crate::ErrorKind;
 use crate::format::damage::Damage;
@@ -16,9 +16,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_prefix_is_the_state_at_that_time(commands in commands()) {
-        let mut world = World::new(small_layout());
-        let mut replay = Replay::new(Metadata::new(small_layout()), Vec::new());
+    fn any_prefix_is_the_state_at_that_time(commands in commands(), is_sealed in any::<bool>()) {
+        let layout = small_layout().with_data_checksums(is_sealed);
+        let mut world = World::new(layout);
+        let mut replay = Replay::new(Metadata::new(layout), Vec::new());
         let mut replayed = 0;
         for command in &commands {
             world.run(command);
@@ -42,13 +43,15 @@ proptest! {
     fn a_checkpoint_and_the_rest_is_the_whole(
         before in commands(),
         after in commands(),
+        is_sealed in any::<bool>(),
     ) {
-        let mut world = World::new(small_layout());
+        let layout = small_layout().with_data_checksums(is_sealed);
+        let mut world = World::new(layout);
         for command in &before {
             world.run(command);
         }
         let checkpoint = world.metadata.clone();
-        let overlay_then = replay_all(&checkpoint, &world.journal, Metadata::new(small_layout()));
+        let overlay_then = replay_all(&checkpoint, &world.journal, Metadata::new(layout));
         let image = super::checkpoint_image::decode_whole(&checkpoint, key());
         prop_assert_eq!(&image, &checkpoint);
         // A checkpoint is made when the data before it is at home.
@@ -93,15 +96,17 @@ fn replay_all(
 
 /// Writes bytes of a file to their units.
 fn write(world: &mut World, id: InodeId, offset: u64, bytes: &[u8]) {
-    let unit_bytes = u64::from(world.metadata.layout().unit_bytes());
+    let layout = *world.metadata.layout();
+    let unit_bytes = u64::from(layout.unit_bytes());
+    let payload = unit_payload(&layout) as u64;
     let extents = world.metadata.inode(id).unwrap().extents();
     let units: Vec<u64> = extents
         .iter()
         .flat_map(|extent| extent.start..extent.end())
         .collect();
     for (at, byte) in (offset..).zip(bytes) {
-        let unit = units[usize::try_from(at / unit_bytes).unwrap()];
-        let address = unit * unit_bytes + at % unit_bytes;
+        let unit = units[usize::try_from(at / payload).unwrap()];
+        let address = unit * unit_bytes + at % payload;
         world.home[usize::try_from(address).unwrap()] = *byte;
     }
 }

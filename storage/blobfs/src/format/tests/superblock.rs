@@ -57,6 +57,7 @@ proptest! {
         clean in any::<bool>(),
         block in 0_u64..128,
         pieces in 1_u32..=240,
+        data_checksums in any::<bool>(),
     ) {
         let start = middle_layout().data().start;
         let copy = |first| (0..u64::from(pieces))
@@ -66,7 +67,7 @@ proptest! {
             uuid,
             label,
             created: Timestamp(numbers.0),
-            layout: middle_layout(),
+            layout: middle_layout().with_data_checksums(data_checksums),
             generation: numbers.1,
             checkpoint: CheckpointPlace {
                 sequence: numbers.2,

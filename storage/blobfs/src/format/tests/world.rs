@@ -74,7 +74,7 @@ const NAMES: [&str; 5] = ["a", "b", "c.sst", "CURRENT", "Größe"];
 pub(super) struct World {
     pub(super) model: Model,
     pub(super) metadata: Metadata,
-    /// The device.
+    /// The device, of each unit as much as is a file's.
     pub(super) home: Vec<u8>,
     free: BTreeSet<u64>,
     /// The payload of each transaction, of one operation each.
@@ -133,7 +133,7 @@ impl World {
     /// enough.
     fn allocate(&mut self, old: usize, new: usize) -> Option<Vec<Extent>> {
         let layout = *self.metadata.layout();
-        let units = |bytes: usize| layout.units_of(u64::try_from(bytes).unwrap());
+        let units = |bytes: usize| layout.file_data().units(u64::try_from(bytes).unwrap());
         let needed = usize::try_from(units(new) - units(old)).unwrap();
         if self.free.len() < needed {
             return None;
@@ -318,8 +318,13 @@ fn unit_offsets(layout: &Layout, extents: &[Extent]) -> Vec<usize> {
         .collect()
 }
 
+/// Bytes of a file in a unit.
+pub(super) fn unit_payload(layout: &Layout) -> usize {
+    usize::try_from(layout.file_data().bytes(1)).unwrap()
+}
+
 fn write_home(home: &mut [u8], layout: &Layout, extents: &[Extent], content: &[u8]) {
-    let units = content.chunks(layout.unit_bytes() as usize);
+    let units = content.chunks(unit_payload(layout));
     for (at, bytes) in unit_offsets(layout, extents).into_iter().zip(units) {
         home[at..at + bytes.len()].copy_from_slice(bytes);
     }
@@ -327,10 +332,10 @@ fn write_home(home: &mut [u8], layout: &Layout, extents: &[Extent], content: &[u
 
 fn read_home(home: &[u8], metadata: &Metadata, id: InodeId) -> Vec<u8> {
     let record = metadata.inode(id).unwrap();
-    let unit_bytes = metadata.layout().unit_bytes() as usize;
+    let payload = unit_payload(metadata.layout());
     let mut bytes: Vec<u8> = unit_offsets(metadata.layout(), record.extents())
         .into_iter()
-        .flat_map(|at| &home[at..at + unit_bytes])
+        .flat_map(|at| &home[at..at + payload])
         .copied()
         .collect();
     bytes.truncate(usize::try_from(record.size()).unwrap());

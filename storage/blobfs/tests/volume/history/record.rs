@@ -247,7 +247,9 @@ impl Record {
         issued: usize,
     ) -> Option<Fault> {
         let spoiled = self.spoiled.as_ref();
-        let spoiled = spoiled.map_or_else(BTreeMap::new, |blocks| spoiled_bytes(disk, blocks));
+        let spoiled = spoiled.map_or_else(BTreeMap::new, |blocks| {
+            spoiled_bytes(disk, payload_bytes(volume), blocks)
+        });
         let durable = self.durable.iter().rev().find(|&&number| number <= done);
         let durable = durable.copied().unwrap_or(0);
         let names = collect(volume);
@@ -260,16 +262,11 @@ impl Record {
             return Some(fault(Cause::Names, text));
         }
         for (path, id) in names.iter().filter(|(_, id)| self.files.contains_key(id)) {
-            let read = || {
-                let file = volume.open(path, &OPEN)?;
-                let mut bytes = vec![0; usize::try_from(file.size()).expect("a small file")];
-                file.read_at(0, &mut bytes).map(|_| bytes)
-            };
-            let bytes = match read() {
+            let spoiled = spoiled.get(id).map_or(&[][..], Vec::as_slice);
+            let bytes = match read_around(volume, path, spoiled) {
                 Ok(bytes) => bytes,
                 Err(error) => return Some(fault(Cause::Contents, format!("{path}: {error}"))),
             };
-            let spoiled = spoiled.get(id).map_or(&[][..], Vec::as_slice);
             if let Some(wrong) = self.files[id].fault(&bytes, spoiled, done, issued) {
                 let text = format!("{path} (#{id}) of {} bytes: {wrong}", bytes.len());
                 return Some(fault(Cause::Contents, text));
@@ -284,8 +281,45 @@ impl Record {
     }
 }
 
+/// All bytes of a file; where it was spoiled and checksums tell, zeros.
+fn read_around(volume: &Volume, path: &str, spoiled: &[Range<usize>]) -> Result<Vec<u8>, Error> {
+    let file = volume.open(path, &OPEN)?;
+    let mut bytes = vec![0; usize::try_from(file.size()).expect("a small file")];
+    let error = match file.read_at(0, &mut bytes) {
+        Ok(_) => return Ok(bytes),
+        Err(error) => error,
+    };
+    if error.kind() != ErrorKind::Corruption || spoiled.is_empty() {
+        return Err(error);
+    }
+    let payload = payload_bytes(volume);
+    for (index, part) in bytes.chunks_mut(payload).enumerate() {
+        let place = index * payload..index * payload + part.len();
+        let is_spoiled = |range: &Range<usize>| range.start < place.end && place.start < range.end;
+        match file.read_at(place.start as u64, part) {
+            Err(error)
+                if error.kind() == ErrorKind::Corruption && spoiled.iter().any(is_spoiled) =>
+            {
+                part.fill(0);
+            }
+            read => _ = read?,
+        }
+    }
+    Ok(bytes)
+}
+
+/// Bytes of a file in a block.
+fn payload_bytes(volume: &Volume) -> usize {
+    let trailer = if volume.data_checksums() { 8 } else { 0 };
+    volume.block_bytes() as usize - trailer
+}
+
 /// Which bytes of which files lie in these blocks.
-fn spoiled_bytes(disk: &Arc<dyn Device>, blocks: &Range<u64>) -> BTreeMap<u64, Vec<Range<usize>>> {
+fn spoiled_bytes(
+    disk: &Arc<dyn Device>,
+    payload: usize,
+    blocks: &Range<u64>,
+) -> BTreeMap<u64, Vec<Range<usize>>> {
     let mut text = Vec::new();
     dump(disk, &mut text).expect("it was just mounted");
     let text = String::from_utf8(text).expect("it is text");
@@ -304,7 +338,10 @@ fn spoiled_bytes(disk: &Arc<dyn Device>, blocks: &Range<u64>) -> BTreeMap<u64, V
             let (start, end) = (unit(start), unit(end));
             let hit = start.max(spoiled.start)..end.min(spoiled.end);
             if !hit.is_empty() {
-                let place = |byte: u64| usize::try_from(at + byte - start).expect("a small file");
+                let place = |byte: u64| {
+                    let block = usize::try_from((at + byte - start) / block_bytes);
+                    block.expect("a small file") * payload
+                };
                 ranges.push(place(hit.start)..place(hit.end));
             }
             at += end - start;
@@ -316,7 +353,11 @@ fn spoiled_bytes(disk: &Arc<dyn Device>, blocks: &Range<u64>) -> BTreeMap<u64, V
 
 /// What a check says of a disk, if it is not sound.
 pub(crate) fn unsound(disk: &Arc<dyn Device>) -> Option<Fault> {
-    match check(disk, CheckOptions::default(), &mut |_| {}) {
+    let options = CheckOptions {
+        repair: false,
+        read_data: true,
+    };
+    match check(disk, options, &mut |_| {}) {
         Ok(report) if report.is_sound() => None,
         Ok(report) => {
             let findings = report.findings.iter().map(ToString::to_string);

@@ -14,11 +14,12 @@ const GROUPS: usize = 8;
 
 /// Half of the units of the volume are free, each by itself, and it has so many names that checkpoints, each in
 /// other units than the one before, need many of them.
-pub(crate) fn scattered(geometry: &Geometry) -> Image {
+pub(crate) fn scattered(geometry: &Geometry, data_checksums: bool) -> Image {
     let device = PowerCut::new(geometry.clone()).expect("a good geometry");
     let shared: Arc<dyn Device> = Arc::clone(&device) as _;
     let format = FormatOptions {
         journal_bytes: Some(256 << 10),
+        data_checksums,
         ..FormatOptions::new([3; 16], Timestamp(1))
     };
     Volume::format(&shared, &format).expect("the device is good");

@@ -8,8 +8,8 @@ use millrace_power_cut::{Options, Order, PowerCut};
 
 use super::record::{History, Record};
 use super::{Names, collect};
-use crate::CREATE;
 use crate::support::{Rng, options, pattern};
+use crate::{CREATE, data_checksums};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -48,6 +48,7 @@ impl Workload {
         if is_new {
             let format = FormatOptions {
                 journal_bytes: Some(256 << 10),
+                data_checksums: data_checksums(seed),
                 ..FormatOptions::new([3; 16], Timestamp(1))
             };
             Volume::format(&shared, &format).expect("the device is good");

@@ -7,6 +7,7 @@ use millrace_blobfs::Volume;
 use millrace_block::{Device, Geometry, Image};
 use millrace_power_cut::{Cursor, Event, PowerCut, Survivors};
 
+use crate::data_checksums;
 use crate::history::{Fault, Record, Workload, checkpoint_extents, geometry, scattered, unsound};
 use crate::support::{Rng, options};
 
@@ -66,7 +67,7 @@ impl Campaign {
         };
         let geometry = geometry(seed, bytes);
         let is_scattered = seed % 8 == 4;
-        let image = is_scattered.then(|| scattered(&geometry));
+        let image = is_scattered.then(|| scattered(&geometry, data_checksums(seed)));
         let mut workload = Workload::new(seed, geometry.clone(), image);
         let operations = if is_scattered {
             OPERATIONS_SCATTERED

@@ -23,7 +23,7 @@ fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
 fn whatever_a_disk_holds_after_a_power_cut_what_was_synced_is_there() {
     mutation::leave_out(None);
     let mut images = 0;
-    for seed in seeds(0..14) {
+    for seed in seeds(0..16) {
         let outcome = Campaign::new(seed).checked().cut_at_every(4);
         images += outcome.images;
         if let Some(fault) = outcome.fault {

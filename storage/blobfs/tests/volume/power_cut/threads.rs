@@ -10,7 +10,7 @@ use millrace_power_cut::{Options, Order, PowerCut, Survivors};
 
 use crate::history::geometry;
 use crate::support::{Rng, mount, pattern};
-use crate::{CREATE, OPEN, read};
+use crate::{CREATE, OPEN, data_checksums, read};
 
 const THREADS: u64 = 6;
 const DEVICE_BYTES: u64 = 16 << 20;
@@ -70,6 +70,7 @@ fn what_threads_have_synced_is_there() {
         let shared: Arc<dyn Device> = Arc::clone(&device) as _;
         let format = FormatOptions {
             journal_bytes: Some(256 << 10),
+            data_checksums: data_checksums(seed),
             ..FormatOptions::new([3; 16], Timestamp(1))
         };
         Volume::format(&shared, &format).unwrap();
