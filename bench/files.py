@@ -298,7 +298,7 @@ def main():
     print(f"load before: {load:.2f}; {bench.records} records of {VALUE_BYTES} bytes; {options.rounds} rounds\n")
     print(*table(results, bench.sides), sep="\n")
     spaces = bench.spaces()
-    print("\nBytes on the medium for a byte that the database holds: ", end="")
+    print("\nBytes on the medium for a byte that was loaded, of which random keys overwrite a third: ", end="")
     print(", ".join(f"{side} {ratio:.2f}" for side, ratio in spaces.items()) + "\n")
     print(*table_of_reads(reads(options.rounds)), sep="\n")
     if options.json:
