@@ -164,7 +164,7 @@ impl ReadAhead {
     /// nor without buffers, nor for what is not on the device yet.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io).
+    /// [`ErrorKind::Io`].
     pub fn begin(&self, offset: u64, len: u64) -> Result<bool> {
         let end = offset.saturating_add(len).min(self.file.size());
         let Ok(mut part) = self.slot.part.try_lock() else {
@@ -198,7 +198,7 @@ impl ReadAhead {
     /// Reads from `offset` on; returns how many bytes, fewer than asked for only at the end of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the device cannot read them.
+    /// [`ErrorKind::Io`] if the device cannot read them.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         if self.slot.is_active.load(Ordering::Relaxed) {
             if let Ok(mut part) = self.slot.part.try_lock() {
