@@ -34,9 +34,10 @@ test:
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
 	cargo +nightly miri test --package millrace-sync --test ring
 	cargo +nightly miri test --package millrace-memory --lib --test iova_space
-	# Checksums by the instructions of other processors.
+	cargo +nightly miri test --package millrace-window --test halves
+	# Checksums, fences and cache lines by the instructions of other processors.
 	for arch in aarch64 powerpc64le; do
-		(environment=$$(scripts/cross $$arch); eval "$$environment"; cargo test --package millrace-checksum)
+		(environment=$$(scripts/cross $$arch); eval "$$environment"; cargo test --package millrace-checksum --package millrace-window)
 	done
 	testbed/guests/run q35 powernv9
 	tests/rocksdb/run

@@ -190,6 +190,18 @@ impl Bar {
         Ok(())
     }
 
+    /// Where the bytes of `range` begin in this process, if one mapped area has them all, and what keeps them
+    /// mapped. Registers and these bytes are the same memory: who uses one part in both ways keeps the order
+    /// by itself.
+    #[must_use]
+    pub fn mapped_bytes(&self, range: &Range<u64>) -> Option<(NonNull<u8>, Arc<MappedArea>)> {
+        let size = range.end.checked_sub(range.start)?;
+        self.areas.iter().find_map(|area| {
+            let first = area.find(range.start, size)?;
+            Some((first, Arc::clone(area)))
+        })
+    }
+
     fn check(&self, offset: u64, size: u64) -> Result<()> {
         let end = offset.checked_add(size);
         if offset % size == 0 && end.is_some_and(|end| end <= self.size) {

@@ -1,0 +1,72 @@
+//! What is known of a mapping.
+
+/// How the processor treats the addresses of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cacheability {
+    /// Cached like all memory.
+    WriteBack,
+    /// Not cached; stores are gathered in buffers, which leave when they are full, when they are told to, or
+    /// when the processor likes, in any order. Arm: Normal non-cacheable.
+    WriteCombining,
+    /// Not cached; each load and store goes out by itself. Arm: Device. POWER: caching inhibited, guarded.
+    Uncached,
+}
+
+/// Which accesses of a window are cheap enough to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Both: the memory is as near to this side as to the other.
+    Both,
+    /// The bytes lie at the peer: a store is posted, a load waits for a round trip over the bus. Only
+    /// outgoing halves.
+    Stores,
+    /// The bytes lie here, and the peer stores to them: only incoming halves.
+    Loads,
+}
+
+/// What is known of a mapping. Whoever makes a window vouches for them: attributes that promise more than the
+/// machine keeps lose data, though never memory safety.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attributes {
+    /// How the processor treats it.
+    pub cacheability: Cacheability,
+    /// Whether the hardware keeps the caches of both sides equal. Memory that is not cached is the same for
+    /// both in any case; there this says nothing.
+    pub coherent: bool,
+    /// Which accesses are cheap.
+    pub direction: Direction,
+}
+
+impl Attributes {
+    /// Memory of one host: cached, coherent, near to both.
+    pub const SHARED_MEMORY: Self = Self {
+        cacheability: Cacheability::WriteBack,
+        coherent: true,
+        direction: Direction::Both,
+    };
+
+    /// Whether lines must be written back and invalidated by hand.
+    #[must_use]
+    pub const fn is_flushed_by_hand(self) -> bool {
+        matches!(self.cacheability, Cacheability::WriteBack) && !self.coherent
+    }
+
+    /// Whether a store is with the peer at some time without being told to leave.
+    #[must_use]
+    pub const fn leaves_by_itself(self) -> bool {
+        match self.cacheability {
+            Cacheability::WriteBack => self.coherent,
+            Cacheability::WriteCombining => false,
+            Cacheability::Uncached => true,
+        }
+    }
+
+    /// Whether both sides look at the same memory through coherent caches, so that a fence here says something
+    /// about what the peer sees.
+    #[must_use]
+    pub const fn is_one_memory(self) -> bool {
+        matches!(self.cacheability, Cacheability::WriteBack)
+            && self.coherent
+            && matches!(self.direction, Direction::Both)
+    }
+}

@@ -1,0 +1,107 @@
+//! The crate's error.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::result;
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The offset or length lies outside, or not at a multiple of what it must be one of.
+    OutOfRange,
+    /// The lines belong to another half.
+    InUse,
+    /// The window is not meant to be stored to, or not to be loaded from.
+    Direction,
+    /// The file is none that may be mapped: it could shrink, others may open it, or it is of the wrong kind.
+    Unsafe,
+    /// The user may not open what is needed.
+    Permission,
+    /// There is no such file.
+    NotFound,
+    /// The window, or the machine, has no such thing: a doorbell, a size, lines so short.
+    Unsupported,
+    /// Anything else that the kernel refused.
+    Refused,
+}
+
+/// A failure, with what was attempted and why it failed.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    context: String,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+/// A result of this crate.
+pub type Result<T> = result::Result<T, Error>;
+
+impl Error {
+    /// An error whose context says what was attempted or found, and what to do where that is known.
+    #[must_use]
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self {
+            kind,
+            context: context.into(),
+            source: None,
+        }
+    }
+
+    /// The same with its cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ErrorKind::OutOfRange => "out of range",
+            ErrorKind::InUse => "in use",
+            ErrorKind::Direction => "the wrong direction",
+            ErrorKind::Unsafe => "not safe to map",
+            ErrorKind::Permission => "not permitted",
+            ErrorKind::NotFound => "not found",
+            ErrorKind::Unsupported => "not supported",
+            ErrorKind::Refused => "refused",
+        };
+        write!(f, "{kind}: {}", self.context)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+/// The error for what the kernel refused where the number alone says what it means.
+pub(crate) fn refused(errno: rustix::io::Errno, attempted: impl Into<String>) -> Error {
+    use rustix::io::Errno;
+    let kind = match errno {
+        Errno::ACCESS | Errno::PERM => ErrorKind::Permission,
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => ErrorKind::NotFound,
+        _ => ErrorKind::Refused,
+    };
+    Error::new(kind, attempted).caused_by(errno)
+}
+
+/// The error for a word, line or range that is not there.
+#[cold]
+pub(crate) fn out_of_range(what: &str, offset: usize, length: usize, size: usize) -> Error {
+    Error::new(
+        ErrorKind::OutOfRange,
+        format!("{what}: {length} bytes at {offset:#x} of {size:#x}"),
+    )
+}

@@ -1,0 +1,120 @@
+//! The half that is loaded from.
+
+use crate::error::out_of_range;
+use crate::medium::{LINE, WORD};
+use crate::window::Part;
+use crate::{Cacheability, Fence, Medium, Result, Site};
+
+/// Bytes of a window that the peer stores to and this side loads from. There is no way to store to them.
+///
+/// All of it is the peer's to choose, at any time: a word may change between two polls in any way, and payload
+/// while it is copied. Nothing here panics on it; who polls checks the word, copies, and checks the copy.
+#[derive(Debug)]
+pub struct Incoming<M: Medium> {
+    part: Part<M>,
+    after_poll: Fence,
+    is_flushed: bool,
+}
+
+impl<M: Medium> Incoming<M> {
+    pub(crate) fn new(part: Part<M>) -> Self {
+        let attributes = part.medium().attributes();
+        let is_cached = attributes.cacheability == Cacheability::WriteBack;
+        Self {
+            after_poll: if is_cached {
+                Fence::Acquire
+            } else {
+                Fence::Full
+            },
+            is_flushed: attributes.is_flushed_by_hand(),
+            part,
+        }
+    }
+
+    /// How many bytes there are: a multiple of [`APART`](crate::APART).
+    #[must_use]
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.part.size()
+    }
+
+    /// Looks at the word of the slot at `offset`, a multiple of [`LINE`]. What is loaded through the result is
+    /// at least as new as the word.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if there is no slot.
+    #[inline]
+    pub fn poll(&self, offset: usize) -> Result<IncomingSlot<'_, M>> {
+        let start = self.part.find(offset, LINE, LINE)?;
+        let medium = self.part.medium();
+        if self.is_flushed {
+            if Site::WordInvalidated.is_kept() {
+                medium.invalidate(start..start + WORD);
+            }
+            if Site::WordAwaited.is_kept() {
+                medium.fence(Fence::Full);
+            }
+        }
+        let word = medium.load(start);
+        if Site::AfterPoll.is_kept() {
+            medium.fence(self.after_poll);
+        }
+        Ok(IncomingSlot {
+            medium,
+            word,
+            start,
+            size: self.size() - offset,
+            is_flushed: self.is_flushed,
+        })
+    }
+}
+
+/// A slot whose word was looked at.
+#[derive(Debug)]
+pub struct IncomingSlot<'incoming, M: Medium> {
+    medium: &'incoming M,
+    word: u64,
+    /// Where it begins in the medium.
+    start: usize,
+    /// How many bytes there are from there to the end of the half.
+    size: usize,
+    is_flushed: bool,
+}
+
+impl<M: Medium> IncomingSlot<'_, M> {
+    /// The word, as it was when it was polled.
+    #[must_use]
+    #[inline]
+    pub const fn word(&self) -> u64 {
+        self.word
+    }
+
+    /// Copies payload from `offset` of the slot, a multiple of [`WORD`] behind the word. It may go on beyond the
+    /// slot, to the end of the half: into slots that were published with this one.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if it does not lie within the half, or begins with the word;
+    /// nothing is copied then.
+    #[inline]
+    pub fn load(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(bytes.len());
+        let is_within = offset >= WORD && end.is_some_and(|end| end <= self.size);
+        if !is_within || offset % WORD != 0 {
+            return Err(out_of_range("payload", offset, bytes.len(), self.size));
+        }
+        let start = self.start + offset;
+        if self.is_flushed {
+            if Site::BeforeInvalidation.is_kept() {
+                self.medium.fence(Fence::Full);
+            }
+            if Site::PayloadInvalidated.is_kept() {
+                self.medium.invalidate(start..start + bytes.len());
+            }
+            if Site::PayloadAwaited.is_kept() {
+                self.medium.fence(Fence::Full);
+            }
+        }
+        self.medium.load_bytes(start, bytes);
+        Ok(())
+    }
+}
