@@ -297,8 +297,9 @@ int32_t millrace_blobfs_read_many(const millrace_blobfs_file* file, millrace_blo
 
 /* Begins to read `length` bytes from `offset` on ahead of a reader who goes through them from front to back with
  * millrace_blobfs_read_at on this handle; calling it again for the bytes that follow goes on with it. *begun is 0 when
- * nothing is read ahead: another part of the file is for another reader, or all buffers are in use. For files that do
- * not change any more: such reads give the bytes that the file held when this was called. */
+ * nothing is read ahead: another part of the file is for another reader, all buffers are in use, or the bytes are not
+ * on the device yet. For files that do not change any more: such reads give the bytes that the file held when this was
+ * called. */
 int32_t millrace_blobfs_read_ahead(const millrace_blobfs_file* file, uint64_t offset, size_t length,
                                    uint32_t* begun, millrace_blobfs_error* error);
 

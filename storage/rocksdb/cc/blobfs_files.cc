@@ -190,7 +190,7 @@ IOStatus BlobfsRandomAccessFile::ReadAsync(FSReadRequest& request, const IOOptio
 
 IOStatus BlobfsRandomAccessFile::Prefetch(uint64_t offset, size_t n, const IOOptions&,
                                           IODebugContext*) {
-  // No iterator of a user's asks for so much.
+  // Iterators ask for less unless max_auto_readahead_size was raised so far.
   constexpr size_t kCompaction = size_t{1} << 20;
   // What reaches exactly to the end is the tail of a table that is opened: it is read in no order.
   const bool is_tail = offset + n == millrace_blobfs_file_size(file_.handle());

@@ -78,7 +78,6 @@ mod materialise;
 mod pieces;
 mod power_cut;
 mod queue;
-mod random;
 mod record;
 mod state;
 

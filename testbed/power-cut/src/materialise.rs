@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use millrace_block::Image;
+use millrace_random::Random;
 
 use crate::cursor::{Cursor, Listed};
 use crate::pieces::{pieces, pieces_at_most};
-use crate::random::Random;
 use crate::record::Content;
 
 /// Requests of more pieces fall into a few parts only.

@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_block::{Completion, Error, ErrorKind, Geometry, Image, Operation, Request};
+use millrace_random::Random;
 
 use crate::block_set::BlockSet;
 use crate::materialise::write_anything;
 use crate::pieces::pieces;
-use crate::random::Random;
 use crate::record::{Asked, Content, Moment, NEVER, Record};
 use crate::{Counters, Fault, Kind, Order};
 

@@ -58,6 +58,5 @@ mod home;
 mod pair;
 mod pending;
 mod processor;
-mod random;
 
 pub use pair::{FaultyMedium, Pair, Side};

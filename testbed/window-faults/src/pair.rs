@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use millrace_random::Random;
 use millrace_window::{Attributes, Fence, LINE, Medium, WORD};
 
 use crate::home::Home;
 use crate::processor::{Processor, Temper};
-use crate::random::Random;
 
 /// One of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use millrace_random::Random;
 use millrace_window::{Attributes, Cacheability, Fence};
 
 use crate::home::{Home, LINE_WORDS, Line};
 use crate::pending::{Item, Pending};
-use crate::random::Random;
 
 /// A line in the cache.
 #[derive(Clone, Copy, Debug)]

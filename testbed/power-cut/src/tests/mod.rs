@@ -9,8 +9,8 @@ use millrace_block::{Device, ErrorKind, Geometry, Image, Lba, MemoryDevice, Requ
 use millrace_memory::{Arena, ArenaOptions, Pages, SizeClass};
 
 use self::legal::Bytes;
-use crate::random::Random;
 use crate::{Cursor, Fault, Kind, Options, Order, PowerCut, Survivors};
+use millrace_random::Random;
 
 const BLOCK: usize = 512;
 /// As many images are made of a point at most.
