@@ -50,7 +50,7 @@
 //!
 //! # Limits
 //! 2^32 units a volume (16 TiB with units of 4 KiB), names of 255 bytes, paths of 4,096. All metadata is in memory:
-//! about 300 bytes a file. No symbolic links, owners, permissions, sparse files.
+//! about 470 bytes a file. No symbolic links, owners, permissions, sparse files.
 //!
 //! # Threads
 //! None of its own. All handles can be used from any thread.
