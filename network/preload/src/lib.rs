@@ -1,0 +1,1 @@
+//! User-level sockets under the C library's names.

@@ -1,0 +1,1 @@
+//! The monitor of user-level sockets, and their data plane.
