@@ -1,0 +1,247 @@
+//! What is stored when a side receives.
+
+use std::ops::ControlFlow;
+
+use millrace_window::{LINE, Mapped, Medium, Outgoing};
+
+use crate::lane::{RETURNED, WAITS_FOR_DATA};
+use crate::ring::{self, Head, Kind, Ring};
+use crate::{Closing, Error, ErrorKind, Result, Sight};
+
+/// The half of a lane that receives. One thread at a time has it.
+#[derive(Debug)]
+pub struct Receiver<M: Medium = Mapped> {
+    outgoing: Outgoing<M>,
+    ring: Ring,
+}
+
+/// How far a receiver has got. The default is the start of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveCursor {
+    /// Lines that were taken.
+    pub position: u64,
+    /// Bytes that were taken of the slot there.
+    pub taken: u64,
+    /// Lines that were given back.
+    pub given: u64,
+    /// 1 if the peer was not yet asked whether it sleeps for them.
+    pub gave: u64,
+    /// Bytes that were received.
+    pub total: u64,
+    /// How often this side has gone to sleep for data.
+    pub armed: u64,
+    /// The peer's last sleep for room that it was rung for.
+    pub rung: u64,
+}
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// How many bytes.
+    pub bytes: usize,
+    /// Why there will be no more: only with no bytes, and at every call from then on.
+    pub end: Option<End>,
+}
+
+/// Why there will be no more bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The peer has sent all it wanted to, and all of it was received.
+    Finished,
+    /// The peer has broken the connection off, with this errno, 1 to 4095.
+    Reset(u16),
+}
+
+/// Of a ring that was read to its end, so many lines are given back at once.
+const GIVEN_DRY: u64 = 16;
+
+impl<M: Medium> Receiver<M> {
+    pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring) -> Self {
+        Self { outgoing, ring }
+    }
+
+    /// Moves what is there to `into`, as far as it goes. [`Receiver::wake`] is to be asked after the last.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] if the peer has broken the protocol. Bytes that this call has moved until then are
+    /// lost; so are the connection and what it had to say.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        sight: &Sight<M>,
+        cursor: &mut ReceiveCursor,
+        into: &mut [u8],
+    ) -> Result<Received> {
+        let mut bytes = 0;
+        let mut end = None;
+        let mut is_dry = false;
+        // A peer that stores as fast as this loop looks does not keep it from ending.
+        let mut pads = 0;
+        while bytes < into.len() && pads < 2 {
+            let Some((head, slot)) = sight.look(cursor.position)? else {
+                is_dry = true;
+                break;
+            };
+            match head.kind {
+                Kind::Pad => {
+                    cursor.position += head.lines;
+                    pads += 1;
+                }
+                Kind::Data => {
+                    let taken = taken_of(cursor, head)?;
+                    let count = (head.length - taken).min(into.len() - bytes);
+                    ring::copy(&slot, taken, &mut into[bytes..bytes + count])?;
+                    bytes += count;
+                    cursor.total += count as u64;
+                    if taken + count == head.length {
+                        cursor.position += head.lines;
+                        cursor.taken = 0;
+                    } else {
+                        cursor.taken = (taken + count) as u64;
+                    }
+                }
+                Kind::Finish => {
+                    let mut total = [0; 8];
+                    ring::copy(&slot, 0, &mut total)?;
+                    end = Some(finish(u64::from_le_bytes(total), cursor.total)?);
+                    break;
+                }
+            }
+        }
+        if is_dry && bytes == 0 {
+            end = reset(sight, cursor.position);
+        }
+        self.give(cursor, is_dry);
+        let end = if bytes == 0 { end } else { None };
+        Ok(Received { bytes, end })
+    }
+
+    /// Copies what is there and leaves it.
+    ///
+    /// # Errors
+    /// As [`Receiver::receive`].
+    pub fn peek(
+        &self,
+        sight: &Sight<M>,
+        cursor: &ReceiveCursor,
+        into: &mut [u8],
+    ) -> Result<Received> {
+        let (mut bytes, mut end, mut start) = (0, None, cursor.taken);
+        self.ring
+            .walk(sight.incoming(), cursor.position, |head, slot| {
+                if bytes == into.len() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                if head.kind == Kind::Finish {
+                    end = Some(End::Finished);
+                    return Ok(ControlFlow::Break(()));
+                }
+                let place = ReceiveCursor {
+                    taken: start,
+                    ..*cursor
+                };
+                let taken = taken_of(&place, head)?;
+                let count = (head.length - taken).min(into.len() - bytes);
+                ring::copy(slot, taken, &mut into[bytes..bytes + count])?;
+                bytes += count;
+                start = 0;
+                Ok(ControlFlow::Continue(()))
+            })?;
+        if bytes == 0 && end.is_none() && !into.is_empty() {
+            end = reset(sight, cursor.position);
+        }
+        let end = if bytes == 0 { end } else { None };
+        Ok(Received { bytes, end })
+    }
+
+    /// How many bytes are there to be received.
+    #[must_use]
+    pub fn pending(&self, sight: &Sight<M>, cursor: &ReceiveCursor) -> usize {
+        let mut bytes = 0usize;
+        let walked = self
+            .ring
+            .walk(sight.incoming(), cursor.position, |head, _| {
+                if head.kind == Kind::Data {
+                    bytes += head.length;
+                }
+                Ok(ControlFlow::Continue(()))
+            });
+        // What lies before a breach of the protocol can still be received.
+        drop(walked);
+        bytes.saturating_sub(usize::try_from(cursor.taken).unwrap_or(usize::MAX))
+    }
+
+    /// Whether the peer sleeps for room that was made since this was last asked, and must be woken: once for each
+    /// time that it went to sleep.
+    #[must_use]
+    #[inline]
+    pub fn wake(&mut self, sight: &Sight<M>, cursor: &mut ReceiveCursor) -> bool {
+        if cursor.gave == 0 {
+            return false;
+        }
+        cursor.gave = 0;
+        self.outgoing.settle();
+        let waits = sight.waits_for_room();
+        let is_new = waits != cursor.rung;
+        cursor.rung = waits;
+        is_new
+    }
+
+    /// Says that this side goes to sleep until there is something to receive. True if it must not, as there is.
+    #[must_use]
+    pub fn arm(&mut self, sight: &Sight<M>, cursor: &mut ReceiveCursor) -> bool {
+        cursor.armed = cursor.armed.wrapping_add(1);
+        self.say(WAITS_FOR_DATA, cursor.armed);
+        self.outgoing.settle();
+        sight.is_readable(cursor.position)
+    }
+
+    /// Gives lines back when half of the ring is pending, or when it was read to its end.
+    #[inline]
+    fn give(&mut self, cursor: &mut ReceiveCursor, is_dry: bool) {
+        let pending = cursor.position - cursor.given;
+        if pending >= self.ring.lines() / 2 || is_dry && pending >= GIVEN_DRY {
+            self.say(RETURNED, cursor.position);
+            cursor.given = cursor.position;
+            cursor.gave = 1;
+        }
+    }
+
+    fn say(&mut self, offset: usize, word: u64) {
+        self.outgoing
+            .slot(offset, LINE)
+            .expect("the area was checked when the lane was made")
+            .publish(word);
+    }
+}
+
+/// How many bytes of the slot at the cursor were taken before.
+fn taken_of(cursor: &ReceiveCursor, head: Head) -> Result<usize> {
+    usize::try_from(cursor.taken)
+        .ok()
+        .filter(|taken| *taken < head.length)
+        .ok_or(Error::new(
+            ErrorKind::Protocol,
+            "a slot changed while it was received",
+        ))
+}
+
+fn finish(said: u64, received: u64) -> Result<End> {
+    if said == received {
+        return Ok(End::Finished);
+    }
+    Err(Error::new(
+        ErrorKind::Protocol,
+        "the end does not lie where it says",
+    ))
+}
+
+/// The end of a stream that has nothing at `position`, if the peer broke it off there.
+fn reset<M: Medium>(sight: &Sight<M>, position: u64) -> Option<End> {
+    let Closing::Reset(errno) = sight.closing() else {
+        return None;
+    };
+    // What was sent before the reset is there, as it was published before.
+    let is_there = matches!(sight.look(position), Ok(Some(_)));
+    (!is_there).then_some(End::Reset(errno))
+}

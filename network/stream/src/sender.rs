@@ -1,0 +1,168 @@
+//! What is stored when a side sends.
+
+use millrace_window::{LINE, Mapped, Medium, Outgoing, WORD};
+
+use crate::lane::{CLOSING, WAITS_FOR_ROOM};
+use crate::ring::{Kind, Ring, SLOT_BYTES_MAX, lines_of};
+use crate::{Error, ErrorKind, Result, Sight};
+
+/// The half of a lane that sends. One thread at a time has it.
+#[derive(Debug)]
+pub struct Sender<M: Medium = Mapped> {
+    outgoing: Outgoing<M>,
+    ring: Ring,
+}
+
+/// How far a sender has got. The default is the start of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendCursor {
+    /// Lines that were stored to.
+    pub position: u64,
+    /// Lines that are known to have been given back.
+    pub returned: u64,
+    /// Bytes that were sent.
+    pub total: u64,
+    /// How often this side has gone to sleep for room.
+    pub armed: u64,
+    /// The peer's last sleep for data that it was rung for.
+    pub rung: u64,
+    /// Where it was last asked whether to begin at the ring's start again, in units of [`STRIDE`] lines.
+    pub stride: u64,
+    /// 1 when the end was sent.
+    pub ended: u64,
+}
+
+/// A sender whose reader keeps up goes back to the ring's start after so many lines, so that few pages and cache
+/// lines are used. It is a power of two.
+const STRIDE: u64 = 64;
+
+impl<M: Medium> Sender<M> {
+    pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring) -> Self {
+        Self { outgoing, ring }
+    }
+
+    /// Sends as many of the bytes as there is room for and returns how many. Each is visible to the peer at once;
+    /// [`Sender::wake`] is to be asked after the last.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] if the peer has broken the protocol; [`ErrorKind::Ended`] after
+    /// [`Sender::finish`].
+    #[inline]
+    pub fn send(
+        &mut self,
+        sight: &Sight<M>,
+        cursor: &mut SendCursor,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        if cursor.ended != 0 {
+            return Err(Error::new(ErrorKind::Ended, "bytes behind the end"));
+        }
+        if cursor.position / STRIDE != cursor.stride {
+            self.rewind(sight, cursor)?;
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let wanted = rest.len().min(SLOT_BYTES_MAX);
+            let lines = self.room(sight, cursor, lines_of(wanted))?;
+            if lines == 0 {
+                break;
+            }
+            let room = usize::try_from(lines).expect("a slot is small") * LINE - WORD;
+            let (slice, tail) = rest.split_at(wanted.min(room));
+            cursor.position =
+                self.ring
+                    .put(&mut self.outgoing, cursor.position, Kind::Data, slice)?;
+            rest = tail;
+        }
+        let sent = bytes.len() - rest.len();
+        cursor.total += sent as u64;
+        Ok(sent)
+    }
+
+    /// Sends the end: the peer finds it when it has received all bytes. False if there is no room yet.
+    ///
+    /// # Errors
+    /// As [`Sender::send`].
+    pub fn finish(&mut self, sight: &Sight<M>, cursor: &mut SendCursor) -> Result<bool> {
+        if cursor.ended != 0 {
+            return Ok(true);
+        }
+        if self.room(sight, cursor, 1)? == 0 {
+            return Ok(false);
+        }
+        let total = cursor.total.to_le_bytes();
+        cursor.position =
+            self.ring
+                .put(&mut self.outgoing, cursor.position, Kind::Finish, &total)?;
+        cursor.ended = 1;
+        Ok(true)
+    }
+
+    /// Whether the peer sleeps for what was sent since this was last asked, and must be woken: once for each time
+    /// that it went to sleep.
+    #[must_use]
+    #[inline]
+    pub fn wake(&mut self, sight: &Sight<M>, cursor: &mut SendCursor) -> bool {
+        self.outgoing.settle();
+        let waits = sight.waits_for_data();
+        let is_new = waits != cursor.rung;
+        cursor.rung = waits;
+        is_new
+    }
+
+    /// Says that this side goes to sleep until there is room. True if it must not, as there is some.
+    #[must_use]
+    pub fn arm(&mut self, sight: &Sight<M>, cursor: &mut SendCursor) -> bool {
+        cursor.armed = cursor.armed.wrapping_add(1);
+        self.say(WAITS_FOR_ROOM, cursor.armed);
+        self.outgoing.settle();
+        sight.has_room(cursor.position)
+    }
+
+    /// Says that a holder of this side lets go of it.
+    pub fn close(&mut self) {
+        self.say(CLOSING, 1);
+    }
+
+    /// Breaks the connection off: the peer gets this errno, 1 to 4095, when it has received what was sent.
+    pub fn reset(&mut self, errno: u16) {
+        self.say(CLOSING, 2 | u64::from(errno) << 8);
+    }
+
+    fn say(&mut self, offset: usize, word: u64) {
+        self.outgoing
+            .slot(offset - WAITS_FOR_ROOM, LINE)
+            .expect("the area was checked when the lane was made")
+            .publish(word);
+    }
+
+    /// How many lines a slot may take that wants so many: none if there is no room.
+    #[inline]
+    fn room(&self, sight: &Sight<M>, cursor: &mut SendCursor, wanted: u64) -> Result<u64> {
+        let position = cursor.position;
+        // The line behind the slot must be free, too.
+        let free = |returned| (self.ring.lines() - 1).saturating_sub(position - returned);
+        if free(cursor.returned) < wanted {
+            cursor.returned = sight.returned(cursor.returned, position)?;
+        }
+        Ok(free(cursor.returned)
+            .min(self.ring.left(position))
+            .min(wanted))
+    }
+
+    /// Goes back to the ring's start if the reader is near and there is as much room there.
+    #[cold]
+    fn rewind(&mut self, sight: &Sight<M>, cursor: &mut SendCursor) -> Result<()> {
+        let index = self.ring.index(cursor.position);
+        if index >= STRIDE {
+            cursor.returned = sight.returned(cursor.returned, cursor.position)?;
+            if cursor.position - cursor.returned <= index / 2 {
+                cursor.position =
+                    self.ring
+                        .put(&mut self.outgoing, cursor.position, Kind::Pad, &[])?;
+            }
+        }
+        cursor.stride = cursor.position / STRIDE;
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! What a side may look at.
+
+use millrace_window::{Incoming, IncomingSlot, Mapped, Medium};
+
+use crate::lane::{CLOSING, RETURNED, WAITS_FOR_DATA, WAITS_FOR_ROOM};
+use crate::ring::{Head, Ring};
+use crate::{Error, ErrorKind, Result};
+
+/// The peer's area, by loads alone: for any thread at any time. All of it is the peer's to choose.
+#[derive(Debug)]
+pub struct Sight<M: Medium = Mapped> {
+    incoming: Incoming<M>,
+    ring: Ring,
+}
+
+/// What the peer says of its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Nothing.
+    Open,
+    /// A holder of it has let go; whether it was the last, the kernel knows.
+    Closed,
+    /// The connection is broken off, for this reason: an errno, 1 to 4095.
+    Reset(u16),
+}
+
+impl<M: Medium> Sight<M> {
+    pub(crate) const fn new(incoming: Incoming<M>, ring: Ring) -> Self {
+        Self { incoming, ring }
+    }
+
+    /// Whether there is something to receive at a receiver's position: bytes or the end.
+    #[must_use]
+    #[inline]
+    pub fn is_readable(&self, position: u64) -> bool {
+        self.ring.is_set(&self.incoming, position) || self.word(CLOSING) > 1
+    }
+
+    /// Whether a quarter of the own ring is free, for a sender at this position.
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self, position: u64) -> bool {
+        let lines = self.ring.lines();
+        position.wrapping_sub(self.word(RETURNED)) <= lines - lines / 4
+    }
+
+    /// What the peer says of its end.
+    #[must_use]
+    #[inline]
+    pub fn closing(&self) -> Closing {
+        match self.word(CLOSING) {
+            0 => Closing::Open,
+            1 => Closing::Closed,
+            word => {
+                let errno = u16::try_from(word >> 8).unwrap_or(u16::MAX);
+                Closing::Reset(errno.clamp(1, 4095))
+            }
+        }
+    }
+
+    /// How many lines of the own ring were given back, for a sender that knew of `known` and is at `position`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] if that cannot be.
+    #[inline]
+    pub(crate) fn returned(&self, known: u64, position: u64) -> Result<u64> {
+        let returned = self.word(RETURNED);
+        if (known..=position).contains(&returned) {
+            return Ok(returned);
+        }
+        Err(Error::new(
+            ErrorKind::Protocol,
+            "lines were given back that were not out",
+        ))
+    }
+
+    #[inline]
+    pub(crate) fn waits_for_data(&self) -> u64 {
+        self.word(WAITS_FOR_DATA)
+    }
+
+    #[inline]
+    pub(crate) fn waits_for_room(&self) -> u64 {
+        self.word(WAITS_FOR_ROOM)
+    }
+
+    #[inline]
+    pub(crate) fn look(&self, position: u64) -> Result<Option<(Head, IncomingSlot<'_, M>)>> {
+        self.ring.look(&self.incoming, position)
+    }
+
+    pub(crate) const fn incoming(&self) -> &Incoming<M> {
+        &self.incoming
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> u64 {
+        self.incoming
+            .poll(offset)
+            .expect("the area was checked when the lane was made")
+            .word()
+    }
+}
