@@ -49,6 +49,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
+pub mod control;
 mod error;
 mod lane;
 mod receiver;
@@ -56,6 +58,7 @@ mod ring;
 mod sender;
 mod sight;
 
+pub use address::Address;
 pub use error::{Error, ErrorKind, Result};
 pub use lane::{Geometry, Lane, Side};
 pub use receiver::{End, ReceiveCursor, Received, Receiver};

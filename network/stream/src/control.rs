@@ -1,0 +1,409 @@
+//! What processes and their monitor say to each other.
+//!
+//! A process has one connection to its monitor (`AF_UNIX`, `SOCK_SEQPACKET`); one packet is one message. All of them
+//! have [`PACKET`] bytes, little-endian; bytes that are not named are zero.
+//!
+//! ```text
+//!   0  kind u16     1 HELLO    2 WELCOME   3 LISTEN    4 LISTENING   5 REFUSED   6 CONNECT
+//!                   7 CONNECTED   8 KERNEL   9 INCOMING   10 STATUS   11 TOP   12 REPORT
+//!   2  version u16  1
+//!   4  serial u32   of a request: any number; of its reply: the same; of INCOMING: of no meaning
+//!
+//!   HELLO      + the slab                           -> WELCOME, REFUSED
+//!   WELCOME    8 ring_lines u32   12 spin_us_max u32
+//!   LISTEN     + the listening socket               -> LISTENING, KERNEL, REFUSED
+//!              8 backlog u32      12 flags u32 (none yet)
+//!   LISTENING  + the channel on which INCOMING comes
+//!   CONNECT                                         -> CONNECTED, KERNEL, REFUSED
+//!              8 flags u32 (1 = do not wait)        16 local address   40 peer's address
+//!   CONNECTED  + the bell, the memory
+//!              8 side u8 (0)    9 mode u8    12 ring_lines u32   16 local address   40 peer's address
+//!   INCOMING   + the bell, the memory
+//!              8 side u8 (1)    9 mode u8    12 ring_lines u32   16 local address   40 peer's address
+//!              64 user u32      68 process u32
+//!   REFUSED    8 errno u32
+//!   KERNEL     -: the kernel's TCP is to serve it
+//!   STATUS     -                                    -> REPORT, REFUSED
+//!   TOP        -                                    -> REPORT, REFUSED
+//!   REPORT     + a file with JSON
+//!              8 length u64
+//! ```
+//! Addresses are laid out as [`Address`] says. `mode` is 1 for direct, 2 for through a proxy. `+` names the
+//! descriptors that come along, in this order ([`Message::descriptors`]).
+//!
+//! Replies come in any order: a CONNECT whose listener has its backlog full waits, and others pass it.
+//!
+//! A version changes with any change here. Whoever gets another one answers with REFUSED{EPROTONOSUPPORT} in its own.
+//!
+//! What is read is untrusted: [`Packet::decode`] gives an error for all that [`Packet::encode`] could not have made.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::address;
+use crate::address::Address;
+
+/// The bytes of every packet.
+pub const PACKET: usize = 128;
+
+/// The version of these messages.
+pub const VERSION: u16 = 1;
+
+/// The environment variable with the path of the monitor's socket.
+pub const SOCKET_VARIABLE: &str = "MILLRACE_SOCKETS";
+
+/// The path of the monitor's socket below the folder of what runs (`$XDG_RUNTIME_DIR`, `/run`).
+pub const SOCKET_PATH: &str = "millrace/sockets";
+
+/// How many descriptors come along with one message at most.
+pub const DESCRIPTORS_MAX: usize = 2;
+
+/// A message with the number that ties a reply to its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The request's number.
+    pub serial: u32,
+    /// What is said.
+    pub message: Message,
+}
+
+/// What is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A process is there. Its slab comes along.
+    Hello,
+    /// It is served.
+    Welcome {
+        /// The lines of each ring of a connection.
+        ring_lines: u32,
+        /// For how long a process may spin before it sleeps, in microseconds.
+        spin_us_max: u32,
+    },
+    /// The process listens. The kernel's listening socket comes along: it says where, and proves it.
+    Listen {
+        /// How many connections may wait to be accepted.
+        backlog: u32,
+    },
+    /// It is listened to. The channel on which [`Message::Incoming`] comes is along.
+    Listening,
+    /// The request is refused.
+    Refused {
+        /// Why, as `errno(3)` numbers it; not 0.
+        errno: u32,
+    },
+    /// A connection is wanted.
+    Connect {
+        /// Answer [`Message::Kernel`] instead of waiting for a listener that has its backlog full.
+        no_wait: bool,
+        /// The socket's own name. The unspecified address, or port 0: any.
+        local: Address,
+        /// To whom.
+        peer: Address,
+    },
+    /// The connecting side of the connection. Its bell and memory come along.
+    Connected(Link),
+    /// The kernel's TCP is to serve it.
+    Kernel,
+    /// On a listener's channel: the accepting side of a connection. Its bell and memory come along.
+    Incoming {
+        /// The connection as the accepting side sees it.
+        link: Link,
+        /// The user who connects.
+        user: u32,
+        /// The process that connects.
+        process: u32,
+    },
+    /// Asks for totals.
+    Status,
+    /// Asks for the counters of each process.
+    Top,
+    /// The reply to both, as JSON in a file that comes along.
+    Report {
+        /// The bytes of it.
+        length: u64,
+    },
+}
+
+/// A connection, as one of its sides sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Who moves the bytes.
+    pub mode: Mode,
+    /// The lines of each ring.
+    pub ring_lines: u32,
+    /// This side's name.
+    pub local: Address,
+    /// The other side's.
+    pub peer: Address,
+}
+
+/// Who moves the bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The two processes, by memory that both have.
+    Direct,
+    /// A proxy, which has memory with each of them.
+    Proxy,
+}
+
+/// Why a packet is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlError {
+    /// It does not have [`PACKET`] bytes.
+    Length(usize),
+    /// It is of another version.
+    Version {
+        /// Which one.
+        version: u16,
+        /// The request's number, for the reply.
+        serial: u32,
+    },
+    /// There is no such message.
+    Kind(u16),
+    /// A field has a value that it cannot have.
+    Field(&'static str),
+}
+
+const HELLO: u16 = 1;
+const WELCOME: u16 = 2;
+const LISTEN: u16 = 3;
+const LISTENING: u16 = 4;
+const REFUSED: u16 = 5;
+const CONNECT: u16 = 6;
+const CONNECTED: u16 = 7;
+const KERNEL: u16 = 8;
+const INCOMING: u16 = 9;
+const STATUS: u16 = 10;
+const TOP: u16 = 11;
+const REPORT: u16 = 12;
+
+const SIDE_CONNECTING: u8 = 0;
+const SIDE_ACCEPTING: u8 = 1;
+
+const NO_WAIT: u32 = 1;
+
+impl Packet {
+    /// The bytes of it.
+    #[must_use]
+    pub fn encode(&self) -> [u8; PACKET] {
+        let mut out = Writer([0; PACKET]);
+        out.put(0, &self.message.kind().to_le_bytes());
+        out.put(2, &VERSION.to_le_bytes());
+        out.put(4, &self.serial.to_le_bytes());
+        self.message.encode(&mut out);
+        out.0
+    }
+
+    /// What the bytes say.
+    ///
+    /// # Errors
+    /// Why they say nothing.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ControlError> {
+        let whole: &[u8; PACKET] = bytes
+            .try_into()
+            .map_err(|_| ControlError::Length(bytes.len()))?;
+        let reader = Reader(whole);
+        let (kind, version, serial) = (reader.u16(0), reader.u16(2), reader.u32(4));
+        if version != VERSION {
+            return Err(ControlError::Version { version, serial });
+        }
+        let message = Message::decode(kind, reader)?;
+        let packet = Self { serial, message };
+        // What was not read must be zero: then a later version can give it a meaning.
+        if packet.encode() != *whole {
+            return Err(ControlError::Field("zeros"));
+        }
+        Ok(packet)
+    }
+}
+
+impl Message {
+    /// How many descriptors come along.
+    #[must_use]
+    pub const fn descriptors(&self) -> usize {
+        match self {
+            Self::Hello | Self::Listen { .. } | Self::Listening | Self::Report { .. } => 1,
+            Self::Connected(_) | Self::Incoming { .. } => 2,
+            Self::Welcome { .. }
+            | Self::Refused { .. }
+            | Self::Connect { .. }
+            | Self::Kernel
+            | Self::Status
+            | Self::Top => 0,
+        }
+    }
+
+    const fn kind(&self) -> u16 {
+        match self {
+            Self::Hello => HELLO,
+            Self::Welcome { .. } => WELCOME,
+            Self::Listen { .. } => LISTEN,
+            Self::Listening => LISTENING,
+            Self::Refused { .. } => REFUSED,
+            Self::Connect { .. } => CONNECT,
+            Self::Connected(_) => CONNECTED,
+            Self::Kernel => KERNEL,
+            Self::Incoming { .. } => INCOMING,
+            Self::Status => STATUS,
+            Self::Top => TOP,
+            Self::Report { .. } => REPORT,
+        }
+    }
+
+    fn encode(&self, out: &mut Writer) {
+        match self {
+            Self::Hello | Self::Listening | Self::Kernel | Self::Status | Self::Top => {}
+            Self::Welcome {
+                ring_lines,
+                spin_us_max,
+            } => {
+                out.put(8, &ring_lines.to_le_bytes());
+                out.put(12, &spin_us_max.to_le_bytes());
+            }
+            Self::Listen { backlog } => out.put(8, &backlog.to_le_bytes()),
+            Self::Refused { errno } => out.put(8, &errno.to_le_bytes()),
+            Self::Connect {
+                no_wait,
+                local,
+                peer,
+            } => {
+                let flags = if *no_wait { NO_WAIT } else { 0 };
+                out.put(8, &flags.to_le_bytes());
+                out.put(16, &local.encode());
+                out.put(40, &peer.encode());
+            }
+            Self::Connected(link) => link.encode(SIDE_CONNECTING, out),
+            Self::Incoming {
+                link,
+                user,
+                process,
+            } => {
+                link.encode(SIDE_ACCEPTING, out);
+                out.put(64, &user.to_le_bytes());
+                out.put(68, &process.to_le_bytes());
+            }
+            Self::Report { length } => out.put(8, &length.to_le_bytes()),
+        }
+    }
+
+    fn decode(kind: u16, reader: Reader<'_>) -> Result<Self, ControlError> {
+        Ok(match kind {
+            HELLO => Self::Hello,
+            WELCOME => Self::Welcome {
+                ring_lines: reader.u32(8),
+                spin_us_max: reader.u32(12),
+            },
+            LISTEN => Self::Listen {
+                backlog: reader.u32(8),
+            },
+            LISTENING => Self::Listening,
+            REFUSED => match reader.u32(8) {
+                errno @ 1..=4095 => Self::Refused { errno },
+                _ => return Err(ControlError::Field("errno")),
+            },
+            CONNECT => Self::Connect {
+                no_wait: match reader.u32(8) {
+                    0 => false,
+                    NO_WAIT => true,
+                    _ => return Err(ControlError::Field("flags")),
+                },
+                local: reader.address(16)?,
+                peer: reader.address(40)?,
+            },
+            CONNECTED => Self::Connected(Link::decode(SIDE_CONNECTING, reader)?),
+            KERNEL => Self::Kernel,
+            INCOMING => Self::Incoming {
+                link: Link::decode(SIDE_ACCEPTING, reader)?,
+                user: reader.u32(64),
+                process: reader.u32(68),
+            },
+            STATUS => Self::Status,
+            TOP => Self::Top,
+            REPORT => Self::Report {
+                length: reader.u64(8),
+            },
+            kind => return Err(ControlError::Kind(kind)),
+        })
+    }
+}
+
+impl Link {
+    fn encode(&self, side: u8, out: &mut Writer) {
+        let mode = match self.mode {
+            Mode::Direct => 1,
+            Mode::Proxy => 2,
+        };
+        out.put(8, &[side, mode]);
+        out.put(12, &self.ring_lines.to_le_bytes());
+        out.put(16, &self.local.encode());
+        out.put(40, &self.peer.encode());
+    }
+
+    fn decode(side: u8, reader: Reader<'_>) -> Result<Self, ControlError> {
+        if reader.0[8] != side {
+            return Err(ControlError::Field("side"));
+        }
+        let mode = match reader.0[9] {
+            1 => Mode::Direct,
+            2 => Mode::Proxy,
+            _ => return Err(ControlError::Field("mode")),
+        };
+        Ok(Self {
+            mode,
+            ring_lines: reader.u32(12),
+            local: reader.address(16)?,
+            peer: reader.address(40)?,
+        })
+    }
+}
+
+/// A packet that is being made. Offsets are constants of this module.
+struct Writer([u8; PACKET]);
+
+impl Writer {
+    fn put(&mut self, offset: usize, bytes: &[u8]) {
+        self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// A packet that is read. Offsets are constants of this module.
+#[derive(Clone, Copy)]
+struct Reader<'a>(&'a [u8; PACKET]);
+
+impl Reader<'_> {
+    fn bytes<const N: usize>(self, offset: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.0[offset..offset + N]);
+        bytes
+    }
+
+    fn u16(self, offset: usize) -> u16 {
+        u16::from_le_bytes(self.bytes(offset))
+    }
+
+    fn u32(self, offset: usize) -> u32 {
+        u32::from_le_bytes(self.bytes(offset))
+    }
+
+    fn u64(self, offset: usize) -> u64 {
+        u64::from_le_bytes(self.bytes(offset))
+    }
+
+    fn address(self, offset: usize) -> Result<Address, ControlError> {
+        let bytes: [u8; address::SIZE] = self.bytes(offset);
+        Address::decode(&bytes).ok_or(ControlError::Field("address"))
+    }
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(length) => write!(f, "a packet of {length} bytes, not {PACKET}"),
+            Self::Version { version, .. } => write!(f, "version {version}, not {VERSION}"),
+            Self::Kind(kind) => write!(f, "no message has the kind {kind}"),
+            Self::Field(field) => write!(f, "the field {field} cannot be so"),
+        }
+    }
+}
+
+impl Error for ControlError {}
