@@ -57,6 +57,7 @@ mod receiver;
 mod ring;
 mod sender;
 mod sight;
+pub mod slab;
 
 pub use address::Address;
 pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,388 @@
+//! What this process knows of a descriptor of ours.
+//!
+//! # Who may touch what
+//! | field | read | written |
+//! |---|---|---|
+//! | `kind`, `record`, `slab`, `sight`, `set` | by who pinned the entry, or has a direction's lock and looked again | when the entry is made, before it is in the table |
+//! | `sender`, `receiver` | with the lock of the record's direction | likewise |
+//! | the others | at any time | at any time, atomically |
+//!
+//! # Invariants
+//! 1. Entries are never unmapped: a stale reference finds an entry, be it another's.
+//! 2. [`Entry::holds`] counts descriptor numbers, calls that sleep, and interests of sets. An entry's parts are
+//!    dropped, and it becomes free, when the last of them goes.
+//! 3. Whoever has taken a direction's lock *and then* found the number in the table, and the same record in the
+//!    entry, may use that direction until it lets the lock go: parts are dropped under both locks, after the
+//!    numbers left the table. (Both the locker and the dropper change the lock's word, so that one of them comes
+//!    second and sees what the other did.)
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use millrace_stream::{Lane, Receiver, Sender, Sight};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::errno::{Errno, Outcome};
+use crate::hidden;
+use crate::lock::Lock;
+use crate::slab::{Record, Slab};
+use crate::table;
+
+/// What a descriptor is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Kind {
+    /// The entry is nobody's.
+    Free = 0,
+    /// One end of a connection; the number is its bell's.
+    Connection = 1,
+    /// A listening socket of the kernel that the monitor knows as well.
+    Listener = 2,
+    /// An epoll set with interests in connections or listeners.
+    EpollSet = 3,
+}
+
+/// One thing that keeps an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub(crate) enum Hold {
+    /// A descriptor number.
+    Number = 1,
+    /// A call of some thread, that may sleep.
+    Call = 1 << 20,
+    /// An interest of an epoll set.
+    Interest = 1 << 40,
+}
+
+/// Bits of one count within [`Entry::holds`].
+const COUNT: u64 = (1 << 20) - 1;
+
+/// A descriptor of ours.
+#[repr(align(128))]
+pub(crate) struct Entry {
+    kind: AtomicU32,
+    bell: AtomicI32,
+    record: AtomicPtr<Record>,
+    sight: UnsafeCell<Option<Sight>>,
+    sender: UnsafeCell<Option<Sender>>,
+    receiver: UnsafeCell<Option<Receiver>>,
+    holds: AtomicU64,
+    /// How many sets and sleeping threads of this process watch it.
+    pub(crate) watchers: AtomicU32,
+    /// Rings of the bell that were taken.
+    pub(crate) rings: AtomicU64,
+    /// How often a sender found no room.
+    pub(crate) stalls: AtomicU64,
+    /// Receives in a row that found nothing.
+    pub(crate) empty: AtomicU32,
+    /// The hidden descriptor of a connection's memory, or of a listener's channel; -1 if there is none.
+    pub(crate) hidden: AtomicI32,
+    /// Of a listener: the channel is dead, the kernel's queue is all there is.
+    pub(crate) is_deaf: AtomicBool,
+    slab: UnsafeCell<Option<Slab>>,
+    set: AtomicPtr<c_void>,
+    next: AtomicPtr<Entry>,
+}
+
+// SAFETY: the cells are accessed as the table above says; all else is atomic.
+unsafe impl Sync for Entry {}
+
+/// Entries that are mapped at once.
+const CHUNK: usize = 1024;
+/// Who makes, frees or renames entries.
+pub(crate) static CONTROL: Lock = Lock::new();
+/// Free entries; changed by who has [`CONTROL`].
+static FREE: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry")
+            .field("kind", &self.kind())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    /// Makes the entry of a connection: one number, which is given to it by [`Entry::add_number`].
+    pub(crate) fn connection(
+        lane: Lane,
+        slab: Slab,
+        record: &'static Record,
+        memory: Option<RawFd>,
+    ) -> Outcome<&'static Self> {
+        let entry = Self::take(Kind::Connection)?;
+        entry
+            .record
+            .store(ptr::from_ref(record).cast_mut(), Ordering::Release);
+        entry.hidden.store(memory.unwrap_or(-1), Ordering::Relaxed);
+        // SAFETY: the entry was just taken, nobody else knows it.
+        unsafe { *entry.slab.get() = Some(slab) };
+        // SAFETY: as above.
+        unsafe { *entry.sight.get() = Some(lane.sight) };
+        // SAFETY: as above.
+        unsafe { *entry.sender.get() = Some(lane.sender) };
+        // SAFETY: as above.
+        unsafe { *entry.receiver.get() = Some(lane.receiver) };
+        Ok(entry)
+    }
+
+    /// Makes the entry of a listener with this hidden channel.
+    pub(crate) fn listener(channel: RawFd) -> Outcome<&'static Self> {
+        let entry = Self::take(Kind::Listener)?;
+        entry.hidden.store(channel, Ordering::Relaxed);
+        Ok(entry)
+    }
+
+    /// Makes the entry of an epoll set; what the pointer means is its maker's affair.
+    pub(crate) fn epoll_set(set: *mut c_void) -> Outcome<&'static Self> {
+        let entry = Self::take(Kind::EpollSet)?;
+        entry.set.store(set, Ordering::Release);
+        Ok(entry)
+    }
+
+    fn take(kind: Kind) -> Outcome<&'static Self> {
+        let _guard = CONTROL.take().map_err(|_| Errno(libc::EAGAIN))?;
+        if FREE.load(Ordering::Relaxed).is_null() {
+            Self::map_more()?;
+        }
+        let first = FREE.load(Ordering::Relaxed);
+        // SAFETY: entries live for ever, and there is one now.
+        let entry: &'static Self = unsafe { first.as_ref() }.ok_or(Errno(libc::ENOMEM))?;
+        FREE.store(entry.next.load(Ordering::Relaxed), Ordering::Relaxed);
+        for counter in [&entry.watchers, &entry.empty] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        entry.rings.store(0, Ordering::Relaxed);
+        entry.stalls.store(0, Ordering::Relaxed);
+        entry.holds.store(0, Ordering::Relaxed);
+        entry.bell.store(-1, Ordering::Relaxed);
+        entry.hidden.store(-1, Ordering::Relaxed);
+        entry.is_deaf.store(false, Ordering::Relaxed);
+        entry.kind.store(kind as u32, Ordering::Relaxed);
+        Ok(entry)
+    }
+
+    fn map_more() -> Outcome<()> {
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let size = CHUNK * size_of::<Self>();
+        // SAFETY: no address is asked for, so that the kernel takes one that is free.
+        let first =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size, protection, flags) }?;
+        let first = first.cast::<Self>();
+        for number in 0..CHUNK {
+            // SAFETY: the mapping has so many places, aligned as a page is.
+            let place = unsafe { first.add(number) };
+            // SAFETY: as above, and nobody else knows of it.
+            unsafe { place.write(Self::free(FREE.load(Ordering::Relaxed))) };
+            FREE.store(place, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    const fn free(next: *mut Self) -> Self {
+        Self {
+            kind: AtomicU32::new(Kind::Free as u32),
+            bell: AtomicI32::new(-1),
+            record: AtomicPtr::new(ptr::null_mut()),
+            sight: UnsafeCell::new(None),
+            sender: UnsafeCell::new(None),
+            receiver: UnsafeCell::new(None),
+            holds: AtomicU64::new(0),
+            watchers: AtomicU32::new(0),
+            rings: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            empty: AtomicU32::new(0),
+            hidden: AtomicI32::new(-1),
+            is_deaf: AtomicBool::new(false),
+            slab: UnsafeCell::new(None),
+            set: AtomicPtr::new(ptr::null_mut()),
+            next: AtomicPtr::new(next),
+        }
+    }
+
+    /// What it is.
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Relaxed) {
+            1 => Kind::Connection,
+            2 => Kind::Listener,
+            3 => Kind::EpollSet,
+            _ => Kind::Free,
+        }
+    }
+
+    /// The record of a connection.
+    #[inline]
+    pub(crate) fn record(&self) -> Option<&'static Record> {
+        // SAFETY: what is stored came from a reference; slabs stay mapped.
+        unsafe { self.record.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The slab of a connection's record. The entry is pinned.
+    pub(crate) fn slab(&self) -> Option<Slab> {
+        // SAFETY: the entry is pinned: the part stays as it is.
+        unsafe { *self.slab.get() }
+    }
+
+    /// What a connection may look at. The entry is pinned, or one of its directions is locked and was looked at
+    /// again.
+    #[inline]
+    pub(crate) fn sight(&self) -> Option<&Sight> {
+        // SAFETY: as the invariants say, the part stays while the caller may use it.
+        unsafe { &*self.sight.get() }.as_ref()
+    }
+
+    /// What a connection sends by.
+    ///
+    /// # Safety
+    /// The lock of the sending direction is held, after which the entry was pinned or looked at again, and no
+    /// other reference to it exists.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
+    pub(crate) unsafe fn sender(&self) -> Option<&mut Sender> {
+        // SAFETY: the caller keeps that nobody else has it.
+        unsafe { &mut *self.sender.get() }.as_mut()
+    }
+
+    /// What a connection receives by.
+    ///
+    /// # Safety
+    /// As for [`Entry::sender`], of the receiving direction.
+    #[inline]
+    #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
+    pub(crate) unsafe fn receiver(&self) -> Option<&mut Receiver> {
+        // SAFETY: the caller keeps that nobody else has it.
+        unsafe { &mut *self.receiver.get() }.as_mut()
+    }
+
+    /// The pointer of an epoll set.
+    pub(crate) fn set(&self) -> *mut c_void {
+        self.set.load(Ordering::Acquire)
+    }
+
+    /// A number of this entry that is open; -1 if there is none any more.
+    #[inline]
+    pub(crate) fn bell(&self) -> RawFd {
+        self.bell.load(Ordering::Relaxed)
+    }
+
+    /// The channel by which a listener gets connections, while it works.
+    pub(crate) fn channel(&self) -> Option<RawFd> {
+        let is_heard = self.kind() == Kind::Listener && !self.is_deaf.load(Ordering::Relaxed);
+        Some(self.hidden.load(Ordering::Relaxed)).filter(|fd| is_heard && *fd >= 0)
+    }
+
+    /// How many numbers mean this entry.
+    pub(crate) fn numbers(&self) -> u64 {
+        self.holds.load(Ordering::Relaxed) & COUNT
+    }
+
+    /// Gives a number to the entry. False if the number is too high to be kept.
+    pub(crate) fn add_number(&'static self, fd: c_int) -> bool {
+        self.holds.fetch_add(Hold::Number as u64, Ordering::Relaxed);
+        if self.bell() < 0 {
+            self.bell.store(fd, Ordering::Relaxed);
+        }
+        if table::insert(fd, self) {
+            return true;
+        }
+        self.holds.fetch_sub(Hold::Number as u64, Ordering::Relaxed);
+        false
+    }
+
+    /// After a number left the table: if it was the bell, another number is. True if it was the last number, which
+    /// still holds the entry until [`Entry::release`].
+    pub(crate) fn drop_number(&'static self, fd: c_int) -> bool {
+        if self.numbers() <= 1 {
+            return true;
+        }
+        if self.bell() == fd {
+            let other = table::numbers(0, usize::MAX).find(|(_, entry)| ptr::eq(*entry, self));
+            if let Some((other, _)) = other {
+                self.bell.store(other, Ordering::Relaxed);
+            }
+        }
+        self.release(Hold::Number);
+        false
+    }
+
+    /// Holds an entry that is held already.
+    pub(crate) fn hold(&self, hold: Hold) {
+        self.holds.fetch_add(hold as u64, Ordering::Relaxed);
+    }
+
+    /// Holds the entry that a number means, if it still does.
+    pub(crate) fn pin(&'static self, fd: c_int, hold: Hold) -> bool {
+        let mut holds = self.holds.load(Ordering::Relaxed);
+        loop {
+            if holds == 0 {
+                return false;
+            }
+            // Acquire: what the entry became before the number was given to it is seen.
+            match self.holds.compare_exchange_weak(
+                holds,
+                holds + hold as u64,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) => holds = now,
+            }
+        }
+        if table::holds(fd, self) {
+            return true;
+        }
+        self.release(hold);
+        false
+    }
+
+    /// Lets go. The last one drops the parts.
+    pub(crate) fn release(&'static self, hold: Hold) {
+        // Release: what was done under the hold comes before the parts go. Acquire: for the last one.
+        if self.holds.fetch_sub(hold as u64, Ordering::AcqRel) == hold as u64 {
+            self.dissolve();
+        }
+    }
+
+    /// In the child of a fork: the other threads, and so their calls, are not there.
+    pub(crate) fn forget_calls(&self) {
+        self.holds.fetch_and(!(COUNT << 20), Ordering::Relaxed);
+        self.watchers.store(0, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn dissolve(&'static self) {
+        if let Some(record) = self.record() {
+            let _send = record.send.lock.take();
+            let _receive = record.receive.lock.take();
+            self.record.store(ptr::null_mut(), Ordering::Release);
+            // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
+            if let Some(slab) = unsafe { *self.slab.get() } {
+                if record.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    slab.release(record);
+                }
+            }
+            // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
+            drop(unsafe { (*self.sight.get()).take() });
+            // SAFETY: as above.
+            drop(unsafe { (*self.sender.get()).take() });
+            // SAFETY: as above.
+            drop(unsafe { (*self.receiver.get()).take() });
+        }
+        let hidden = self.hidden.swap(-1, Ordering::Relaxed);
+        if hidden >= 0 {
+            hidden::close(hidden);
+        }
+        self.kind.store(Kind::Free as u32, Ordering::Relaxed);
+        let Ok(_guard) = CONTROL.take() else {
+            // A signal handler above the code that has the lock: the entry is lost, and nothing else.
+            return;
+        };
+        self.next
+            .store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
+        FREE.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+    }
+}

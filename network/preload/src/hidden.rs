@@ -1,0 +1,115 @@
+//! Descriptors of our own, which the program does not know of: they sit at high numbers, where it does not look,
+//! and its calls to close or replace descriptors step round them.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::errno::Outcome;
+use crate::table::NUMBERS;
+
+/// Where hidden descriptors begin at the latest.
+const FIRST_MAX: u64 = 60_000;
+
+/// A bit for each number.
+static HIDDEN: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+
+fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let number = usize::try_from(fd).ok()?;
+    Some((HIDDEN.get(number / 64)?, 1 << (number % 64)))
+}
+
+/// The lowest number that a hidden descriptor may have.
+fn first() -> c_int {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let first = (limit / 4).saturating_mul(3).min(FIRST_MAX);
+    c_int::try_from(first).unwrap_or(c_int::MAX)
+}
+
+/// Moves a descriptor of this library to a hidden number, closed on exec.
+///
+/// # Errors
+/// The kernel's, if no number is left; the descriptor is closed then.
+pub(crate) fn hide(fd: OwnedFd) -> Outcome<RawFd> {
+    let number = close_after(fd, |fd| hide_copy(fd))?;
+    Ok(number)
+}
+
+/// A hidden copy of a descriptor.
+pub(crate) fn hide_copy(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
+    let copy = into_raw(rustix::io::fcntl_dupfd_cloexec(fd, first())?);
+    if let Some((word, bit)) = bit(copy) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    Ok(copy)
+}
+
+/// Whether the number is a hidden descriptor's.
+#[inline]
+pub(crate) fn is_hidden(fd: c_int) -> bool {
+    bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+/// Closes a hidden descriptor.
+pub(crate) fn close(fd: RawFd) {
+    if let Some((word, bit)) = bit(fd) {
+        word.fetch_and(!bit, Ordering::Relaxed);
+    }
+    close_raw(fd);
+}
+
+/// Moves a hidden descriptor away from a number that the program wants for itself. Whoever knows it by its number
+/// must be told the new one.
+pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = c_int> {
+    let last = last.min(NUMBERS - 1);
+    (first / 64..=last / 64).flat_map(move |word| {
+        let mut bits = HIDDEN[word].load(Ordering::Relaxed);
+        std::iter::from_fn(move || {
+            if bits == 0 {
+                return None;
+            }
+            let number = word * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            Some(number)
+        })
+        .filter(move |number| (first..=last).contains(number))
+        .filter_map(|number| c_int::try_from(number).ok())
+    })
+}
+
+/// Gives up a descriptor's ownership. The standard library would close it by the C library's name, before which
+/// this library stands.
+pub(crate) fn into_raw(fd: OwnedFd) -> RawFd {
+    std::os::fd::IntoRawFd::into_raw_fd(fd)
+}
+
+/// Closes a descriptor of this library by the kernel's own call.
+pub(crate) fn close_raw(fd: RawFd) {
+    // SAFETY: the caller owns the descriptor and uses it no more.
+    unsafe { rustix::io::close(fd) };
+}
+
+/// Lends a descriptor and closes it.
+fn close_after<T>(fd: OwnedFd, work: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+    let raw = into_raw(fd);
+    let result = work(borrow(raw));
+    close_raw(raw);
+    result
+}
+
+/// A descriptor number as rustix takes it. The kernel says `EBADF` of a number that is nobody's.
+#[inline]
+pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    debug_assert!(fd >= 0, "a number was taken from an open descriptor");
+    // SAFETY: the number is not -1. That it stays open is the affair of the program that gave it, whose own calls
+    // may close it at any time, as they may under the kernel's calls.
+    unsafe { BorrowedFd::borrow_raw(fd) }
+}
+
+/// The number of a descriptor that stays owned.
+#[inline]
+pub(crate) fn raw(fd: &OwnedFd) -> RawFd {
+    fd.as_raw_fd()
+}

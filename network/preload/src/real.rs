@@ -1,0 +1,164 @@
+//! The definitions before which ours stand: the next ones, mostly the C library's.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, off64_t, pid_t, pollfd, sigset_t,
+    size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+};
+
+use crate::errno;
+
+/// A name and, once it was looked for, what the next library has under it.
+struct Next {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    #[inline]
+    fn get(&self) -> *mut c_void {
+        // Relaxed: the value is an address of code, there since before the program began.
+        let address = self.address.load(Ordering::Relaxed);
+        if address.is_null() {
+            self.find()
+        } else {
+            address
+        }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut c_void {
+        // SAFETY: the name ends in a zero byte.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// Functions that call the next definition of their name.
+macro_rules! next {
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty;)*) => {
+        $(
+            /// The next definition; it fails with `ENOSYS` if there is none.
+            ///
+            /// # Safety
+            /// As the C library says.
+            #[inline]
+            pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
+                let address = names::$name.get();
+                if address.is_null() {
+                    errno::set(libc::ENOSYS);
+                    return -1;
+                }
+                // SAFETY: the libraries of a process agree on what a function of this name takes and gives.
+                let function = unsafe {
+                    mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $ret>(address)
+                };
+                // SAFETY: the caller keeps what the function asks for.
+                unsafe { function($($arg),*) }
+            }
+        )*
+
+        /// Looks for all of them, so that none is looked for in a signal handler.
+        pub(crate) fn find_all() {
+            $( names::$name.find(); )*
+        }
+
+        /// The places of what was found.
+        #[expect(non_upper_case_globals, reason = "they are called as the functions are")]
+        mod names {
+            use super::Next;
+            $( pub(super) static $name: Next = Next::new(match std::ffi::CStr::from_bytes_with_nul(
+                concat!(stringify!($name), "\0").as_bytes(),
+            ) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero byte but at its end"),
+            }); )*
+        }
+    };
+}
+
+next! {
+    fn listen(fd: c_int, backlog: c_int) -> c_int;
+    fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int;
+    fn accept4(fd: c_int, address: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int;
+    fn connect(fd: c_int, address: *const sockaddr, size: socklen_t) -> c_int;
+    fn getsockname(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int;
+    fn getpeername(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int;
+    fn shutdown(fd: c_int, how: c_int) -> c_int;
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut socklen_t) -> c_int;
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int;
+    fn send(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int) -> ssize_t;
+    fn recv(fd: c_int, bytes: *mut c_void, size: size_t, flags: c_int) -> ssize_t;
+    fn sendto(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int, to: *const sockaddr, to_size: socklen_t) -> ssize_t;
+    fn recvfrom(fd: c_int, bytes: *mut c_void, size: size_t, flags: c_int, from: *mut sockaddr, from_size: *mut socklen_t) -> ssize_t;
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    fn read(fd: c_int, bytes: *mut c_void, size: size_t) -> ssize_t;
+    fn write(fd: c_int, bytes: *const c_void, size: size_t) -> ssize_t;
+    fn readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    fn writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    fn pread(fd: c_int, bytes: *mut c_void, size: size_t, offset: off_t) -> ssize_t;
+    fn pread64(fd: c_int, bytes: *mut c_void, size: size_t, offset: off64_t) -> ssize_t;
+    fn pwrite(fd: c_int, bytes: *const c_void, size: size_t, offset: off_t) -> ssize_t;
+    fn pwrite64(fd: c_int, bytes: *const c_void, size: size_t, offset: off64_t) -> ssize_t;
+    fn preadv(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    fn preadv64(fd: c_int, pieces: *const iovec, count: c_int, offset: off64_t) -> ssize_t;
+    fn pwritev(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    fn pwritev64(fd: c_int, pieces: *const iovec, count: c_int, offset: off64_t) -> ssize_t;
+    fn preadv2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn preadv64v2(fd: c_int, pieces: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
+    fn pwritev2(fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn pwritev64v2(fd: c_int, pieces: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
+    fn __read_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t) -> ssize_t;
+    fn __recv_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t, flags: c_int) -> ssize_t;
+    fn __recvfrom_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_size: *mut socklen_t) -> ssize_t;
+    fn __pread_chk(fd: c_int, bytes: *mut c_void, size: size_t, offset: off_t, room: size_t) -> ssize_t;
+    fn __pread64_chk(fd: c_int, bytes: *mut c_void, size: size_t, offset: off64_t, room: size_t) -> ssize_t;
+    fn close(fd: c_int) -> c_int;
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    fn dup(fd: c_int) -> c_int;
+    fn dup2(fd: c_int, to: c_int) -> c_int;
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
+    fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int;
+    fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t;
+    fn splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t;
+    fn tee(from: c_int, to: c_int, count: size_t, flags: c_uint) -> ssize_t;
+    fn vmsplice(fd: c_int, pieces: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
+    fn copy_file_range(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t;
+    fn fork() -> pid_t;
+    fn _Fork() -> pid_t;
+    fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fn execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fn execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
+    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fn posix_spawnp(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fn syscall(number: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    fn epoll_create(size: c_int) -> c_int;
+    fn epoll_create1(flags: c_int) -> c_int;
+    fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int;
+    fn epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    fn epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+}

@@ -1,0 +1,475 @@
+//! Slabs in this process's memory: its own, and those of the processes it descends from.
+//!
+//! A slab is mapped once and stays. What lies in it is shared with other processes of the same program, and trusted
+//! as these are; all of it is accessed by atomic operations.
+
+use std::mem::offset_of;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use millrace_stream::slab::{
+    HEADER_SIZE, MAGIC, RECORD_SIZE, RECORDS, SIZE, VERSION, decode_address, encode_address,
+    header, record,
+};
+use millrace_stream::{ReceiveCursor, SendCursor};
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::errno::{Errno, Outcome};
+use crate::hidden;
+use crate::lock::Lock;
+
+/// The first page of a slab.
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    version: AtomicU32,
+    record_size: AtomicU32,
+    records: AtomicU32,
+    process: AtomicU32,
+    _apart: [u64; 5],
+    counters: [AtomicU64; header::counter::COUNT],
+}
+
+/// What the ends of one connection have in common over all processes that hold this end.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Record {
+    state: AtomicU32,
+    /// How many processes hold it.
+    pub(crate) holders: AtomicU32,
+    /// See [`flag`].
+    pub(crate) flags: AtomicU32,
+    /// The error that the next call, or `SO_ERROR`, tells.
+    pub(crate) error: AtomicU32,
+    pub(crate) mode: AtomicU32,
+    pub(crate) side: AtomicU32,
+    _apart: u64,
+    local: Address,
+    peer: Address,
+    _options_apart: [u64; 6],
+    /// Options of the program.
+    pub(crate) options: Options,
+    /// What sends.
+    pub(crate) send: Direction,
+    /// What receives.
+    pub(crate) receive: Direction,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct Address([AtomicU64; 3]);
+
+/// Options of a connection. All are as the program has set them.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// See [`option`].
+    pub(crate) bits: AtomicU32,
+    /// Seconds; -1 is no linger.
+    pub(crate) linger: AtomicI32,
+    /// Nanoseconds, 0 for ever.
+    pub(crate) send_timeout: AtomicU64,
+    /// Nanoseconds, 0 for ever.
+    pub(crate) receive_timeout: AtomicU64,
+    /// As `SO_SNDBUF` tells it.
+    pub(crate) send_buffer: AtomicU32,
+    /// As `SO_RCVBUF` tells it.
+    pub(crate) receive_buffer: AtomicU32,
+    /// As `SO_RCVLOWAT` tells it.
+    pub(crate) low_water: AtomicU32,
+    pub(crate) keep_idle: AtomicU32,
+    pub(crate) keep_interval: AtomicU32,
+    pub(crate) keep_count: AtomicU32,
+    pub(crate) user_timeout: AtomicU32,
+    pub(crate) priority: AtomicU32,
+    pub(crate) type_of_service: AtomicU32,
+    pub(crate) mark: AtomicU32,
+    pub(crate) ring_lines: AtomicU32,
+    pub(crate) keep_unsent: AtomicU32,
+}
+
+/// One direction: its lock and the cursor that this protects.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(crate) struct Direction {
+    /// Whoever has it may use the cursor and the lane's half of the same name.
+    pub(crate) lock: Lock,
+    _apart: u32,
+    cursor: [AtomicU64; 7],
+}
+
+/// Bits of [`Record::flags`].
+pub(crate) mod flag {
+    /// Nothing more is sent: `SHUT_WR`.
+    pub(crate) const SEND_SHUT: u32 = 1;
+    /// Nothing more is received: `SHUT_RD`.
+    pub(crate) const RECEIVE_SHUT: u32 = 1 << 1;
+    /// The end that the peer sent was reached, or the peer is gone and all it sent was taken.
+    pub(crate) const END_SEEN: u32 = 1 << 2;
+    /// The connection was broken off, by whichever side.
+    pub(crate) const RESET: u32 = 1 << 3;
+    /// The kernel said that no process holds the peer's end.
+    pub(crate) const HUNG_UP: u32 = 1 << 4;
+    /// `SHUT_WR` was asked for when there was no room for the end.
+    pub(crate) const FINISH_WAITS: u32 = 1 << 5;
+}
+
+/// Bits of [`Options::bits`].
+pub(crate) mod option {
+    pub(crate) const NONBLOCK: u32 = 1;
+    pub(crate) const NODELAY: u32 = 1 << 1;
+    pub(crate) const KEEPALIVE: u32 = 1 << 2;
+    pub(crate) const CORK: u32 = 1 << 3;
+    pub(crate) const REUSEADDR: u32 = 1 << 4;
+    pub(crate) const REUSEPORT: u32 = 1 << 5;
+    pub(crate) const V6ONLY: u32 = 1 << 6;
+    pub(crate) const QUICKACK: u32 = 1 << 7;
+    pub(crate) const OOBINLINE: u32 = 1 << 8;
+    /// A non-blocking connect whose success was not told yet.
+    pub(crate) const CONNECT_TOLD_LATER: u32 = 1 << 9;
+}
+
+const _: () = assert!(offset_of!(Header, records) == header::RECORDS);
+const _: () = assert!(offset_of!(Header, process) == header::PROCESS);
+const _: () = assert!(offset_of!(Header, counters) == header::COUNTERS);
+const _: () = assert!(size_of::<Header>() <= HEADER_SIZE);
+const _: () = assert!(size_of::<Record>() == RECORD_SIZE);
+const _: () = assert!(offset_of!(Record, state) == record::STATE);
+const _: () = assert!(offset_of!(Record, holders) == record::HOLDERS);
+const _: () = assert!(offset_of!(Record, flags) == record::FLAGS);
+const _: () = assert!(offset_of!(Record, error) == record::ERROR);
+const _: () = assert!(offset_of!(Record, mode) == record::MODE);
+const _: () = assert!(offset_of!(Record, side) == record::SIDE);
+const _: () = assert!(offset_of!(Record, local) == record::LOCAL);
+const _: () = assert!(offset_of!(Record, peer) == record::PEER);
+const _: () = assert!(offset_of!(Record, options) == record::OPTIONS);
+const _: () = assert!(offset_of!(Record, send) == record::SEND);
+const _: () = assert!(offset_of!(Record, receive) == record::RECEIVE);
+const _: () = assert!(offset_of!(Direction, cursor) == record::CURSOR);
+const _: () = assert!(size_of::<SendCursor>() == 56 && offset_of!(SendCursor, total) == 16);
+const _: () = assert!(size_of::<ReceiveCursor>() == 56 && offset_of!(ReceiveCursor, total) == 32);
+
+/// A slab that is mapped. It stays so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slab {
+    first: NonNull<u8>,
+    /// The hidden descriptor of its file.
+    pub(crate) file: RawFd,
+}
+
+/// This process's own slab, or null.
+static OWN: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// The hidden descriptor of its file.
+static OWN_FILE: AtomicI32 = AtomicI32::new(-1);
+
+impl Slab {
+    /// Makes a slab and takes it as this process's own.
+    pub(crate) fn create() -> Outcome<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(c"millrace-slab", flags)?;
+        let file = hidden::hide(file)?;
+        let made = Self::fill(file);
+        if made.is_err() {
+            hidden::close(file);
+        }
+        made
+    }
+
+    fn fill(file: RawFd) -> Outcome<Self> {
+        let fd = hidden::borrow(file);
+        rustix::fs::fchmod(fd, Mode::RUSR | Mode::WUSR)?;
+        rustix::fs::ftruncate(fd, SIZE as u64)?;
+        rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let slab = Self::map(file)?;
+        let head = slab.header();
+        head.magic.store(MAGIC, Ordering::Relaxed);
+        head.version.store(VERSION, Ordering::Relaxed);
+        head.record_size
+            .store(u32::try_from(RECORD_SIZE).unwrap_or(0), Ordering::Relaxed);
+        let process = rustix::process::getpid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs();
+        head.process.store(process, Ordering::Relaxed);
+        OWN.store(slab.first.as_ptr(), Ordering::Release);
+        OWN_FILE.store(file, Ordering::Relaxed);
+        Ok(slab)
+    }
+
+    /// Maps the slab of another process of this program, whose hidden file this is.
+    pub(crate) fn attach(file: RawFd) -> Outcome<Self> {
+        let fd = hidden::borrow(file);
+        let seals = rustix::fs::fcntl_get_seals(fd)?;
+        let status = rustix::fs::fstat(fd)?;
+        if !seals.contains(SealFlags::SHRINK) || usize::try_from(status.st_size) != Ok(SIZE) {
+            return Err(Errno(libc::EINVAL));
+        }
+        let slab = Self::map(file)?;
+        let head = slab.header();
+        if head.magic.load(Ordering::Relaxed) != MAGIC
+            || head.version.load(Ordering::Relaxed) != VERSION
+        {
+            return Err(Errno(libc::EINVAL));
+        }
+        Ok(slab)
+    }
+
+    fn map(file: RawFd) -> Outcome<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let (flags, fd) = (MapFlags::SHARED | MapFlags::NORESERVE, hidden::borrow(file));
+        // SAFETY: no address is asked for, so that the kernel takes one that is free.
+        let first = unsafe { rustix::mm::mmap(ptr::null_mut(), SIZE, protection, flags, fd, 0) }?;
+        let first = NonNull::new(first.cast()).ok_or(Errno(libc::ENOMEM))?;
+        Ok(Self { first, file })
+    }
+
+    /// This process's own slab, once it has one.
+    pub(crate) fn own() -> Option<Self> {
+        let first = NonNull::new(OWN.load(Ordering::Acquire))?;
+        let file = OWN_FILE.load(Ordering::Relaxed);
+        Some(Self { first, file })
+    }
+
+    /// In the child of a fork: the slab is the parent's, for what was inherited.
+    pub(crate) fn disown() {
+        OWN.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    fn header(self) -> &'static Header {
+        // SAFETY: a slab is mapped as a whole and stays so, its file cannot shrink, and all fields are atomic.
+        unsafe { self.first.cast::<Header>().as_ref() }
+    }
+
+    /// The record of this number, if there can be one.
+    pub(crate) fn record(self, number: usize) -> Option<&'static Record> {
+        if number >= RECORDS {
+            return None;
+        }
+        // SAFETY: the number was checked, so that the record lies within.
+        let place = unsafe { self.first.add(HEADER_SIZE + number * RECORD_SIZE) };
+        // SAFETY: as for the header; records lie at multiples of their size behind a page, hence aligned.
+        Some(unsafe { place.cast::<Record>().as_ref() })
+    }
+
+    /// The number of a record of this slab.
+    pub(crate) fn number_of(self, record: &'static Record) -> Option<usize> {
+        let offset = ptr::from_ref(record)
+            .addr()
+            .checked_sub(self.first.addr().get() + HEADER_SIZE)?;
+        Some(offset / RECORD_SIZE).filter(|number| *number < RECORDS)
+    }
+
+    /// Takes a free record, all of whose words but the locks are zero then.
+    pub(crate) fn allocate(self) -> Option<&'static Record> {
+        for number in 0..RECORDS {
+            let record = self.record(number)?;
+            let state = &record.state;
+            // Acquire pairs with the release of `release`.
+            if state.load(Ordering::Relaxed) == 0
+                && state
+                    .compare_exchange(0, 2, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+            {
+                record.clear();
+                record.holders.store(1, Ordering::Relaxed);
+                state.store(1, Ordering::Release);
+                let used = u32::try_from(number + 1).unwrap_or(u32::MAX);
+                self.header().records.fetch_max(used, Ordering::Relaxed);
+                return Some(record);
+            }
+        }
+        None
+    }
+
+    /// Gives a record back; what its connection has moved goes to the slab's counters.
+    pub(crate) fn release(self, record: &Record) {
+        let sent = record.send.cursor[2].load(Ordering::Relaxed);
+        let received = record.receive.cursor[4].load(Ordering::Relaxed);
+        record.state.store(0, Ordering::Release);
+        let counters = &self.header().counters;
+        counters[header::counter::SENT].fetch_add(sent, Ordering::Relaxed);
+        counters[header::counter::RECEIVED].fetch_add(received, Ordering::Relaxed);
+    }
+}
+
+/// Counts in this process's own slab: see [`header::counter`].
+pub(crate) fn count(counter: usize) {
+    if let Some(slab) = Slab::own() {
+        slab.header().counters[counter].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Record {
+    fn clear(&self) {
+        for word in [&self.flags, &self.error, &self.mode, &self.side] {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.options.clear();
+        for direction in [&self.send, &self.receive] {
+            for word in &direction.cursor {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn has(&self, flags: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flags != 0
+    }
+
+    /// Sets flags; true if none of them was.
+    pub(crate) fn set(&self, flags: u32) -> bool {
+        self.flags.fetch_or(flags, Ordering::Relaxed) & flags == 0
+    }
+
+    pub(crate) fn set_addresses(&self, local: &SocketAddr, peer: &SocketAddr) {
+        self.local.set(local);
+        self.peer.set(peer);
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local.get()
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer.get()
+    }
+}
+
+impl Address {
+    fn set(&self, address: &SocketAddr) {
+        let bytes = encode_address(address);
+        for (word, bytes) in self.0.iter().zip(bytes.chunks_exact(8)) {
+            let bytes = bytes.try_into().expect("the chunks have eight bytes");
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self) -> SocketAddr {
+        let mut bytes = [0; record::ADDRESS_SIZE];
+        for (word, bytes) in self.0.iter().zip(bytes.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        decode_address(&bytes)
+    }
+}
+
+impl Options {
+    fn clear(&self) {
+        self.linger.store(-1, Ordering::Relaxed);
+        self.send_timeout.store(0, Ordering::Relaxed);
+        self.receive_timeout.store(0, Ordering::Relaxed);
+        for word in [
+            &self.bits,
+            &self.send_buffer,
+            &self.receive_buffer,
+            &self.keep_idle,
+            &self.keep_interval,
+            &self.keep_count,
+            &self.user_timeout,
+            &self.priority,
+            &self.type_of_service,
+            &self.mark,
+            &self.ring_lines,
+            &self.keep_unsent,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.low_water.store(1, Ordering::Relaxed);
+    }
+
+    /// Whether a bit of [`option`] is set.
+    #[inline]
+    pub(crate) fn has(&self, bits: u32) -> bool {
+        self.bits.load(Ordering::Relaxed) & bits != 0
+    }
+
+    pub(crate) fn set(&self, bits: u32, on: bool) {
+        if on {
+            self.bits.fetch_or(bits, Ordering::Relaxed);
+        } else {
+            self.bits.fetch_and(!bits, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Direction {
+    /// Where the cursor is: without the lock, the answer may be old.
+    #[inline]
+    pub(crate) fn position(&self) -> u64 {
+        self.cursor[0].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn words(&self) -> [u64; 7] {
+        std::array::from_fn(|word| self.cursor[word].load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn set_words(&self, words: [u64; 7]) {
+        for (place, word) in self.cursor.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// The cursor of a sender. The lock is held.
+    #[inline]
+    pub(crate) fn send_cursor(&self) -> SendCursor {
+        let [position, returned, total, armed, rung, stride, ended] = self.words();
+        SendCursor {
+            position,
+            returned,
+            total,
+            armed,
+            rung,
+            stride,
+            ended,
+        }
+    }
+
+    /// Puts a sender's cursor back. The lock is held.
+    #[inline]
+    pub(crate) fn set_send_cursor(&self, cursor: &SendCursor) {
+        self.set_words([
+            cursor.position,
+            cursor.returned,
+            cursor.total,
+            cursor.armed,
+            cursor.rung,
+            cursor.stride,
+            cursor.ended,
+        ]);
+    }
+
+    /// The cursor of a receiver. The lock is held.
+    #[inline]
+    pub(crate) fn receive_cursor(&self) -> ReceiveCursor {
+        let [position, taken, given, gave, total, armed, rung] = self.words();
+        ReceiveCursor {
+            position,
+            taken,
+            given,
+            gave,
+            total,
+            armed,
+            rung,
+        }
+    }
+
+    /// Puts a receiver's cursor back. The lock is held.
+    #[inline]
+    pub(crate) fn set_receive_cursor(&self, cursor: &ReceiveCursor) {
+        self.set_words([
+            cursor.position,
+            cursor.taken,
+            cursor.given,
+            cursor.gave,
+            cursor.total,
+            cursor.armed,
+            cursor.rung,
+        ]);
+    }
+}

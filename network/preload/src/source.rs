@@ -1,0 +1,183 @@
+//! A user-level descriptor as waiting sees it.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use millrace_stream::{Closing, End};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use crate::entry::Entry;
+use crate::hidden;
+use crate::slab::{Record, flag};
+
+/// `EPOLL*` bits.
+pub(crate) type Ready = u32;
+
+pub(crate) const IN: Ready = 0x001;
+pub(crate) const OUT: Ready = 0x004;
+pub(crate) const ERR: Ready = 0x008;
+pub(crate) const HUP: Ready = 0x010;
+pub(crate) const RDNORM: Ready = 0x040;
+pub(crate) const WRNORM: Ready = 0x100;
+pub(crate) const RDHUP: Ready = 0x2000;
+
+/// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
+pub(crate) trait Source {
+    /// What is there now, from loads alone, but for the question whether the peer is gone after it hinted at that.
+    fn ready(&self) -> Ready;
+    /// Says that somebody goes to sleep for these events, and looks again.
+    fn arm(&self, events: u32) -> Ready;
+    /// What the kernel watches for rings and for the peer's death.
+    fn bell(&self) -> RawFd;
+    /// Takes all rings. True if the peer is gone.
+    fn drain(&self) -> bool;
+    /// Changes with every ring and every byte taken | with every time that room was missed.
+    fn progress(&self) -> (u64, u64);
+}
+
+impl Source for Entry {
+    fn ready(&self) -> Ready {
+        let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
+            return 0;
+        };
+        if sight.closing() != Closing::Open && !record.has(flag::HUNG_UP) {
+            self.look_for_peer();
+        }
+        let flags = record.flags.load(Ordering::Relaxed);
+        let is_gone = flags & (flag::HUNG_UP | flag::RESET) != 0
+            || matches!(sight.closing(), Closing::Reset(_));
+        let mut ready = 0;
+        if flags & (flag::END_SEEN | flag::RECEIVE_SHUT) != 0 || is_gone {
+            ready |= IN | RDNORM | RDHUP;
+        } else if sight.is_readable(record.receive.position()) {
+            ready |= IN | RDNORM;
+        }
+        if flags & flag::SEND_SHUT != 0 || is_gone || sight.has_room(record.send.position()) {
+            ready |= OUT | WRNORM;
+        }
+        let is_broken = flags & flag::RESET != 0 || matches!(sight.closing(), Closing::Reset(_));
+        if is_broken || flags & flag::SEND_SHUT != 0 && ready & RDHUP != 0 {
+            ready |= HUP;
+        }
+        if record.error.load(Ordering::Relaxed) != 0 || is_broken && flags & flag::RESET == 0 {
+            ready |= ERR;
+        }
+        ready
+    }
+
+    fn arm(&self, events: u32) -> Ready {
+        if let (Some(record), Some(sight)) = (self.record(), self.sight()) {
+            if events & (IN | RDNORM | RDHUP) != 0 {
+                self.arm_receiver(record);
+            }
+            if events & (OUT | WRNORM) != 0
+                && let Ok(_guard) = record.send.lock.take()
+                // SAFETY: the lock is held, and the caller has pinned the entry.
+                && let Some(sender) = unsafe { self.sender() }
+            {
+                let mut cursor = record.send.send_cursor();
+                let _has_room = sender.arm(sight, &mut cursor);
+                record.send.set_send_cursor(&cursor);
+            }
+        }
+        self.ready()
+    }
+
+    fn bell(&self) -> RawFd {
+        Self::bell(self)
+    }
+
+    fn drain(&self) -> bool {
+        let bell = Self::bell(self);
+        if bell < 0 {
+            return true;
+        }
+        for taken in 0u32.. {
+            let mut byte = [0];
+            match rustix::net::recv(hidden::borrow(bell), &mut byte, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => {
+                    self.rings.fetch_add(1, Ordering::Relaxed);
+                    // A ring and the end look alike; no peer has many rings out.
+                    if taken > 0 && self.look_for_peer() {
+                        return true;
+                    }
+                }
+                Ok(_) => self.intrude(),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(_) => return self.look_for_peer(),
+            }
+        }
+        self.record()
+            .is_some_and(|record| record.has(flag::HUNG_UP))
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        let position = self.record().map_or(0, |record| record.receive.position());
+        let rings = self.rings.load(Ordering::Relaxed);
+        (
+            position.wrapping_add(rings),
+            self.stalls.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Entry {
+    /// Asks the kernel whether anybody still has the peer's end; remembers it if not.
+    #[cold]
+    pub(crate) fn look_for_peer(&self) -> bool {
+        let Some(record) = self.record() else {
+            return true;
+        };
+        if record.has(flag::HUNG_UP) {
+            return true;
+        }
+        let bell = Self::bell(self);
+        if bell < 0 {
+            return true;
+        }
+        let bell = hidden::borrow(bell);
+        let mut fds = [PollFd::new(&bell, PollFlags::IN)];
+        let asked = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
+        let is_gone = asked.is_ok() && fds[0].revents().contains(PollFlags::HUP);
+        if is_gone {
+            record.set(flag::HUNG_UP);
+        }
+        is_gone
+    }
+
+    /// Somebody wrote to the peer's bell who does not know what it is: the connection's bytes are lost, and so is
+    /// the connection.
+    #[cold]
+    pub(crate) fn intrude(&self) {
+        if let Some(record) = self.record() {
+            record
+                .error
+                .store(libc::ECONNRESET.unsigned_abs(), Ordering::Relaxed);
+            record.set(flag::RESET | flag::END_SEEN);
+        }
+    }
+
+    fn arm_receiver(&self, record: &Record) {
+        let Ok(_guard) = record.receive.lock.take() else {
+            return;
+        };
+        let Some(sight) = self.sight() else {
+            return;
+        };
+        // SAFETY: the lock is held, and the caller has pinned the entry.
+        let Some(receiver) = (unsafe { self.receiver() }) else {
+            return;
+        };
+        let mut cursor = record.receive.receive_cursor();
+        if receiver.arm(sight, &mut cursor) {
+            let next = receiver.peek(sight, &cursor, &mut [0]);
+            if next.is_ok_and(|next| next.end == Some(End::Finished)) {
+                record.set(flag::END_SEEN);
+            }
+        }
+        record.receive.set_receive_cursor(&cursor);
+    }
+}
