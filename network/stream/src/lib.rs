@@ -58,6 +58,7 @@ mod ring;
 mod sender;
 mod sight;
 pub mod slab;
+pub mod sockets;
 
 pub use address::Address;
 pub use error::{Error, ErrorKind, Result};

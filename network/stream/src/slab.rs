@@ -17,8 +17,7 @@
 //!  256  lock u32 | 264 the sender's cursor, 7 words u64: position, returned, total, ..
 //!  384  lock u32 | 392 the receiver's cursor, 7 words u64: position, taken, given, gave, total, ..
 //! ```
-//! An address is `family u16 | port u16 | scope u32 | ip [u8; 16]`, the port in the host's order, an address of
-//! IPv4 in the first four bytes.
+//! An address is laid out as [`Address`] says.
 //!
 //! Counters of the header hold what ended connections have moved; those in use hold their own. Peers never see a
 //! slab; the monitor reads it, at any time and without a lock: a sum is exact when nothing moves.
@@ -26,7 +25,9 @@
 //! # Recovery, durability
 //! None: a slab lives as long as somebody has it open.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
+
+use crate::address::{self, Address};
 
 /// The first eight bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MRsocket");
@@ -112,11 +113,7 @@ pub mod record {
     /// Bytes from a lock to its cursor.
     pub const CURSOR: usize = 8;
     /// Bytes of an address.
-    pub const ADDRESS_SIZE: usize = 24;
-    /// The family of IPv4 in an address.
-    pub const FAMILY_V4: u16 = 2;
-    /// The family of IPv6 in an address.
-    pub const FAMILY_V6: u16 = 10;
+    pub const ADDRESS_SIZE: usize = super::address::SIZE;
 }
 
 /// What a process has counted.
@@ -205,6 +202,36 @@ impl Totals {
     }
 }
 
+impl Totals {
+    /// The first bytes of a slab without records that has counted this.
+    #[must_use]
+    pub fn header(&self, process: u32) -> [u8; HEADER_SIZE] {
+        let mut bytes = [0; HEADER_SIZE];
+        let mut put = |offset: usize, value: &[u8]| {
+            bytes[offset..offset + value.len()].copy_from_slice(value);
+        };
+        put(header::MAGIC, &MAGIC.to_le_bytes());
+        put(header::VERSION, &VERSION.to_le_bytes());
+        let record_size = u32::try_from(RECORD_SIZE).expect("a record is small");
+        put(header::RECORD_SIZE, &record_size.to_le_bytes());
+        put(header::PROCESS, &process.to_le_bytes());
+        for (number, value) in [
+            (header::counter::SENT, self.sent),
+            (header::counter::RECEIVED, self.received),
+            (header::counter::CONNECTS, self.connects),
+            (header::counter::ACCEPTS, self.accepts),
+            (header::counter::KERNEL_CONNECTS, self.kernel_connects),
+            (header::counter::KERNEL_ACCEPTS, self.kernel_accepts),
+            (header::counter::BELLS, self.bells),
+            (header::counter::SLEEPS, self.sleeps),
+            (header::counter::RESETS, self.resets),
+        ] {
+            put(header::COUNTERS + 8 * number, &value.to_le_bytes());
+        }
+        bytes
+    }
+}
+
 impl End {
     fn read(record: &[u8]) -> Option<Self> {
         if u32_at(record, record::STATE)? != 1 {
@@ -224,34 +251,13 @@ impl End {
 /// An address as a record holds it.
 #[must_use]
 pub fn encode_address(address: &SocketAddr) -> [u8; record::ADDRESS_SIZE] {
-    let mut bytes = [0; record::ADDRESS_SIZE];
-    bytes[2..4].copy_from_slice(&address.port().to_le_bytes());
-    match address {
-        SocketAddr::V4(v4) => {
-            bytes[..2].copy_from_slice(&record::FAMILY_V4.to_le_bytes());
-            bytes[8..12].copy_from_slice(&v4.ip().octets());
-        }
-        SocketAddr::V6(v6) => {
-            bytes[..2].copy_from_slice(&record::FAMILY_V6.to_le_bytes());
-            bytes[4..8].copy_from_slice(&v6.scope_id().to_le_bytes());
-            bytes[8..].copy_from_slice(&v6.ip().octets());
-        }
-    }
-    bytes
+    Address::from(*address).encode()
 }
 
-/// The address that a record holds; an unknown family is the unspecified address.
+/// The address that a record holds; what is none is the unspecified address.
 #[must_use]
 pub fn decode_address(bytes: &[u8; record::ADDRESS_SIZE]) -> SocketAddr {
-    let [family_0, family_1, port_0, port_1, s0, s1, s2, s3, ip @ ..] = *bytes;
-    let port = u16::from_le_bytes([port_0, port_1]);
-    if u16::from_le_bytes([family_0, family_1]) == record::FAMILY_V6 {
-        let scope = u32::from_le_bytes([s0, s1, s2, s3]);
-        std::net::SocketAddrV6::new(Ipv6Addr::from(ip), port, 0, scope).into()
-    } else {
-        let [a, b, c, d, ..] = ip;
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), port)
-    }
+    Address::decode(bytes).map_or_else(|| ([0, 0, 0, 0], 0).into(), Into::into)
 }
 
 fn address_at(bytes: &[u8], offset: usize) -> Option<SocketAddr> {

@@ -1,0 +1,168 @@
+//! A program's channel to its monitor.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{MemfdFlags, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+};
+
+use super::packets::{self, refusal};
+use super::stream::Stream;
+use crate::address::Address;
+use crate::control::{Message, Packet};
+use crate::lane::Side;
+use crate::slab::{self, Totals};
+
+/// A program's channel to its monitor. The monitor takes the program for dead when it is dropped.
+#[derive(Debug)]
+pub struct Channel {
+    socket: OwnedFd,
+    serial: u32,
+    slab: OwnedFd,
+}
+
+/// Where connections for one listening socket arrive.
+#[derive(Debug)]
+pub struct Listener {
+    channel: OwnedFd,
+}
+
+impl Channel {
+    /// Opens a channel to the monitor that listens at `path`.
+    ///
+    /// # Errors
+    /// What the system says; what the monitor says if it refuses; [`io::ErrorKind::InvalidData`] if it is none.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let mut channel = Self {
+            socket,
+            serial: 0,
+            slab: make_slab()?,
+        };
+        channel.report(&Totals::default())?;
+        let slab = channel.slab.try_clone()?;
+        match channel.request(Message::Hello, &[slab.as_fd()])? {
+            (Message::Welcome { .. }, _) => Ok(channel),
+            (other, _) => Err(refusal(&other)),
+        }
+    }
+
+    /// Has connections to where `socket` listens arrive here, too. `None` if the monitor leaves them to the
+    /// kernel.
+    ///
+    /// # Errors
+    /// As [`Channel::open`].
+    pub fn listen(&mut self, socket: impl AsFd, backlog: u32) -> io::Result<Option<Listener>> {
+        let (answer, descriptors) = self.request(Message::Listen { backlog }, &[socket.as_fd()])?;
+        match (answer, descriptors.into_iter().next()) {
+            (Message::Listening, Some(channel)) => Ok(Some(Listener { channel })),
+            (Message::Kernel, _) => Ok(None),
+            (other, _) => Err(refusal(&other)),
+        }
+    }
+
+    /// Connects to `peer`. `None` if nobody listens there that the monitor knows: the kernel may know somebody.
+    ///
+    /// # Errors
+    /// As [`Channel::open`].
+    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<Option<Stream>> {
+        let any: SocketAddr = match peer {
+            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
+        };
+        let wanted = Message::Connect {
+            no_wait: false,
+            local: Address::from(any),
+            peer: Address::from(peer),
+        };
+        let (answer, descriptors) = self.request(wanted, &[])?;
+        match answer {
+            Message::Connected(link) => Stream::new(link, Side::Connecting, descriptors).map(Some),
+            Message::Kernel => Ok(None),
+            other => Err(refusal(&other)),
+        }
+    }
+
+    /// Has the monitor know what this program has counted.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn report(&self, totals: &Totals) -> io::Result<()> {
+        let header = totals.header(std::process::id());
+        rustix::io::pwrite(&self.slab, &header, 0)?;
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        message: Message,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<(Message, Vec<OwnedFd>)> {
+        self.serial = self.serial.wrapping_add(1);
+        let packet = Packet {
+            serial: self.serial,
+            message,
+        };
+        packets::send(self.socket.as_fd(), &packet, descriptors)?;
+        loop {
+            match packets::receive(self.socket.as_fd(), RecvFlags::empty()) {
+                // Requests are made one at a time: an answer to an earlier one came too late.
+                Ok((answer, _)) if answer.serial != self.serial => {}
+                Ok((answer, descriptors)) => return Ok((answer.message, descriptors)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Channel {
+    /// Readable without a request: the monitor is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Listener {
+    /// The next client.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is none; [`io::ErrorKind::UnexpectedEof`] if the monitor is gone;
+    /// [`io::ErrorKind::InvalidData`] if what came is no connection.
+    pub fn accept(&self) -> io::Result<Stream> {
+        let (packet, descriptors) = packets::receive(self.channel.as_fd(), RecvFlags::DONTWAIT)?;
+        match packet.message {
+            Message::Incoming { link, .. } => Stream::new(link, Side::Accepting, descriptors),
+            other => Err(refusal(&other)),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    /// Readable when there is a client, or the monitor is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
+    }
+}
+
+/// A slab that counts, and holds no records.
+fn make_slab() -> io::Result<OwnedFd> {
+    let slab = memfd_create(
+        "millrace-slab",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?;
+    fchmod(&slab, 0o600.into())?;
+    ftruncate(&slab, slab::SIZE as u64)?;
+    fcntl_add_seals(&slab, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(slab)
+}

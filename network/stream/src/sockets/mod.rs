@@ -1,0 +1,34 @@
+//! Sockets of a program that knows of them: what the preload does for others, by name.
+//!
+//! Nothing blocks but [`Channel`]'s requests, which wait for the monitor. A program that waits for several things
+//! watches the descriptor of each ([`Stream`] is one: its bell) and goes to sleep so:
+//!
+//! 1. [`Stream::arm`] what it waits for. True: it must not sleep.
+//! 2. Wait until the descriptor is readable.
+//! 3. [`Stream::answer`], then look again.
+//!
+//! While it has not armed, the peer does not ring, and looking ([`Stream::is_ready`]) costs two loads.
+//!
+//! ```no_run
+//! use std::net::TcpListener;
+//!
+//! use millrace_stream::sockets::Channel;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let tcp = TcpListener::bind("127.0.0.1:7000")?;
+//! let mut channel = Channel::open("/run/millrace/sockets".as_ref())?;
+//! if let Some(listener) = channel.listen(&tcp, 128)? {
+//!     // Readable when a client is there; the kernel's listener serves those without a monitor.
+//!     let mut stream = listener.accept()?;
+//!     stream.send(b"hello")?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod channel;
+mod packets;
+mod stream;
+
+pub use channel::{Channel, Listener};
+pub use stream::{Stream, Wanted};

@@ -1,0 +1,306 @@
+//! A connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use millrace_window::Window;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::control::{Link, Mode};
+use crate::{Closing, End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
+
+/// A connection that nobody else has: it is not shared with other processes, and one thread at a time uses it.
+#[derive(Debug)]
+pub struct Stream {
+    lane: Lane,
+    sent: SendCursor,
+    received: ReceiveCursor,
+    bell: OwnedFd,
+    link: Link,
+    /// The peer's end has no holder any more, or the peer broke the protocol.
+    is_gone: bool,
+    is_broken: bool,
+    is_armed: Wanted,
+    /// Receives in a row that found nothing.
+    idle: u32,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Bytes to receive, or the end.
+    pub data: bool,
+    /// Room to send.
+    pub room: bool,
+}
+
+/// So many receives in a row find nothing before the kernel is asked whether the peer is there.
+const IDLE_MAX: u32 = 64;
+
+/// So many rings are answered at once.
+const RINGS_MAX: usize = 64;
+
+impl Stream {
+    pub(super) fn new(link: Link, side: Side, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
+        let Ok([bell, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(broken("a connection without bell and memory"));
+        };
+        let geometry = Geometry {
+            ring_lines: link.ring_lines,
+        };
+        let window = Window::attach(&memory).map_err(io::Error::other)?;
+        let lane = Lane::new(&window, geometry, side).map_err(io::Error::other)?;
+        Ok(Self {
+            lane,
+            sent: SendCursor::default(),
+            received: ReceiveCursor::default(),
+            bell,
+            link,
+            is_gone: false,
+            is_broken: false,
+            is_armed: Wanted::default(),
+            idle: 0,
+        })
+    }
+
+    /// The other end's name.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.link.peer.into()
+    }
+
+    /// This end's name.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.link.local.into()
+    }
+
+    /// Bytes that were sent.
+    #[must_use]
+    pub const fn total_sent(&self) -> u64 {
+        self.sent.total
+    }
+
+    /// Bytes that were received.
+    #[must_use]
+    pub const fn total_received(&self) -> u64 {
+        self.received.total
+    }
+
+    /// Moves bytes to `into` and returns how many; 0 at the end of the stream, or if it is empty.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there are none now; [`io::ErrorKind::ConnectionReset`] if the stream was
+    /// cut short.
+    pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        // What was published before the peer's end was let go of is there.
+        loop {
+            let taken = self
+                .lane
+                .receiver
+                .receive(&self.lane.sight, &mut self.received, into);
+            let taken = match taken {
+                Ok(taken) if !self.is_broken => taken,
+                _ => return Err(self.break_off()),
+            };
+            if self
+                .lane
+                .receiver
+                .wake(&self.lane.sight, &mut self.received)
+            {
+                self.ring();
+            }
+            match (taken.bytes, taken.end) {
+                (0, Some(End::Finished)) => return Ok(0),
+                (0, Some(End::Reset(errno))) => {
+                    return Err(io::Error::from_raw_os_error(errno.into()));
+                }
+                (0, None) if self.is_gone => return self.end(),
+                (0, None) if self.looks_gone() => {}
+                (0, None) => return Err(io::ErrorKind::WouldBlock.into()),
+                (count, _) => {
+                    self.idle = 0;
+                    return Ok(count);
+                }
+            }
+        }
+    }
+
+    /// Sends a prefix of `bytes` and returns its length.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is no room now; [`io::ErrorKind::BrokenPipe`] if nobody will
+    /// receive them.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if self.is_broken {
+            return Err(self.break_off());
+        }
+        let sight = &self.lane.sight;
+        if sight.closing() != Closing::Open && (self.is_gone || self.asks_gone()) {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let sent = self
+            .lane
+            .sender
+            .send(&self.lane.sight, &mut self.sent, bytes);
+        let Ok(count) = sent else {
+            return Err(self.break_off());
+        };
+        if count == 0 {
+            return Err(if self.is_gone {
+                io::ErrorKind::BrokenPipe.into()
+            } else {
+                io::ErrorKind::WouldBlock.into()
+            });
+        }
+        if self.lane.sender.wake(&self.lane.sight, &mut self.sent) {
+            self.ring();
+        }
+        Ok(count)
+    }
+
+    /// Whether a call of what is wanted would not say that it would block.
+    #[must_use]
+    pub fn is_ready(&self, wanted: Wanted) -> bool {
+        let sight = &self.lane.sight;
+        self.is_gone
+            || self.is_broken
+            || wanted.data && sight.is_readable(self.received.position)
+            || wanted.room && sight.has_room(self.sent.position)
+    }
+
+    /// Says that this side goes to sleep until what is wanted is there: the descriptor will be readable then. True
+    /// if it must not, as it is there.
+    pub fn arm(&mut self, wanted: Wanted) -> bool {
+        let sight = &self.lane.sight;
+        let mut is_ready = self.is_gone || self.is_broken;
+        if wanted.data {
+            is_ready |= self.lane.receiver.arm(sight, &mut self.received);
+        }
+        if wanted.room {
+            is_ready |= self.lane.sender.arm(sight, &mut self.sent);
+        }
+        self.is_armed = wanted;
+        is_ready
+    }
+
+    /// What it has armed for and was not rung for since.
+    #[must_use]
+    pub const fn armed(&self) -> Wanted {
+        self.is_armed
+    }
+
+    /// Takes the rings that came, and notes whether the peer is gone. To be called when the descriptor was
+    /// readable.
+    pub fn answer(&mut self) {
+        self.is_armed = Wanted::default();
+        for _ in 0..RINGS_MAX {
+            if self.asks_gone() {
+                return;
+            }
+            match recv(&self.bell, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => {}
+                // A ring is empty: whoever writes here speaks past the protocol.
+                Ok(_) => self.is_broken = true,
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Sends the end: the peer gets it behind all that was sent. False if there is no room for it yet.
+    pub fn finish(&mut self) -> bool {
+        let finished = self
+            .lane
+            .sender
+            .finish(&self.lane.sight, &mut self.sent)
+            .unwrap_or(true);
+        if self.lane.sender.wake(&self.lane.sight, &mut self.sent) {
+            self.ring();
+        }
+        finished
+    }
+
+    /// The end of a stream whose peer has let go of it: as the kernel has it, unless what is between them died.
+    fn end(&self) -> io::Result<usize> {
+        match self.link.mode {
+            Mode::Direct => Ok(0),
+            Mode::Proxy => Err(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    /// Whether the peer has gone, asking the kernel now and then.
+    fn looks_gone(&mut self) -> bool {
+        self.idle += 1;
+        let is_hinted = self.lane.sight.closing() != Closing::Open;
+        if !is_hinted && self.idle < IDLE_MAX {
+            return false;
+        }
+        self.idle = 0;
+        self.asks_gone()
+    }
+
+    fn asks_gone(&mut self) -> bool {
+        let mut watched = [PollFd::new(&self.bell, PollFlags::empty())];
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let is_gone = poll(&mut watched, Some(&zero)).is_ok()
+            && watched[0].revents().contains(PollFlags::HUP);
+        self.is_gone |= is_gone;
+        is_gone
+    }
+
+    fn break_off(&mut self) -> io::Error {
+        if !self.is_broken {
+            self.is_broken = true;
+            let reset = Errno::CONNRESET.raw_os_error();
+            self.lane
+                .sender
+                .reset(u16::try_from(reset).expect("an errno is small"));
+            self.ring();
+        }
+        io::ErrorKind::ConnectionReset.into()
+    }
+
+    fn ring(&self) {
+        // Full: rings are pending already. Gone: that will be found.
+        let _ = send(&self.bell, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+impl AsFd for Stream {
+    /// Readable when the peer has rung, hung up when it is gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.lane.sight.is_readable(self.received.position) && !self.is_gone {
+            let pending = self.lane.receiver.pending(&self.lane.sight, &self.received);
+            if pending > 0 {
+                // As TCP does with bytes that nobody received.
+                let _ = self.break_off();
+                return;
+            }
+        }
+        self.lane.sender.close();
+        self.ring();
+    }
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
