@@ -1,0 +1,20 @@
+//! What is counted.
+
+/// What has happened since the monitor began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Processes that said HELLO.
+    pub processes: u64,
+    /// Listeners that were registered.
+    pub listeners: u64,
+    /// Connections that processes asked for.
+    pub requests: u64,
+    /// Connections that were made.
+    pub connections: u64,
+    /// Connections that waited for a backlog.
+    pub waited: u64,
+    /// Connections that were left to the kernel.
+    pub kernel: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+}

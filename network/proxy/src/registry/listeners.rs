@@ -1,0 +1,160 @@
+//! Who listens where.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use millrace_stream::Address;
+
+use super::{ClientId, Credentials, ListenerId, Proof, Wish};
+
+/// A listener.
+#[derive(Debug)]
+pub struct Listener {
+    /// What the kernel said of its socket.
+    pub proof: Proof,
+    /// Who announced it. Others may have its channel by now.
+    pub owner: Credentials,
+    /// How many connections may wait to be accepted.
+    pub backlog: u32,
+    /// Connections that were put into its channel.
+    pub accepted: u64,
+    /// Whether its channel has no room.
+    pub(crate) full: bool,
+    /// Those who wait for room, the first of all first.
+    pub(crate) waiting: VecDeque<(ClientId, Wish)>,
+}
+
+/// Those who listen at one address.
+#[derive(Debug, Default)]
+struct Group {
+    members: Vec<ListenerId>,
+    /// Whose turn it is.
+    next: usize,
+}
+
+/// All listeners, by their addresses.
+///
+/// Every listener is a member of one group, that of its address in canonical form; no group is empty.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    /// Ordered by when they came.
+    all: BTreeMap<ListenerId, Listener>,
+    groups: HashMap<Address, Group>,
+    /// How many listen at a port.
+    ports: HashMap<u16, usize>,
+}
+
+impl Listeners {
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ListenerId, &Listener)> {
+        self.all.iter().map(|(id, listener)| (*id, listener))
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        self.all.get_mut(&id)
+    }
+
+    pub(crate) fn has_port(&self, port: u16) -> bool {
+        self.ports.contains_key(&port)
+    }
+
+    /// Those whom the kernel's word for a new one shows to listen no more: they had the address for themselves.
+    pub(crate) fn superseded_by(&self, proof: &Proof) -> Vec<ListenerId> {
+        let group = self.groups.get(&key(proof.address));
+        let members = group.map_or(&[][..], |group| &group.members);
+        let is_stale = |id: &&ListenerId| {
+            self.all.get(id).is_some_and(|old| {
+                let shared = old.proof.reuse_port && proof.reuse_port;
+                // Sockets for IPv6 alone share the wildcard address with one for both in no kernel; an address
+                // of IPv4 and the same one mapped are one address.
+                !shared && old.proof.socket != proof.socket
+            })
+        };
+        members.iter().filter(is_stale).copied().collect()
+    }
+
+    pub(crate) fn insert(&mut self, id: ListenerId, listener: Listener) {
+        let key = key(listener.proof.address);
+        self.groups.entry(key).or_default().members.push(id);
+        *self.ports.entry(key.port()).or_default() += 1;
+        self.all.insert(id, listener);
+    }
+
+    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
+        let listener = self.all.remove(&id)?;
+        let key = key(listener.proof.address);
+        if let Some(group) = self.groups.get_mut(&key) {
+            if let Some(index) = group.members.iter().position(|member| *member == id) {
+                group.members.remove(index);
+                group.next -= usize::from(index < group.next);
+            }
+            if group.members.is_empty() {
+                self.groups.remove(&key);
+            }
+        }
+        if let Some(count) = self.ports.get_mut(&key.port()) {
+            *count -= 1;
+            if *count == 0 {
+                self.ports.remove(&key.port());
+            }
+        }
+        Some(listener)
+    }
+
+    /// Takes a process's connections from those that wait.
+    pub(crate) fn forget_waiting(&mut self, client: ClientId) {
+        for listener in self.all.values_mut() {
+            listener.waiting.retain(|(waiting, _)| *waiting != client);
+        }
+    }
+
+    /// Who is to accept a connection to this address, which is canonical and of this host. Who listens at the
+    /// address goes before whoever listens at all of its family, and that before whoever listens at all of IPv6
+    /// and takes IPv4 too. Of several, one after the other; those without room are passed over if others have
+    /// some.
+    pub(crate) fn choose(&mut self, address: Address) -> Option<ListenerId> {
+        let port = address.port();
+        let any_v4 = Address::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        let any_v6 = Address::new(Ipv6Addr::UNSPECIFIED.into(), port);
+        match address.ip() {
+            IpAddr::V4(_) => self
+                .turn(address, false)
+                .or_else(|| self.turn(any_v4, false))
+                .or_else(|| self.turn(any_v6, true)),
+            IpAddr::V6(_) => self
+                .turn(key(address), false)
+                .or_else(|| self.turn(any_v6, false)),
+        }
+    }
+
+    fn turn(&mut self, key: Address, for_v4: bool) -> Option<ListenerId> {
+        let group = self.groups.get_mut(&key)?;
+        let count = group.members.len();
+        let turns = (0..count).map(|step| (group.next + step) % count);
+        let serves = |index: &usize| {
+            let listener = self.all.get(&group.members[*index]);
+            listener.is_some_and(|listener| !(for_v4 && listener.proof.only_v6))
+        };
+        let has_room = |index: &usize| {
+            let listener = self.all.get(&group.members[*index]);
+            listener.is_some_and(|listener| !listener.full)
+        };
+        let mut able = turns.filter(serves);
+        let first = able.clone().next()?;
+        let index = able.find(has_room).unwrap_or(first);
+        group.next = (index + 1) % count;
+        Some(group.members[index])
+    }
+}
+
+/// The address in the form by which listeners are found: an interface counts for link-local addresses alone.
+fn key(address: Address) -> Address {
+    let canonical = address.canonical();
+    match canonical.ip() {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => canonical,
+        ip => Address::new(ip, canonical.port()),
+    }
+}

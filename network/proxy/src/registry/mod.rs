@@ -1,0 +1,483 @@
+//! Who is there, who listens, and who may talk to whom: the monitor's logic, without any I/O.
+//!
+//! ```text
+//!   packets, credentials,      +----------+
+//!   the kernel's word     ---> | Registry | ---> replies, channels to open,
+//!   ends of descriptors  Event +----------+ Action   connections to make
+//!                                ^        |
+//!                                +--------+  Link -> Linked
+//! ```
+//! [`Registry::handle`] takes what happened and says what is to be done. Whoever does it (the [`monitor`], or a test)
+//! does it at once and in order, before the next event.
+//!
+//! # Invariants
+//! 1. *Every request has one answer*, unless its process has gone: a reply, a channel, a connection, or later the same
+//!    for one that waits.
+//! 2. *A connection goes to a listener of the same user*, or of another where a rule says `direct`.
+//! 3. *Whoever waits does so because the channel is full.* A listener with room has nobody waiting.
+//! 4. *What is kept is bounded* by [`Limits`]. What is over a limit is refused: processes with `EUSERS`, listeners with
+//!    `EMFILE`, connections that would wait with `ENOBUFS`.
+//!
+//! [`monitor`]: crate::monitor
+
+mod counters;
+mod event;
+mod limits;
+mod listeners;
+mod ports;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use millrace_stream::Address;
+use millrace_stream::control::{Link, Message, Mode, Packet};
+use rustix::io::Errno;
+
+pub use counters::Counters;
+pub use event::{Action, Attempt, ClientId, Credentials, Event, ListenerId, Outcome, Proof, Wish};
+pub use limits::Limits;
+pub use listeners::Listener;
+pub use ports::Ports;
+
+use self::listeners::Listeners;
+use crate::rules::{Direction, Rules, Verdict};
+
+/// What a registry is told once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Who may what.
+    pub rules: Rules,
+    /// How much there may be.
+    pub limits: Limits,
+    /// The ports for those who ask for any.
+    pub ports: Ports,
+    /// The lines of each ring of a connection.
+    pub ring_lines: u32,
+    /// For how long a process may spin before it sleeps, in microseconds.
+    pub spin_us_max: u32,
+}
+
+/// Who is there, who listens, and who may talk to whom.
+#[derive(Debug)]
+pub struct Registry {
+    settings: Settings,
+    clients: BTreeMap<ClientId, Client>,
+    listeners: Listeners,
+    users: HashMap<u32, User>,
+    counters: Counters,
+    last_listener: u64,
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct Client {
+    /// Who it is.
+    pub credentials: Credentials,
+    /// Whether it has said HELLO.
+    pub greeted: bool,
+    /// How many of its connections wait for a backlog.
+    pub waiting: usize,
+}
+
+/// What one user has of what is limited.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct User {
+    clients: usize,
+    listeners: usize,
+    waiting: usize,
+}
+
+impl Registry {
+    /// Nobody is there.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            clients: BTreeMap::new(),
+            listeners: Listeners::default(),
+            users: HashMap::new(),
+            counters: Counters::default(),
+            last_listener: 0,
+        }
+    }
+
+    /// Takes what happened and appends what is to be done. What happened to processes or listeners that are gone
+    /// changes nothing.
+    pub fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        match event {
+            Event::Arrived {
+                client,
+                credentials,
+            } => self.arrived(client, credentials, actions),
+            Event::Hello { client, serial } => self.hello(client, serial, actions),
+            Event::Listen {
+                client,
+                serial,
+                backlog,
+                proof,
+            } => self.listen(client, serial, backlog, proof, actions),
+            Event::Connect { client, wish } => {
+                self.counters.requests += u64::from(self.is_greeted(client));
+                self.connect(client, wish, actions);
+            }
+            Event::Departed { client } => self.depart(client),
+            Event::Linked { attempt, outcome } => self.linked(attempt, outcome, actions),
+            Event::Room { listener } => {
+                if let Some(found) = self.listeners.get_mut(listener) {
+                    found.full = false;
+                    self.serve_waiting(listener, actions);
+                }
+            }
+            Event::Silent { listener } => self.end_listener(listener, actions),
+        }
+    }
+
+    /// The processes that are there.
+    pub fn clients(&self) -> impl Iterator<Item = (ClientId, &Client)> {
+        self.clients.iter().map(|(id, client)| (*id, client))
+    }
+
+    /// A process.
+    #[must_use]
+    pub fn client(&self, id: ClientId) -> Option<&Client> {
+        self.clients.get(&id)
+    }
+
+    /// Those who listen.
+    pub fn listeners(&self) -> impl Iterator<Item = (ListenerId, &Listener)> {
+        self.listeners.iter()
+    }
+
+    /// What has been counted so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn arrived(&mut self, id: ClientId, credentials: Credentials, actions: &mut Vec<Action>) {
+        let limits = self.settings.limits;
+        let user = self.users.entry(credentials.user).or_default();
+        user.clients += 1;
+        let too_many = user.clients > limits.clients_per_user_max;
+        let client = Client {
+            credentials,
+            greeted: false,
+            waiting: 0,
+        };
+        self.clients.insert(id, client);
+        if too_many || self.clients.len() > limits.clients_max {
+            self.refuse(id, 0, Errno::USERS, actions);
+            self.hang(id, actions);
+        }
+    }
+
+    fn is_greeted(&self, id: ClientId) -> bool {
+        self.clients.get(&id).is_some_and(|client| client.greeted)
+    }
+
+    fn hello(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        if client.greeted {
+            return self.hang(id, actions);
+        }
+        client.greeted = true;
+        self.counters.processes += 1;
+        let welcome = Message::Welcome {
+            ring_lines: self.settings.ring_lines,
+            spin_us_max: self.settings.spin_us_max,
+        };
+        reply(id, serial, welcome, actions);
+    }
+
+    fn listen(
+        &mut self,
+        id: ClientId,
+        serial: u32,
+        backlog: u32,
+        proof: Proof,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        let owner = client.credentials;
+        if !client.greeted {
+            return self.hang(id, actions);
+        }
+        let rules = &self.settings.rules;
+        match rules.decide(Direction::Listen, owner.user, proof.address) {
+            Verdict::Deny => return self.refuse(id, serial, Errno::ACCESS, actions),
+            Verdict::Kernel => return reply(id, serial, Message::Kernel, actions),
+            Verdict::Allow | Verdict::Direct => {}
+        }
+        for stale in self.listeners.superseded_by(&proof) {
+            self.end_listener(stale, actions);
+        }
+        let limits = self.settings.limits;
+        let user = self.users.entry(owner.user).or_default();
+        if user.listeners >= limits.listeners_per_user_max
+            || self.listeners.len() >= limits.listeners_max
+        {
+            return self.refuse(id, serial, Errno::MFILE, actions);
+        }
+        user.listeners += 1;
+        self.last_listener += 1;
+        let listener = ListenerId(self.last_listener);
+        let backlog = backlog.min(limits.backlog_max);
+        let new = Listener {
+            proof,
+            owner,
+            backlog,
+            accepted: 0,
+            full: false,
+            waiting: std::collections::VecDeque::new(),
+        };
+        self.listeners.insert(listener, new);
+        self.counters.listeners += 1;
+        actions.push(Action::Open {
+            listener,
+            client: id,
+            serial,
+            backlog,
+        });
+    }
+
+    fn connect(&mut self, id: ClientId, wish: Wish, actions: &mut Vec<Action>) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        let credentials = client.credentials;
+        if !client.greeted {
+            return self.hang(id, actions);
+        }
+        let peer = destination(wish.peer);
+        let rules = &self.settings.rules;
+        let verdict = rules.decide(Direction::Connect, credentials.user, peer);
+        if verdict == Verdict::Deny {
+            return self.refuse(id, wish.serial, Errno::ACCESS, actions);
+        }
+        let chosen = wish
+            .source
+            .filter(|_| verdict != Verdict::Kernel)
+            .and_then(|source| Some((self.listeners.choose(peer)?, source)));
+        let Some((listener, source)) = chosen else {
+            return self.to_kernel(id, wish.serial, actions);
+        };
+        let Some(found) = self.listeners.get_mut(listener) else {
+            return self.to_kernel(id, wish.serial, actions);
+        };
+        if found.owner.user != credentials.user && verdict != Verdict::Direct {
+            self.to_kernel(id, wish.serial, actions);
+        } else if found.full {
+            self.wait(listener, id, wish, actions);
+        } else {
+            let attempt = self.attempt(listener, id, credentials, wish, source);
+            actions.extend(attempt.map(Action::Link));
+        }
+    }
+
+    /// Puts a connection behind those that wait for a listener without room.
+    fn wait(&mut self, listener: ListenerId, id: ClientId, wish: Wish, actions: &mut Vec<Action>) {
+        if wish.no_wait {
+            return self.to_kernel(id, wish.serial, actions);
+        }
+        let limits = self.settings.limits;
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let user = self.users.entry(client.credentials.user).or_default();
+        let too_many = client.waiting >= limits.waiting_per_client_max
+            || user.waiting >= limits.waiting_per_user_max;
+        if too_many {
+            return self.refuse(id, wish.serial, Errno::NOBUFS, actions);
+        }
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            client.waiting += 1;
+            user.waiting += 1;
+            listener.waiting.push_back((id, wish));
+            self.counters.waited += 1;
+        }
+    }
+
+    /// The two names of a connection, each side's as a socket of its family shows them.
+    fn attempt(
+        &mut self,
+        listener: ListenerId,
+        client: ClientId,
+        credentials: Credentials,
+        wish: Wish,
+        source: IpAddr,
+    ) -> Option<Attempt> {
+        let peer = destination(wish.peer);
+        let mut local = wish.local.canonical();
+        if local.ip().is_unspecified() || local.ip().is_ipv4() != peer.ip().is_ipv4() {
+            local = Address::new(source, local.port());
+        }
+        if local.port() == 0 {
+            let listeners = &self.listeners;
+            local = local.with_port(self.settings.ports.take(|port| listeners.has_port(port)));
+        }
+        let accepts_v6 = self
+            .listeners
+            .get_mut(listener)?
+            .proof
+            .address
+            .ip()
+            .is_ipv6();
+        let link = |local: Address, peer: Address, mapped: bool| Link {
+            mode: Mode::Direct,
+            ring_lines: self.settings.ring_lines,
+            local: if mapped { local.mapped() } else { local },
+            peer: if mapped { peer.mapped() } else { peer },
+        };
+        Some(Attempt {
+            listener,
+            client,
+            credentials,
+            wish,
+            connecting: link(local, peer, wish.peer.is_mapped()),
+            accepting: link(peer, local, accepts_v6),
+        })
+    }
+
+    fn linked(&mut self, attempt: Attempt, outcome: Outcome, actions: &mut Vec<Action>) {
+        let (id, wish) = (attempt.client, attempt.wish);
+        let listener = attempt.listener;
+        match outcome {
+            Outcome::Done { room } => {
+                self.counters.connections += 1;
+                if let Some(found) = self.listeners.get_mut(listener) {
+                    found.accepted += 1;
+                    found.full = !room;
+                }
+            }
+            Outcome::Full => {
+                if let Some(found) = self.listeners.get_mut(listener) {
+                    found.full = true;
+                }
+                self.connect(id, wish, actions);
+            }
+            Outcome::Gone => {
+                self.end_listener(listener, actions);
+                self.connect(id, wish, actions);
+            }
+            Outcome::Failed { errno } => {
+                self.counters.refused += 1;
+                reply(id, wish.serial, Message::Refused { errno }, actions);
+            }
+        }
+        self.serve_waiting(listener, actions);
+    }
+
+    /// Makes the connection that waits first, if the listener has room.
+    fn serve_waiting(&mut self, id: ListenerId, actions: &mut Vec<Action>) {
+        let Some(listener) = self.listeners.get_mut(id) else {
+            return;
+        };
+        if listener.full {
+            return;
+        }
+        let Some((client, wish)) = listener.waiting.pop_front() else {
+            return;
+        };
+        self.count_out(client);
+        // By this listener and no other: its next one is only served once this one is.
+        let credentials = self.clients.get(&client).map(|found| found.credentials);
+        if let (Some(credentials), Some(source)) = (credentials, wish.source) {
+            let attempt = self.attempt(id, client, credentials, wish, source);
+            actions.extend(attempt.map(Action::Link));
+        }
+    }
+
+    /// One less of a process's connections waits.
+    fn count_out(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        client.waiting -= 1;
+        if let Some(user) = self.users.get_mut(&client.credentials.user) {
+            user.waiting -= 1;
+        }
+    }
+
+    /// A listener is no more; whoever waits for it is served by another, or by the kernel.
+    fn end_listener(&mut self, id: ListenerId, actions: &mut Vec<Action>) {
+        let Some(listener) = self.listeners.remove(id) else {
+            return;
+        };
+        actions.push(Action::Close { listener: id });
+        if let Some(user) = self.users.get_mut(&listener.owner.user) {
+            user.listeners -= 1;
+        }
+        self.forget_user(listener.owner.user);
+        for (client, wish) in listener.waiting {
+            self.count_out(client);
+            self.connect(client, wish, actions);
+        }
+    }
+
+    fn depart(&mut self, id: ClientId) {
+        let Some(client) = self.clients.remove(&id) else {
+            return;
+        };
+        let number = client.credentials.user;
+        if let Some(user) = self.users.get_mut(&number) {
+            user.clients -= 1;
+            user.waiting -= client.waiting;
+        }
+        self.forget_user(number);
+        if client.waiting > 0 {
+            self.listeners.forget_waiting(id);
+        }
+    }
+
+    fn forget_user(&mut self, number: u32) {
+        if self.users.get(&number) == Some(&User::default()) {
+            self.users.remove(&number);
+        }
+    }
+
+    fn hang(&mut self, id: ClientId, actions: &mut Vec<Action>) {
+        self.depart(id);
+        actions.push(Action::Hang { client: id });
+    }
+
+    fn to_kernel(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
+        self.counters.kernel += 1;
+        reply(id, serial, Message::Kernel, actions);
+    }
+
+    fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno, actions: &mut Vec<Action>) {
+        self.counters.refused += 1;
+        let errno = errno.raw_os_error().unsigned_abs();
+        reply(id, serial, Message::Refused { errno }, actions);
+    }
+}
+
+fn reply(client: ClientId, serial: u32, message: Message, actions: &mut Vec<Action>) {
+    let packet = Packet { serial, message };
+    actions.push(Action::Reply { client, packet });
+}
+
+/// Whom a peer's address means: an address of IPv4 as such, and this host for the unspecified one.
+#[must_use]
+pub fn destination(peer: Address) -> Address {
+    let peer = peer.canonical();
+    let loopback: IpAddr = match peer.ip() {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    if peer.ip().is_unspecified() {
+        Address::new(loopback, peer.port())
+    } else {
+        peer
+    }
+}

@@ -1,0 +1,80 @@
+//! Ports for those who asked for any.
+
+use std::ops::RangeInclusive;
+
+/// Ports given round and round: none comes again before all others did.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    range: RangeInclusive<u16>,
+    next: u16,
+}
+
+impl Ports {
+    /// The kernel's own range where it has not been changed (`ip_local_port_range`).
+    pub const DEFAULT_RANGE: RangeInclusive<u16> = 32768..=60999;
+
+    /// Ports of this range. An empty one, or one with port 0, is [`Ports::DEFAULT_RANGE`] instead.
+    #[must_use]
+    pub fn new(range: RangeInclusive<u16>) -> Self {
+        let usable = !range.is_empty() && *range.start() > 0;
+        let range = if usable { range } else { Self::DEFAULT_RANGE };
+        let next = *range.start();
+        Self { range, next }
+    }
+
+    /// The next port that is not in use; just the next one if all are.
+    pub(crate) fn take(&mut self, in_use: impl Fn(u16) -> bool) -> u16 {
+        let first = self.step();
+        let mut port = first;
+        while in_use(port) {
+            port = self.step();
+            if port == first {
+                break;
+            }
+        }
+        port
+    }
+
+    fn step(&mut self) -> u16 {
+        let port = self.next;
+        self.next = if port == *self.range.end() {
+            *self.range.start()
+        } else {
+            port + 1
+        };
+        port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_comes_again_before_all_others() {
+        let mut ports = Ports::new(10..=12);
+        let mut taken = || ports.take(|_| false);
+        assert_eq!([taken(), taken(), taken(), taken()], [10, 11, 12, 10]);
+    }
+
+    #[test]
+    fn ports_in_use_are_passed_over() {
+        let mut ports = Ports::new(10..=12);
+        assert_eq!(ports.take(|port| port == 10), 11);
+        assert_eq!(ports.take(|port| port != 11), 11);
+        assert_eq!(ports.take(|_| true), 12);
+    }
+
+    #[test]
+    fn a_range_without_ports_is_the_default_one() {
+        #[expect(
+            clippy::reversed_empty_ranges,
+            reason = "an empty range is what is tested"
+        )]
+        let empty = 9..=8;
+        for range in [empty, 0..=9] {
+            assert_eq!(Ports::new(range).take(|_| false), 32768);
+        }
+        assert_eq!(Ports::new(65535..=65535).take(|_| false), 65535);
+    }
+}
