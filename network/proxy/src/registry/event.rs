@@ -79,11 +79,8 @@ pub enum Outcome {
     Full,
     /// Nobody has the other end of the listener's channel.
     Gone,
-    /// The connection could not be made.
-    Failed {
-        /// Why, as `errno(3)` numbers it.
-        errno: u32,
-    },
+    /// The connection could not be made: the kernel's TCP is to serve it.
+    Failed,
 }
 
 /// What happened.

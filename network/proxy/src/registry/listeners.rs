@@ -24,6 +24,14 @@ pub struct Listener {
     pub(crate) waiting: VecDeque<(ClientId, Wish)>,
 }
 
+impl Listener {
+    /// How many connections wait for room.
+    #[must_use]
+    pub fn waiting_count(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
 /// Those who listen at one address.
 #[derive(Debug, Default)]
 struct Group {

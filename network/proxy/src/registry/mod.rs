@@ -29,8 +29,8 @@ mod ports;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use millrace_stream::Address;
 use millrace_stream::control::{Link, Message, Mode, Packet};
+use millrace_stream::{Address, Geometry};
 use rustix::io::Errno;
 
 pub use counters::Counters;
@@ -41,6 +41,9 @@ pub use ports::Ports;
 
 use self::listeners::Listeners;
 use crate::rules::{Direction, Rules, Verdict};
+
+/// For how long processes may spin unless told otherwise: what two switches of tasks cost about.
+const SPIN_US_MAX: u32 = 50;
 
 /// What a registry is told once.
 #[derive(Clone, Debug)]
@@ -55,6 +58,18 @@ pub struct Settings {
     pub ring_lines: u32,
     /// For how long a process may spin before it sleeps, in microseconds.
     pub spin_us_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rules: Rules::default(),
+            limits: Limits::DEFAULT,
+            ports: Ports::new(Ports::DEFAULT_RANGE),
+            ring_lines: Geometry::DEFAULT.ring_lines,
+            spin_us_max: SPIN_US_MAX,
+        }
+    }
 }
 
 /// Who is there, who listens, and who may talk to whom.
@@ -369,10 +384,7 @@ impl Registry {
                 self.end_listener(listener, actions);
                 self.connect(id, wish, actions);
             }
-            Outcome::Failed { errno } => {
-                self.counters.refused += 1;
-                reply(id, wish.serial, Message::Refused { errno }, actions);
-            }
+            Outcome::Failed => self.to_kernel(id, wish.serial, actions),
         }
         self.serve_waiting(listener, actions);
     }

@@ -1,0 +1,501 @@
+//! The monitor: the [`Registry`] with sockets around it.
+//!
+//! ```text
+//!   processes ==control sockets==\                       /== channels ==> listeners
+//!                                 > epoll -> packets -> Registry -> actions
+//!   slabs ------------ pread ----/                       \== bell, memory, replies
+//! ```
+//! One thread does all ([`Monitor::run`]); it waits for nothing but the epoll. It is given no memory of a connection
+//! to map and keeps no end of one, so that the kernel tells each side when the other has died.
+//!
+//! # Trust
+//! Every process that may connect is taken to be hostile:
+//! 1. *A packet that is none ends its own connection*, as does one with the wrong descriptors, or one out of turn.
+//!    Descriptors that came along are closed at once, but for slabs.
+//! 2. *Whoever does not read its replies is hung up on* as soon as they fill its socket.
+//! 3. *An address belongs to whoever shows the kernel's own listening socket* of this network namespace.
+//! 4. *Users come from the kernel* (`SO_PEERCRED`), at the time of connecting.
+//! 5. *Slabs are files in memory* (sealed against shrinking) and are only read, never mapped.
+//! 6. *A turn takes a bounded time*: so many packets of one process, then the next.
+//!
+//! What is left: a descriptor is closed by the kernel in this thread. Whoever may mount a FUSE file system can delay
+//! that, for a program that other users are admitted to by the rules.
+//!
+//! # Namespaces
+//! All processes of one monitor are in its network namespace. Those of others are sent away with `ENETUNREACH` if the
+//! kernel lets this process see theirs.
+
+mod channel;
+mod connection;
+mod place;
+mod proof;
+mod report;
+mod route;
+mod slabs;
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use millrace_stream::Geometry;
+use millrace_stream::control::{ControlError, Message, Packet};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, accept_with};
+
+pub use place::prepare_folder;
+pub use report::View;
+
+use self::channel::{Channel, PacketCost};
+use self::connection::Connection;
+use self::place::Place;
+use self::slabs::Slabs;
+use crate::error::system;
+use crate::packets::{self, Received, Wrong, retry};
+use crate::registry::{
+    Action, Attempt, ClientId, Credentials, Event, ListenerId, Outcome, Registry, Settings, Wish,
+    destination,
+};
+use crate::{Error, ErrorKind, Result};
+
+/// Packets of one process in a turn.
+const PACKETS_PER_TURN: usize = 16;
+
+/// Processes that are let in in a turn.
+const ARRIVALS_PER_TURN: usize = 64;
+
+/// Serves processes at a path until told to stop.
+#[derive(Debug)]
+pub struct Monitor {
+    place: Place,
+    epoll: OwnedFd,
+    registry: Registry,
+    clients: HashMap<ClientId, Client>,
+    channels: HashMap<ListenerId, Channel>,
+    cost: PacketCost,
+    slabs: Slabs,
+    geometry: Geometry,
+    last_client: u64,
+    todo: VecDeque<Action>,
+    /// Given up for a moment to turn a process away when there are no descriptors left.
+    spare: Option<File>,
+}
+
+/// A process's connection.
+#[derive(Debug)]
+struct Client {
+    socket: OwnedFd,
+    credentials: Credentials,
+    slab: Option<OwnedFd>,
+}
+
+/// What an event of the epoll is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token {
+    Stop,
+    Arrival,
+    Client(ClientId),
+    Channel(ListenerId),
+}
+
+impl Token {
+    const fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Self::Stop => 0,
+            Self::Arrival => 1,
+            Self::Client(ClientId(id)) => id << 2 | 2,
+            Self::Channel(ListenerId(id)) => id << 2 | 3,
+        })
+    }
+
+    const fn of(data: u64) -> Self {
+        match data & 3 {
+            0 => Self::Stop,
+            1 => Self::Arrival,
+            2 => Self::Client(ClientId(data >> 2)),
+            _ => Self::Channel(ListenerId(data >> 2)),
+        }
+    }
+}
+
+impl Monitor {
+    /// Listens at a path. Its folder is there already ([`prepare_folder`]).
+    ///
+    /// # Errors
+    /// [`ErrorKind::InUse`] if a monitor listens there; [`ErrorKind::Unsafe`] if others may put something into the
+    /// folder; [`ErrorKind::System`] for what the kernel refuses.
+    pub fn bind(path: &Path, settings: Settings) -> Result<Self> {
+        let attempted = || format!("a monitor at {}", path.display());
+        let geometry = Geometry {
+            ring_lines: settings.ring_lines,
+        };
+        geometry
+            .check()
+            .map_err(|error| Error::new(ErrorKind::System, attempted()).caused_by(error))?;
+        let owner = rustix::process::geteuid().as_raw();
+        let place = Place::take(path, settings.rules.admit_others(owner))?;
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system(attempted()))?;
+        epoll::add(&epoll, &place.socket, Token::Arrival.data(), EventFlags::IN)
+            .map_err(system(attempted()))?;
+        let cost = PacketCost::measure().map_err(system(attempted()))?;
+        Ok(Self {
+            place,
+            epoll,
+            registry: Registry::new(settings),
+            clients: HashMap::new(),
+            channels: HashMap::new(),
+            cost,
+            slabs: Slabs::default(),
+            geometry,
+            last_client: 0,
+            todo: VecDeque::new(),
+            spare: spare(),
+        })
+    }
+
+    /// Serves until `stop` is readable, or nobody can write to it any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`] if the kernel refuses to wait.
+    pub fn run(&mut self, stop: impl AsFd) -> Result<()> {
+        let attempted = "waiting for processes";
+        epoll::add(&self.epoll, &stop, Token::Stop.data(), EventFlags::IN)
+            .map_err(system(attempted))?;
+        let served = self.serve();
+        epoll::delete(&self.epoll, &stop).map_err(system(attempted))?;
+        served
+    }
+
+    /// The logic inside.
+    #[must_use]
+    pub const fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            retry(|| {
+                let space = rustix::buffer::spare_capacity(&mut events);
+                epoll::wait(&self.epoll, space, None)
+            })
+            .map_err(system("waiting for processes"))?;
+            for event in &events {
+                match Token::of(event.data.u64()) {
+                    Token::Stop => return Ok(()),
+                    Token::Arrival => self.welcome_all(),
+                    Token::Client(id) => self.read(id),
+                    Token::Channel(id) => self.look_at_channel(id, event.flags),
+                }
+            }
+        }
+    }
+
+    fn happened(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.registry.handle(event, &mut actions);
+        self.todo.extend(actions);
+        while let Some(action) = self.todo.pop_front() {
+            self.perform(action);
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Reply { client, packet } => self.reply(client, &packet, &[]),
+            Action::Open {
+                listener,
+                client,
+                serial,
+                backlog,
+            } => self.open(listener, client, serial, backlog),
+            Action::Link(attempt) => {
+                let outcome = self.link(&attempt);
+                let mut actions = Vec::new();
+                let linked = Event::Linked { attempt, outcome };
+                self.registry.handle(linked, &mut actions);
+                self.todo.extend(actions);
+            }
+            Action::Hang { client } => self.forget(client),
+            Action::Close { listener } => drop(self.channels.remove(&listener)),
+        }
+    }
+
+    /// Lets processes in.
+    fn welcome_all(&mut self) {
+        for _ in 0..ARRIVALS_PER_TURN {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match accept_with(&self.place.socket, flags) {
+                Ok(socket) => self.welcome(socket),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    // Else the epoll would tell of it again and again.
+                    self.spare = None;
+                    drop(accept_with(&self.place.socket, flags));
+                    self.spare = spare();
+                }
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: OwnedFd) {
+        let Ok(peer) = socket_peercred(&socket) else {
+            return;
+        };
+        let credentials = Credentials {
+            user: peer.uid.as_raw(),
+            process: peer.pid.as_raw_pid().unsigned_abs(),
+        };
+        self.last_client += 1;
+        let id = ClientId(self.last_client);
+        let watched = epoll::add(
+            &self.epoll,
+            &socket,
+            Token::Client(id).data(),
+            EventFlags::IN,
+        );
+        if watched.is_ok() {
+            let client = Client {
+                socket,
+                credentials,
+                slab: None,
+            };
+            self.clients.insert(id, client);
+            self.happened(Event::Arrived {
+                client: id,
+                credentials,
+            });
+        }
+    }
+
+    /// Takes what a process says.
+    fn read(&mut self, id: ClientId) {
+        for _ in 0..PACKETS_PER_TURN {
+            let Some(client) = self.clients.get(&id) else {
+                return;
+            };
+            match packets::receive(&client.socket) {
+                Ok(Received::Packet(packet, descriptors)) => {
+                    self.take(id, packet, descriptors);
+                }
+                Ok(Received::Wrong(Wrong::Bytes(ControlError::Version { serial, .. }))) => {
+                    self.refuse(id, serial, Errno::PROTONOSUPPORT);
+                    return self.hang(id);
+                }
+                Ok(Received::Wrong(_) | Received::End) => return self.hang(id),
+                Err(Errno::AGAIN) => return,
+                Err(_) => return self.hang(id),
+            }
+        }
+    }
+
+    fn take(&mut self, client: ClientId, packet: Packet, descriptors: Vec<OwnedFd>) {
+        let serial = packet.serial;
+        let descriptor = descriptors.into_iter().next();
+        match (packet.message, descriptor) {
+            (Message::Hello, Some(slab)) => self.hello(client, serial, slab),
+            (Message::Listen { backlog }, Some(socket)) => {
+                let proof = proof::examine(socket.as_fd());
+                drop(socket);
+                match proof {
+                    Ok(proof) => self.happened(Event::Listen {
+                        client,
+                        serial,
+                        backlog,
+                        proof,
+                    }),
+                    Err(errno) => self.refuse(client, serial, errno),
+                }
+            }
+            (
+                Message::Connect {
+                    no_wait,
+                    local,
+                    peer,
+                },
+                _,
+            ) => {
+                let wish = Wish {
+                    serial,
+                    no_wait,
+                    local,
+                    peer,
+                    source: route::source(destination(peer)),
+                };
+                self.happened(Event::Connect { client, wish });
+            }
+            (Message::Status, _) => self.report(client, serial, View::Totals),
+            (Message::Top, _) => self.report(client, serial, View::Processes),
+            // What only the monitor says.
+            _ => self.hang(client),
+        }
+    }
+
+    fn hello(&mut self, id: ClientId, serial: u32, slab: OwnedFd) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        if is_elsewhere(client.credentials.process) {
+            self.refuse(id, serial, Errno::NETUNREACH);
+            return self.hang(id);
+        }
+        // Only files in memory have seals; others could make a read wait.
+        if !fcntl_get_seals(&slab).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            self.refuse(id, serial, Errno::INVAL);
+            return self.hang(id);
+        }
+        client.slab.get_or_insert(slab);
+        self.happened(Event::Hello { client: id, serial });
+    }
+
+    fn open(&mut self, listener: ListenerId, client: ClientId, serial: u32, backlog: u32) {
+        let opened = Channel::open(backlog, self.cost).and_then(|(channel, theirs)| {
+            let token = Token::Channel(listener).data();
+            // That nobody has the other end is always told.
+            epoll::add(&self.epoll, &channel, token, EventFlags::empty())?;
+            Ok((channel, theirs))
+        });
+        match opened {
+            Ok((channel, theirs)) => {
+                self.channels.insert(listener, channel);
+                let message = Message::Listening;
+                self.reply(client, &Packet { serial, message }, &[theirs.as_fd()]);
+            }
+            Err(errno) => {
+                self.refuse(client, serial, errno);
+                self.happened(Event::Silent { listener });
+            }
+        }
+    }
+
+    fn link(&mut self, attempt: &Attempt) -> Outcome {
+        let Some(channel) = self.channels.get(&attempt.listener) else {
+            return Outcome::Gone;
+        };
+        let Ok(connection) = Connection::new(self.geometry) else {
+            return Outcome::Failed;
+        };
+        let incoming = Packet {
+            serial: 0,
+            message: Message::Incoming {
+                link: attempt.accepting,
+                user: attempt.credentials.user,
+                process: attempt.credentials.process,
+            },
+        };
+        let memory = connection.memory.as_fd();
+        let sent = channel.send(&incoming, &[connection.accepting.as_fd(), memory]);
+        let room = channel.has_room();
+        match sent {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                self.watch_room(attempt.listener, true);
+                return Outcome::Full;
+            }
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN | Errno::CONNREFUSED) => {
+                return Outcome::Gone;
+            }
+            Err(_) => return Outcome::Failed,
+        }
+        let connected = Packet {
+            serial: attempt.wish.serial,
+            message: Message::Connected(attempt.connecting),
+        };
+        let descriptors = [connection.connecting.as_fd(), memory];
+        self.reply(attempt.client, &connected, &descriptors);
+        if !room {
+            self.watch_room(attempt.listener, true);
+        }
+        Outcome::Done { room }
+    }
+
+    /// Whether to be told when a channel has room.
+    fn watch_room(&self, id: ListenerId, watch: bool) {
+        let Some(channel) = self.channels.get(&id) else {
+            return;
+        };
+        let flags = if watch {
+            EventFlags::OUT
+        } else {
+            EventFlags::empty()
+        };
+        let changed = epoll::modify(&self.epoll, channel, Token::Channel(id).data(), flags);
+        debug_assert!(
+            changed.is_ok(),
+            "a channel is in the epoll while it is open"
+        );
+    }
+
+    fn look_at_channel(&mut self, listener: ListenerId, flags: EventFlags) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            self.happened(Event::Silent { listener });
+        } else if flags.contains(EventFlags::OUT) {
+            self.watch_room(listener, false);
+            self.happened(Event::Room { listener });
+        }
+    }
+
+    fn report(&mut self, id: ClientId, serial: u32, view: View) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        let json = self.describe(view, client.credentials.user);
+        match report::file(&json) {
+            Ok(file) => {
+                let length = json.len() as u64;
+                let message = Message::Report { length };
+                self.reply(id, &Packet { serial, message }, &[file.as_fd()]);
+            }
+            Err(errno) => self.refuse(id, serial, errno),
+        }
+    }
+
+    fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno) {
+        let errno = errno.raw_os_error().unsigned_abs();
+        let message = Message::Refused { errno };
+        self.reply(id, &Packet { serial, message }, &[]);
+    }
+
+    /// Sends a reply. A process that cannot take it is hung up on: then its requests have an answer too.
+    fn reply(&mut self, id: ClientId, packet: &Packet, descriptors: &[BorrowedFd<'_>]) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        if packets::send(&client.socket, packet, descriptors).is_err() {
+            self.forget(id);
+            let mut actions = Vec::new();
+            self.registry
+                .handle(Event::Departed { client: id }, &mut actions);
+            self.todo.extend(actions);
+        }
+    }
+
+    /// A process has gone, or is sent away.
+    fn hang(&mut self, id: ClientId) {
+        self.forget(id);
+        self.happened(Event::Departed { client: id });
+    }
+
+    fn forget(&mut self, id: ClientId) {
+        let slab = self.clients.remove(&id).and_then(|client| client.slab);
+        if let Some(slab) = slab {
+            self.slabs.bury(&slab);
+        }
+    }
+}
+
+fn spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// Whether a process is known to be in another network namespace.
+fn is_elsewhere(process: u32) -> bool {
+    let own = std::fs::read_link("/proc/thread-self/ns/net");
+    let other = std::fs::read_link(format!("/proc/{process}/ns/net"));
+    matches!((own, other), (Ok(own), Ok(other)) if own != other)
+}

@@ -1,0 +1,135 @@
+//! The path at which a monitor listens.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, chmod, fchmod, flock, fstat, mkdir, open, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
+use rustix::process::geteuid;
+
+use crate::error::system;
+use crate::{Error, ErrorKind, Result};
+
+/// How many processes may wait to be seen.
+const BACKLOG: i32 = 1024;
+
+/// Where a monitor listens. Ends, and takes the socket away, when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// Held as long as this monitor lives, so that it is the only one here.
+    _lock: OwnedFd,
+    pub(super) socket: OwnedFd,
+}
+
+impl Place {
+    /// Listens at a path in a folder that can be trusted. With `open_to_all` every user may connect who can reach the
+    /// folder.
+    pub(super) fn take(path: &Path, open_to_all: bool) -> Result<Self> {
+        let attempted = || format!("listening at {}", path.display());
+        check_folder(path.parent().unwrap_or(Path::new("/")))?;
+        let lock = lock(path)?;
+        match unlinkat(CWD, path, AtFlags::empty()) {
+            // Whoever had it is gone: this process has the lock.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(system(attempted())(errno)),
+        }
+        let name = SocketAddrUnix::new(path).map_err(system(attempted()))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(system(attempted()))?;
+        bind(&socket, &name).map_err(system(attempted()))?;
+        let mode = if open_to_all { 0o666 } else { 0o600 };
+        // Nobody connects in between: it does not listen yet.
+        chmod(path, Mode::from_raw_mode(mode)).map_err(system(attempted()))?;
+        listen(&socket, BACKLOG).map_err(system(attempted()))?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+            socket,
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // If it cannot be, whoever connects learns that nobody listens.
+        let _ = unlinkat(CWD, &self.path, AtFlags::empty());
+    }
+}
+
+/// Takes the lock beside the socket.
+fn lock(path: &Path) -> Result<OwnedFd> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let attempted = || format!("locking {}", Path::new(&name).display());
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(system(attempted()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(Errno::AGAIN) => {
+            let context = format!("a monitor listens at {} already", path.display());
+            Err(Error::new(ErrorKind::InUse, context))
+        }
+        Err(errno) => Err(system(attempted())(errno)),
+    }
+}
+
+/// Refuses a folder into which others than its owner, this user or root, may put something.
+fn check_folder(folder: &Path) -> Result<()> {
+    let attempted = || format!("looking at the folder {}", folder.display());
+    let status = rustix::fs::stat(folder).map_err(system(attempted()))?;
+    let owned = status.st_uid == 0 || status.st_uid == geteuid().as_raw();
+    let open_to_others = Mode::from_raw_mode(status.st_mode).intersects(Mode::WGRP | Mode::WOTH);
+    if owned && !open_to_others {
+        return Ok(());
+    }
+    let context = format!(
+        "the folder {} belongs to another user, or may be written by others",
+        folder.display()
+    );
+    Err(Error::new(ErrorKind::Unsafe, context))
+}
+
+/// Makes the folder of a monitor's socket if it is not there, and sees to it that nobody but its owner can put
+/// anything into it. With `open_to_all` everybody may pass through it.
+///
+/// # Errors
+/// [`ErrorKind::Unsafe`] if it is a link, belongs to another user, or others may read or write it.
+pub fn prepare_folder(folder: &Path, open_to_all: bool) -> Result<()> {
+    let attempted = || format!("preparing the folder {}", folder.display());
+    let untrusted = |why: &str| {
+        Error::new(
+            ErrorKind::Unsafe,
+            format!("the folder {} {why}", folder.display()),
+        )
+    };
+    match mkdir(folder, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(system(attempted())(errno)),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match open(folder, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        Err(Errno::LOOP | Errno::NOTDIR) => return Err(untrusted("is a link, or no folder")),
+        Err(Errno::ACCESS) => return Err(untrusted("belongs to another user")),
+        Err(errno) => return Err(system(attempted())(errno)),
+    };
+    let status = fstat(&opened).map_err(system(attempted()))?;
+    if status.st_uid != geteuid().as_raw() {
+        return Err(untrusted("belongs to another user"));
+    }
+    let others = Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+    if Mode::from_raw_mode(status.st_mode).intersects(others) {
+        return Err(untrusted(
+            "may be read or written by others; `chmod 700` it",
+        ));
+    }
+    let mode = if open_to_all { 0o711 } else { 0o700 };
+    fchmod(&opened, Mode::from_raw_mode(mode)).map_err(system(attempted()))
+}
