@@ -377,6 +377,9 @@ impl Monitor {
         let Some(channel) = self.channels.get(&attempt.listener) else {
             return Outcome::Gone;
         };
+        if attempt.wish.no_wait && !channel.has_room() {
+            return Outcome::Full;
+        }
         let Ok(connection) = Connection::new(self.geometry) else {
             return Outcome::Failed;
         };

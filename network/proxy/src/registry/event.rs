@@ -163,7 +163,8 @@ pub enum Action {
         /// How many packets the channel is to take.
         backlog: u32,
     },
-    /// Make a connection and say by [`Event::Linked`] what became of it.
+    /// Make a connection and say by [`Event::Linked`] what became of it. For one that is not to wait, look first
+    /// whether there is room: its listener may have made some that the registry has not heard of.
     Link(Attempt),
     /// End a process's connection. No [`Event::Departed`] is to follow.
     Hang {

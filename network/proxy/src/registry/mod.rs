@@ -42,8 +42,8 @@ pub use ports::Ports;
 use self::listeners::Listeners;
 use crate::rules::{Direction, Rules, Verdict};
 
-/// For how long processes may spin unless told otherwise: what two switches of tasks cost about.
-const SPIN_US_MAX: u32 = 50;
+/// For how long a process may ask to spin, unless the monitor is told otherwise.
+const SPIN_US_MAX: u32 = 1000;
 
 /// What a registry is told once.
 #[derive(Clone, Debug)]
@@ -284,14 +284,14 @@ impl Registry {
             .filter(|_| verdict != Verdict::Kernel)
             .and_then(|source| Some((self.listeners.choose(peer)?, source)));
         let Some((listener, source)) = chosen else {
-            return self.to_kernel(id, wish.serial, actions);
+            return self.leave_to_kernel(id, wish.serial, actions);
         };
         let Some(found) = self.listeners.get_mut(listener) else {
-            return self.to_kernel(id, wish.serial, actions);
+            return self.leave_to_kernel(id, wish.serial, actions);
         };
         if found.owner.user != credentials.user && verdict != Verdict::Direct {
-            self.to_kernel(id, wish.serial, actions);
-        } else if found.full {
+            self.leave_to_kernel(id, wish.serial, actions);
+        } else if found.full && !(wish.no_wait && found.waiting.is_empty()) {
             self.wait(listener, id, wish, actions);
         } else {
             let attempt = self.attempt(listener, id, credentials, wish, source);
@@ -302,7 +302,7 @@ impl Registry {
     /// Puts a connection behind those that wait for a listener without room.
     fn wait(&mut self, listener: ListenerId, id: ClientId, wish: Wish, actions: &mut Vec<Action>) {
         if wish.no_wait {
-            return self.to_kernel(id, wish.serial, actions);
+            return self.leave_to_kernel(id, wish.serial, actions);
         }
         let limits = self.settings.limits;
         let Some(client) = self.clients.get_mut(&id) else {
@@ -378,13 +378,17 @@ impl Registry {
                 if let Some(found) = self.listeners.get_mut(listener) {
                     found.full = true;
                 }
-                self.connect(id, wish, actions);
+                if wish.no_wait {
+                    self.leave_to_kernel(id, wish.serial, actions);
+                } else {
+                    self.connect(id, wish, actions);
+                }
             }
             Outcome::Gone => {
                 self.end_listener(listener, actions);
                 self.connect(id, wish, actions);
             }
-            Outcome::Failed => self.to_kernel(id, wish.serial, actions),
+            Outcome::Failed => self.leave_to_kernel(id, wish.serial, actions),
         }
         self.serve_waiting(listener, actions);
     }
@@ -462,7 +466,7 @@ impl Registry {
         actions.push(Action::Hang { client: id });
     }
 
-    fn to_kernel(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
+    fn leave_to_kernel(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
         self.counters.kernel += 1;
         reply(id, serial, Message::Kernel, actions);
     }
