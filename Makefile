@@ -17,7 +17,7 @@ help:
 	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
 	@echo 'make fix      mend what verify can mend by itself'
 	@echo 'make bench    the libraries: printed; the server beside other programs: into bench/RESULTS.md'
-	@echo 'make judges   the long suites of others against the server; power cuts of guests that serve from NVMe'
+	@echo 'make judges   long suites of others, over user-level sockets too; power cuts of guests that serve from NVMe'
 
 build:
 	@scripts/setup
@@ -79,10 +79,11 @@ bench:
 	bench/files
 
 judges:
-	@scripts/setup clients rocksdb cross guests
+	@scripts/setup clients rocksdb cross guests sockets
 	$(rocksdb)
-	cargo build --release --package millrace
+	cargo build --release --package millrace --package millrace-preload
 	tests/judges/run
+	tests/judges/sockets/run
 	tests/rocksdb/run --long
 	python3 -m unittest discover -s tests/judges -p 'test_write_log.py'
 	tests/judges/guests
