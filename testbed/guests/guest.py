@@ -1,7 +1,8 @@
 """Guests under QEMU's software emulation: which there are, what they see, and how they are booted.
 
-A guest is a machine of the table below with a file system in memory (busybox, VFIO's modules, `init` and a payload)
-and an NVMe controller whose namespaces are disks. `init` runs the payload on the controller and ends.
+A guest is a machine of the table below with a file system in memory (busybox, modules, `init` and a payload). Most
+have an NVMe controller whose namespaces are disks; `init` gives it to VFIO, runs the payload on it and ends. A guest
+without disks has no controller; its payload says what else there is.
 """
 
 import gzip
@@ -26,7 +27,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mill
 # Consoles are kept here.
 LOGS = ROOT / "target" / "guests"
 # Of these a guest loads the ones that its kernel has as modules, in this order.
-MODULES = ["irqbypass", "vfio", "vfio_virqfd", "vfio_iommu_type1", "vfio_iommu_spapr_tce", "vfio-pci-core", "vfio-pci"]
+VFIO = ["irqbypass", "vfio", "vfio_virqfd", "vfio_iommu_type1", "vfio_iommu_spapr_tce", "vfio-pci-core", "vfio-pci"]
 CONSOLE_TAIL_LINES = 30
 # The emulation of several processors on several threads now and then wedges a kernel that patches its own code
 # while it boots, or loses the timer that it waits for, and now and then QEMU itself crashes. A guest that does not
@@ -35,6 +36,8 @@ BOOT_LIMIT_S = 90
 BOOTS_MAX = 3
 # How long QEMU may take to end once it has closed its output.
 EXIT_LIMIT_S = 10
+# How often it is asked whether a guest shall be stopped.
+STOP_LATENCY_S = 0.1
 # The last line of `init` before the payload runs, and a guest's last line.
 BEGIN = re.compile(rb"^guest: \S+ on .* begins\r?\n", re.M)
 END = re.compile(rb"^guest: exit \d+\r?\n", re.M)
@@ -107,9 +110,13 @@ class Missing(Exception):
     """Something that a run needs is not there."""
 
 
+# The class of an NVMe controller.
+NVME = "0x010802"
+
+
 @dataclass(frozen=True)
 class Payload:
-    """What a guest runs: `/payload --device ADDRESS ARGUMENTS`."""
+    """What a guest runs: `/payload --device ADDRESS ARGUMENTS`, or without the device if VFIO takes none."""
 
     # What the console calls it; one word.
     name: str
@@ -117,6 +124,12 @@ class Payload:
     arguments: list[str] = field(default_factory=list)
     # Further files, by their absolute paths in the guest. Programs among them are executable here too.
     files: dict[str, Path] = field(default_factory=dict)
+    # What the kernel needs, in this order; what it has built in is left out.
+    modules: list[str] = field(default_factory=lambda: VFIO)
+    # The class of the function that VFIO takes, the first of its kind, if any.
+    vfio_class: str | None = NVME
+    # What else QEMU is told.
+    options: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -195,14 +208,14 @@ def newest(folder, pattern):
 
 
 def initramfs(system, payload):
-    """What a guest sees as its root: busybox, VFIO's modules, the payload and `init`."""
+    """What a guest sees as its root: busybox, modules, the payload and `init`."""
     archive = Archive()
     archive.add_console()
     for name in ("proc", "sys", "tmp"):
         archive.add_folder(name)
     archive.add("bin/busybox", newest(system, "bin/busybox").read_bytes(), 0o755)
     order = []
-    for module in MODULES:
+    for module in payload.modules:
         found = sorted(system.glob(f"lib/modules/*/kernel/**/{module}.ko*"))
         if not found:
             continue
@@ -211,6 +224,7 @@ def initramfs(system, payload):
         order.append(f"{module}.ko\n")
     archive.add("modules/order", "".join(order).encode(), 0o644)
     archive.add("arguments", (shlex.join(payload.arguments) + "\n").encode(), 0o644)
+    archive.add("vfio-class", f"{payload.vfio_class or ''}\n".encode(), 0o644)
     archive.add("name", f"{payload.name}\n".encode(), 0o644)
     archive.add("payload", payload.program.read_bytes(), 0o755)
     for name, path in payload.files.items():
@@ -233,7 +247,9 @@ def command(machine, payload, disks, folder):
     line += ["-append", f"console={machine.console} panic=-1 log_buf_len=4M {machine.append}".rstrip()]
     for device in machine.devices:
         line += ["-device", device]
-    line += ["-device", controller + (f",bus={machine.bus}" if machine.bus else "")]
+    line += payload.options
+    if disks:
+        line += ["-device", controller + (f",bus={machine.bus}" if machine.bus else "")]
     for number, disk in enumerate(disks, start=1):
         blocks = f"logical_block_size={disk.block_bytes},physical_block_size={disk.block_bytes}"
         line += disk.nodes(f"disk{number}")
@@ -251,22 +267,25 @@ class Console:
     timed_out: bool
     # The signal that ended QEMU before the guest was done.
     crash: str | None = None
+    # Whether it was killed because the caller wanted it.
+    stopped: bool = False
 
     @property
     def is_of_emulation(self):
         """Whether the emulation failed, which says nothing about what runs in the guest."""
-        return self.crash is not None or not self.began
+        return self.crash is not None or not (self.began or self.stopped)
 
 
-def boot(line, kept, limit_s, echo=False, heard=None):
+def boot(line, kept, limit_s, echo=False, heard=None, stop=None):
     """Runs QEMU until the guest says that it is done, QEMU ends, or the time is up.
 
-    `kept` gets the console; `heard` is called with every whole line of it at once, without its end.
+    `kept` gets the console; `heard` is called with every whole line of it at once, without its end. `stop` is an
+    event of another thread's that has QEMU killed, if given.
     """
     text = b""
     told = 0
     start = time.monotonic()
-    began = timed_out = False
+    began = timed_out = stopped = False
     with (
         selectors.DefaultSelector() as selector,
         subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as qemu,
@@ -278,9 +297,12 @@ def boot(line, kept, limit_s, echo=False, heard=None):
             while not END.search(text):
                 began = began or bool(BEGIN.search(text))
                 left_s = start + (limit_s if began else min(limit_s, BOOT_LIMIT_S)) - time.monotonic()
-                timed_out = left_s <= 0 or not selector.select(left_s)
-                if timed_out:
+                stopped = stop is not None and stop.is_set()
+                timed_out = left_s <= 0
+                if stopped or timed_out:
                     break
+                if not selector.select(min(left_s, STOP_LATENCY_S) if stop else left_s):
+                    continue
                 chunk = os.read(qemu.stdout.fileno(), 65536)
                 if not chunk:
                     break
@@ -293,12 +315,12 @@ def boot(line, kept, limit_s, echo=False, heard=None):
                 if echo:
                     sys.stderr.buffer.write(chunk)
                     sys.stderr.buffer.flush()
-            crash = ended_by(qemu) if not timed_out and not END.search(text) else None
+            crash = ended_by(qemu) if not (timed_out or stopped or END.search(text)) else None
         finally:
             # What a guest does after its last line is of no interest, and not every machine can switch off.
             qemu.kill()
     began = began or bool(END.search(text))
-    return Console(text.decode(errors="replace").replace("\r", ""), began, timed_out, crash)
+    return Console(text.decode(errors="replace").replace("\r", ""), began, timed_out, crash, stopped)
 
 
 def ended_by(qemu):
