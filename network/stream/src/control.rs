@@ -39,6 +39,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use crate::address;
 use crate::address::Address;
@@ -52,8 +53,17 @@ pub const VERSION: u16 = 1;
 /// The environment variable with the path of the monitor's socket.
 pub const SOCKET_VARIABLE: &str = "MILLRACE_SOCKETS";
 
-/// The path of the monitor's socket below the folder of what runs (`$XDG_RUNTIME_DIR`, `/run`).
-pub const SOCKET_PATH: &str = "millrace/sockets";
+/// The path of a user's monitor if [`SOCKET_VARIABLE`] does not say another: below `/run` for root, else below the
+/// folder of what the user runs (`$XDG_RUNTIME_DIR`), else below `/tmp/millrace-USER`.
+#[must_use]
+pub fn socket_path(user: u32, runtime: Option<&Path>) -> PathBuf {
+    let folder = match runtime.filter(|runtime| runtime.is_absolute()) {
+        _ if user == 0 => PathBuf::from("/run/millrace"),
+        Some(runtime) => runtime.join("millrace"),
+        None => PathBuf::from(format!("/tmp/millrace-{user}")),
+    };
+    folder.join("sockets")
+}
 
 /// How many descriptors come along with one message at most.
 pub const DESCRIPTORS_MAX: usize = 2;
@@ -218,6 +228,18 @@ impl Packet {
 }
 
 impl Message {
+    /// The path of a user's monitor if [`SOCKET_VARIABLE`] does not say another: below `/run` for root, else below the
+    /// folder of what the user runs (`$XDG_RUNTIME_DIR`), else below `/tmp/millrace-USER`.
+    #[must_use]
+    pub fn socket_path(user: u32, runtime: Option<&Path>) -> PathBuf {
+        let folder = match runtime.filter(|runtime| runtime.is_absolute()) {
+            _ if user == 0 => PathBuf::from("/run/millrace"),
+            Some(runtime) => runtime.join("millrace"),
+            None => PathBuf::from(format!("/tmp/millrace-{user}")),
+        };
+        folder.join("sockets")
+    }
+
     /// How many descriptors come along.
     #[must_use]
     pub const fn descriptors(&self) -> usize {

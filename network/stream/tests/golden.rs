@@ -1,7 +1,7 @@
 //! The bytes of every message, and that no bytes at all make decoding panic.
 
 use millrace_stream::Address;
-use millrace_stream::control::{ControlError, Link, Message, Mode, PACKET, Packet};
+use millrace_stream::control::{ControlError, Link, Message, Mode, PACKET, Packet, socket_path};
 use proptest::prelude::*;
 
 /// The bytes before the zeros.
@@ -132,6 +132,18 @@ fn what_is_wrong_is_said() {
     );
     let refused = with(Message::Refused { errno: 1 });
     assert_eq!(change(refused, 8, 0), Err(ControlError::Field("errno")));
+}
+
+#[test]
+fn each_user_has_a_path() {
+    let path = |user, runtime: Option<&str>| {
+        let path = socket_path(user, runtime.map(std::path::Path::new));
+        path.display().to_string()
+    };
+    assert_eq!(path(0, Some("/run/user/0")), "/run/millrace/sockets");
+    assert_eq!(path(7, Some("/run/user/7")), "/run/user/7/millrace/sockets");
+    assert_eq!(path(7, Some("relative")), "/tmp/millrace-7/sockets");
+    assert_eq!(path(7, None), "/tmp/millrace-7/sockets");
 }
 
 #[test]

@@ -92,11 +92,21 @@ struct Client {
     slab: Option<OwnedFd>,
 }
 
+/// When the monitor ends by itself.
+#[derive(Clone, Copy)]
+enum Until<'a> {
+    /// Never.
+    Stopped,
+    /// When nobody is left; some, while this is not hung up.
+    Unused(Option<BorrowedFd<'a>>),
+}
+
 /// What an event of the epoll is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Stop,
     Arrival,
+    Wanted,
     Client(ClientId),
     Channel(ListenerId),
 }
@@ -105,6 +115,7 @@ impl Token {
     const fn data(self) -> EventData {
         EventData::new_u64(match self {
             Self::Stop => 0,
+            Self::Wanted => 4,
             Self::Arrival => 1,
             Self::Client(ClientId(id)) => id << 2 | 2,
             Self::Channel(ListenerId(id)) => id << 2 | 3,
@@ -113,6 +124,7 @@ impl Token {
 
     const fn of(data: u64) -> Self {
         match data & 3 {
+            0 if data == 4 => Self::Wanted,
             0 => Self::Stop,
             1 => Self::Arrival,
             2 => Self::Client(ClientId(data >> 2)),
@@ -161,11 +173,32 @@ impl Monitor {
     /// # Errors
     /// [`ErrorKind::System`] if the kernel refuses to wait.
     pub fn run(&mut self, stop: impl AsFd) -> Result<()> {
+        self.run_until(stop.as_fd(), Until::Stopped)
+    }
+
+    /// The same, or until nobody is left: no process, no listener, and nobody who could write to `wanted`, which is
+    /// one end of a pipe or a pair of sockets.
+    ///
+    /// # Errors
+    /// As [`Monitor::run`].
+    pub fn run_while_used(&mut self, stop: impl AsFd, wanted: impl AsFd) -> Result<()> {
+        let wanted = wanted.as_fd();
+        epoll::add(
+            &self.epoll,
+            wanted,
+            Token::Wanted.data(),
+            EventFlags::empty(),
+        )
+        .map_err(system("watching whoever has started the monitor"))?;
+        self.run_until(stop.as_fd(), Until::Unused(Some(wanted)))
+    }
+
+    fn run_until(&mut self, stop: BorrowedFd<'_>, until: Until<'_>) -> Result<()> {
         let attempted = "waiting for processes";
-        epoll::add(&self.epoll, &stop, Token::Stop.data(), EventFlags::IN)
+        epoll::add(&self.epoll, stop, Token::Stop.data(), EventFlags::IN)
             .map_err(system(attempted))?;
-        let served = self.serve();
-        epoll::delete(&self.epoll, &stop).map_err(system(attempted))?;
+        let served = self.serve(until);
+        epoll::delete(&self.epoll, stop).map_err(system(attempted))?;
         served
     }
 
@@ -175,7 +208,7 @@ impl Monitor {
         &self.registry
     }
 
-    fn serve(&mut self) -> Result<()> {
+    fn serve(&mut self, mut until: Until<'_>) -> Result<()> {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
@@ -187,12 +220,34 @@ impl Monitor {
             for event in &events {
                 match Token::of(event.data.u64()) {
                     Token::Stop => return Ok(()),
+                    Token::Wanted => until = self.not_wanted(until),
                     Token::Arrival => self.welcome_all(),
                     Token::Client(id) => self.read(id),
                     Token::Channel(id) => self.look_at_channel(id, event.flags),
                 }
             }
+            if matches!(until, Until::Unused(None)) && self.is_unused() {
+                // Some may be at the door.
+                self.welcome_all();
+                if self.is_unused() {
+                    return Ok(());
+                }
+            }
         }
+    }
+
+    /// Whoever has started the monitor has gone.
+    fn not_wanted<'a>(&self, until: Until<'a>) -> Until<'a> {
+        let Until::Unused(Some(wanted)) = until else {
+            return until;
+        };
+        let deleted = epoll::delete(&self.epoll, wanted);
+        debug_assert!(deleted.is_ok(), "it is in the epoll until now");
+        Until::Unused(None)
+    }
+
+    fn is_unused(&self) -> bool {
+        self.clients.is_empty() && self.channels.is_empty()
     }
 
     fn happened(&mut self, event: Event) {
