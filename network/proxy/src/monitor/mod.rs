@@ -27,9 +27,11 @@
 
 mod channel;
 mod connection;
+mod links;
 mod place;
 mod proof;
 mod report;
+mod requests;
 mod route;
 mod slabs;
 
@@ -39,9 +41,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use millrace_stream::Geometry;
-use millrace_stream::control::{ControlError, Message, Packet};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
@@ -50,19 +50,12 @@ pub use place::prepare_folder;
 pub use report::View;
 
 use self::channel::{Channel, PacketCost};
-use self::connection::Connection;
 use self::place::Place;
 use self::slabs::Slabs;
 use crate::error::system;
-use crate::packets::{self, Received, Wrong, retry};
-use crate::registry::{
-    Action, Attempt, ClientId, Credentials, Event, ListenerId, Outcome, Registry, Settings, Wish,
-    destination,
-};
+use crate::packets::retry;
+use crate::registry::{Action, ClientId, Credentials, Event, ListenerId, Registry, Settings};
 use crate::{Error, ErrorKind, Result};
-
-/// Packets of one process in a turn.
-const PACKETS_PER_TURN: usize = 16;
 
 /// Processes that are let in in a turn.
 const ARRIVALS_PER_TURN: usize = 64;
@@ -328,211 +321,6 @@ impl Monitor {
         }
     }
 
-    /// Takes what a process says.
-    fn read(&mut self, id: ClientId) {
-        for _ in 0..PACKETS_PER_TURN {
-            let Some(client) = self.clients.get(&id) else {
-                return;
-            };
-            match packets::receive(&client.socket) {
-                Ok(Received::Packet(packet, descriptors)) => {
-                    self.take(id, packet, descriptors);
-                }
-                Ok(Received::Wrong(Wrong::Bytes(ControlError::Version { serial, .. }))) => {
-                    self.refuse(id, serial, Errno::PROTONOSUPPORT);
-                    return self.hang(id);
-                }
-                Ok(Received::Wrong(_) | Received::End) => return self.hang(id),
-                Err(Errno::AGAIN) => return,
-                Err(_) => return self.hang(id),
-            }
-        }
-    }
-
-    fn take(&mut self, client: ClientId, packet: Packet, descriptors: Vec<OwnedFd>) {
-        let serial = packet.serial;
-        let descriptor = descriptors.into_iter().next();
-        match (packet.message, descriptor) {
-            (Message::Hello, Some(slab)) => self.hello(client, serial, slab),
-            (Message::Listen { backlog }, Some(socket)) => {
-                let proof = proof::examine(socket.as_fd());
-                drop(socket);
-                match proof {
-                    Ok(proof) => self.happened(Event::Listen {
-                        client,
-                        serial,
-                        backlog,
-                        proof,
-                    }),
-                    Err(errno) => self.refuse(client, serial, errno),
-                }
-            }
-            (
-                Message::Connect {
-                    no_wait,
-                    local,
-                    peer,
-                },
-                _,
-            ) => {
-                let wish = Wish {
-                    serial,
-                    no_wait,
-                    local,
-                    peer,
-                    source: route::source(destination(peer)),
-                };
-                self.happened(Event::Connect { client, wish });
-            }
-            (Message::Status, _) => self.report(client, serial, View::Totals),
-            (Message::Top, _) => self.report(client, serial, View::Processes),
-            // What only the monitor says.
-            _ => self.hang(client),
-        }
-    }
-
-    fn hello(&mut self, id: ClientId, serial: u32, slab: OwnedFd) {
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        if is_elsewhere(client.credentials.process) {
-            self.refuse(id, serial, Errno::NETUNREACH);
-            return self.hang(id);
-        }
-        // Only files in memory have seals; others could make a read wait.
-        if !fcntl_get_seals(&slab).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-            self.refuse(id, serial, Errno::INVAL);
-            return self.hang(id);
-        }
-        client.slab.get_or_insert(slab);
-        self.happened(Event::Hello { client: id, serial });
-    }
-
-    fn open(&mut self, listener: ListenerId, client: ClientId, serial: u32, backlog: u32) {
-        let opened = Channel::open(backlog, self.cost).and_then(|(channel, theirs)| {
-            let token = Token::Channel(listener).data();
-            // That nobody has the other end is always told.
-            epoll::add(&self.epoll, &channel, token, EventFlags::empty())?;
-            Ok((channel, theirs))
-        });
-        match opened {
-            Ok((channel, theirs)) => {
-                self.channels.insert(listener, channel);
-                let message = Message::Listening;
-                self.reply(client, &Packet { serial, message }, &[theirs.as_fd()]);
-            }
-            Err(errno) => {
-                self.refuse(client, serial, errno);
-                self.happened(Event::Silent { listener });
-            }
-        }
-    }
-
-    fn link(&mut self, attempt: &Attempt) -> Outcome {
-        let Some(channel) = self.channels.get(&attempt.listener) else {
-            return Outcome::Gone;
-        };
-        if attempt.wish.no_wait && !channel.has_room() {
-            return Outcome::Full;
-        }
-        let Ok(connection) = Connection::new(self.geometry) else {
-            return Outcome::Failed;
-        };
-        let incoming = Packet {
-            serial: 0,
-            message: Message::Incoming {
-                link: attempt.accepting,
-                user: attempt.credentials.user,
-                process: attempt.credentials.process,
-            },
-        };
-        let memory = connection.memory.as_fd();
-        let sent = channel.send(&incoming, &[connection.accepting.as_fd(), memory]);
-        let room = channel.has_room();
-        match sent {
-            Ok(()) => {}
-            Err(Errno::AGAIN) => {
-                self.watch_room(attempt.listener, true);
-                return Outcome::Full;
-            }
-            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN | Errno::CONNREFUSED) => {
-                return Outcome::Gone;
-            }
-            Err(_) => return Outcome::Failed,
-        }
-        let connected = Packet {
-            serial: attempt.wish.serial,
-            message: Message::Connected(attempt.connecting),
-        };
-        let descriptors = [connection.connecting.as_fd(), memory];
-        self.reply(attempt.client, &connected, &descriptors);
-        if !room {
-            self.watch_room(attempt.listener, true);
-        }
-        Outcome::Done { room }
-    }
-
-    /// Whether to be told when a channel has room.
-    fn watch_room(&self, id: ListenerId, watch: bool) {
-        let Some(channel) = self.channels.get(&id) else {
-            return;
-        };
-        let flags = if watch {
-            EventFlags::OUT
-        } else {
-            EventFlags::empty()
-        };
-        let changed = epoll::modify(&self.epoll, channel, Token::Channel(id).data(), flags);
-        debug_assert!(
-            changed.is_ok(),
-            "a channel is in the epoll while it is open"
-        );
-    }
-
-    fn look_at_channel(&mut self, listener: ListenerId, flags: EventFlags) {
-        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
-            self.happened(Event::Silent { listener });
-        } else if flags.contains(EventFlags::OUT) {
-            self.watch_room(listener, false);
-            self.happened(Event::Room { listener });
-        }
-    }
-
-    fn report(&mut self, id: ClientId, serial: u32, view: View) {
-        let Some(client) = self.clients.get(&id) else {
-            return;
-        };
-        let json = self.describe(view, client.credentials.user);
-        match report::file(&json) {
-            Ok(file) => {
-                let length = json.len() as u64;
-                let message = Message::Report { length };
-                self.reply(id, &Packet { serial, message }, &[file.as_fd()]);
-            }
-            Err(errno) => self.refuse(id, serial, errno),
-        }
-    }
-
-    fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno) {
-        let errno = errno.raw_os_error().unsigned_abs();
-        let message = Message::Refused { errno };
-        self.reply(id, &Packet { serial, message }, &[]);
-    }
-
-    /// Sends a reply. A process that cannot take it is hung up on: then its requests have an answer too.
-    fn reply(&mut self, id: ClientId, packet: &Packet, descriptors: &[BorrowedFd<'_>]) {
-        let Some(client) = self.clients.get(&id) else {
-            return;
-        };
-        if packets::send(&client.socket, packet, descriptors).is_err() {
-            self.forget(id);
-            let mut actions = Vec::new();
-            self.registry
-                .handle(Event::Departed { client: id }, &mut actions);
-            self.todo.extend(actions);
-        }
-    }
-
     /// A process has gone, or is sent away.
     fn hang(&mut self, id: ClientId) {
         self.forget(id);
@@ -549,11 +337,4 @@ impl Monitor {
 
 fn spare() -> Option<File> {
     File::open("/dev/null").ok()
-}
-
-/// Whether a process is known to be in another network namespace.
-fn is_elsewhere(process: u32) -> bool {
-    let own = std::fs::read_link("/proc/thread-self/ns/net");
-    let other = std::fs::read_link(format!("/proc/{process}/ns/net"));
-    matches!((own, other), (Ok(own), Ok(other)) if own != other)
 }

@@ -1,0 +1,110 @@
+//! Channels of listeners, and the connections that go through them.
+
+use std::os::fd::AsFd;
+
+use millrace_stream::control::{Message, Packet};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
+
+use super::channel::Channel;
+use super::connection::Connection;
+use super::{Monitor, Token};
+use crate::registry::{Attempt, ClientId, Event, ListenerId, Outcome};
+
+impl Monitor {
+    pub(super) fn open(
+        &mut self,
+        listener: ListenerId,
+        client: ClientId,
+        serial: u32,
+        backlog: u32,
+    ) {
+        let opened = Channel::open(backlog, self.cost).and_then(|(channel, theirs)| {
+            let token = Token::Channel(listener).data();
+            // That nobody has the other end is always told.
+            epoll::add(&self.epoll, &channel, token, EventFlags::empty())?;
+            Ok((channel, theirs))
+        });
+        match opened {
+            Ok((channel, theirs)) => {
+                self.channels.insert(listener, channel);
+                let message = Message::Listening;
+                self.reply(client, &Packet { serial, message }, &[theirs.as_fd()]);
+            }
+            Err(errno) => {
+                self.refuse(client, serial, errno);
+                self.happened(Event::Silent { listener });
+            }
+        }
+    }
+
+    pub(super) fn link(&mut self, attempt: &Attempt) -> Outcome {
+        let Some(channel) = self.channels.get(&attempt.listener) else {
+            return Outcome::Gone;
+        };
+        if attempt.wish.no_wait && !channel.has_room() {
+            return Outcome::Full;
+        }
+        let Ok(connection) = Connection::new(self.geometry) else {
+            return Outcome::Failed;
+        };
+        let incoming = Packet {
+            serial: 0,
+            message: Message::Incoming {
+                link: attempt.accepting,
+                user: attempt.credentials.user,
+                process: attempt.credentials.process,
+            },
+        };
+        let memory = connection.memory.as_fd();
+        let sent = channel.send(&incoming, &[connection.accepting.as_fd(), memory]);
+        let room = channel.has_room();
+        match sent {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => {
+                self.watch_room(attempt.listener, true);
+                return Outcome::Full;
+            }
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN | Errno::CONNREFUSED) => {
+                return Outcome::Gone;
+            }
+            Err(_) => return Outcome::Failed,
+        }
+        let connected = Packet {
+            serial: attempt.wish.serial,
+            message: Message::Connected(attempt.connecting),
+        };
+        let descriptors = [connection.connecting.as_fd(), memory];
+        self.reply(attempt.client, &connected, &descriptors);
+        if !room {
+            self.watch_room(attempt.listener, true);
+        }
+        Outcome::Done { room }
+    }
+
+    /// Whether to be told when a channel has room.
+    fn watch_room(&self, id: ListenerId, watch: bool) {
+        let Some(channel) = self.channels.get(&id) else {
+            return;
+        };
+        let flags = if watch {
+            EventFlags::OUT
+        } else {
+            EventFlags::empty()
+        };
+        let changed = epoll::modify(&self.epoll, channel, Token::Channel(id).data(), flags);
+        debug_assert!(
+            changed.is_ok(),
+            "a channel is in the epoll while it is open"
+        );
+    }
+
+    pub(super) fn look_at_channel(&mut self, listener: ListenerId, flags: EventFlags) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            self.happened(Event::Silent { listener });
+        } else if flags.contains(EventFlags::OUT) {
+            self.watch_room(listener, false);
+            self.happened(Event::Room { listener });
+        }
+    }
+}

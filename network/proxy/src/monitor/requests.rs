@@ -1,0 +1,138 @@
+//! What processes ask of the monitor, and what it answers.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use millrace_stream::control::{ControlError, Message, Packet};
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use rustix::io::Errno;
+
+use super::{Monitor, View, proof, report, route};
+use crate::packets::{self, Received, Wrong};
+use crate::registry::{ClientId, Event, Wish, destination};
+
+/// Packets of one process in a turn.
+const PACKETS_PER_TURN: usize = 16;
+
+impl Monitor {
+    /// Takes what a process says.
+    pub(super) fn read(&mut self, id: ClientId) {
+        for _ in 0..PACKETS_PER_TURN {
+            let Some(client) = self.clients.get(&id) else {
+                return;
+            };
+            match packets::receive(&client.socket) {
+                Ok(Received::Packet(packet, descriptors)) => {
+                    self.take(id, packet, descriptors);
+                }
+                Ok(Received::Wrong(Wrong::Bytes(ControlError::Version { serial, .. }))) => {
+                    self.refuse(id, serial, Errno::PROTONOSUPPORT);
+                    return self.hang(id);
+                }
+                Ok(Received::Wrong(_) | Received::End) => return self.hang(id),
+                Err(Errno::AGAIN) => return,
+                Err(_) => return self.hang(id),
+            }
+        }
+    }
+
+    fn take(&mut self, client: ClientId, packet: Packet, descriptors: Vec<OwnedFd>) {
+        let serial = packet.serial;
+        let descriptor = descriptors.into_iter().next();
+        match (packet.message, descriptor) {
+            (Message::Hello, Some(slab)) => self.hello(client, serial, slab),
+            (Message::Listen { backlog }, Some(socket)) => {
+                let proof = proof::examine(socket.as_fd());
+                drop(socket);
+                match proof {
+                    Ok(proof) => self.happened(Event::Listen {
+                        client,
+                        serial,
+                        backlog,
+                        proof,
+                    }),
+                    Err(errno) => self.refuse(client, serial, errno),
+                }
+            }
+            (
+                Message::Connect {
+                    no_wait,
+                    local,
+                    peer,
+                },
+                _,
+            ) => {
+                let wish = Wish {
+                    serial,
+                    no_wait,
+                    local,
+                    peer,
+                    source: route::source(destination(peer)),
+                };
+                self.happened(Event::Connect { client, wish });
+            }
+            (Message::Status, _) => self.report(client, serial, View::Totals),
+            (Message::Top, _) => self.report(client, serial, View::Processes),
+            // What only the monitor says.
+            _ => self.hang(client),
+        }
+    }
+
+    fn hello(&mut self, id: ClientId, serial: u32, slab: OwnedFd) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        if is_elsewhere(client.credentials.process) {
+            self.refuse(id, serial, Errno::NETUNREACH);
+            return self.hang(id);
+        }
+        // Only files in memory have seals; others could make a read wait.
+        if !fcntl_get_seals(&slab).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            self.refuse(id, serial, Errno::INVAL);
+            return self.hang(id);
+        }
+        client.slab.get_or_insert(slab);
+        self.happened(Event::Hello { client: id, serial });
+    }
+
+    fn report(&mut self, id: ClientId, serial: u32, view: View) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        let json = self.describe(view, client.credentials.user);
+        match report::file(&json) {
+            Ok(file) => {
+                let length = json.len() as u64;
+                let message = Message::Report { length };
+                self.reply(id, &Packet { serial, message }, &[file.as_fd()]);
+            }
+            Err(errno) => self.refuse(id, serial, errno),
+        }
+    }
+
+    pub(super) fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno) {
+        let errno = errno.raw_os_error().unsigned_abs();
+        let message = Message::Refused { errno };
+        self.reply(id, &Packet { serial, message }, &[]);
+    }
+
+    /// Sends a reply. A process that cannot take it is hung up on: then its requests have an answer too.
+    pub(super) fn reply(&mut self, id: ClientId, packet: &Packet, descriptors: &[BorrowedFd<'_>]) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        if packets::send(&client.socket, packet, descriptors).is_err() {
+            self.forget(id);
+            let mut actions = Vec::new();
+            self.registry
+                .handle(Event::Departed { client: id }, &mut actions);
+            self.todo.extend(actions);
+        }
+    }
+}
+
+/// Whether a process is known to be in another network namespace.
+fn is_elsewhere(process: u32) -> bool {
+    let own = std::fs::read_link("/proc/thread-self/ns/net");
+    let other = std::fs::read_link(format!("/proc/{process}/ns/net"));
+    matches!((own, other), (Ok(own), Ok(other)) if own != other)
+}
