@@ -2,9 +2,11 @@
 //! and its calls to close or replace descriptors step round them.
 
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::DupFlags;
 use rustix::process::{Resource, getrlimit};
 
 use crate::errno::Outcome;
@@ -60,8 +62,7 @@ pub(crate) fn close(fd: RawFd) {
     close_raw(fd);
 }
 
-/// Moves a hidden descriptor away from a number that the program wants for itself. Whoever knows it by its number
-/// must be told the new one.
+/// All hidden numbers from `first` to `last`.
 pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = c_int> {
     let last = last.min(NUMBERS - 1);
     (first / 64..=last / 64).flat_map(move |word| {
@@ -108,8 +109,15 @@ pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// The number of a descriptor that stays owned.
-#[inline]
-pub(crate) fn raw(fd: &OwnedFd) -> RawFd {
-    fd.as_raw_fd()
+/// Puts a copy of `source` in the place of `target`, whatever that was.
+pub(crate) fn replace(source: RawFd, target: RawFd, is_closed_on_exec: bool) -> Outcome<()> {
+    let flags = if is_closed_on_exec {
+        DupFlags::CLOEXEC
+    } else {
+        DupFlags::empty()
+    };
+    // SAFETY: the number is open; it is not closed here, as the owner is never dropped.
+    let mut target = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(target) });
+    rustix::io::dup3(borrow(source), &mut target, flags)?;
+    Ok(())
 }

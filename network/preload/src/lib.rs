@@ -3,12 +3,25 @@
 #[macro_use]
 mod macros;
 
+mod calls;
+mod connection;
 mod entry;
 mod errno;
 mod hidden;
+mod inherit;
 mod lock;
+mod monitor;
+mod multiplexing;
+mod names;
+mod pieces;
+mod process;
 mod real;
+mod receive;
+mod send;
+mod settings;
 mod slab;
 mod source;
+mod spin;
 mod table;
 mod thread;
+mod wait;

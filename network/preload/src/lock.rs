@@ -48,6 +48,16 @@ impl Lock {
         Self(AtomicU32::new(0))
     }
 
+    /// Lets a lock go whose guard was forgotten.
+    pub(crate) fn release(&self) {
+        drop(self.guard(false));
+    }
+
+    /// In the child of a fork: the owner, if there was one, is not there.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     /// Takes the lock.
     #[inline]
     pub(crate) fn take(&self) -> Result<Guard<'_>, Refused> {

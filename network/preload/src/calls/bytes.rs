@@ -1,0 +1,339 @@
+//! Calls that send and receive bytes.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
+
+use crate::connection::lookup;
+use crate::entry::Entry;
+use crate::errno::{Errno, Outcome, told};
+use crate::pieces::{self, Pieces, PiecesMut};
+use crate::real;
+use crate::receive::{receive, receive_pieces};
+use crate::send::{send as send_bytes, send_pieces};
+
+/// A count of bytes as the C library tells it.
+#[inline]
+pub(super) fn counted(outcome: Outcome<usize>) -> ssize_t {
+    // No more than half of all addresses can be meant.
+    told(outcome.map(|count| ssize_t::try_from(count).unwrap_or(ssize_t::MAX)))
+}
+
+/// A socket has no places to read from or write to.
+fn unseekable() -> ssize_t {
+    counted(Err(Errno(libc::ESPIPE)))
+}
+
+/// # Safety
+/// There are `size` bytes.
+#[inline]
+pub(super) unsafe fn sending(
+    fd: c_int,
+    entry: &'static Entry,
+    bytes: *const c_void,
+    size: usize,
+    flags: c_int,
+) -> Outcome<usize> {
+    // SAFETY: as the caller keeps it.
+    let bytes = unsafe { pieces::bytes(bytes, size) }?;
+    send_bytes(fd, entry, bytes, flags)
+}
+
+/// # Safety
+/// There is room for `size` bytes.
+#[inline]
+pub(super) unsafe fn receiving(
+    fd: c_int,
+    entry: &'static Entry,
+    bytes: *mut c_void,
+    size: usize,
+    flags: c_int,
+) -> Outcome<usize> {
+    // SAFETY: as the caller keeps it.
+    let bytes = unsafe { pieces::room(bytes, size) }?;
+    receive(fd, entry, bytes, flags)
+}
+
+/// # Safety
+/// There are so many pieces, and the bytes that they say.
+unsafe fn gathering(
+    fd: c_int,
+    entry: &'static Entry,
+    first: *const iovec,
+    count: c_int,
+) -> Outcome<usize> {
+    // SAFETY: as the caller keeps it.
+    let pieces = unsafe { Pieces::new(first, pieces::count(count)) }?;
+    send_pieces(fd, entry, pieces, 0)
+}
+
+/// # Safety
+/// There are so many pieces, and the room that they say.
+unsafe fn scattering(
+    fd: c_int,
+    entry: &'static Entry,
+    first: *const iovec,
+    count: c_int,
+) -> Outcome<usize> {
+    // SAFETY: as the caller keeps it.
+    let mut pieces = unsafe { PiecesMut::new(first, pieces::count(count)) }?;
+    receive_pieces(fd, entry, &mut pieces, 0)
+}
+
+/// Flags of `preadv2` and `pwritev2` that are advice alone: `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`.
+const ADVICE: c_int = 1 | 2 | 4;
+
+/// As `recvfrom(2)`: on a stream no address comes along.
+///
+/// # Safety
+/// There is room for `size` bytes, and the pointers are null or valid.
+unsafe fn receiving_from(
+    fd: c_int,
+    entry: &'static Entry,
+    bytes: *mut c_void,
+    size: usize,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_size: *mut socklen_t,
+) -> Outcome<usize> {
+    // SAFETY: as the caller keeps it.
+    let received = unsafe { receiving(fd, entry, bytes, size, flags) }?;
+    if !from.is_null() && !from_size.is_null() {
+        // SAFETY: as the caller keeps it.
+        unsafe { from_size.write(0) };
+    }
+    Ok(received)
+}
+
+export! {
+    fn send(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::send(fd, bytes, size, flags) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, flags) }),
+        }
+    }
+
+    fn recv(fd: c_int, bytes: *mut c_void, size: size_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::recv(fd, bytes, size, flags) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, flags) }),
+        }
+    }
+
+    fn write(fd: c_int, bytes: *const c_void, size: size_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::write(fd, bytes, size) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, 0) }),
+        }
+    }
+
+    fn read(fd: c_int, bytes: *mut c_void, size: size_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::read(fd, bytes, size) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, 0) }),
+        }
+    }
+
+    fn sendto(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int, to: *const sockaddr, to_size: socklen_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::sendto(fd, bytes, size, flags, to, to_size) },
+            // A connected stream has but one to send to, and the kernel does not look at another.
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, flags) }),
+        }
+    }
+
+    fn recvfrom(fd: c_int, bytes: *mut c_void, size: size_t, flags: c_int, from: *mut sockaddr, from_size: *mut socklen_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::recvfrom(fd, bytes, size, flags, from, from_size) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { receiving_from(fd, entry, bytes, size, flags, from, from_size) }),
+        }
+    }
+
+    fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::writev(fd, first, count) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { gathering(fd, entry, first, count) }),
+        }
+    }
+
+    fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::readv(fd, first, count) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { scattering(fd, entry, first, count) }),
+        }
+    }
+
+    fn pread(fd: c_int, bytes: *mut c_void, size: size_t, offset: off_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pread(fd, bytes, size, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn pread64(fd: c_int, bytes: *mut c_void, size: size_t, offset: off64_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pread64(fd, bytes, size, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn pwrite(fd: c_int, bytes: *const c_void, size: size_t, offset: off_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pwrite(fd, bytes, size, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn pwrite64(fd: c_int, bytes: *const c_void, size: size_t, offset: off64_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pwrite64(fd, bytes, size, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn preadv(fd: c_int, first: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::preadv(fd, first, count, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn preadv64(fd: c_int, first: *const iovec, count: c_int, offset: off64_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::preadv64(fd, first, count, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn pwritev(fd: c_int, first: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pwritev(fd, first, count, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn pwritev64(fd: c_int, first: *const iovec, count: c_int, offset: off64_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pwritev64(fd, first, count, offset) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::preadv2(fd, first, count, offset, flags) },
+            Some(_) if offset != -1 => unseekable(),
+            Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { scattering(fd, entry, first, count) }),
+        }
+    }
+
+    fn preadv64v2(fd: c_int, first: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::preadv64v2(fd, first, count, offset, flags) },
+            Some(_) if offset != -1 => unseekable(),
+            Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { scattering(fd, entry, first, count) }),
+        }
+    }
+
+    fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pwritev2(fd, first, count, offset, flags) },
+            Some(_) if offset != -1 => unseekable(),
+            Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { gathering(fd, entry, first, count) }),
+        }
+    }
+
+    fn pwritev64v2(fd: c_int, first: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::pwritev64v2(fd, first, count, offset, flags) },
+            Some(_) if offset != -1 => unseekable(),
+            Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { gathering(fd, entry, first, count) }),
+        }
+    }
+
+    fn __read_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::__read_chk(fd, bytes, size, room) },
+            // The next definition ends the program, as it has to.
+            // SAFETY: as the caller keeps it.
+            Some(_) if room < size => unsafe { real::__read_chk(fd, bytes, size, room) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, 0) }),
+        }
+    }
+
+    fn __recv_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::__recv_chk(fd, bytes, size, room, flags) },
+            // SAFETY: as the caller keeps it.
+            Some(_) if room < size => unsafe { real::__recv_chk(fd, bytes, size, room, flags) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, flags) }),
+        }
+    }
+
+    fn __recvfrom_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_size: *mut socklen_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::__recvfrom_chk(fd, bytes, size, room, flags, from, from_size) },
+            // SAFETY: as the caller keeps it.
+            Some(_) if room < size => unsafe { real::__recvfrom_chk(fd, bytes, size, room, flags, from, from_size) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { receiving_from(fd, entry, bytes, size, flags, from, from_size) }),
+        }
+    }
+
+    fn __pread_chk(fd: c_int, bytes: *mut c_void, size: size_t, offset: off_t, room: size_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::__pread_chk(fd, bytes, size, offset, room) },
+            Some(_) => unseekable(),
+        }
+    }
+
+    fn __pread64_chk(fd: c_int, bytes: *mut c_void, size: size_t, offset: off64_t, room: size_t) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::__pread64_chk(fd, bytes, size, offset, room) },
+            Some(_) => unseekable(),
+        }
+    }
+}

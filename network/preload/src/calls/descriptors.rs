@@ -1,0 +1,236 @@
+//! What is done to descriptors, whatever they are.
+
+use std::ffi::{c_int, c_uint};
+
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, O_ASYNC, O_NONBLOCK};
+
+use crate::connection::{self, leave};
+use crate::entry::{Entry, Hold};
+use crate::errno::{Errno, Outcome, told};
+use crate::slab::option;
+use crate::{hidden, real, table};
+
+/// `close_range`: the flag to mark descriptors instead of closing them.
+const CLOSE_RANGE_CLOEXEC: c_uint = 4;
+/// Asks whether the next byte is urgent.
+const SIOCATMARK: usize = 0x8905;
+/// Questions about interfaces, which any socket answers.
+const INTERFACES: std::ops::RangeInclusive<usize> = 0x8910..=0x894f;
+
+export! {
+    fn close(fd: c_int) -> c_int {
+        if hidden::is_hidden(fd) {
+            return told(Err(Errno(libc::EBADF)));
+        }
+        let left = leave(fd);
+        // SAFETY: as the caller keeps it.
+        let closed = unsafe { real::close(fd) };
+        if let Some(left) = left {
+            left.done();
+        }
+        closed
+    }
+
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if first > last {
+            return told(Err(Errno(libc::EINVAL)));
+        }
+        if flags.unsigned_abs() & CLOSE_RANGE_CLOEXEC != 0 {
+            // Hidden descriptors are closed on exec already.
+            // SAFETY: as the caller keeps it.
+            return unsafe { real::close_range(first, last, flags) };
+        }
+        for (fd, _) in table::numbers(first as usize, last as usize) {
+            // SAFETY: the caller wants it closed.
+            unsafe { close(fd) };
+        }
+        close_gaps(first, last, flags)
+    }
+
+    fn closefrom(first: c_int) -> () {
+        let first = c_uint::try_from(first).unwrap_or(0);
+        // SAFETY: the caller wants all of them closed.
+        unsafe { close_range(first, c_uint::MAX, 0) };
+    }
+
+    fn dup(fd: c_int) -> c_int {
+        // SAFETY: as the caller keeps it.
+        keep(fd, unsafe { real::dup(fd) })
+    }
+
+    fn dup2(fd: c_int, to: c_int) -> c_int {
+        if fd == to {
+            // SAFETY: as the caller keeps it.
+            return unsafe { real::dup2(fd, to) };
+        }
+        // SAFETY: as the caller keeps it.
+        replaced(fd, to, || unsafe { real::dup2(fd, to) })
+    }
+
+    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+        // SAFETY: as the caller keeps it.
+        replaced(fd, to, || unsafe { real::dup3(fd, to, flags) })
+    }
+
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        // SAFETY: as the caller keeps it.
+        controlled(fd, command, argument, || unsafe { real::fcntl(fd, command, argument) })
+    }
+
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        // SAFETY: as the caller keeps it.
+        controlled(fd, command, argument, || unsafe { real::fcntl64(fd, command, argument) })
+    }
+
+    fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
+        match connection::lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::ioctl(fd, request, argument) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => unsafe { asked(fd, entry, request, argument) },
+        }
+    }
+}
+
+/// Closes what is the kernel's, between hidden descriptors.
+fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let mut start = first;
+    for hidden in hidden::numbers(first as usize, last as usize) {
+        let hidden = hidden.unsigned_abs();
+        if start < hidden {
+            // SAFETY: the program wants these closed.
+            let closed = unsafe { real::close_range(start, hidden - 1, flags) };
+            if closed != 0 {
+                return closed;
+            }
+        }
+        start = hidden + 1;
+    }
+    if start > last {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { real::close_range(start, last, flags) }
+}
+
+/// A copy of a number means the same entry.
+fn keep(fd: c_int, copy: c_int) -> c_int {
+    if copy >= 0
+        && copy != fd
+        && let Some(entry) = table::lookup(fd)
+    {
+        // A number that is too high to be kept is a mere bell.
+        entry.add_number(copy);
+    }
+    copy
+}
+
+/// Puts a copy in the place of a number that may be ours.
+fn replaced(fd: c_int, to: c_int, work: impl FnOnce() -> c_int) -> c_int {
+    if hidden::is_hidden(to) || hidden::is_hidden(fd) {
+        return told(Err(Errno(libc::EBADF)));
+    }
+    let is_open = fd >= 0 && rustix::io::fcntl_getfd(hidden::borrow(fd)).is_ok();
+    let left = if is_open { leave(to) } else { None };
+    let copy = work();
+    if let Some(left) = left {
+        left.done();
+    }
+    keep(fd, copy)
+}
+
+fn controlled(fd: c_int, command: c_int, argument: usize, work: impl FnOnce() -> c_int) -> c_int {
+    let Some(entry) = table::lookup(fd) else {
+        return work();
+    };
+    match command {
+        F_DUPFD | F_DUPFD_CLOEXEC => keep(fd, work()),
+        F_SETFL => match entry.record() {
+            Some(_) if flags_of(argument) & O_ASYNC != 0 => told(Err(Errno(libc::EINVAL))),
+            Some(record) => {
+                let done = work();
+                if done == 0 {
+                    record
+                        .options
+                        .set(option::NONBLOCK, flags_of(argument) & O_NONBLOCK != 0);
+                }
+                done
+            }
+            None => work(),
+        },
+        // Signals when something comes are not sent.
+        libc::F_SETOWN | 10 | 15 if entry.record().is_some() => told(Err(Errno(libc::EINVAL))),
+        _ => work(),
+    }
+}
+
+/// An argument that is an `int`; a caller may have left anything in its upper half.
+fn flags_of(argument: usize) -> c_int {
+    let [a, b, c, d, ..] = argument.to_le_bytes();
+    c_int::from_le_bytes([a, b, c, d])
+}
+
+/// `ioctl` on a connection.
+///
+/// # Safety
+/// The argument is what the request asks for.
+unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usize) -> c_int {
+    // Whoever declares it as an `int` may leave anything in its upper half.
+    let request = request & 0xffff_ffff;
+    let place = argument as *mut c_int;
+    let tell = |value: Outcome<c_int>| match value {
+        Ok(_) if place.is_null() => told(Err(Errno(libc::EFAULT))),
+        Ok(value) => {
+            // SAFETY: the request takes a place for a number.
+            unsafe { place.write_unaligned(value) };
+            0
+        }
+        Err(errno) => told(Err(errno)),
+    };
+    let is = |known: libc::Ioctl| usize::try_from(known).is_ok_and(|known| known == request);
+    if is(libc::FIONREAD) {
+        return tell(pending(fd, entry));
+    }
+    if is(libc::TIOCOUTQ) || request == SIOCATMARK {
+        // All that was sent is in the peer's reach; no byte is urgent.
+        return tell(Ok(0));
+    }
+    if is(libc::FIONBIO) {
+        // SAFETY: as the caller keeps it.
+        let done = unsafe { real::ioctl(fd, request, argument) };
+        if done == 0
+            && let Some(record) = entry.record()
+        {
+            // SAFETY: the kernel has read it.
+            let on = unsafe { place.read_unaligned() } != 0;
+            record.options.set(option::NONBLOCK, on);
+        }
+        return done;
+    }
+    if is(libc::FIOCLEX) || is(libc::FIONCLEX) || INTERFACES.contains(&request) {
+        // SAFETY: as the caller keeps it.
+        return unsafe { real::ioctl(fd, request, argument) };
+    }
+    told(Err(Errno(libc::ENOTTY)))
+}
+
+/// How many bytes can be received at once.
+fn pending(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
+    if !entry.pin(fd, Hold::Call) {
+        return Err(Errno(libc::EBADF));
+    }
+    let pending = entry.record().map_or(0, |record| {
+        let Ok(_guard) = record.receive.lock.take() else {
+            return 0;
+        };
+        // SAFETY: the lock is held, and the entry is pinned.
+        match (entry.sight(), unsafe { entry.receiver() }) {
+            (Some(sight), Some(receiver)) => {
+                receiver.pending(sight, &record.receive.receive_cursor())
+            }
+            _ => 0,
+        }
+    });
+    entry.release(Hold::Call);
+    Ok(c_int::try_from(pending).unwrap_or(c_int::MAX))
+}

@@ -1,0 +1,212 @@
+//! `sendmsg`, `recvmsg`, and several of them at once.
+
+use std::ffi::{c_int, c_uint};
+
+use libc::{cmsghdr, mmsghdr, msghdr, ssize_t, timespec};
+
+use super::bytes::counted;
+use crate::connection::lookup;
+use crate::entry::Entry;
+use crate::errno::{Errno, Outcome, told};
+use crate::pieces::{Pieces, PiecesMut};
+use crate::real;
+use crate::receive::receive_pieces;
+use crate::send::send_pieces;
+use crate::table;
+use crate::wait::now;
+
+/// How many messages a call takes.
+const MESSAGES_MAX: usize = 1024;
+
+export! {
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => match unsafe { carries_ours(message) } {
+                true => counted(Err(Errno(libc::EOPNOTSUPP))),
+                // SAFETY: as the caller keeps it.
+                false => unsafe { real::sendmsg(fd, message, flags) },
+            },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { send_one(fd, entry, message, flags) }),
+        }
+    }
+
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::recvmsg(fd, message, flags) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => counted(unsafe { receive_one(fd, entry, message, flags) }),
+        }
+    }
+
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        let Some(entry) = lookup(fd) else {
+            // SAFETY: as the caller keeps it.
+            return unsafe { real::sendmmsg(fd, messages, count, flags) };
+        };
+        // SAFETY: as the caller keeps it.
+        let all = unsafe { each(messages, count) };
+        told(all.and_then(|all| many(all, |message| {
+            // SAFETY: as the caller keeps it.
+            let sent = unsafe { send_one(fd, entry, &raw const message.msg_hdr, flags) }?;
+            // SAFETY: as the caller keeps it.
+            let wanted = unsafe { Pieces::new(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) }?.size()?;
+            Ok((sent, sent == wanted))
+        })))
+    }
+
+    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
+        let Some(entry) = lookup(fd) else {
+            // SAFETY: as the caller keeps it.
+            return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+        };
+        // SAFETY: as the caller keeps it.
+        let all = unsafe { each(messages, count) };
+        // SAFETY: as the caller keeps it.
+        let timeout = unsafe { timeout.as_ref() };
+        let end = timeout.and_then(|timeout| {
+            let (seconds, nanos) = (timeout.tv_sec.try_into().ok()?, timeout.tv_nsec.try_into().ok()?);
+            Some(now() + std::time::Duration::new(seconds, nanos))
+        });
+        let mut how = flags & !libc::MSG_WAITFORONE;
+        told(all.and_then(|all| many(all, |message| {
+            // SAFETY: as the caller keeps it.
+            let received = unsafe { receive_one(fd, entry, &raw mut message.msg_hdr, how) }?;
+            if flags & libc::MSG_WAITFORONE != 0 {
+                how |= libc::MSG_DONTWAIT;
+            }
+            // As the kernel does: the time is looked at after a message.
+            Ok((received, received > 0 && end.is_none_or(|end| now() < end)))
+        })))
+    }
+}
+
+/// # Safety
+/// There are so many messages.
+unsafe fn each<'a>(messages: *mut mmsghdr, count: c_uint) -> Outcome<&'a mut [mmsghdr]> {
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    if messages.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: as the caller keeps it.
+    Ok(unsafe { std::slice::from_raw_parts_mut(messages, (count as usize).min(MESSAGES_MAX)) })
+}
+
+/// Does it for one message after the other, until one fails or says that there is no use in going on.
+fn many(
+    messages: &mut [mmsghdr],
+    mut work: impl FnMut(&mut mmsghdr) -> Outcome<(usize, bool)>,
+) -> Outcome<c_int> {
+    let mut done = 0;
+    for message in messages {
+        match work(message) {
+            Ok((bytes, goes_on)) => {
+                message.msg_len = c_uint::try_from(bytes).unwrap_or(c_uint::MAX);
+                done += 1;
+                if !goes_on {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// # Safety
+/// The message is valid, as the call asks for, or null.
+unsafe fn send_one(
+    fd: c_int,
+    entry: &'static Entry,
+    message: *const msghdr,
+    flags: c_int,
+) -> Outcome<usize> {
+    // SAFETY: as the caller keeps it.
+    let header = unsafe { message.as_ref() }.ok_or(Errno(libc::EFAULT))?;
+    // SAFETY: as the caller keeps it.
+    if unsafe { controls(header) }.any(|control| {
+        control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS
+    }) {
+        // As TCP: a stream of bytes between hosts carries no descriptors.
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: as the caller keeps it.
+    let pieces = unsafe { Pieces::new(header.msg_iov, header.msg_iovlen) }?;
+    send_pieces(fd, entry, pieces, flags)
+}
+
+/// # Safety
+/// The message is valid, as the call asks for, or null.
+unsafe fn receive_one(
+    fd: c_int,
+    entry: &'static Entry,
+    message: *mut msghdr,
+    flags: c_int,
+) -> Outcome<usize> {
+    // SAFETY: as the caller keeps it.
+    let header = unsafe { message.as_mut() }.ok_or(Errno(libc::EFAULT))?;
+    // SAFETY: as the caller keeps it.
+    let mut pieces = unsafe { PiecesMut::new(header.msg_iov, header.msg_iovlen) }?;
+    let received = receive_pieces(fd, entry, &mut pieces, flags)?;
+    header.msg_namelen = 0;
+    header.msg_controllen = 0;
+    header.msg_flags = 0;
+    Ok(received)
+}
+
+/// # Safety
+/// The message is valid.
+unsafe fn controls<'a>(header: &'a msghdr) -> impl Iterator<Item = &'a cmsghdr> {
+    // SAFETY: as the caller keeps it.
+    let mut next = if header.msg_controllen == 0 {
+        std::ptr::null_mut()
+    } else {
+        unsafe { libc::CMSG_FIRSTHDR(header) }
+    };
+    std::iter::from_fn(move || {
+        // SAFETY: as the caller keeps it.
+        let control: &'a cmsghdr = unsafe { next.as_ref() }?;
+        // SAFETY: as the caller keeps it.
+        next = unsafe { libc::CMSG_NXTHDR(header, control) };
+        Some(control)
+    })
+}
+
+/// Whether a message to a kernel's socket would give away a descriptor of ours: the receiver would have a bell
+/// without the memory.
+///
+/// # Safety
+/// The message is valid, or null.
+unsafe fn carries_ours(message: *const msghdr) -> bool {
+    // SAFETY: as the caller keeps it.
+    let Some(header) = (unsafe { message.as_ref() }) else {
+        return false;
+    };
+    if header.msg_controllen == 0 {
+        return false;
+    }
+    // SAFETY: as the caller keeps it.
+    unsafe { controls(header) }
+        .filter(|control| {
+            control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS
+        })
+        .any(|control| {
+            // SAFETY: it is a control message.
+            let first = unsafe { libc::CMSG_DATA(control) }.cast::<c_int>();
+            // SAFETY: no message is shorter than its head.
+            let head = unsafe { libc::CMSG_LEN(0) } as usize;
+            let count = control.cmsg_len.saturating_sub(head) / size_of::<c_int>();
+            (0..count).any(|number| {
+                // SAFETY: the message says that there are so many.
+                let place = unsafe { first.add(number) };
+                // SAFETY: as above.
+                let fd = unsafe { place.read_unaligned() };
+                lookup(fd).is_some() && table::lookup(fd).is_some()
+            })
+        })
+}

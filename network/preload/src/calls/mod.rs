@@ -1,0 +1,10 @@
+//! The C library's names, before which this library stands.
+//!
+//! Each looks whether its descriptor is ours, which is a load and a branch, and calls the next definition if not.
+
+mod bytes;
+mod copying;
+mod descriptors;
+mod messages;
+mod options;
+mod sockets;

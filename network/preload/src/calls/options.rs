@@ -1,0 +1,47 @@
+//! `getsockopt`, `setsockopt`, and names of both ends.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{sockaddr, socklen_t};
+
+use crate::connection;
+use crate::errno::told;
+use crate::{names, real, settings};
+
+export! {
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut socklen_t) -> c_int {
+        match connection::lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::getsockopt(fd, level, name, value, size) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => told(unsafe { settings::get(entry, level, name, value, size) }),
+        }
+    }
+
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int {
+        match connection::lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::setsockopt(fd, level, name, value, size) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => told(unsafe { settings::set(entry, level, name, value, size) }),
+        }
+    }
+
+    fn getsockname(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
+        match connection::recorded(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::getsockname(fd, address, size) },
+            // SAFETY: as the caller keeps it.
+            Some((_, record)) => told(unsafe { names::write(&record.local(), address, size) }.map(|()| 0)),
+        }
+    }
+
+    fn getpeername(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
+        match connection::recorded(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::getpeername(fd, address, size) },
+            // SAFETY: as the caller keeps it.
+            Some((_, record)) => told(unsafe { names::write(&record.peer(), address, size) }.map(|()| 0)),
+        }
+    }
+}

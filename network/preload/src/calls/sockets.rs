@@ -1,0 +1,351 @@
+//! How connections come to be, and `shutdown`.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
+use millrace_stream::slab::header::counter;
+use millrace_stream::{Address, Side};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
+use rustix::io::FdFlags;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::connection::{self, establish};
+use crate::entry::{Entry, Hold, Kind};
+use crate::errno::{Errno, Outcome, told};
+use crate::monitor::{self, Answer, Ends};
+use crate::slab::{self, Record, flag, option};
+use crate::wait::handlers_restart;
+use crate::{hidden, multiplexing, names, real, send, table};
+
+export! {
+    fn listen(fd: c_int, backlog: c_int) -> c_int {
+        if connection::lookup(fd).is_some() {
+            return told(Err(Errno(libc::EINVAL)));
+        }
+        // SAFETY: as the caller keeps it.
+        let done = unsafe { real::listen(fd, backlog) };
+        if done == 0 {
+            announce(fd, backlog);
+        }
+        done
+    }
+
+    fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
+        match table::lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::accept(fd, address, size) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => told(unsafe { accept_from(fd, entry, address, size, 0) }),
+        }
+    }
+
+    fn accept4(fd: c_int, address: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
+        match table::lookup(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::accept4(fd, address, size, flags) },
+            // SAFETY: as the caller keeps it.
+            Some(entry) => told(unsafe { accept_from(fd, entry, address, size, flags) }),
+        }
+    }
+
+    fn connect(fd: c_int, address: *const sockaddr, size: socklen_t) -> c_int {
+        if let Some((_, record)) = connection::recorded(fd) {
+            return told(connect_again(record));
+        }
+        // SAFETY: as the caller keeps it.
+        let peer = unsafe { names::read(address, size) };
+        match peer.map(|peer| connect_to(fd, peer)) {
+            Some(Ok(Some(outcome))) => told(outcome),
+            Some(Err(errno)) => told(Err(errno)),
+            // SAFETY: as the caller keeps it.
+            Some(Ok(None)) | None => unsafe { real::connect(fd, address, size) },
+        }
+    }
+
+    fn shutdown(fd: c_int, how: c_int) -> c_int {
+        match connection::recorded(fd) {
+            // SAFETY: as the caller keeps it.
+            None => unsafe { real::shutdown(fd, how) },
+            Some((entry, record)) => told(shut(fd, entry, record, how)),
+        }
+    }
+}
+
+/// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
+fn announce(fd: c_int, backlog: c_int) {
+    if table::lookup(fd).is_some() || !is_stream(fd) {
+        return;
+    }
+    // The kernel takes a negative one for the most.
+    let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
+    let Some(channel) = monitor::listen(fd, backlog) else {
+        return;
+    };
+    match Entry::listener(channel) {
+        Ok(entry) => {
+            entry.add_number(fd);
+            multiplexing::moved(fd, entry);
+        }
+        Err(_) => hidden::close(channel),
+    }
+}
+
+/// Whether it is a socket of TCP.
+fn is_stream(fd: c_int) -> bool {
+    family(fd).is_some()
+        && sockopt::socket_type(hidden::borrow(fd)) == Ok(SocketType::STREAM)
+        && sockopt::socket_protocol(hidden::borrow(fd)) == Ok(Some(rustix::net::ipproto::TCP))
+}
+
+fn family(fd: c_int) -> Option<c_int> {
+    if fd < 0 {
+        return None;
+    }
+    match sockopt::socket_domain(hidden::borrow(fd)).ok()? {
+        AddressFamily::INET => Some(libc::AF_INET),
+        AddressFamily::INET6 => Some(libc::AF_INET6),
+        _ => None,
+    }
+}
+
+/// `connect` on what is connected.
+fn connect_again(record: &Record) -> Outcome<c_int> {
+    if record.options.has(option::CONNECT_TOLD_LATER) {
+        record.options.set(option::CONNECT_TOLD_LATER, false);
+        return Ok(0);
+    }
+    Err(Errno(libc::EISCONN))
+}
+
+/// Connects by the monitor. `None`: the kernel is to.
+fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
+    let Some(family) = family(fd).filter(|_| table::lookup(fd).is_none() && is_stream(fd)) else {
+        return Ok(None);
+    };
+    if family == libc::AF_INET && peer.is_ipv6() || peer.port() == 0 || !is_idle(fd) {
+        return Ok(None);
+    }
+    if family == libc::AF_INET6 && peer.is_ipv4() {
+        // The kernel has an answer to that.
+        return Ok(None);
+    }
+    let Some(local) = own_name(fd) else {
+        return Ok(None);
+    };
+    let flags = rustix::fs::fcntl_getfl(hidden::borrow(fd))?;
+    let is_nonblocking = flags.contains(OFlags::NONBLOCK);
+    match monitor::connect(local, Address::from(peer), is_nonblocking)? {
+        Answer::Kernel => {
+            slab::count(counter::KERNEL_CONNECTS);
+            Ok(None)
+        }
+        Answer::Connected(ends) => {
+            replace(fd, &ends, family, flags)?;
+            if is_nonblocking {
+                return Ok(Some(Err(Errno(libc::EINPROGRESS))));
+            }
+            Ok(Some(Ok(0)))
+        }
+    }
+}
+
+/// Whether a socket was neither connected nor asked to.
+fn is_idle(fd: c_int) -> bool {
+    const CLOSE: u8 = 7;
+    let mut state = [0u8; 4];
+    let mut size = socklen_t::try_from(state.len()).unwrap_or(0);
+    // SAFETY: the pointers are of as many bytes as the size says.
+    let asked = unsafe {
+        real::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            state.as_mut_ptr().cast(),
+            &raw mut size,
+        )
+    };
+    asked == 0 && state[0] == CLOSE
+}
+
+fn own_name(fd: c_int) -> Option<Address> {
+    let name = rustix::net::getsockname(hidden::borrow(fd)).ok()?;
+    SocketAddr::try_from(name).ok().map(Address::from)
+}
+
+/// Puts a connection in the place of the program's socket.
+fn replace(fd: c_int, ends: &Ends, family: c_int, flags: OFlags) -> Outcome<()> {
+    let made = establish(ends, Side::Connecting, fd, family);
+    let Ok(entry) = made else {
+        hidden::close_raw(ends.bell);
+        return made.map(drop);
+    };
+    let is_nonblocking = flags.contains(OFlags::NONBLOCK);
+    let placed = place(fd, ends.bell, is_nonblocking);
+    hidden::close_raw(ends.bell);
+    entry.hold(Hold::Call);
+    if placed.is_ok()
+        && let Some(record) = entry.record()
+    {
+        record.options.set(
+            option::NONBLOCK | option::CONNECT_TOLD_LATER,
+            is_nonblocking,
+        );
+        connection::enter(fd, entry)?;
+        multiplexing::moved(fd, entry);
+    }
+    entry.release(Hold::Call);
+    placed
+}
+
+fn place(fd: c_int, bell: c_int, is_nonblocking: bool) -> Outcome<()> {
+    let is_closed_on_exec = rustix::io::fcntl_getfd(hidden::borrow(fd))?.contains(FdFlags::CLOEXEC);
+    if is_nonblocking {
+        rustix::fs::fcntl_setfl(hidden::borrow(bell), OFlags::NONBLOCK)?;
+    }
+    hidden::replace(bell, fd, is_closed_on_exec)
+}
+
+/// Accepts from a listener: first what comes by the monitor, then what comes by the kernel.
+///
+/// # Safety
+/// The pointers are null or valid, as the call asks for.
+unsafe fn accept_from(
+    fd: c_int,
+    entry: &'static Entry,
+    address: *mut sockaddr,
+    size: *mut socklen_t,
+    flags: c_int,
+) -> Outcome<c_int> {
+    if entry.kind() == Kind::Connection || flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    if entry.kind() != Kind::Listener {
+        // SAFETY: as the caller keeps it.
+        return real_accept(unsafe { real::accept4(fd, address, size, flags) });
+    }
+    loop {
+        if let Some(accepted) = take_incoming(fd, entry, flags)? {
+            if !address.is_null()
+                && let Some((_, record)) = connection::recorded(accepted)
+            {
+                // SAFETY: as the caller keeps it.
+                unsafe { names::write(&record.peer(), address, size) }?;
+            }
+            return Ok(accepted);
+        }
+        if !must_kernel_be_asked(fd, entry)? {
+            continue;
+        }
+        // SAFETY: as the caller keeps it.
+        let accepted = real_accept(unsafe { real::accept4(fd, address, size, flags) });
+        if accepted.is_ok() {
+            slab::count(counter::KERNEL_ACCEPTS);
+        }
+        return accepted;
+    }
+}
+
+fn real_accept(accepted: c_int) -> Outcome<c_int> {
+    if accepted >= 0 {
+        return Ok(accepted);
+    }
+    Err(Errno(
+        std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EINVAL),
+    ))
+}
+
+/// A connection from the channel, if there is one.
+fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Option<c_int>> {
+    let Some(channel) = entry.channel() else {
+        return Ok(None);
+    };
+    match monitor::incoming(channel, flags & SOCK_CLOEXEC != 0) {
+        Ok(Some(ends)) => enter_incoming(fd, &ends, flags & SOCK_NONBLOCK != 0).map(Some),
+        Ok(None) => {
+            entry.is_deaf.store(true, Ordering::Relaxed);
+            Ok(None)
+        }
+        Err(Errno(libc::EAGAIN | libc::EINTR)) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn enter_incoming(fd: c_int, ends: &Ends, is_nonblocking: bool) -> Outcome<c_int> {
+    let family = family(fd).unwrap_or(libc::AF_INET);
+    let entered = establish(ends, Side::Accepting, fd, family).and_then(|entry| {
+        if is_nonblocking {
+            rustix::fs::fcntl_setfl(hidden::borrow(ends.bell), OFlags::NONBLOCK)?;
+        }
+        if let Some(record) = entry.record() {
+            record.options.set(option::NONBLOCK, is_nonblocking);
+        }
+        connection::enter(ends.bell, entry)
+    });
+    if let Err(errno) = entered {
+        hidden::close_raw(ends.bell);
+        return Err(errno);
+    }
+    Ok(ends.bell)
+}
+
+/// Whether the kernel's `accept` is what comes next: it has a connection, or does not block. Waits for one of both
+/// queues, if need be.
+fn must_kernel_be_asked(fd: c_int, entry: &'static Entry) -> Outcome<bool> {
+    let Some(channel) = entry.channel() else {
+        return Ok(true);
+    };
+    if rustix::fs::fcntl_getfl(hidden::borrow(fd))?.contains(OFlags::NONBLOCK) {
+        return Ok(true);
+    }
+    let timeout = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Recv)?;
+    let time = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
+    let (listener, channel) = (hidden::borrow(fd), hidden::borrow(channel));
+    loop {
+        let mut fds = [
+            PollFd::new(&listener, PollFlags::IN),
+            PollFd::new(&channel, PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut fds, time.as_ref()) {
+            Ok(0) => return Err(Errno(libc::EAGAIN)),
+            Ok(_) => return Ok(fds[1].revents().is_empty()),
+            Err(rustix::io::Errno::INTR) if time.is_none() && handlers_restart() => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcome<c_int> {
+    let flags = match how {
+        libc::SHUT_RD => flag::RECEIVE_SHUT,
+        libc::SHUT_WR => flag::SEND_SHUT,
+        libc::SHUT_RDWR => flag::RECEIVE_SHUT | flag::SEND_SHUT,
+        _ => return Err(Errno(libc::EINVAL)),
+    };
+    if !entry.pin(fd, Hold::Call) {
+        return Err(Errno(libc::EBADF));
+    }
+    // As with TCP, a connection that is over on both sides cannot be shut down.
+    let is_over = record.has(flag::RESET)
+        || record.has(flag::SEND_SHUT) && record.has(flag::END_SEEN | flag::HUNG_UP);
+    let outcome = if is_over {
+        Err(Errno(libc::ENOTCONN))
+    } else {
+        Ok(0)
+    };
+    let was_open = !record.has(flag::SEND_SHUT);
+    if outcome.is_ok() {
+        record.set(flags);
+        if flags & flag::SEND_SHUT != 0 && was_open {
+            // It fails in a signal handler above a send alone: then the last close says it.
+            let _unsaid = send::finish(entry, record);
+        }
+        multiplexing::broadcast(entry);
+    }
+    entry.release(Hold::Call);
+    outcome
+}

@@ -1,0 +1,187 @@
+//! The life of a connection in this process.
+
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use millrace_stream::control::{Link, Mode};
+use millrace_stream::slab::header::counter;
+use millrace_stream::{End, Geometry, Lane, Side};
+use millrace_window::Window;
+
+use crate::entry::{Entry, Kind};
+use crate::errno::{Errno, Outcome};
+use crate::hidden;
+use crate::monitor::Ends;
+use crate::send;
+use crate::settings;
+use crate::slab::{self, Record, Slab, flag};
+use crate::table;
+
+/// The connection that a number means.
+#[inline]
+pub(crate) fn lookup(fd: c_int) -> Option<&'static Entry> {
+    table::lookup(fd).filter(|entry| entry.kind() == Kind::Connection)
+}
+
+/// The connection that a number means, and its record.
+pub(crate) fn recorded(fd: c_int) -> Option<(&'static Entry, &'static Record)> {
+    let entry = lookup(fd)?;
+    Some((entry, entry.record()?))
+}
+
+/// Makes a connection's entry from what the monitor gave, with the options of the kernel's socket `model`: the one
+/// that was to connect, or that listens. The memory's descriptor is hidden or closed, the bell stays as it is.
+pub(crate) fn establish(
+    ends: &Ends,
+    side: Side,
+    model: c_int,
+    family: c_int,
+) -> Outcome<&'static Entry> {
+    let memory = hidden::hide_copy(hidden::borrow(ends.memory)).ok();
+    let mapped = map(&ends.link, side, ends.memory);
+    hidden::close_raw(ends.memory);
+    let made =
+        mapped.and_then(|lane| record(&ends.link, side, model, family).map(|made| (lane, made)));
+    let entry = made.and_then(|(lane, (slab, record))| {
+        let entry = Entry::connection(lane, slab, record, memory);
+        if entry.is_err() {
+            slab.release(record);
+        }
+        entry
+    });
+    match (&entry, memory) {
+        (Ok(_), _) => slab::count(match side {
+            Side::Connecting => counter::CONNECTS,
+            Side::Accepting => counter::ACCEPTS,
+        }),
+        (Err(_), Some(memory)) => hidden::close(memory),
+        (Err(_), None) => {}
+    }
+    entry
+}
+
+/// Maps a connection's memory.
+fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
+    let geometry = Geometry {
+        ring_lines: link.ring_lines,
+    };
+    attach(memory, geometry, side)
+}
+
+/// Maps a connection's memory.
+pub(crate) fn attach(memory: RawFd, geometry: Geometry, side: Side) -> Outcome<Lane> {
+    let window = Window::attach(hidden::borrow(memory)).map_err(|_| Errno(libc::ENOMEM))?;
+    Lane::new(&window, geometry, side).map_err(|_| Errno(libc::ENOMEM))
+}
+
+fn record(
+    link: &Link,
+    side: Side,
+    model: c_int,
+    family: c_int,
+) -> Outcome<(Slab, &'static Record)> {
+    let slab = match Slab::own() {
+        Some(slab) => slab,
+        None => Slab::create()?,
+    };
+    let record = slab.allocate().ok_or(Errno(libc::ENOMEM))?;
+    let mode = match link.mode {
+        Mode::Direct => 1,
+        Mode::Proxy => 2,
+    };
+    record.mode.store(mode, Ordering::Relaxed);
+    record
+        .side
+        .store(u32::from(side == Side::Accepting), Ordering::Relaxed);
+    record
+        .options
+        .ring_lines
+        .store(link.ring_lines, Ordering::Relaxed);
+    let [local, peer] = [link.local, link.peer].map(|address| {
+        let shown = if family == libc::AF_INET6 {
+            address.mapped()
+        } else {
+            address.canonical()
+        };
+        SocketAddr::from(shown)
+    });
+    record.set_addresses(&local, &peer);
+    settings::carry(model, &record.options);
+    Ok((slab, record))
+}
+
+/// Gives the program's number to an entry.
+pub(crate) fn enter(fd: c_int, entry: &'static Entry) -> Outcome<()> {
+    if entry.add_number(fd) {
+        return Ok(());
+    }
+    Err(Errno(libc::EMFILE))
+}
+
+/// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes between this and
+/// what it returns.
+pub(crate) fn leave(fd: c_int) -> Option<Left> {
+    let entry = table::remove(fd)?;
+    let is_last = entry.drop_number(fd);
+    if is_last {
+        crate::multiplexing::forget(entry);
+        if entry.kind() == Kind::Connection {
+            part(entry);
+        }
+    }
+    Some(Left { entry, is_last })
+}
+
+/// An entry that has lost a number.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Left {
+    entry: &'static Entry,
+    is_last: bool,
+}
+
+impl Left {
+    /// After the kernel has closed the number.
+    pub(crate) fn done(self) {
+        if self.is_last {
+            self.entry.release(crate::entry::Hold::Number);
+        }
+    }
+}
+
+/// What the last number of this process does to the connection when it goes. If no other process has this end, the
+/// peer is told: a reset if bytes are lost or the program wants one, else that the kernel is to be asked.
+pub(crate) fn part(entry: &'static Entry) {
+    let Some(record) = entry.record() else {
+        return;
+    };
+    if record.holders.load(Ordering::Relaxed) > 1 {
+        return;
+    }
+    let is_hard = record.options.linger.load(Ordering::Relaxed) == 0;
+    if !record.has(flag::RESET) && (is_hard || loses(entry, record)) {
+        // The peer gets it when it has received all; rings of the kernel's come when the bell is closed.
+        send::reset(entry, record, 104);
+        send::ring(entry);
+    } else {
+        send::close(entry, record);
+    }
+}
+
+/// Whether there are bytes that nobody has received.
+fn loses(entry: &Entry, record: &Record) -> bool {
+    let Ok(_guard) = record.receive.lock.take() else {
+        return false;
+    };
+    // SAFETY: the lock is held, and the caller holds the entry.
+    let (Some(sight), Some(receiver)) = (entry.sight(), unsafe { entry.receiver() }) else {
+        return false;
+    };
+    let cursor = record.receive.receive_cursor();
+    match receiver.peek(sight, &cursor, &mut [0]) {
+        Ok(next) => next.bytes > 0 && next.end != Some(End::Finished),
+        Err(_) => true,
+    }
+}

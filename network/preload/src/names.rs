@@ -1,0 +1,106 @@
+//! Addresses as the C library has them.
+
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::ptr;
+
+use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+
+use crate::errno::{Errno, Outcome};
+
+/// Reads an address of IPv4 or IPv6; `None` if it is another's, or too short.
+///
+/// # Safety
+/// There are `size` bytes, or the pointer is null.
+pub(crate) unsafe fn read(address: *const sockaddr, size: socklen_t) -> Option<SocketAddr> {
+    let size = size as usize;
+    if address.is_null() || size < size_of::<sa_family_t>() {
+        return None;
+    }
+    // SAFETY: there are as many bytes; the place need not be aligned.
+    let family = unsafe { address.cast::<sa_family_t>().read_unaligned() };
+    match c_int::from(family) {
+        libc::AF_INET if size >= size_of::<sockaddr_in>() => {
+            // SAFETY: as above.
+            let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            Some((ip, u16::from_be(v4.sin_port)).into())
+        }
+        libc::AF_INET6 if size >= size_of::<sockaddr_in6>() => {
+            // SAFETY: as above.
+            let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+            Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+/// Writes as much of an address as there is room for, and how long it is.
+///
+/// # Errors
+/// `EINVAL` if the room is negative, `EFAULT` if a pointer is null.
+///
+/// # Safety
+/// The pointers are null or valid, the first for as many bytes as the second says.
+pub(crate) unsafe fn write(
+    value: &SocketAddr,
+    address: *mut sockaddr,
+    size: *mut socklen_t,
+) -> Outcome<()> {
+    if address.is_null() || size.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: the caller keeps that it is valid.
+    let room = unsafe { size.read() };
+    if c_int::try_from(room).is_err() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: all bytes zero are an address.
+    let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
+    let length = fill(value, &mut storage);
+    let part = length.min(room as usize);
+    // SAFETY: the caller keeps that there is room for as many.
+    unsafe {
+        address
+            .cast::<u8>()
+            .copy_from_nonoverlapping(ptr::from_ref(&storage).cast(), part)
+    };
+    // SAFETY: as above.
+    unsafe { size.write(socklen_t::try_from(length).unwrap_or(0)) };
+    Ok(())
+}
+
+/// Lays an address out; how many bytes it has.
+fn fill(value: &SocketAddr, storage: &mut sockaddr_storage) -> usize {
+    let place = ptr::from_mut(storage);
+    match value {
+        SocketAddr::V4(v4) => {
+            let laid = sockaddr_in {
+                sin_family: libc::AF_INET as sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a storage has room for every address and is aligned for it.
+            unsafe { place.cast::<sockaddr_in>().write(laid) };
+            size_of::<sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let laid = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { place.cast::<sockaddr_in6>().write(laid) };
+            size_of::<sockaddr_in6>()
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Bytes of the program, as it gives them to the C library.
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+
+use libc::iovec;
+
+use crate::errno::{Errno, Outcome};
+
+/// How many pieces a call takes.
+const PIECES_MAX: usize = 1024;
+
+/// Bytes to be sent.
+///
+/// # Errors
+/// `EFAULT` if the pointer is null; `EINVAL` if there are too many.
+///
+/// # Safety
+/// There are `size` bytes, which nobody changes meanwhile, or the pointer is null.
+#[inline]
+pub(crate) unsafe fn bytes<'a>(first: *const c_void, size: usize) -> Outcome<&'a [u8]> {
+    if size == 0 {
+        return Ok(&[]);
+    }
+    check(first, size)?;
+    // SAFETY: as the caller keeps it.
+    Ok(unsafe { slice::from_raw_parts(first.cast(), size) })
+}
+
+/// Room for bytes.
+///
+/// # Errors
+/// As for [`bytes`].
+///
+/// # Safety
+/// There is room for `size` bytes, which nobody else uses meanwhile, or the pointer is null.
+#[inline]
+pub(crate) unsafe fn room<'a>(first: *mut c_void, size: usize) -> Outcome<&'a mut [u8]> {
+    if size == 0 {
+        return Ok(&mut []);
+    }
+    check(first, size)?;
+    // SAFETY: as the caller keeps it. The bytes may never have been written, but any are bytes.
+    Ok(unsafe { slice::from_raw_parts_mut(first.cast(), size) })
+}
+
+#[inline]
+fn check(first: *const c_void, size: usize) -> Outcome<()> {
+    if first.is_null() || isize::try_from(size).is_err() {
+        return Err(Errno(libc::EFAULT));
+    }
+    Ok(())
+}
+
+/// Pieces to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pieces<'a>(&'a [iovec]);
+
+/// Room in pieces.
+#[derive(Debug)]
+pub(crate) struct PiecesMut<'a>(&'a [iovec]);
+
+impl<'a> Pieces<'a> {
+    /// # Errors
+    /// `EINVAL` if there cannot be so many; `EFAULT` if the pointer, or one in a piece, is null.
+    ///
+    /// # Safety
+    /// There are `count` pieces, each of which has the bytes that it says, or the pointer is null.
+    pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
+        // SAFETY: as the caller keeps it.
+        Ok(Self(unsafe { pieces(first, count) }?))
+    }
+
+    /// How many bytes there are in all.
+    pub(crate) fn size(self) -> Outcome<usize> {
+        size(self.0)
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        // SAFETY: who made this keeps that the bytes are there; null was looked for.
+        self.0
+            .iter()
+            .filter_map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }.ok())
+    }
+}
+
+impl<'a> PiecesMut<'a> {
+    /// # Errors
+    /// As for [`Pieces::new`].
+    ///
+    /// # Safety
+    /// There are `count` pieces, each of which has the room that it says, or the pointer is null.
+    pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
+        // SAFETY: as the caller keeps it.
+        Ok(Self(unsafe { pieces(first, count) }?))
+    }
+
+    /// How much room there is in all.
+    pub(crate) fn size(&self) -> Outcome<usize> {
+        size(self.0)
+    }
+
+    pub(crate) fn iter(&mut self) -> impl Iterator<Item = &'a mut [u8]> {
+        // SAFETY: who made this keeps that the room is there; null was looked for.
+        self.0
+            .iter()
+            .filter_map(|piece| unsafe { room(piece.iov_base, piece.iov_len) }.ok())
+    }
+}
+
+/// The pieces that a call of the C library counts by a `c_int`.
+pub(crate) fn count(count: c_int) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+unsafe fn pieces<'a>(first: *const iovec, count: usize) -> Outcome<&'a [iovec]> {
+    if count > PIECES_MAX {
+        return Err(Errno(libc::EINVAL));
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if first.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: as the caller keeps it.
+    let pieces = unsafe { slice::from_raw_parts(first, count) };
+    if pieces
+        .iter()
+        .any(|piece| piece.iov_len > 0 && piece.iov_base.is_null())
+    {
+        return Err(Errno(libc::EFAULT));
+    }
+    Ok(pieces)
+}
+
+fn size(pieces: &[iovec]) -> Outcome<usize> {
+    let size = pieces
+        .iter()
+        .try_fold(0usize, |size, piece| size.checked_add(piece.iov_len));
+    size.filter(|size| isize::try_from(*size).is_ok())
+        .ok_or(Errno(libc::EINVAL))
+}

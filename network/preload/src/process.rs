@@ -1,0 +1,125 @@
+//! The beginning and the end of a process, and its forks.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::connection;
+use crate::entry::{CONTROL, Entry, Kind};
+use crate::slab::Slab;
+use crate::{monitor, real, table, thread};
+
+/// Runs when the library is loaded.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+/// Runs when the process ends by `exit`.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+/// The process's ends were let go of.
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+#[cfg_attr(
+    test,
+    expect(dead_code, reason = "tests do not stand before the C library")
+)]
+extern "C" fn begin() {
+    real::find_all();
+    // SAFETY: the functions stay where they are as long as the process lives.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+    crate::inherit::take_over();
+}
+
+/// Lets go of all ends, as far as the kernel does not do it.
+extern "C" fn end() {
+    if HAS_ENDED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    for entry in connections() {
+        connection::part(entry);
+        if let Some(record) = entry.record() {
+            record.holders.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The end of a process that does not run what it registered for that.
+fn end_at_once(status: c_int) -> ! {
+    end();
+    loop {
+        // SAFETY: takes a number, and does not return.
+        unsafe {
+            real::syscall(
+                libc::SYS_exit_group,
+                usize::try_from(status & 0xff).unwrap_or(1),
+                0,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
+    }
+}
+
+export! {
+    fn _exit(status: c_int) -> ! {
+        end_at_once(status)
+    }
+
+    fn _Exit(status: c_int) -> ! {
+        end_at_once(status)
+    }
+}
+
+/// All connections of this process, each once.
+fn connections() -> impl Iterator<Item = &'static Entry> {
+    entries().filter(|entry| entry.kind() == Kind::Connection)
+}
+
+/// All entries with a number, each once.
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    table::numbers(0, usize::MAX)
+        .filter(|(fd, entry)| entry.bell() == *fd)
+        .map(|(_, entry)| entry)
+}
+
+/// Before a fork: the child holds what the parent holds.
+unsafe extern "C" fn prepare() {
+    if let Ok(guard) = CONTROL.take() {
+        std::mem::forget(guard);
+    }
+    for entry in connections() {
+        if let Some(record) = entry.record() {
+            record.holders.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+unsafe extern "C" fn in_parent() {
+    CONTROL.release();
+}
+
+unsafe extern "C" fn in_child() {
+    thread::forget();
+    CONTROL.reset();
+    HAS_ENDED.store(false, Ordering::Relaxed);
+    monitor::forget();
+    Slab::disown();
+    for entry in entries() {
+        entry.forget_calls();
+    }
+    crate::multiplexing::forked();
+}
+
+export! {
+    fn vfork() -> libc::pid_t {
+        // The child of a real one would change this process's table.
+        // SAFETY: as the caller keeps it.
+        unsafe { libc::fork() }
+    }
+}

@@ -1,0 +1,306 @@
+//! Receiving from a connection.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
+use millrace_stream::End;
+
+use crate::entry::Entry;
+use crate::errno::{Errno, Outcome};
+use crate::pieces::PiecesMut;
+use crate::send::{is_record, ring, take_error};
+use crate::slab::{Record, flag, option};
+use crate::source::IN;
+use crate::table;
+use crate::wait::Wait;
+
+/// Receives in a row that find nothing, after which the kernel is asked for the peer.
+const EMPTY_MAX: u32 = 64;
+/// Bytes that are taken at once to be thrown away.
+const THROWN: usize = 4096;
+/// Bytes that are looked at through several pieces at most.
+const PEEKED_MAX: usize = 1 << 20;
+
+/// What an attempt came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// So many bytes, at least one, or none where none were wanted.
+    Bytes(usize),
+    /// Nothing is there yet.
+    Empty,
+    /// Something has come in between.
+    Again,
+    /// Nothing will come any more.
+    End,
+}
+
+/// Receives as `recv(2)` does.
+#[inline]
+pub(crate) fn receive(
+    fd: c_int,
+    entry: &'static Entry,
+    into: &mut [u8],
+    flags: c_int,
+) -> Outcome<usize> {
+    if flags & !MSG_DONTWAIT != 0 {
+        return receive_slowly(fd, entry, into, flags, None);
+    }
+    match attempt(fd, entry, into, false)? {
+        Attempt::Bytes(bytes) if is_enough(entry, bytes, into.len()) => Ok(bytes),
+        first => receive_slowly(fd, entry, into, flags, Some(first)),
+    }
+}
+
+#[inline]
+fn is_enough(entry: &Entry, bytes: usize, size: usize) -> bool {
+    bytes == size
+        || entry
+            .record()
+            .is_none_or(|record| bytes >= record.options.low_water.load(Ordering::Relaxed) as usize)
+}
+
+#[cold]
+fn receive_slowly(
+    fd: c_int,
+    entry: &'static Entry,
+    into: &mut [u8],
+    flags: c_int,
+    mut first: Option<Attempt>,
+) -> Outcome<usize> {
+    if flags & MSG_OOB != 0 {
+        // No urgent byte ever comes.
+        return Err(Errno(libc::EINVAL));
+    }
+    if flags & MSG_ERRQUEUE != 0 {
+        return Err(Errno(libc::EAGAIN));
+    }
+    if flags & MSG_TRUNC != 0 {
+        return throw(fd, entry, into.len(), flags);
+    }
+    let peeks = flags & MSG_PEEK != 0;
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let target = target(record, into.len(), flags);
+    let mut done = 0;
+    let mut wait = Wait::new(IN);
+    loop {
+        // What is looked at only is looked at from the start again.
+        let start = if peeks { 0 } else { done };
+        let attempted = match first.take() {
+            Some(attempted) => Ok(attempted),
+            None => attempt(fd, entry, &mut into[start..], peeks),
+        };
+        match attempted {
+            Ok(Attempt::Bytes(bytes)) => {
+                done = start + bytes;
+                if done >= target || done == into.len() {
+                    return Ok(done);
+                }
+                wait.is_for_more = peeks;
+            }
+            Ok(Attempt::Again) => continue,
+            Ok(Attempt::End) => return Ok(done),
+            Ok(Attempt::Empty) => {}
+            Err(_) if done > 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+        let waited = if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
+            Err(Errno(libc::EAGAIN))
+        } else {
+            let timeout = record.options.receive_timeout.load(Ordering::Relaxed);
+            wait.wait(fd, entry, timeout)
+        };
+        match waited {
+            Ok(()) => {}
+            Err(_) if done > 0 => return Ok(done),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// How many bytes a blocking call waits for.
+fn target(record: &Record, size: usize, flags: c_int) -> usize {
+    let low_water = record.options.low_water.load(Ordering::Relaxed) as usize;
+    let target = if flags & MSG_WAITALL != 0 {
+        size
+    } else {
+        low_water.min(size)
+    };
+    if flags & MSG_PEEK != 0 {
+        // More than the ring holds cannot be looked at.
+        let lines = record.options.ring_lines.load(Ordering::Relaxed) as usize;
+        return target.min(lines * 32);
+    }
+    target
+}
+
+/// Takes bytes and throws them away.
+fn throw(fd: c_int, entry: &'static Entry, size: usize, flags: c_int) -> Outcome<usize> {
+    let flags = flags & !MSG_TRUNC;
+    let mut thrown = 0;
+    while thrown < size {
+        let mut bytes = [0; THROWN];
+        let part = (size - thrown).min(THROWN);
+        // After the first part only what is there.
+        let how = if thrown > 0 && flags & MSG_WAITALL == 0 {
+            flags | MSG_DONTWAIT
+        } else {
+            flags
+        };
+        match receive(fd, entry, &mut bytes[..part], how) {
+            Ok(0) => break,
+            Ok(taken) => thrown += taken,
+            Err(_) if thrown > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+        if flags & MSG_PEEK != 0 {
+            break;
+        }
+    }
+    Ok(thrown)
+}
+
+/// Receives into pieces as `readv(2)` does.
+pub(crate) fn receive_pieces(
+    fd: c_int,
+    entry: &'static Entry,
+    pieces: &mut PiecesMut<'_>,
+    flags: c_int,
+) -> Outcome<usize> {
+    let size = pieces.size()?;
+    let mut how = flags;
+    if pieces.iter().filter(|piece| !piece.is_empty()).count() > 1 && flags & MSG_PEEK != 0 {
+        return peek_pieces(fd, entry, pieces, size, flags);
+    }
+    let (mut done, mut was_asked) = (0, false);
+    for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+        was_asked = true;
+        match receive(fd, entry, piece, how) {
+            Ok(bytes) => {
+                done += bytes;
+                if bytes < piece.len() {
+                    break;
+                }
+            }
+            Err(_) if done > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+        if flags & MSG_WAITALL == 0 {
+            how |= MSG_DONTWAIT;
+        }
+    }
+    if !was_asked {
+        return receive(fd, entry, &mut [], flags);
+    }
+    Ok(done)
+}
+
+/// Looks into pieces: all of them from the same place of the stream.
+fn peek_pieces(
+    fd: c_int,
+    entry: &'static Entry,
+    pieces: &mut PiecesMut<'_>,
+    size: usize,
+    flags: c_int,
+) -> Outcome<usize> {
+    let mut bytes = vec![0; size.min(PEEKED_MAX)];
+    let count = receive(fd, entry, &mut bytes, flags)?;
+    let mut rest = &bytes[..count];
+    for piece in pieces.iter() {
+        let (part, tail) = rest.split_at(piece.len().min(rest.len()));
+        piece[..part.len()].copy_from_slice(part);
+        rest = tail;
+    }
+    Ok(count)
+}
+
+/// Takes what is there, or looks at it, and wakes a peer that sleeps for room.
+#[inline]
+fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<Attempt> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let guard = record
+        .receive
+        .lock
+        .take()
+        .map_err(|_| Errno(libc::EAGAIN))?;
+    if !table::holds(fd, entry) || !is_record(entry, record) {
+        return Err(Errno(libc::EBADF));
+    }
+    if guard.taken_over {
+        entry.intrude();
+    }
+    // SAFETY: the lock is held, and the entry was looked at again.
+    let (Some(sight), Some(receiver)) = (entry.sight(), unsafe { entry.receiver() }) else {
+        return Err(Errno(libc::EBADF));
+    };
+    let mut cursor = record.receive.receive_cursor();
+    let mut must_ring = false;
+    let received = if peeks {
+        receiver.peek(sight, &cursor, into)
+    } else {
+        let received = receiver.receive(sight, &mut cursor, into);
+        must_ring = receiver.wake(sight, &mut cursor);
+        record.receive.set_receive_cursor(&cursor);
+        received
+    };
+    drop(guard);
+    if must_ring {
+        ring(entry);
+    }
+    match received {
+        Ok(received) if received.bytes > 0 || into.is_empty() => {
+            entry.empty.store(0, Ordering::Relaxed);
+            Ok(Attempt::Bytes(received.bytes))
+        }
+        Ok(received) => nothing(entry, record, received.end),
+        Err(_) => {
+            entry.intrude();
+            nothing(entry, record, None)
+        }
+    }
+}
+
+/// Why there is nothing.
+#[cold]
+fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt> {
+    if let Some(End::Reset(errno)) = end
+        && record.set(flag::RESET)
+    {
+        record.error.store(u32::from(errno), Ordering::Relaxed);
+    }
+    if end == Some(End::Finished) {
+        record.set(flag::END_SEEN);
+        return Ok(Attempt::End);
+    }
+    if record.has(flag::RESET) {
+        // A broken pipe is the sender's affair.
+        if record.error.load(Ordering::Relaxed) != libc::EPIPE.unsigned_abs() {
+            take_error(record)?;
+        }
+        record.set(flag::END_SEEN);
+        return Ok(Attempt::End);
+    }
+    if record.has(flag::RECEIVE_SHUT | flag::END_SEEN) {
+        return Ok(Attempt::End);
+    }
+    if record.has(flag::FINISH_WAITS) {
+        crate::send::finish(entry, record)?;
+    }
+    let is_hinted = entry
+        .sight()
+        .is_none_or(|sight| sight.closing() != millrace_stream::Closing::Open);
+    let empty = entry.empty.fetch_add(1, Ordering::Relaxed);
+    let was_gone = record.has(flag::HUNG_UP);
+    if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.look_for_peer()) {
+        // What it published before it died is there now, though it may not have been when it was looked for.
+        if entry
+            .sight()
+            .is_some_and(|sight| sight.is_readable(record.receive.position()))
+        {
+            return Ok(Attempt::Again);
+        }
+        record.set(flag::END_SEEN);
+        return Ok(Attempt::End);
+    }
+    Ok(Attempt::Empty)
+}

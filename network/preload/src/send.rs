@@ -1,0 +1,277 @@
+//! Sending by a connection.
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB};
+use millrace_stream::Closing;
+use rustix::net::SendFlags;
+
+use crate::entry::Entry;
+use crate::errno::{Errno, Outcome};
+use crate::hidden;
+use crate::pieces::Pieces;
+use crate::slab::{self, Record, flag, option};
+use crate::source::OUT;
+use crate::table;
+use crate::wait::{self, Wait};
+
+/// Pieces of up to so many bytes in all are sent as one.
+pub(crate) const GATHERED_MAX: usize = 4096;
+
+/// Connect and send in one: not here.
+const MSG_FASTOPEN: c_int = 0x2000_0000;
+
+/// Sends bytes as `send(2)` does.
+#[inline]
+pub(crate) fn send(fd: c_int, entry: &'static Entry, bytes: &[u8], flags: c_int) -> Outcome<usize> {
+    if flags & !(MSG_NOSIGNAL | MSG_DONTWAIT) == 0 {
+        let sent = attempt(fd, entry, bytes);
+        if sent == Ok(bytes.len()) {
+            return sent;
+        }
+        return go_on(fd, entry, bytes, flags, Some(sent));
+    }
+    check(flags)?;
+    go_on(fd, entry, bytes, flags, None)
+}
+
+/// Sends pieces as `writev(2)` does.
+pub(crate) fn send_pieces(
+    fd: c_int,
+    entry: &'static Entry,
+    pieces: Pieces<'_>,
+    flags: c_int,
+) -> Outcome<usize> {
+    check(flags)?;
+    let size = pieces.size()?;
+    if size <= GATHERED_MAX {
+        let mut gathered = [0u8; GATHERED_MAX];
+        let mut end = 0;
+        for piece in pieces.iter() {
+            gathered[end..end + piece.len()].copy_from_slice(piece);
+            end += piece.len();
+        }
+        return send(fd, entry, &gathered[..end], flags);
+    }
+    let mut sent = 0;
+    for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+        match send(fd, entry, piece, flags) {
+            Ok(bytes) => {
+                sent += bytes;
+                if bytes < piece.len() {
+                    break;
+                }
+            }
+            Err(_) if sent > 0 => break,
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(sent)
+}
+
+/// What is not known is not looked at, as by the kernel's TCP.
+fn check(flags: c_int) -> Outcome<()> {
+    if flags & (MSG_OOB | MSG_FASTOPEN) != 0 {
+        return Err(Errno(libc::EOPNOTSUPP));
+    }
+    Ok(())
+}
+
+/// Goes on after a first attempt that did not send all: waits, unless the call must not.
+#[cold]
+fn go_on(
+    fd: c_int,
+    entry: &'static Entry,
+    bytes: &[u8],
+    flags: c_int,
+    first: Option<Outcome<usize>>,
+) -> Outcome<usize> {
+    let mut sent = 0;
+    let mut wait = Wait::new(OUT);
+    let mut outcome = first.unwrap_or_else(|| attempt(fd, entry, bytes));
+    loop {
+        match outcome {
+            Ok(count) => sent += count,
+            Err(_) if sent > 0 => return Ok(sent),
+            Err(errno) => {
+                if errno == Errno(libc::EPIPE) && flags & MSG_NOSIGNAL == 0 {
+                    wait::raise_pipe();
+                }
+                return Err(errno);
+            }
+        }
+        if sent == bytes.len() {
+            return Ok(sent);
+        }
+        entry.stalls.fetch_add(1, Ordering::Relaxed);
+        let record = entry.record().ok_or(Errno(libc::EBADF))?;
+        let waited = if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
+            Err(Errno(libc::EAGAIN))
+        } else {
+            let timeout = record.options.send_timeout.load(Ordering::Relaxed);
+            wait.wait(fd, entry, timeout)
+        };
+        match waited {
+            Ok(()) => outcome = attempt(fd, entry, &bytes[sent..]),
+            Err(_) if sent > 0 => return Ok(sent),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Sends what there is room for, and wakes the peer if it sleeps.
+#[inline]
+fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    if !table::holds(fd, entry) || !is_record(entry, record) {
+        return Err(Errno(libc::EBADF));
+    }
+    if guard.taken_over {
+        entry.intrude();
+    }
+    // SAFETY: the lock is held, and the entry was looked at again.
+    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+        return Err(Errno(libc::EBADF));
+    };
+    const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::HUNG_UP;
+    if (record.has(ANY) || sight.closing() != Closing::Open) && is_over(entry, record)? {
+        return Ok(bytes.len());
+    }
+    let mut cursor = record.send.send_cursor();
+    let sent = sender.send(sight, &mut cursor, bytes);
+    let must_ring = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
+    record.send.set_send_cursor(&cursor);
+    drop(guard);
+    if must_ring {
+        ring(entry);
+    }
+    sent.map_err(|_| {
+        entry.intrude();
+        take_error(record).err().unwrap_or(Errno(libc::ECONNRESET))
+    })
+}
+
+/// Whether the entry is still that of the record.
+#[inline]
+pub(crate) fn is_record(entry: &Entry, record: &'static Record) -> bool {
+    entry.record().is_some_and(|now| std::ptr::eq(now, record))
+}
+
+/// The error that waits to be told, which is told once.
+pub(crate) fn take_error(record: &Record) -> Outcome<()> {
+    if record.error.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
+    match c_int::try_from(record.error.swap(0, Ordering::Relaxed)) {
+        Ok(0) => Ok(()),
+        Ok(errno) => Err(Errno(errno)),
+        Err(_) => Err(Errno(libc::ECONNRESET)),
+    }
+}
+
+/// Whether what is sent goes nowhere, as the peer is gone but this side does not know it yet: as with TCP, the
+/// first bytes after that are lost, and then the pipe is broken.
+#[cold]
+fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
+    if record.has(flag::SEND_SHUT) {
+        take_error(record)?;
+        return Err(Errno(libc::EPIPE));
+    }
+    if !record.has(flag::RESET)
+        && let Some(Closing::Reset(errno)) = entry.sight().map(|sight| sight.closing())
+    {
+        // Told here, the receiver tells only the end.
+        record.error.store(u32::from(errno), Ordering::Relaxed);
+        record.set(flag::RESET);
+    }
+    if record.has(flag::RESET) {
+        take_error(record)?;
+        return Err(Errno(libc::EPIPE));
+    }
+    if !entry.look_for_peer() {
+        return Ok(false);
+    }
+    record
+        .error
+        .store(libc::EPIPE.unsigned_abs(), Ordering::Relaxed);
+    record.set(flag::RESET);
+    Ok(true)
+}
+
+/// Wakes the peer.
+#[cold]
+pub(crate) fn ring(entry: &Entry) {
+    let bell = entry.bell();
+    if bell >= 0 {
+        // If it is full then rings are pending; if the peer is gone then nobody sleeps.
+        let _sent = rustix::net::send(
+            hidden::borrow(bell),
+            &[],
+            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+        );
+        slab::count(millrace_stream::slab::header::counter::BELLS);
+    }
+}
+
+/// Sends the end, if there is room, or remembers that it is to be sent.
+pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
+    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    // SAFETY: the lock is held, and the caller has pinned the entry.
+    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+        return Err(Errno(libc::EBADF));
+    };
+    let mut cursor = record.send.send_cursor();
+    let mut must_ring = false;
+    for _ in 0..2 {
+        match sender.finish(sight, &mut cursor) {
+            Ok(true) => {
+                record
+                    .flags
+                    .fetch_and(!flag::FINISH_WAITS, Ordering::Relaxed);
+                must_ring = sender.wake(sight, &mut cursor);
+                break;
+            }
+            Ok(false) => {
+                record.set(flag::FINISH_WAITS);
+                if !sender.arm(sight, &mut cursor) {
+                    break;
+                }
+            }
+            Err(_) => {
+                entry.intrude();
+                break;
+            }
+        }
+    }
+    record.send.set_send_cursor(&cursor);
+    drop(guard);
+    if must_ring {
+        ring(entry);
+    }
+    Ok(())
+}
+
+/// Breaks the connection off, if it is not over.
+pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
+    let Ok(_guard) = record.send.lock.take() else {
+        return;
+    };
+    // SAFETY: the lock is held, and the caller has pinned the entry.
+    if let Some(sender) = unsafe { entry.sender() } {
+        sender.reset(errno);
+        slab::count(millrace_stream::slab::header::counter::RESETS);
+    }
+}
+
+/// Hints that this end is let go of.
+pub(crate) fn close(entry: &Entry, record: &Record) {
+    let Ok(_guard) = record.send.lock.take() else {
+        return;
+    };
+    // SAFETY: the lock is held, and the caller has pinned the entry.
+    if let Some(sender) = unsafe { entry.sender() } {
+        sender.close();
+    }
+}

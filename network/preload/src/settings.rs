@@ -1,0 +1,373 @@
+//! Options of a connection, as `getsockopt(2)` and `setsockopt(2)` see them.
+//!
+//! | option | |
+//! |---|---|
+//! | `SO_ERROR`, `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | honoured; they cannot be set |
+//! | `SO_LINGER` | honoured: `{1, 0}` makes the last close a reset; a time has no effect, as all that was sent is in the peer's reach at once |
+//! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_RCVLOWAT` | honoured; the low water by receives that wait, not by polls |
+//! | `TCP_NODELAY`, `TCP_CORK`, `TCP_QUICKACK` | kept and told; every send is visible to the peer at once in any case |
+//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | kept and told; the kernel says at once when the peer is gone |
+//! | `SO_SNDBUF`, `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
+//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_OOBINLINE`, `SO_PRIORITY`, `IP_TOS`, `IPV6_TCLASS` | kept and told |
+//! | `SO_DONTROUTE`, `SO_BROADCAST` | told as 0 |
+//! | `IP_TTL`, `IPV6_UNICAST_HOPS` | told as 64 |
+//! | `IPV6_V6ONLY` | told; setting it is refused as for every connected socket |
+//! | `TCP_MAXSEG` | told: the largest slot |
+//! | `TCP_INFO` | told: the state, and nothing else |
+//! | `TCP_DEFER_ACCEPT`, `TCP_FASTOPEN` | told as 0 |
+//! | `TCP_CONGESTION` | told as `none` |
+//! | all others | refused with `ENOPROTOOPT` |
+
+use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use libc::{
+    EDOM, EFAULT, EINVAL, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET,
+    socklen_t, timeval,
+};
+use rustix::net::sockopt;
+use rustix::net::sockopt::Timeout;
+
+use crate::entry::Entry;
+use crate::errno::{Errno, Outcome};
+use crate::hidden;
+use crate::send::take_error;
+use crate::slab::{Options, Record, flag, option};
+use crate::source::{HUP, RDHUP, Source};
+
+const SO_RCVTIMEO_NEW: c_int = 66;
+const SO_SNDTIMEO_NEW: c_int = 67;
+const TCP_NOTSENT_LOWAT: c_int = 25;
+/// The kernel's limits of buffer sizes, by default.
+const BUFFER_MAX: u32 = 212_992;
+const SEND_BUFFER_MIN: u32 = 4608;
+const RECEIVE_BUFFER_MIN: u32 = 2304;
+/// The most bytes that one slot carries.
+const SEGMENT: c_int = 8192;
+
+/// What an option is kept as.
+enum Place<'a> {
+    /// A bit of [`option`].
+    Bit(u32),
+    /// A number.
+    Number(&'a AtomicU32),
+    /// A number that is told and cannot be set.
+    Told(c_int),
+    /// A buffer's size, at least this.
+    Buffer(&'a AtomicU32, u32),
+    /// A time in nanoseconds.
+    Time(&'a AtomicU64),
+    Linger(&'a AtomicI32),
+    Error,
+    Info,
+    Name(&'static [u8; 16]),
+}
+
+fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>> {
+    let options = &record.options;
+    Ok(match level {
+        SOL_SOCKET => match name {
+            libc::SO_ERROR => Place::Error,
+            libc::SO_TYPE => Place::Told(libc::SOCK_STREAM),
+            libc::SO_DOMAIN => Place::Told(family(record)),
+            libc::SO_PROTOCOL => Place::Told(IPPROTO_TCP),
+            libc::SO_ACCEPTCONN | libc::SO_DONTROUTE | libc::SO_BROADCAST => Place::Told(0),
+            libc::SO_SNDLOWAT => Place::Told(1),
+            libc::SO_KEEPALIVE => Place::Bit(option::KEEPALIVE),
+            libc::SO_REUSEADDR => Place::Bit(option::REUSEADDR),
+            libc::SO_REUSEPORT => Place::Bit(option::REUSEPORT),
+            libc::SO_OOBINLINE => Place::Bit(option::OOBINLINE),
+            libc::SO_LINGER => Place::Linger(&options.linger),
+            libc::SO_RCVTIMEO | SO_RCVTIMEO_NEW => Place::Time(&options.receive_timeout),
+            libc::SO_SNDTIMEO | SO_SNDTIMEO_NEW => Place::Time(&options.send_timeout),
+            libc::SO_RCVBUF => Place::Buffer(&options.receive_buffer, RECEIVE_BUFFER_MIN),
+            libc::SO_SNDBUF => Place::Buffer(&options.send_buffer, SEND_BUFFER_MIN),
+            libc::SO_RCVLOWAT => Place::Number(&options.low_water),
+            libc::SO_PRIORITY => Place::Number(&options.priority),
+            _ => return Err(Errno(ENOPROTOOPT)),
+        },
+        IPPROTO_TCP => match name {
+            libc::TCP_NODELAY => Place::Bit(option::NODELAY),
+            libc::TCP_CORK => Place::Bit(option::CORK),
+            libc::TCP_QUICKACK => Place::Bit(option::QUICKACK),
+            libc::TCP_KEEPIDLE => Place::Number(&options.keep_idle),
+            libc::TCP_KEEPINTVL => Place::Number(&options.keep_interval),
+            libc::TCP_KEEPCNT => Place::Number(&options.keep_count),
+            libc::TCP_USER_TIMEOUT => Place::Number(&options.user_timeout),
+            TCP_NOTSENT_LOWAT => Place::Number(&options.keep_unsent),
+            libc::TCP_DEFER_ACCEPT | libc::TCP_FASTOPEN => Place::Told(0),
+            libc::TCP_MAXSEG => Place::Told(SEGMENT),
+            libc::TCP_INFO => Place::Info,
+            libc::TCP_CONGESTION => Place::Name(b"none\0\0\0\0\0\0\0\0\0\0\0\0"),
+            _ => return Err(Errno(ENOPROTOOPT)),
+        },
+        IPPROTO_IP => match name {
+            libc::IP_TOS => Place::Number(&options.type_of_service),
+            libc::IP_TTL => Place::Told(64),
+            _ => return Err(Errno(ENOPROTOOPT)),
+        },
+        IPPROTO_IPV6 if family(record) == libc::AF_INET6 => match name {
+            libc::IPV6_TCLASS => Place::Number(&options.type_of_service),
+            libc::IPV6_UNICAST_HOPS => Place::Told(64),
+            libc::IPV6_V6ONLY => Place::Told(c_int::from(options.has(option::V6ONLY))),
+            _ => return Err(Errno(ENOPROTOOPT)),
+        },
+        _ => return Err(Errno(ENOPROTOOPT)),
+    })
+}
+
+fn family(record: &Record) -> c_int {
+    match record.local() {
+        SocketAddr::V4(_) => libc::AF_INET,
+        SocketAddr::V6(_) => libc::AF_INET6,
+    }
+}
+
+/// As `getsockopt(2)`.
+///
+/// # Safety
+/// The pointers are null or valid, as the call asks for.
+pub(crate) unsafe fn get(
+    entry: &'static Entry,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    size: *mut socklen_t,
+) -> Outcome<c_int> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    if size.is_null() || value.is_null() {
+        return Err(Errno(EFAULT));
+    }
+    // SAFETY: the caller keeps that it is valid.
+    let room = unsafe { size.read() };
+    let room = c_int::try_from(room)
+        .ok()
+        .and_then(|room| usize::try_from(room).ok())
+        .ok_or(Errno(EINVAL))?;
+    let mut bytes = [0; 128];
+    let length = match place(record, level, name)? {
+        Place::Bit(bit) => put(
+            &mut bytes,
+            &c_int::from(record.options.has(bit)).to_ne_bytes(),
+        ),
+        Place::Number(number) | Place::Buffer(number, _) => {
+            put(&mut bytes, &number.load(Ordering::Relaxed).to_ne_bytes())
+        }
+        Place::Told(number) => put(&mut bytes, &number.to_ne_bytes()),
+        Place::Error => {
+            let error = match take_error(record) {
+                Ok(()) => 0,
+                Err(Errno(errno)) => errno,
+            };
+            put(&mut bytes, &error.to_ne_bytes())
+        }
+        Place::Time(time) => {
+            let time = Duration::from_nanos(time.load(Ordering::Relaxed));
+            put(
+                &mut bytes[8..],
+                &u64::from(time.subsec_micros()).to_ne_bytes(),
+            );
+            put(&mut bytes, &time.as_secs().to_ne_bytes()) + 8
+        }
+        Place::Linger(seconds) => {
+            let seconds = seconds.load(Ordering::Relaxed);
+            put(&mut bytes[4..], &seconds.max(0).to_ne_bytes());
+            put(&mut bytes, &c_int::from(seconds >= 0).to_ne_bytes()) + 4
+        }
+        Place::Info => {
+            bytes[0] = state(entry);
+            104
+        }
+        Place::Name(name) => put(&mut bytes, name),
+    };
+    let length = length.min(room);
+    // SAFETY: the caller keeps that there is room for as many bytes as it says.
+    unsafe {
+        value
+            .cast::<u8>()
+            .copy_from_nonoverlapping(bytes.as_ptr(), length)
+    };
+    // SAFETY: as above.
+    unsafe { size.write(socklen_t::try_from(length).unwrap_or(0)) };
+    Ok(0)
+}
+
+fn put(bytes: &mut [u8], value: &[u8]) -> usize {
+    bytes[..value.len()].copy_from_slice(value);
+    value.len()
+}
+
+/// The state as `tcp_info` has it.
+fn state(entry: &Entry) -> u8 {
+    const ESTABLISHED: u8 = 1;
+    const FIN_WAIT2: u8 = 5;
+    const CLOSE: u8 = 7;
+    const CLOSE_WAIT: u8 = 8;
+    let ready = entry.ready();
+    let is_shut = entry
+        .record()
+        .is_none_or(|record| record.has(flag::SEND_SHUT));
+    match (ready & HUP != 0, ready & RDHUP != 0, is_shut) {
+        (true, _, _) => CLOSE,
+        (_, true, _) => CLOSE_WAIT,
+        (_, _, true) => FIN_WAIT2,
+        _ => ESTABLISHED,
+    }
+}
+
+/// As `setsockopt(2)`.
+///
+/// # Safety
+/// The pointer is null or valid for so many bytes.
+pub(crate) unsafe fn set(
+    entry: &'static Entry,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    size: socklen_t,
+) -> Outcome<c_int> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let place = place(record, level, name)?;
+    let read = |count: usize| {
+        if (size as usize) < count {
+            return Err(Errno(EINVAL));
+        }
+        if value.is_null() {
+            return Err(Errno(EFAULT));
+        }
+        let mut bytes = [0u8; 16];
+        // SAFETY: the caller keeps that there are as many bytes as it says, and these are no more.
+        unsafe {
+            bytes
+                .as_mut_ptr()
+                .copy_from_nonoverlapping(value.cast(), count)
+        };
+        Ok(bytes)
+    };
+    let number = |bytes: [u8; 16], at: usize| {
+        let mut number = [0; 4];
+        number.copy_from_slice(&bytes[at..at + 4]);
+        c_int::from_ne_bytes(number)
+    };
+    match place {
+        Place::Bit(bit) => record.options.set(bit, number(read(4)?, 0) != 0),
+        Place::Number(place) => set_number(place, number(read(4)?, 0))?,
+        Place::Buffer(place, least) => {
+            let wanted = u32::try_from(number(read(4)?, 0))
+                .unwrap_or(BUFFER_MAX)
+                .min(BUFFER_MAX);
+            place.store((wanted * 2).max(least), Ordering::Relaxed);
+        }
+        Place::Time(place) => place.store(time(read(16)?)?, Ordering::Relaxed),
+        Place::Linger(place) => {
+            let bytes = read(8)?;
+            let seconds = if number(bytes, 0) == 0 {
+                -1
+            } else {
+                number(bytes, 4).max(0)
+            };
+            place.store(seconds, Ordering::Relaxed);
+        }
+        Place::Told(_) if level == IPPROTO_IPV6 => return Err(Errno(EINVAL)),
+        Place::Told(_) | Place::Error | Place::Info | Place::Name(_) => {
+            return Err(Errno(ENOPROTOOPT));
+        }
+    }
+    Ok(0)
+}
+
+fn set_number(place: &AtomicU32, number: c_int) -> Outcome<()> {
+    let number = u32::try_from(number).map_err(|_| Errno(EINVAL))?;
+    place.store(number, Ordering::Relaxed);
+    Ok(())
+}
+
+/// A `timeval` in nanoseconds.
+fn time(bytes: [u8; 16]) -> Outcome<u64> {
+    const _: () = assert!(size_of::<timeval>() == 16);
+    let word = |at: usize| i64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+    let micros = u32::try_from(word(8))
+        .ok()
+        .filter(|micros| *micros < 1_000_000)
+        .ok_or(Errno(EDOM))?;
+    // The kernel takes a time before now for none at all.
+    let Ok(seconds) = u64::try_from(word(0)) else {
+        return Ok(1);
+    };
+    Ok(seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::from(micros) * 1000))
+}
+
+/// Takes over the options of a kernel's socket.
+pub(crate) fn carry(model: c_int, options: &Options) {
+    let model = hidden::borrow(model);
+    let bits = [
+        (option::NODELAY, sockopt::tcp_nodelay(model)),
+        (option::KEEPALIVE, sockopt::socket_keepalive(model)),
+        (option::CORK, sockopt::tcp_cork(model)),
+        (option::REUSEADDR, sockopt::socket_reuseaddr(model)),
+        (option::REUSEPORT, sockopt::socket_reuseport(model)),
+        (option::QUICKACK, sockopt::tcp_quickack(model)),
+        (option::OOBINLINE, sockopt::socket_oobinline(model)),
+        (option::V6ONLY, sockopt::ipv6_v6only(model)),
+    ];
+    for (bit, value) in bits {
+        options.set(bit, value.unwrap_or(false));
+    }
+    let linger = sockopt::socket_linger(model).ok().flatten();
+    let seconds = linger.map_or(-1, |linger| {
+        i32::try_from(linger.as_secs()).unwrap_or(i32::MAX)
+    });
+    options.linger.store(seconds, Ordering::Relaxed);
+    let nanoseconds = |id| {
+        let timeout = sockopt::socket_timeout(model, id)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
+    };
+    options
+        .send_timeout
+        .store(nanoseconds(Timeout::Send), Ordering::Relaxed);
+    options
+        .receive_timeout
+        .store(nanoseconds(Timeout::Recv), Ordering::Relaxed);
+    let seconds = |time: rustix::io::Result<Duration>| {
+        u32::try_from(time.unwrap_or_default().as_secs()).unwrap_or(u32::MAX)
+    };
+    let size =
+        |size: rustix::io::Result<usize>| u32::try_from(size.unwrap_or(0)).unwrap_or(u32::MAX);
+    let numbers = [
+        (
+            &options.send_buffer,
+            size(sockopt::socket_send_buffer_size(model)),
+        ),
+        (
+            &options.receive_buffer,
+            size(sockopt::socket_recv_buffer_size(model)),
+        ),
+        (&options.keep_idle, seconds(sockopt::tcp_keepidle(model))),
+        (
+            &options.keep_interval,
+            seconds(sockopt::tcp_keepintvl(model)),
+        ),
+        (
+            &options.keep_count,
+            sockopt::tcp_keepcnt(model).unwrap_or(0),
+        ),
+        (
+            &options.user_timeout,
+            sockopt::tcp_user_timeout(model).unwrap_or(0),
+        ),
+        (
+            &options.type_of_service,
+            u32::from(sockopt::ip_tos(model).unwrap_or(0)),
+        ),
+    ];
+    for (place, number) in numbers {
+        place.store(number, Ordering::Relaxed);
+    }
+}
