@@ -159,9 +159,11 @@ mod tests {
     #[test]
     fn one_at_a_time() {
         let shared = Shared(Lock::new(), UnsafeCell::new(0));
+        let whole = &shared;
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| {
+                scope.spawn(move || {
+                    let shared: &Shared = whole;
                     for _ in 0..20_000 {
                         let _guard = shared.0.take().expect("the thread holds no lock");
                         // SAFETY: the lock is held.

@@ -75,7 +75,7 @@ fn receive_slowly(
     if flags & MSG_ERRQUEUE != 0 {
         return Err(Errno(libc::EAGAIN));
     }
-    if flags & MSG_TRUNC != 0 {
+    if flags & MSG_TRUNC != 0 && !into.is_empty() {
         return throw(fd, entry, into.len(), flags);
     }
     let peeks = flags & MSG_PEEK != 0;
@@ -93,7 +93,7 @@ fn receive_slowly(
         match attempted {
             Ok(Attempt::Bytes(bytes)) => {
                 done = start + bytes;
-                if done >= target || done == into.len() {
+                if done >= target {
                     return Ok(done);
                 }
                 wait.is_for_more = peeks;
@@ -135,7 +135,7 @@ fn target(record: &Record, size: usize, flags: c_int) -> usize {
 }
 
 /// Takes bytes and throws them away.
-fn throw(fd: c_int, entry: &'static Entry, size: usize, flags: c_int) -> Outcome<usize> {
+pub(crate) fn throw(fd: c_int, entry: &'static Entry, size: usize, flags: c_int) -> Outcome<usize> {
     let flags = flags & !MSG_TRUNC;
     let mut thrown = 0;
     while thrown < size {
@@ -235,7 +235,11 @@ fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Ou
     };
     let mut cursor = record.receive.receive_cursor();
     let mut must_ring = false;
-    let received = if peeks {
+    // Whoever wants nothing waits until there is something nevertheless.
+    let wants_nothing = into.is_empty();
+    let received = if wants_nothing {
+        receiver.peek(sight, &cursor, &mut [0])
+    } else if peeks {
         receiver.peek(sight, &cursor, into)
     } else {
         let received = receiver.receive(sight, &mut cursor, into);
@@ -248,9 +252,15 @@ fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Ou
         ring(entry);
     }
     match received {
-        Ok(received) if received.bytes > 0 || into.is_empty() => {
-            entry.empty.store(0, Ordering::Relaxed);
-            Ok(Attempt::Bytes(received.bytes))
+        Ok(received) if received.bytes > 0 => {
+            if entry.empty.load(Ordering::Relaxed) != 0 {
+                entry.empty.store(0, Ordering::Relaxed);
+            }
+            Ok(Attempt::Bytes(if wants_nothing {
+                0
+            } else {
+                received.bytes
+            }))
         }
         Ok(received) => nothing(entry, record, received.end),
         Err(_) => {

@@ -171,6 +171,16 @@ pub(crate) fn take_error(record: &Record) -> Outcome<()> {
     }
 }
 
+/// Takes note of a reset by the peer. Whoever is told of it first is the only one.
+pub(crate) fn note_reset(entry: &Entry, record: &Record) {
+    if !record.has(flag::RESET)
+        && let Some(Closing::Reset(errno)) = entry.sight().map(|sight| sight.closing())
+        && record.set(flag::RESET)
+    {
+        record.error.store(u32::from(errno), Ordering::Relaxed);
+    }
+}
+
 /// Whether what is sent goes nowhere, as the peer is gone but this side does not know it yet: as with TCP, the
 /// first bytes after that are lost, and then the pipe is broken.
 #[cold]
@@ -179,13 +189,7 @@ fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
         take_error(record)?;
         return Err(Errno(libc::EPIPE));
     }
-    if !record.has(flag::RESET)
-        && let Some(Closing::Reset(errno)) = entry.sight().map(|sight| sight.closing())
-    {
-        // Told here, the receiver tells only the end.
-        record.error.store(u32::from(errno), Ordering::Relaxed);
-        record.set(flag::RESET);
-    }
+    note_reset(entry, record);
     if record.has(flag::RESET) {
         take_error(record)?;
         return Err(Errno(libc::EPIPE));

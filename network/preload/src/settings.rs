@@ -33,7 +33,7 @@ use rustix::net::sockopt::Timeout;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
-use crate::send::take_error;
+use crate::send::{note_reset, take_error};
 use crate::slab::{Options, Record, flag, option};
 use crate::source::{HUP, RDHUP, Source};
 
@@ -157,6 +157,7 @@ pub(crate) unsafe fn get(
         }
         Place::Told(number) => put(&mut bytes, &number.to_ne_bytes()),
         Place::Error => {
+            note_reset(entry, record);
             let error = match take_error(record) {
                 Ok(()) => 0,
                 Err(Errno(errno)) => errno,

@@ -9,7 +9,7 @@ use crate::entry::Entry;
 use crate::errno::{Errno, Outcome, told};
 use crate::pieces::{self, Pieces, PiecesMut};
 use crate::real;
-use crate::receive::{receive, receive_pieces};
+use crate::receive::{receive, receive_pieces, throw};
 use crate::send::{send as send_bytes, send_pieces};
 
 /// A count of bytes as the C library tells it.
@@ -49,6 +49,10 @@ pub(super) unsafe fn receiving(
     size: usize,
     flags: c_int,
 ) -> Outcome<usize> {
+    if flags & libc::MSG_TRUNC != 0 {
+        // Nothing is written, so that there need be no room.
+        return throw(fd, entry, size, flags);
+    }
     // SAFETY: as the caller keeps it.
     let bytes = unsafe { pieces::room(bytes, size) }?;
     receive(fd, entry, bytes, flags)
@@ -77,6 +81,9 @@ unsafe fn scattering(
 ) -> Outcome<usize> {
     // SAFETY: as the caller keeps it.
     let mut pieces = unsafe { PiecesMut::new(first, pieces::count(count)) }?;
+    if pieces.size()? == 0 {
+        return Ok(0);
+    }
     receive_pieces(fd, entry, &mut pieces, 0)
 }
 
@@ -137,6 +144,8 @@ export! {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::read(fd, bytes, size) },
+            // As the kernel: a read of nothing does not wait for it.
+            Some(_) if size == 0 => 0,
             // SAFETY: as the caller keeps it.
             Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, 0) }),
         }

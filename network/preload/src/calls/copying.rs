@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use libc::{MSG_DONTWAIT, SPLICE_F_NONBLOCK, iovec, off_t, off64_t, size_t, ssize_t};
+use libc::{SPLICE_F_NONBLOCK, iovec, off_t, off64_t, size_t, ssize_t};
 use rustix::fs::OFlags;
 
 use super::bytes::counted;
@@ -43,10 +43,11 @@ export! {
             // SAFETY: as the caller keeps it.
             return unsafe { real::splice(from, from_offset, to, to_offset, count, flags) };
         }
-        if !from_offset.is_null() || !to_offset.is_null() {
-            return counted(Err(Errno(libc::ESPIPE)));
-        }
+        // A pipe has no places, and a socket neither; that is said differently.
         match (source, target) {
+            (Some(_), None) if !to_offset.is_null() => counted(Err(Errno(libc::ESPIPE))),
+            (None, Some(_)) if !from_offset.is_null() => counted(Err(Errno(libc::ESPIPE))),
+            _ if !from_offset.is_null() || !to_offset.is_null() => counted(Err(Errno(libc::EINVAL))),
             (Some(entry), None) => counted(to_pipe(from, entry, to, count, flags)),
             (None, Some(entry)) => counted(from_pipe(from, to, entry, count, flags)),
             // One of them must be a pipe.
@@ -155,12 +156,8 @@ fn to_pipe(
     }
     let mut bytes = [0; CHUNK];
     let part = count.min(CHUNK).min(if room == 0 { CHUNK } else { room });
-    let how = if flags & SPLICE_F_NONBLOCK != 0 {
-        MSG_DONTWAIT
-    } else {
-        0
-    };
-    let taken = receive(from, entry, &mut bytes[..part], how)?;
+    // As the kernel: the flag is about the pipe alone.
+    let taken = receive(from, entry, &mut bytes[..part], 0)?;
     let mut put = 0;
     while put < taken {
         // SAFETY: the bytes are there.

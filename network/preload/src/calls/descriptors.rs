@@ -68,6 +68,11 @@ export! {
     }
 
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+        if fd == to || flags & !libc::O_CLOEXEC != 0 {
+            // It fails before it closes anything.
+            // SAFETY: as the caller keeps it.
+            return unsafe { real::dup3(fd, to, flags) };
+        }
         // SAFETY: as the caller keeps it.
         replaced(fd, to, || unsafe { real::dup3(fd, to, flags) })
     }

@@ -118,6 +118,15 @@ fn many(
     Ok(done)
 }
 
+/// Too many pieces have an error of their own here.
+fn of_message(errno: Errno) -> Errno {
+    if errno == Errno(libc::EINVAL) {
+        Errno(libc::EMSGSIZE)
+    } else {
+        errno
+    }
+}
+
 /// # Safety
 /// The message is valid, as the call asks for, or null.
 unsafe fn send_one(
@@ -136,7 +145,7 @@ unsafe fn send_one(
         return Err(Errno(libc::EINVAL));
     }
     // SAFETY: as the caller keeps it.
-    let pieces = unsafe { Pieces::new(header.msg_iov, header.msg_iovlen) }?;
+    let pieces = unsafe { Pieces::new(header.msg_iov, header.msg_iovlen) }.map_err(of_message)?;
     send_pieces(fd, entry, pieces, flags)
 }
 
@@ -151,7 +160,8 @@ unsafe fn receive_one(
     // SAFETY: as the caller keeps it.
     let header = unsafe { message.as_mut() }.ok_or(Errno(libc::EFAULT))?;
     // SAFETY: as the caller keeps it.
-    let mut pieces = unsafe { PiecesMut::new(header.msg_iov, header.msg_iovlen) }?;
+    let mut pieces =
+        unsafe { PiecesMut::new(header.msg_iov, header.msg_iovlen) }.map_err(of_message)?;
     let received = receive_pieces(fd, entry, &mut pieces, flags)?;
     header.msg_namelen = 0;
     header.msg_controllen = 0;

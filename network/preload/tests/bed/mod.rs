@@ -1,0 +1,151 @@
+//! A monitor on a thread, and programs in C that are run with and without the library.
+
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
+
+use millrace_proxy::client::Client;
+use millrace_proxy::monitor::Monitor;
+use millrace_proxy::registry::Settings;
+use millrace_stream::control::Message;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use serde_json::Value;
+
+/// A monitor and a folder. Both go when this is dropped.
+pub(crate) struct Bed {
+    folder: tempfile::TempDir,
+    /// When this is closed, the monitor ends.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a run came to.
+pub(crate) struct Run {
+    /// What the program has printed, and how it ended.
+    pub(crate) text: String,
+    pub(crate) totals: Totals,
+}
+
+/// What the slabs of all processes have counted.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    pub(crate) connects: u64,
+    pub(crate) received: u64,
+    pub(crate) kernel_connects: u64,
+    pub(crate) kernel_accepts: u64,
+}
+
+impl Bed {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut monitor = Monitor::bind(&folder.path().join("sockets"), Settings::default())
+            .expect("nobody listens there");
+        let (stop, told) = UnixStream::pair().expect("a pair of sockets");
+        let thread = std::thread::spawn(move || monitor.run(told).expect("the epoll waits"));
+        Self {
+            folder,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Compiles `programs/<name>.c`.
+    pub(crate) fn compile(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+        let program = self.folder.path().join(name);
+        let compiled = Command::new("gcc")
+            .args(["-O1", "-Wall", "-Wextra", "-pthread", "-o"])
+            .args([&program, &source])
+            .output()
+            .expect("gcc is there");
+        assert!(
+            compiled.status.success(),
+            "{}",
+            String::from_utf8_lossy(&compiled.stderr)
+        );
+        program
+    }
+
+    /// Runs a program, by the kernel or at user level.
+    pub(crate) fn run(&self, program: &Path, at_user_level: bool) -> Run {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        if at_user_level {
+            command
+                .env("MILLRACE_SOCKETS", self.folder.path().join("sockets"))
+                .env("LD_PRELOAD", library());
+        }
+        let output = command.output().expect("it was compiled");
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+        text.push_str(&output.status.to_string());
+        let totals = self.totals();
+        Run { text, totals }
+    }
+
+    /// Asks the monitor, once all other processes are gone.
+    fn totals(&self) -> Totals {
+        let mut client = Client::connect(&self.folder.path().join("sockets")).expect("it listens");
+        let slab =
+            memfd_create(c"slab", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
+        fcntl_add_seals(&slab, SealFlags::SHRINK).expect("it may be sealed");
+        client.hello(&slab).expect("it lets us in");
+        loop {
+            let report = client.report(Message::Status).expect("an answer");
+            let report: Value = serde_json::from_str(&report).expect("it is JSON");
+            if report["processes"] != 1 {
+                continue;
+            }
+            let counter = |name: &str| report["totals"][name].as_u64().expect("a counter");
+            return Totals {
+                connects: counter("connects"),
+                received: counter("bytes_received"),
+                kernel_connects: counter("kernel_connects"),
+                kernel_accepts: counter("kernel_accepts"),
+            };
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "the monitor ends well"
+            );
+        }
+    }
+}
+
+/// The library, built if need be: no test of a library that only other languages load has it built.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let built = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--offline",
+                "--package",
+                "millrace-preload",
+                "--message-format",
+                "json",
+            ])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("cargo is there");
+        assert!(built.status.success(), "the library builds");
+        let messages = String::from_utf8_lossy(&built.stdout);
+        let file = messages
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|message| message["target"]["name"] == "millrace_preload")
+            .find_map(|message| Some(PathBuf::from(message["filenames"][0].as_str()?)));
+        file.expect("cargo says where it is")
+    })
+}

@@ -1,0 +1,50 @@
+/* Time-outs, and calls that signals break. */
+#include "bed.h"
+
+static void nothing(int signal) { (void)signal; }
+
+int main(void)
+{
+    int ends[2];
+    static char bytes[1 << 16];
+    struct timeval time = {0, 40000}, told;
+    socklen_t size = sizeof told;
+    join(ends);
+    tell("set", setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
+    tell("get", getsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &told, &size));
+    printf("%ld.%06ld %d\n", (long)told.tv_sec, (long)told.tv_usec, size);
+    tell("recv", recv(ends[0], bytes, sizeof bytes, 0));
+    send_all(ends[1], "abc", 3);
+    tell("wait for all", recv(ends[0], bytes, 10, MSG_WAITALL));
+    time.tv_usec = 1000000;
+    tell("bad", setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
+    tell("short", setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, 4));
+    time.tv_usec = 40000;
+    tell("set", setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time));
+    ssize_t sent;
+    while ((sent = send(ends[0], bytes, sizeof bytes, 0)) > 0)
+        ;
+    tell("send", sent);
+
+    join(ends);
+    struct sigaction action = {.sa_handler = nothing};
+    sigaction(SIGALRM, &action, NULL);
+    struct itimerval alarm = {{0, 0}, {0, 40000}};
+    setitimer(ITIMER_REAL, &alarm, NULL);
+    tell("broken", recv(ends[0], bytes, sizeof bytes, 0));
+    send_all(ends[1], "abc", 3);
+    setitimer(ITIMER_REAL, &alarm, NULL);
+    tell("broken after some", recv(ends[0], bytes, 10, MSG_WAITALL));
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &alarm, NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        usleep(100000);
+        send_all(ends[1], "goes on", 7);
+        _exit(0);
+    }
+    tell("restarted", recv(ends[0], bytes, sizeof bytes, 0));
+    finish(child);
+    return 0;
+}
