@@ -11,6 +11,7 @@ mod hidden;
 mod inherit;
 mod lock;
 mod monitor;
+mod multiplex;
 mod multiplexing;
 mod names;
 mod pieces;

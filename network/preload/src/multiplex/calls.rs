@@ -1,0 +1,349 @@
+//! The C library's names for waiting.
+//!
+//! A call without any user-level descriptor goes straight to the next definition, after one load for each number.
+
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::slice;
+use std::time::Duration;
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+
+use crate::entry::{Entry, Hold, Kind};
+use crate::errno::{self, Errno, Outcome};
+use crate::{real, table};
+
+use super::events::Events;
+use super::hooks::{adopt, set_of};
+use super::poll::poll as poll_ours;
+use super::select::{Asked, Bits, select as select_ours};
+use super::wait::Deadline;
+use super::{Kept, kernel};
+
+/// As many events as the kernel takes.
+const ROOM_MAX: usize = i32::MAX as usize / size_of::<epoll_event>();
+
+/// Whether the kernel alone does not know when this number is ready.
+#[inline]
+fn is_ours(fd: RawFd) -> bool {
+    table::lookup(fd).is_some_and(|entry| match entry.kind() {
+        Kind::Connection | Kind::Listener => true,
+        Kind::EpollSet => set_of(entry).is_some_and(|set| set.is_ours()),
+        Kind::Free => false,
+    })
+}
+
+/// An outcome as the C library tells it; the error number stays as it was if there is none to tell.
+fn told(work: impl FnOnce() -> Outcome<usize>) -> c_int {
+    let before = kernel::last_error();
+    match work() {
+        Ok(value) => {
+            errno::set(before.0);
+            c_int::try_from(value).unwrap_or(c_int::MAX)
+        }
+        Err(Errno(error)) => {
+            errno::set(error);
+            -1
+        }
+    }
+}
+
+/// # Errors
+/// `EINVAL`, if it is none.
+fn duration(time: timespec) -> Outcome<Duration> {
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno(libc::EINVAL))?;
+    let nanos = u32::try_from(time.tv_nsec).map_err(|_| Errno(libc::EINVAL))?;
+    if nanos >= 1_000_000_000 {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(Duration::new(seconds, nanos))
+}
+
+/// A time that is not there means for ever.
+///
+/// # Safety
+/// `time` is null or a time.
+unsafe fn timeout_at(time: *const timespec) -> Outcome<Option<Duration>> {
+    // SAFETY: the caller's promise.
+    unsafe { time.as_ref() }.map(|time| duration(*time)).transpose()
+}
+
+/// Less than nothing means for ever.
+fn timeout_of(millis: c_int) -> Option<Duration> {
+    u64::try_from(millis).ok().map(Duration::from_millis)
+}
+
+/// # Safety
+/// As `epoll_pwait` asks.
+unsafe fn wait_in(
+    outer: RawFd,
+    entry: &'static Entry,
+    (events, room): (*mut epoll_event, c_int),
+    timeout: Option<Duration>,
+    mask: *const sigset_t,
+) -> Outcome<usize> {
+    let room = usize::try_from(room).ok().filter(|room| (1..=ROOM_MAX).contains(room));
+    let room = room.ok_or(Errno(libc::EINVAL))?;
+    if events.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    if !entry.pin(outer, Hold::Call) {
+        return Err(Errno(libc::EBADF));
+    }
+    let outcome = match set_of(entry) {
+        Some(set) => {
+            // SAFETY: the program gave room for so many events.
+            let out = unsafe { Events::new(events, room) };
+            // SAFETY: the program gave the mask.
+            unsafe { set.wait(outer, out, timeout, mask) }
+        }
+        None => Err(Errno(libc::EBADF)),
+    };
+    entry.release(Hold::Call);
+    outcome
+}
+
+/// The set of this number, if the kernel's alone does not serve it.
+#[inline]
+fn our_set(fd: RawFd) -> Option<&'static Entry> {
+    table::lookup(fd).filter(|entry| entry.kind() == Kind::EpollSet && is_ours(fd))
+}
+
+/// # Safety
+/// As `epoll_ctl` asks.
+unsafe fn control(
+    outer: RawFd,
+    operation: c_int,
+    fd: RawFd,
+    event: *mut epoll_event,
+) -> Outcome<usize> {
+    let event = if operation == libc::EPOLL_CTL_DEL || event.is_null() {
+        None
+    } else {
+        // SAFETY: the program gave an event; it need not be aligned.
+        Some(unsafe { event.read_unaligned() })
+    };
+    match operation {
+        libc::EPOLL_CTL_DEL => {}
+        libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD if event.is_none() => {
+            return Err(Errno(libc::EFAULT));
+        }
+        libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD if outer != fd => {}
+        _ => return Err(Errno(libc::EINVAL)),
+    }
+    if table::lookup(outer).is_none() {
+        // The kernel knows whether it is a set; if it is, it does not have the descriptor.
+        match kernel::epoll_delete(outer, fd) {
+            Ok(()) | Err(Errno(libc::ENOENT)) => adopt(outer, true),
+            Err(error) => return Err(error),
+        }
+    }
+    let Some(entry) = table::lookup(outer).filter(|entry| entry.pin(outer, Hold::Call)) else {
+        return Err(Errno(libc::EBADF));
+    };
+    let target = Entry::find(fd);
+    let outcome = match set_of(entry) {
+        Some(set) => set.control(outer, operation, fd, target, event),
+        None => Err(Errno(libc::EINVAL)),
+    };
+    target.unpin();
+    entry.release(Hold::Call);
+    outcome.map(|()| 0)
+}
+
+/// # Safety
+/// As `ppoll` asks.
+unsafe fn poll_here(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: Outcome<Option<Duration>>,
+    mask: *const sigset_t,
+) -> Outcome<usize> {
+    let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
+    // SAFETY: the program gave so many members.
+    let members = unsafe { slice::from_raw_parts_mut(fds, count) };
+    // SAFETY: the program gave the mask.
+    unsafe { poll_ours::<Entry>(members, timeout?, mask) }
+}
+
+/// Whether one of the members is not the kernel's alone.
+///
+/// # Safety
+/// `fds` are `count` members.
+#[inline]
+unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
+    let Ok(count) = usize::try_from(count) else {
+        return false;
+    };
+    if fds.is_null() || count > table::NUMBERS {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    let members = unsafe { slice::from_raw_parts(fds, count) };
+    members.iter().any(|member| is_ours(member.fd))
+}
+
+/// The sets of a select, if a number in them is not the kernel's alone.
+///
+/// # Safety
+/// As `select` asks.
+#[inline]
+unsafe fn asked(
+    count: c_int,
+    [read, write, except]: [*mut fd_set; 3],
+) -> Option<Asked> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= table::NUMBERS)?;
+    // SAFETY: the program gave a set that has so many numbers, or none.
+    let read = unsafe { Bits::new(read) };
+    // SAFETY: as above.
+    let write = unsafe { Bits::new(write) };
+    // SAFETY: as above.
+    let except = unsafe { Bits::new(except) };
+    Some(Asked { count, read, write, except }).filter(|asked| asked.any(is_ours))
+}
+
+export! {
+    fn epoll_create(size: c_int) -> c_int {
+        // SAFETY: the program's own argument.
+        let made = unsafe { real::epoll_create(size) };
+        adopt(made, false);
+        made
+    }
+
+    fn epoll_create1(flags: c_int) -> c_int {
+        // SAFETY: the program's own argument.
+        let made = unsafe { real::epoll_create1(flags) };
+        adopt(made, false);
+        made
+    }
+
+    fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+        let concerns_us = match table::lookup(set) {
+            Some(entry) => entry.kind() == Kind::EpollSet,
+            None => is_ours(fd),
+        };
+        if !concerns_us {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::epoll_ctl(set, operation, fd, event) };
+        }
+        // SAFETY: the program's own arguments.
+        told(|| unsafe { control(set, operation, fd, event) })
+    }
+
+    fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
+        let Some(entry) = our_set(set) else {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::epoll_wait(set, events, room, timeout) };
+        };
+        // SAFETY: the program's own arguments.
+        told(|| unsafe { wait_in(set, entry, (events, room), timeout_of(timeout), ptr::null()) })
+    }
+
+    fn epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
+        let Some(entry) = our_set(set) else {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
+        };
+        // SAFETY: the program's own arguments.
+        told(|| unsafe { wait_in(set, entry, (events, room), timeout_of(timeout), mask) })
+    }
+
+    fn epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        let Some(entry) = our_set(set) else {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::epoll_pwait2(set, events, room, timeout, mask) };
+        };
+        // SAFETY: the program's own argument.
+        let timeout = unsafe { timeout_at(timeout) };
+        // SAFETY: the program's own arguments.
+        told(|| unsafe { wait_in(set, entry, (events, room), timeout?, mask) })
+    }
+
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+        // SAFETY: the program's own arguments.
+        if !unsafe { has_ours(fds, count) } {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::poll(fds, count, timeout) };
+        }
+        // SAFETY: the program's own arguments.
+        told(|| unsafe { poll_here(fds, count, Ok(timeout_of(timeout)), ptr::null()) })
+    }
+
+    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        // SAFETY: the program's own arguments.
+        if !unsafe { has_ours(fds, count) } {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::ppoll(fds, count, timeout, mask) };
+        }
+        // SAFETY: the program's own argument.
+        let timeout = unsafe { timeout_at(timeout) };
+        // SAFETY: the program's own arguments.
+        told(|| unsafe { poll_here(fds, count, timeout, mask) })
+    }
+
+    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int {
+        if usize::try_from(count).is_ok_and(|count| size / size_of::<pollfd>() < count) {
+            overflow();
+        }
+        // SAFETY: the program's own arguments.
+        unsafe { poll(fds, count, timeout) }
+    }
+
+    fn __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, size: size_t) -> c_int {
+        if usize::try_from(count).is_ok_and(|count| size / size_of::<pollfd>() < count) {
+            overflow();
+        }
+        // SAFETY: the program's own arguments.
+        unsafe { ppoll(fds, count, timeout, mask) }
+    }
+
+    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
+        // SAFETY: the program's own arguments.
+        let Some(mut asked) = (unsafe { asked(count, [read, write, except]) }) else {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::select(count, read, write, except, timeout) };
+        };
+        // SAFETY: the program's own argument.
+        let Some(time) = (unsafe { timeout.as_mut() }) else {
+            // SAFETY: no mask.
+            return told(|| unsafe { select_ours::<Entry>(&mut asked, None, ptr::null()) });
+        };
+        told(|| {
+            let limit = duration_of(*time)?;
+            let deadline = Deadline::after(Some(limit));
+            // SAFETY: no mask.
+            let outcome = unsafe { select_ours::<Entry>(&mut asked, Some(limit), ptr::null()) };
+            // As the kernel does: what is left of the time.
+            let left = deadline.left().unwrap_or_default();
+            time.tv_sec = libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX);
+            time.tv_usec = libc::suseconds_t::from(left.subsec_micros());
+            outcome
+        })
+    }
+
+    fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int {
+        // SAFETY: the program's own arguments.
+        let Some(mut asked) = (unsafe { asked(count, [read, write, except]) }) else {
+            // SAFETY: the program's own arguments.
+            return unsafe { real::pselect(count, read, write, except, timeout, mask) };
+        };
+        // SAFETY: the program's own argument.
+        let timeout = unsafe { timeout_at(timeout) };
+        // SAFETY: the program's own arguments.
+        told(|| unsafe { select_ours::<Entry>(&mut asked, timeout?, mask) })
+    }
+}
+
+/// What select is given; more microseconds than a second has are taken as such, as the kernel does.
+fn duration_of(time: timeval) -> Outcome<Duration> {
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno(libc::EINVAL))?;
+    let micros = u64::try_from(time.tv_usec).map_err(|_| Errno(libc::EINVAL))?;
+    Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
+}
+
+/// What the C library does when a program asks for more than its array holds.
+#[cold]
+fn overflow() -> ! {
+    std::process::abort()
+}

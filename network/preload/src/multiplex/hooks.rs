@@ -1,0 +1,142 @@
+//! How the table's descriptors and the sets know of each other: what the rest of this library tells the sets.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use crate::entry::{Entry, Hold, Kind};
+use crate::table;
+
+use super::set::Set;
+use super::sets::Sets;
+use super::{Kept, Target};
+
+static SETS: Sets<Entry> = Sets::new();
+
+impl Kept for Entry {
+    fn sets() -> &'static Sets<Self> {
+        &SETS
+    }
+
+    fn find(fd: RawFd) -> Target<Self> {
+        let Some(entry) = table::lookup(fd).filter(|entry| entry.pin(fd, Hold::Call)) else {
+            return Target::Kernel;
+        };
+        match entry.kind() {
+            Kind::Connection => return Target::Source(entry),
+            Kind::Listener => return Target::Listener(entry, entry.channel().unwrap_or(-1)),
+            Kind::EpollSet => {
+                if let Some(set) = set_of(entry) {
+                    return Target::Set(entry, set);
+                }
+            }
+            Kind::Free => {}
+        }
+        entry.release(Hold::Call);
+        Target::Kernel
+    }
+
+    fn unpin(&'static self) {
+        self.release(Hold::Call);
+    }
+
+    fn hold(&'static self, more: bool) {
+        if more {
+            Self::hold(self, Hold::Interest);
+        } else {
+            self.release(Hold::Interest);
+        }
+    }
+
+    fn watch(&self, more: bool) {
+        if more {
+            self.watchers.fetch_add(1, Ordering::SeqCst);
+        } else {
+            self.watchers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn watchers(&self) -> u32 {
+        self.watchers.load(Ordering::SeqCst)
+    }
+
+    fn is_shared(&self) -> bool {
+        self.record().is_some_and(|record| record.holders.load(Ordering::Relaxed) > 1)
+    }
+}
+
+/// The set of an entry of that kind.
+#[inline]
+pub(crate) fn set_of(entry: &'static Entry) -> Option<&'static Set<Entry>> {
+    let set = entry.set().cast::<Set<Entry>>();
+    // SAFETY: what is stored came from a set, and these live for ever.
+    unsafe { set.as_ref() }.filter(|_| entry.kind() == Kind::EpollSet)
+}
+
+/// A number of the program's is a set of the kernel's from now on; `has_members` if it may have members already.
+/// Where that fails, the set stays the kernel's alone.
+pub(crate) fn adopt(outer: RawFd, has_members: bool) {
+    if outer < 0 {
+        return;
+    }
+    let set = SETS.make(outer, has_members);
+    match Entry::epoll_set(std::ptr::from_ref(set).cast_mut().cast()) {
+        Ok(entry) => {
+            if !entry.add_number(outer) {
+                set.close();
+            }
+        }
+        Err(_) => set.close(),
+    }
+}
+
+/// The last hold of a set's entry is gone.
+pub(crate) fn end(set: *mut std::ffi::c_void) {
+    // SAFETY: what an entry stores came from a set, and these live for ever.
+    if let Some(set) = unsafe { set.cast::<Set<Entry>>().as_ref() } {
+        set.close();
+    }
+}
+
+/// The last number of the entry is about to be closed: sets have no interest in it any more.
+pub(crate) fn forget(entry: &'static Entry) {
+    SETS.forget(entry);
+}
+
+/// What a kernel socket's number means is about to change to an entry: `change` does it, in the kernel and in the
+/// table. Interests of sets in the number stay, in what it means then.
+pub(crate) fn moved<T>(fd: RawFd, change: impl FnOnce() -> T) -> T {
+    let mut outcome = None;
+    let mut target = Target::Kernel;
+    SETS.moved(fd, || {
+        outcome = Some(change());
+        target = Entry::find(fd);
+        target
+    });
+    target.unpin();
+    outcome.expect("the change was made")
+}
+
+/// A thread took the rings of the entry, or found no room to send: others who watch it look again.
+pub(crate) fn broadcast(entry: &'static Entry) {
+    SETS.broadcast(entry.key());
+}
+
+/// A listener's channel is another now, or none (-1); called before the old one is closed.
+pub(crate) fn change_channel(entry: &'static Entry, channel: RawFd) {
+    SETS.change_channel(entry, channel);
+}
+
+/// Before a fork.
+pub(crate) fn before_fork() {
+    SETS.before_fork();
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork_in_parent() {
+    SETS.after_fork_in_parent();
+}
+
+/// After a fork, in the child.
+pub(crate) fn after_fork_in_child() {
+    SETS.after_fork_in_child();
+}

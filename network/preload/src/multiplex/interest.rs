@@ -1,0 +1,106 @@
+//! What a program asked of one descriptor in one set.
+
+use std::os::fd::RawFd;
+
+use super::{ALWAYS, ARRIVALS, EDGE, EXCLUSIVE, ONCE, ROOM, Ready};
+
+/// What a look at a source gave. The progress was read before the bits, so that what comes between the two is
+/// an edge once more, and none is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) progress: (u64, u64),
+    pub(crate) ready: Ready,
+}
+
+/// An interest and the state of its edge.
+///
+/// An edge is: a bit that was not there at the last look or was not reported since, or progress since the last
+/// report in a direction that was asked for and is ready. As in the kernel, a report then holds all bits that are
+/// ready, of those asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Interest {
+    pub(crate) fd: RawFd,
+    pub(crate) data: u64,
+    /// As the program gave them, with the bits that are always reported.
+    asked: u32,
+    /// False after a report of a one-shot interest: nothing is reported, not even an error.
+    enabled: bool,
+    reported: Ready,
+    seen: (u64, u64),
+}
+
+impl Interest {
+    pub(crate) fn new(fd: RawFd, events: u32, data: u64) -> Self {
+        Self {
+            fd,
+            data,
+            asked: events | ALWAYS,
+            enabled: true,
+            reported: 0,
+            seen: (0, 0),
+        }
+    }
+
+    /// A change by the program: what is ready is news again.
+    pub(crate) fn modify(&mut self, events: u32, data: u64) {
+        *self = Self::new(self.fd, events, data);
+    }
+
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    pub(crate) fn is_edge(&self) -> bool {
+        self.asked & EDGE != 0
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.asked & EXCLUSIVE != 0
+    }
+
+    pub(crate) fn is_once(&self) -> bool {
+        self.asked & ONCE != 0
+    }
+
+    /// As the program gave them.
+    pub(crate) fn asked(&self) -> u32 {
+        self.asked
+    }
+
+    /// What is to be reported, or 0; nothing is taken as reported yet.
+    pub(crate) fn offer(&mut self, look: Look) -> Ready {
+        if !self.enabled {
+            return 0;
+        }
+        let ready = look.ready & self.asked;
+        if !self.is_edge() {
+            return ready;
+        }
+        self.reported &= ready;
+        let arrived = ready & ARRIVALS != 0 && look.progress.0 != self.seen.0;
+        let freed = ready & ROOM != 0 && look.progress.1 != self.seen.1;
+        let is_news = ready & !self.reported != 0 || arrived || freed;
+        if is_news { ready } else { 0 }
+    }
+
+    /// Notes that `ready`, which came of `look`, is reported.
+    pub(crate) fn take(&mut self, look: Look, ready: Ready) {
+        self.reported = ready;
+        self.seen = look.progress;
+        if self.is_once() {
+            self.enabled = false;
+        }
+    }
+
+    /// For what the peer shall ring. An interest in edges does not wait for room that is there: the next edge
+    /// begins with a send that finds too little, of which the set hears by [`super::sets::broadcast`].
+    pub(crate) fn awaits(&self, ready: Ready) -> u32 {
+        if !self.enabled {
+            0
+        } else if self.is_edge() && ready & ROOM != 0 {
+            self.asked & !ROOM
+        } else {
+            self.asked
+        }
+    }
+}

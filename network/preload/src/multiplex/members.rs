@@ -1,0 +1,416 @@
+//! The user-level members of a set: those looked at, and those whose peers ring.
+//!
+//! # States of a member
+//! - *hot*: in the list that each pass goes through, by loads. A member begins so, and is so again when its bell
+//!   rings, when its interest changes, or when somebody else took its rings.
+//! - *armed*: its peer rings at the next arrival (or freed room), and the hidden inner set of the kernel tells of
+//!   the ring. It was idle for many passes among many, or before its waiter slept.
+//! - *parked*: nothing is asked of it, as after a one-shot report. A change makes it hot.
+//!
+//! # Invariants
+//! 1. `hot[member.place]` is the member's index, for all hot members and no other.
+//! 2. A member that is neither hot nor parked was armed after its last report, and its look after that found
+//!    nothing to report: whatever comes then rings.
+//! 3. The cursor is where the next pass begins, so that of more ready members than there is room for, none is
+//!    passed over for ever.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+
+use crate::errno::{Errno, Outcome};
+
+use super::events::Events;
+use super::interest::{Interest, Look};
+use super::{EDGE, IN, Kept, kernel};
+
+/// So many hot members are not armed for idleness.
+const SPARED: usize = 128;
+/// A member idle for so many passes is armed, if there are more than [`SPARED`].
+const IDLE_PASSES: u32 = 64;
+
+/// A source and all interests in it, one for each number of the program's.
+#[derive(Debug)]
+struct Member<S: 'static> {
+    source: &'static S,
+    /// Where it is in the hot list.
+    place: Option<usize>,
+    /// The number under which the inner set watches its bell.
+    bell: Option<RawFd>,
+    idle: u32,
+    /// The interest whose turn it is.
+    turn: usize,
+    /// The pass that reported it last.
+    stamp: u64,
+    interests: Vec<Interest>,
+}
+
+impl<S: Kept> Member<S> {
+    fn look(&self) -> Look {
+        let is_edge = self.interests.iter().any(Interest::is_edge);
+        let progress = if is_edge { self.source.progress() } else { (0, 0) };
+        Look { progress, ready: self.source.ready() }
+    }
+
+    fn is_parked(&self) -> bool {
+        !self.interests.iter().any(Interest::is_enabled)
+    }
+
+    /// True if something is to be reported.
+    fn has_offer(&mut self, look: Look) -> bool {
+        // All are shown the look, as their edges begin where bits were gone.
+        let offers = self.interests.iter_mut().map(|interest| interest.offer(look));
+        offers.fold(0, |all, ready| all | ready) != 0
+    }
+}
+
+/// What a visit of a hot member found.
+enum Visit {
+    Reported,
+    Idle,
+    Parked,
+    NoRoom,
+}
+
+/// What arming all hot members found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Armed {
+    /// Something is to be reported: do not sleep.
+    pub(crate) is_ready: bool,
+    /// A member could not be armed, or its rings may be taken by others: sleep for a short time.
+    pub(crate) is_unsure: bool,
+}
+
+/// All user-level members of a set.
+#[derive(Debug)]
+pub(crate) struct Members<S: 'static> {
+    slots: Vec<Option<Member<S>>>,
+    free: Vec<usize>,
+    by_source: HashMap<usize, usize>,
+    hot: Vec<usize>,
+    cursor: usize,
+}
+
+impl<S: Kept> Members<S> {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_source: HashMap::new(),
+            hot: Vec::new(),
+            cursor: 0,
+        }
+    }
+
+    pub(crate) fn has_hot(&self) -> bool {
+        !self.hot.is_empty()
+    }
+
+    /// True if some members are found through the kernel alone.
+    pub(crate) fn has_cold(&self) -> bool {
+        self.hot.len() < self.by_source.len()
+    }
+
+    fn member(&mut self, index: usize) -> Option<&mut Member<S>> {
+        self.slots.get_mut(index)?.as_mut()
+    }
+
+    fn known(&mut self, index: usize) -> &mut Member<S> {
+        self.member(index).expect("lists hold indices of members alone")
+    }
+
+    /// True if there is an interest in this source under this number.
+    pub(crate) fn has(&self, fd: RawFd, source: &'static S) -> bool {
+        let slot = self.by_source.get(&source.key()).and_then(|index| self.slots.get(*index));
+        slot.and_then(Option::as_ref)
+            .is_some_and(|member| member.interests.iter().any(|interest| interest.fd == fd))
+    }
+
+    pub(crate) fn add(&mut self, source: &'static S, interest: Interest) -> Outcome<()> {
+        if self.has(interest.fd, source) {
+            return Err(Errno(libc::EEXIST));
+        }
+        let index = match self.by_source.get(&source.key()) {
+            Some(index) => *index,
+            None => self.admit(source),
+        };
+        self.known(index).interests.push(interest);
+        self.heat(index);
+        Ok(())
+    }
+
+    fn admit(&mut self, source: &'static S) -> usize {
+        source.hold(true);
+        source.watch(true);
+        let member = Member {
+            source,
+            place: None,
+            bell: None,
+            idle: 0,
+            turn: 0,
+            stamp: 0,
+            interests: Vec::with_capacity(1),
+        };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[index] = Some(member);
+        self.by_source.insert(source.key(), index);
+        index
+    }
+
+    pub(crate) fn modify(
+        &mut self,
+        fd: RawFd,
+        source: &'static S,
+        events: u32,
+        data: u64,
+    ) -> Outcome<()> {
+        let index = self.index(source)?;
+        let interests = &mut self.known(index).interests;
+        let interest = interests.iter_mut().find(|interest| interest.fd == fd);
+        let interest = interest.ok_or(Errno(libc::ENOENT))?;
+        if interest.is_exclusive() {
+            return Err(Errno(libc::EINVAL));
+        }
+        interest.modify(events, data);
+        self.heat(index);
+        Ok(())
+    }
+
+    fn index(&self, source: &'static S) -> Outcome<usize> {
+        self.by_source.get(&source.key()).copied().ok_or(Errno(libc::ENOENT))
+    }
+
+    pub(crate) fn remove(&mut self, fd: RawFd, source: &'static S, inner: RawFd) -> Outcome<()> {
+        let index = self.index(source)?;
+        let interests = &mut self.known(index).interests;
+        let place = interests.iter().position(|interest| interest.fd == fd);
+        interests.remove(place.ok_or(Errno(libc::ENOENT))?);
+        if interests.is_empty() {
+            self.dismiss(index, inner);
+        }
+        Ok(())
+    }
+
+    /// Removes all interests in the source.
+    pub(crate) fn forget(&mut self, source: &'static S, inner: RawFd) {
+        if let Ok(index) = self.index(source) {
+            self.dismiss(index, inner);
+        }
+    }
+
+    /// Removes all members.
+    pub(crate) fn clear(&mut self) {
+        for index in 0..self.slots.len() {
+            if self.slots[index].is_some() {
+                self.dismiss(index, -1);
+            }
+        }
+    }
+
+    fn dismiss(&mut self, index: usize, inner: RawFd) {
+        self.cool(index);
+        let Some(member) = self.slots[index].take() else {
+            return;
+        };
+        // If the bell has another number by now, this one may be anybody's; the registration then ends with
+        // the bell itself.
+        if let Some(bell) = member.bell.filter(|bell| inner >= 0 && *bell == member.source.bell()) {
+            let _ = kernel::epoll_delete(inner, bell);
+        }
+        self.by_source.remove(&member.source.key());
+        self.free.push(index);
+        member.source.watch(false);
+        member.source.hold(false);
+    }
+
+    /// Puts a member into the hot list.
+    pub(crate) fn heat(&mut self, index: usize) {
+        let place = self.hot.len();
+        let Some(member) = self.member(index) else {
+            return;
+        };
+        member.idle = 0;
+        if member.place.is_none() {
+            member.place = Some(place);
+            self.hot.push(index);
+        }
+    }
+
+    /// True if the source of this key is a member.
+    pub(crate) fn has_key(&self, key: usize) -> bool {
+        self.by_source.contains_key(&key)
+    }
+
+    pub(crate) fn heat_source(&mut self, key: usize) {
+        if let Some(index) = self.by_source.get(&key) {
+            self.heat(*index);
+        }
+    }
+
+    pub(crate) fn heat_all(&mut self) {
+        for index in 0..self.slots.len() {
+            self.heat(index);
+        }
+    }
+
+    /// Makes hot whose rings other processes may have taken; true if there are any.
+    pub(crate) fn heat_shared(&mut self) -> bool {
+        let mut found = false;
+        for index in 0..self.slots.len() {
+            if self.member(index).is_some_and(|member| member.source.is_shared()) {
+                self.heat(index);
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// In the child of a fork, with an inner set of its own.
+    pub(crate) fn start_over(&mut self) {
+        for member in self.slots.iter_mut().flatten() {
+            member.bell = None;
+        }
+        self.heat_all();
+    }
+
+    fn cool(&mut self, index: usize) {
+        let Some(place) = self.known(index).place.take() else {
+            return;
+        };
+        self.hot.swap_remove(place);
+        if let Some(moved) = self.hot.get(place).copied() {
+            self.known(moved).place = Some(place);
+        }
+    }
+
+    /// The bell of a member rang.
+    pub(crate) fn rang(&mut self, index: usize) {
+        let Some(member) = self.member(index) else {
+            return;
+        };
+        let source = member.source;
+        source.take_rings();
+        self.heat(index);
+    }
+
+    /// The pass of this number: reports what is ready, as far as there is room.
+    pub(crate) fn collect(&mut self, inner: RawFd, stamp: u64, out: &mut Events) {
+        let mut left = self.hot.len();
+        while left > 0 && !self.hot.is_empty() {
+            left -= 1;
+            if self.cursor >= self.hot.len() {
+                self.cursor = 0;
+            }
+            let index = self.hot[self.cursor];
+            match self.visit(index, stamp, out) {
+                Visit::NoRoom => return,
+                Visit::Reported => self.cursor += 1,
+                Visit::Parked => self.cool(index),
+                Visit::Idle => {
+                    if !self.cools_for_idleness(index, inner) {
+                        self.cursor += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, index: usize, stamp: u64, out: &mut Events) -> Visit {
+        if out.room() == 0 {
+            return Visit::NoRoom;
+        }
+        let member = self.known(index);
+        let look = member.look();
+        let count = member.interests.len();
+        let mut visit = Visit::Idle;
+        for step in 0..count {
+            let turn = (member.turn + step) % count;
+            let interest = &mut member.interests[turn];
+            let ready = interest.offer(look);
+            if ready == 0 {
+                continue;
+            }
+            if out.room() == 0 {
+                member.turn = turn;
+                return Visit::NoRoom;
+            }
+            interest.take(look, ready);
+            out.push(ready, interest.data);
+            member.stamp = stamp;
+            visit = Visit::Reported;
+        }
+        match visit {
+            Visit::Idle if member.is_parked() => Visit::Parked,
+            Visit::Idle => {
+                member.idle = member.idle.saturating_add(1);
+                Visit::Idle
+            }
+            _ => {
+                member.idle = 0;
+                visit
+            }
+        }
+    }
+
+    fn cools_for_idleness(&mut self, index: usize, inner: RawFd) -> bool {
+        let is_idle = self.hot.len() > SPARED && self.known(index).idle >= IDLE_PASSES;
+        is_idle && inner >= 0 && self.arm(index, inner) == Armed::default()
+    }
+
+    /// Arms a hot member, which is hot no more if that found nothing and is sure.
+    fn arm(&mut self, index: usize, inner: RawFd) -> Armed {
+        let member = self.known(index);
+        if member.is_parked() {
+            self.cool(index);
+            return Armed::default();
+        }
+        member.idle = 0;
+        let bell = member.source.bell();
+        if member.bell != Some(bell) {
+            let data = u64::try_from(index).expect("fewer members than descriptors");
+            match kernel::epoll_add(inner, bell, IN | EDGE, data) {
+                Ok(()) | Err(Errno(libc::EEXIST)) => member.bell = Some(bell),
+                Err(_) => member.bell = None,
+            }
+        }
+        let before = member.source.ready();
+        let awaited = member.interests.iter().fold(0, |all, one| all | one.awaits(before));
+        let progress = member.source.progress();
+        let ready = member.source.arm(awaited);
+        let found = Armed {
+            is_ready: member.has_offer(Look { progress, ready }),
+            is_unsure: member.bell.is_none() || member.source.is_shared(),
+        };
+        if !found.is_ready && member.bell.is_some() {
+            self.cool(index);
+        }
+        found
+    }
+
+    /// Arms all hot members, before a sleep, or for those who sleep already while this thread leaves with what the
+    /// pass `reported`, to which they need not wake.
+    pub(crate) fn arm_all(&mut self, inner: RawFd, reported: Option<u64>) -> Armed {
+        let mut found = Armed::default();
+        // Backwards, as those that are armed leave their place to the last.
+        for place in (0..self.hot.len()).rev() {
+            let index = self.hot[place];
+            let is_known = reported == Some(self.known(index).stamp);
+            let one = self.arm(index, inner);
+            found.is_ready |= one.is_ready && !is_known;
+            found.is_unsure |= one.is_unsure;
+        }
+        found
+    }
+
+    /// True if something is to be reported; nothing is taken as reported.
+    pub(crate) fn has_offer(&mut self) -> bool {
+        (0..self.hot.len()).any(|place| {
+            let index = self.hot[place];
+            let member = self.known(index);
+            let look = member.look();
+            member.has_offer(look)
+        })
+    }
+}

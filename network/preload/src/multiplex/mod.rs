@@ -1,0 +1,58 @@
+//! Waiting for several descriptors at once: epoll, poll and select, with user-level and kernel descriptors
+//! mixed, and what any blocking call needs in order to wait.
+//!
+//! # Parts
+//! - [`Source`], [`Kept`]: what a user-level connection shows to those who wait for it.
+//! - [`interest`]: what a program asked of one descriptor in one set; edges, one shots.
+//! - [`set`]: an epoll set: its members, the *hot* ones (looked at by loads) and the *armed* ones (whose peers
+//!   ring); [`outside`] holds the members which the kernel reports, [`wait`] the loop of `epoll_wait`.
+//! - [`sets`]: all sets of the process; what happens to them as descriptors close, move and fork.
+//! - [`poll`], [`select`]: the calls without a set.
+//! - [`spin`], [`sleepers`]: how long to look before sleeping; who sleeps.
+//! - [`calls`]: the C library's names.
+//!
+//! # Cost
+//! A wait costs loads for each hot member, nothing for an armed one. A member is hot while it is used, and
+//! armed when it was idle long enough, or before its waiter sleeps.
+//!
+//! # Limits
+//! - A signal that arrives while a thread still spins does not end the wait by `EINTR`: for the program it
+//!   arrived before the call.
+//! - Waits that hold user-level members are no points of cancellation.
+//! - A nested set with user-level members counts as two levels for the kernel's limit of nesting.
+
+pub(crate) mod calls;
+pub(crate) mod events;
+pub(crate) mod hooks;
+pub(crate) mod interest;
+pub(crate) mod kernel;
+pub(crate) mod lock;
+pub(crate) mod members;
+pub(crate) mod outside;
+pub(crate) mod poll;
+pub(crate) mod select;
+pub(crate) mod set;
+pub(crate) mod sets;
+pub(crate) mod sleepers;
+pub(crate) mod spin;
+pub(crate) mod target;
+pub(crate) mod wait;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use crate::source::{ERR, HUP, IN, OUT, RDHUP, RDNORM, Ready, Source, WRNORM};
+pub(crate) use target::{Kept, Target};
+
+pub(crate) const PRI: u32 = libc::EPOLLPRI as u32;
+pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
+pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
+pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
+
+/// What moves by what has arrived.
+pub(crate) const ARRIVALS: u32 = IN | RDNORM | RDHUP | PRI;
+/// What moves by room that was freed.
+pub(crate) const ROOM: u32 = OUT | WRNORM;
+/// Reported whether asked for or not.
+pub(crate) const ALWAYS: u32 = ERR | HUP;

@@ -1,0 +1,399 @@
+//! Members of a set that the kernel's own set reports in part or in whole: listeners, which come by two
+//! descriptors, and sets within the set.
+//!
+//! In the kernel's set these carry words of ours instead of the program's data: the set's secret, a random number,
+//! plus a small one. A word of the program's is taken for one of ours with a probability of 2^-60, about.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::RawFd;
+
+use crate::errno::{Errno, Outcome};
+
+use super::events::Events;
+use super::interest::{Interest, Look};
+use super::set::Set;
+use super::{ALWAYS, IN, Kept, ONCE, RDNORM, kernel};
+
+/// What a member of this kind is.
+#[derive(Debug)]
+enum Link<S: 'static> {
+    /// Both the kernel's listener and the channel are in the kernel's set; the channel is -1 if it is dead.
+    Listener { entry: &'static S, channel: RawFd },
+    /// The number is in the kernel's set, which sees the inner set's rings.
+    Nested { entry: &'static S, set: &'static Set<S> },
+}
+
+#[derive(Debug)]
+struct Outsider<S: 'static> {
+    interest: Interest,
+    link: Link<S>,
+    /// The pass in which it was reported last: never twice in one.
+    stamp: u64,
+    /// Of a set within: how many sleep for it by way of this one.
+    sleeps: usize,
+}
+
+impl<S: Kept> Outsider<S> {
+    fn entry(&self) -> &'static S {
+        match self.link {
+            Link::Listener { entry, .. } | Link::Nested { entry, .. } => entry,
+        }
+    }
+
+    /// Takes it out of the kernel's set.
+    fn leave(&self, outer: RawFd) {
+        let _ = kernel::epoll_delete(outer, self.interest.fd);
+        if let Link::Listener { channel, .. } = self.link
+            && channel >= 0
+        {
+            let _ = kernel::epoll_delete(outer, channel);
+        }
+    }
+}
+
+/// A word of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The inner set has news.
+    Inner,
+    /// The descriptor of an outsider has.
+    Own(usize),
+    /// The channel of an outsider has.
+    Channel(usize),
+}
+
+/// What to add.
+#[derive(Debug)]
+pub(crate) enum Newcomer<S: 'static> {
+    Listener(&'static S, RawFd),
+    Nested(&'static S, &'static Set<S>),
+}
+
+/// All members of this kind.
+#[derive(Debug)]
+pub(crate) struct Outsiders<S: 'static> {
+    secret: u64,
+    list: Vec<Option<Outsider<S>>>,
+}
+
+impl<S: Kept> Outsiders<S> {
+    pub(crate) fn new() -> Self {
+        Self {
+            secret: RandomState::new().build_hasher().finish(),
+            list: Vec::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.iter().all(Option::is_none)
+    }
+
+    /// The word of the inner set.
+    pub(crate) fn inner_word(&self) -> u64 {
+        self.secret
+    }
+
+    fn own_word(&self, index: usize) -> u64 {
+        let index = u64::try_from(index).expect("fewer members than descriptors");
+        self.secret.wrapping_add(1 + 2 * index)
+    }
+
+    fn channel_word(&self, index: usize) -> u64 {
+        self.own_word(index).wrapping_add(1)
+    }
+
+    /// Which of our words it is, if it is one.
+    #[inline]
+    pub(crate) fn word(&self, data: u64) -> Option<Word> {
+        let number = usize::try_from(data.wrapping_sub(self.secret)).ok()?;
+        match number.checked_sub(1) {
+            None => Some(Word::Inner),
+            Some(rest) if rest / 2 >= self.list.len() => None,
+            Some(rest) if rest % 2 == 0 => Some(Word::Own(rest / 2)),
+            Some(rest) => Some(Word::Channel(rest / 2)),
+        }
+    }
+
+    fn find(&self, fd: RawFd, entry: &'static S) -> Option<usize> {
+        self.list.iter().position(|slot| {
+            slot.as_ref()
+                .is_some_and(|one| one.interest.fd == fd && std::ptr::eq(one.entry(), entry))
+        })
+    }
+
+    /// Adds a member to the kernel's set and to this list.
+    pub(crate) fn add(
+        &mut self,
+        outer: RawFd,
+        newcomer: &Newcomer<S>,
+        interest: Interest,
+    ) -> Outcome<()> {
+        let index = self.vacancy();
+        kernel::epoll_add(outer, interest.fd, interest.asked(), self.own_word(index))?;
+        self.admit(outer, index, newcomer, interest)
+    }
+
+    fn vacancy(&mut self) -> usize {
+        let vacant = self.list.iter().position(Option::is_none);
+        vacant.unwrap_or_else(|| {
+            self.list.push(None);
+            self.list.len() - 1
+        })
+    }
+
+    fn admit(
+        &mut self,
+        outer: RawFd,
+        index: usize,
+        newcomer: &Newcomer<S>,
+        interest: Interest,
+    ) -> Outcome<()> {
+        let link = match *newcomer {
+            Newcomer::Listener(entry, channel) => {
+                if channel >= 0 {
+                    let events = interest.asked();
+                    let added = kernel::epoll_add(outer, channel, events, self.channel_word(index));
+                    // EEXIST: the listener is in the set under another number, which hears of the channel.
+                    if let Err(error) = added
+                        && error != Errno(libc::EEXIST)
+                    {
+                        let _ = kernel::epoll_delete(outer, interest.fd);
+                        return Err(error);
+                    }
+                }
+                Link::Listener { entry, channel }
+            }
+            Newcomer::Nested(entry, set) => Link::Nested { entry, set },
+        };
+        let outsider = Outsider { interest, link, stamp: 0, sleeps: 0 };
+        outsider.entry().hold(true);
+        outsider.entry().watch(true);
+        self.list[index] = Some(outsider);
+        Ok(())
+    }
+
+    pub(crate) fn modify(
+        &mut self,
+        outer: RawFd,
+        fd: RawFd,
+        entry: &'static S,
+        events: u32,
+        data: u64,
+    ) -> Outcome<()> {
+        let index = self.find(fd, entry).ok_or(Errno(libc::ENOENT))?;
+        kernel::epoll_modify(outer, fd, events, self.own_word(index))?;
+        let word = self.channel_word(index);
+        let Some(one) = self.list[index].as_mut() else {
+            return Err(Errno(libc::ENOENT));
+        };
+        one.interest.modify(events, data);
+        if let Link::Listener { channel, .. } = one.link
+            && channel >= 0
+            && kernel::epoll_modify(outer, channel, events, word) == Err(Errno(libc::ENOENT))
+        {
+            kernel::epoll_add(outer, channel, events, word)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, outer: RawFd, fd: RawFd, entry: &'static S) -> Outcome<()> {
+        let index = self.find(fd, entry).ok_or(Errno(libc::ENOENT))?;
+        self.dismiss(Some(outer), index);
+        Ok(())
+    }
+
+    fn dismiss(&mut self, outer: Option<RawFd>, index: usize) {
+        if let Some(one) = self.list[index].take() {
+            if let Some(outer) = outer {
+                one.leave(outer);
+            }
+            if let Link::Nested { set, .. } = one.link {
+                for _ in 0..one.sleeps {
+                    set.end_sleep();
+                }
+            }
+            one.entry().watch(false);
+            one.entry().hold(false);
+        }
+    }
+
+    /// Removes all that is known of this entry; from the kernel's set too, if that is this process's own.
+    pub(crate) fn forget(&mut self, outer: Option<RawFd>, entry: &'static S) {
+        for index in 0..self.list.len() {
+            if self.list[index].as_ref().is_some_and(|one| std::ptr::eq(one.entry(), entry)) {
+                self.dismiss(outer, index);
+            }
+        }
+    }
+
+    /// Removes all.
+    pub(crate) fn clear(&mut self) {
+        for index in 0..self.list.len() {
+            self.dismiss(None, index);
+        }
+    }
+
+    /// A listener got another channel, or none (-1).
+    pub(crate) fn change_channel(&mut self, outer: RawFd, entry: &'static S, new: RawFd) {
+        for index in 0..self.list.len() {
+            let word = self.channel_word(index);
+            let Some(one) = self.list[index].as_mut() else {
+                continue;
+            };
+            let Link::Listener { entry: own, channel } = &mut one.link else {
+                continue;
+            };
+            if !std::ptr::eq(*own, entry) {
+                continue;
+            }
+            if *channel >= 0 {
+                let _ = kernel::epoll_delete(outer, *channel);
+            }
+            *channel = new;
+            if new >= 0 && one.interest.is_enabled() {
+                let _ = kernel::epoll_add(outer, new, one.interest.asked(), word);
+            }
+        }
+    }
+
+    /// In the child of a fork: all members, into a kernel's set of its own.
+    pub(crate) fn start_over(&mut self, outer: RawFd) {
+        for one in self.list.iter_mut().flatten() {
+            one.sleeps = 0;
+        }
+        for index in 0..self.list.len() {
+            let (own, other) = (self.own_word(index), self.channel_word(index));
+            let Some(one) = self.list[index].as_ref() else {
+                continue;
+            };
+            let events = if one.interest.is_enabled() { one.interest.asked() } else { ONCE };
+            let _ = kernel::epoll_add(outer, one.interest.fd, events, own);
+            if let Link::Listener { channel, .. } = one.link
+                && channel >= 0
+                && one.interest.is_enabled()
+            {
+                let _ = kernel::epoll_add(outer, channel, events, other);
+            }
+        }
+    }
+
+    /// Reports what the kernel said of one of our words, if it is news to the program.
+    pub(crate) fn report(
+        &mut self,
+        outer: RawFd,
+        word: Word,
+        events: u32,
+        stamp: u64,
+        out: &mut Events,
+    ) {
+        let (Word::Own(index) | Word::Channel(index)) = word else {
+            return;
+        };
+        let own_word = self.own_word(index);
+        let Some(one) = self.list.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        let ready = match &mut one.link {
+            Link::Nested { set, .. } => nested_ready(set),
+            Link::Listener { channel, .. } if word == Word::Channel(index) => {
+                let ready = events & (IN | RDNORM);
+                if ready == 0 && events & ALWAYS != 0 {
+                    // Nobody sends connections any more; the kernel's listener remains.
+                    let _ = kernel::epoll_delete(outer, *channel);
+                    *channel = -1;
+                }
+                ready
+            }
+            Link::Listener { .. } => events,
+        };
+        let ready = ready & one.interest.asked();
+        if ready == 0 || one.stamp == stamp || !one.interest.is_enabled() {
+            return;
+        }
+        one.stamp = stamp;
+        one.interest.take(Look { progress: (0, 0), ready }, ready);
+        out.push(ready, one.interest.data);
+        if one.interest.is_once() {
+            Self::hush(outer, one, word == Word::Own(index), own_word);
+        }
+    }
+
+    /// After a report of a one-shot interest: what the kernel did not switch off by itself.
+    fn hush(outer: RawFd, one: &Outsider<S>, by_own: bool, own_word: u64) {
+        match one.link {
+            Link::Listener { channel, .. } if by_own => {
+                let _ = kernel::epoll_delete(outer, channel);
+            }
+            Link::Nested { .. } if by_own => {}
+            // An error is reported even so, once, and dropped, as the interest is off.
+            _ => {
+                let _ = kernel::epoll_modify(outer, one.interest.fd, ONCE, own_word);
+            }
+        }
+    }
+
+    /// Reports the sets within, whose user-level members no kernel knows.
+    pub(crate) fn collect(&mut self, outer: RawFd, stamp: u64, out: &mut Events) {
+        for index in 0..self.list.len() {
+            let own_word = self.own_word(index);
+            let Some(one) = self.list[index].as_mut() else {
+                continue;
+            };
+            let Link::Nested { set, .. } = one.link else {
+                continue;
+            };
+            if one.stamp == stamp || out.room() == 0 {
+                continue;
+            }
+            let ready = if set.has_offer() { IN | RDNORM } else { 0 };
+            let look = Look { progress: (0, 0), ready };
+            let ready = one.interest.offer(look);
+            if ready != 0 {
+                one.stamp = stamp;
+                one.interest.take(look, ready);
+                out.push(ready, one.interest.data);
+                if one.interest.is_once() {
+                    Self::hush(outer, one, false, own_word);
+                }
+            }
+        }
+    }
+
+    /// True if a set within has something.
+    pub(crate) fn has_offer(&mut self) -> bool {
+        self.list.iter_mut().flatten().any(|one| {
+            let Link::Nested { set, .. } = one.link else {
+                return false;
+            };
+            let ready = if set.has_offer() { IN | RDNORM } else { 0 };
+            one.interest.offer(Look { progress: (0, 0), ready }) != 0
+        })
+    }
+
+    /// Says to the sets within that somebody sleeps for them, or no more; true if one has something, or could not
+    /// be asked.
+    pub(crate) fn sleep(&mut self, begins: bool) -> bool {
+        let mut is_ready = false;
+        for one in self.list.iter_mut().flatten() {
+            let Link::Nested { set, .. } = one.link else {
+                continue;
+            };
+            if begins {
+                one.sleeps += 1;
+                let ready = if set.begin_sleep() { IN | RDNORM } else { 0 };
+                is_ready |= one.interest.offer(Look { progress: (0, 0), ready }) != 0;
+            } else if one.sleeps > 0 {
+                one.sleeps -= 1;
+                set.end_sleep();
+            }
+        }
+        is_ready
+    }
+}
+
+/// What a set is ready for that the kernel called readable: its rings may have been in vain.
+fn nested_ready<S: Kept>(set: &'static Set<S>) -> u32 {
+    if set.absorb_and_look() { IN | RDNORM } else { 0 }
+}
+

@@ -1,0 +1,255 @@
+//! `poll` with user-level members.
+//!
+//! User-level members are looked at by loads. If one is ready, or nothing may be waited for, the kernel is asked
+//! for its members without waiting, so that the answer is whole. Otherwise: spin, arm, look, and one poll of the
+//! kernel's over the bells (for readability), the kernel's members as they are, channels of listeners, and an
+//! eventfd of this thread, by which others say that they took the rings.
+
+use std::ptr;
+use std::time::Duration;
+
+use libc::{c_short, pollfd};
+
+use crate::errno::Outcome;
+
+use super::sleepers::{ANY, Sleeper};
+use super::spin::Spin;
+use super::wait::{Deadline, SHORT};
+use super::{ALWAYS, IN, Kept, RDNORM, Target, kernel};
+
+/// So many members are kept on the stack.
+const FEW: usize = 64;
+/// Spinning looks from one at the kernel's members to the next.
+const LOOK_EVERY: u32 = 256;
+const READABLE: c_short = libc::POLLIN;
+const NOBODY: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
+
+/// `poll`, `ppoll`: how many members have events. `None` waits for ever.
+///
+/// # Errors
+/// `EINTR` by a signal; what the kernel says of its own members.
+///
+/// # Safety
+/// `mask` is null or a signal mask.
+pub(crate) unsafe fn poll<S: Kept>(
+    members: &mut [pollfd],
+    timeout: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> Outcome<usize> {
+    if members.len() <= FEW {
+        let mut targets = [Target::Kernel; FEW];
+        let mut room = [NOBODY; 2 * FEW + 1];
+        // SAFETY: the caller's promise.
+        return unsafe { Poll::<S>::new(members, &mut targets, &mut room).run(timeout, mask) };
+    }
+    let mut targets = vec![Target::Kernel; members.len()];
+    let mut room = vec![NOBODY; 2 * members.len() + 1];
+    // SAFETY: the caller's promise.
+    unsafe { Poll::<S>::new(members, &mut targets, &mut room).run(timeout, mask) }
+}
+
+/// One call.
+struct Poll<'a, S: Kept> {
+    members: &'a mut [pollfd],
+    /// What the members mean; pinned.
+    targets: &'a mut [Target<S>],
+    /// What the kernel polls: in the first part member for member, then the listeners' channels in their order, then
+    /// the eventfd.
+    room: &'a mut [pollfd],
+    channels: usize,
+    has_kernel: bool,
+}
+
+impl<'a, S: Kept> Poll<'a, S> {
+    fn new(members: &'a mut [pollfd], targets: &'a mut [Target<S>], room: &'a mut [pollfd]) -> Self {
+        let mut channels = 0;
+        let mut has_kernel = false;
+        let count = members.len();
+        for (place, member) in members.iter().enumerate() {
+            let target = S::find(member.fd);
+            targets[place] = target;
+            let (fd, events) = match target {
+                Target::Kernel => (member.fd, member.events),
+                Target::Source(source) => (source.bell(), READABLE),
+                Target::Set(..) => (member.fd, READABLE),
+                Target::Listener(_, channel) => {
+                    room[count + channels] = pollfd { fd: channel, events: READABLE, revents: 0 };
+                    channels += 1;
+                    (member.fd, member.events)
+                }
+            };
+            room[place] = pollfd { fd, events, revents: 0 };
+            has_kernel |= !matches!(target, Target::Source(_)) && fd >= 0;
+        }
+        Self { members, targets, room, channels, has_kernel }
+    }
+
+    unsafe fn run(mut self, timeout: Option<Duration>, mask: *const libc::sigset_t) -> Outcome<usize> {
+        let is_patient = timeout != Some(Duration::ZERO);
+        let found = self.look_at_users();
+        if found > 0 || !is_patient {
+            return if self.has_kernel { self.look_at_all() } else { Ok(found) };
+        }
+        let deadline = Deadline::after(timeout);
+        if self.spin()? {
+            return self.look_at_all();
+        }
+        loop {
+            // SAFETY: the caller's promise.
+            let found = unsafe { self.sleep(deadline, mask) }?;
+            if found > 0 || deadline.is_over() {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn spin(&mut self) -> Outcome<bool> {
+        if !self.targets.iter().any(|target| matches!(target, Target::Source(_) | Target::Set(..))) {
+            return Ok(false);
+        }
+        let mut spin = Spin::begin();
+        let mut looks = 0;
+        while spin.again() {
+            looks += 1;
+            let is_due = self.has_kernel && looks % LOOK_EVERY == 0;
+            if self.look_at_users() > 0 || is_due && self.look_at_all()? > 0 {
+                spin.hit();
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The answer by loads alone, for user-level members.
+    fn look_at_users(&mut self) -> usize {
+        let mut found = 0;
+        for (member, target) in self.members.iter_mut().zip(self.targets.iter()) {
+            let ready = match target {
+                Target::Source(source) => source.ready(),
+                Target::Set(_, set) if set.has_offer() => IN | RDNORM,
+                _ => 0,
+            };
+            member.revents = answer(ready, member.events);
+            found += usize::from(member.revents != 0);
+        }
+        found
+    }
+
+    /// The whole answer, without waiting.
+    fn look_at_all(&mut self) -> Outcome<usize> {
+        if !self.has_kernel {
+            return Ok(self.look_at_users());
+        }
+        let count = self.members.len() + self.channels;
+        // SAFETY: no mask.
+        unsafe { kernel::poll(&mut self.room[..count], Some(Duration::ZERO), ptr::null()) }?;
+        Ok(self.answer_all())
+    }
+
+    /// The whole answer, after the kernel polled.
+    fn answer_all(&mut self) -> usize {
+        let (own, others) = self.room.split_at(self.members.len());
+        let mut channels = others.iter();
+        let mut found = 0;
+        for (place, member) in self.members.iter_mut().enumerate() {
+            let told = own[place].revents;
+            member.revents = match self.targets[place] {
+                Target::Kernel => told,
+                Target::Source(source) => answer(source.ready(), member.events),
+                Target::Set(_, set) => {
+                    let is_ready = set.has_offer() || told != 0 && set.absorb_and_look();
+                    answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
+                }
+                Target::Listener(..) => {
+                    let channel = channels.next().map_or(0, |channel| channel.revents);
+                    let ready = if channel & READABLE != 0 { IN | RDNORM } else { 0 };
+                    told | answer(ready, member.events)
+                }
+            };
+            found += usize::from(member.revents != 0);
+        }
+        found
+    }
+
+    /// Sleeps once, unless something is there; how many members have events then.
+    unsafe fn sleep(&mut self, deadline: Deadline, mask: *const libc::sigset_t) -> Outcome<usize> {
+        let sleeper = Sleeper::begin(ANY);
+        let count = self.members.len() + self.channels;
+        let eventfd = sleeper.as_ref().map_or(-1, Sleeper::eventfd);
+        self.room[count] = pollfd { fd: eventfd, events: READABLE, revents: 0 };
+        self.watch(true);
+        let mut is_short = eventfd < 0;
+        let mut is_ready = false;
+        for (member, target) in self.members.iter().zip(self.targets.iter()) {
+            let ready = match target {
+                Target::Source(source) => {
+                    is_short |= source.is_shared();
+                    source.arm(events_of(member))
+                }
+                Target::Set(_, set) => {
+                    is_short |= set.is_unsure();
+                    if set.begin_sleep() { IN | RDNORM } else { 0 }
+                }
+                _ => 0,
+            };
+            is_ready |= answer(ready, member.events) != 0;
+        }
+        let left = if is_ready { Some(Duration::ZERO) } else { deadline.left() };
+        let left = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
+        // SAFETY: the caller's promise.
+        let woken = unsafe { kernel::poll(&mut self.room[..=count], left, mask) };
+        if let Ok(woken) = woken
+            && woken > 0
+        {
+            self.take_rings();
+            if let Some(sleeper) = sleeper.filter(|_| self.room[count].revents != 0) {
+                sleeper.drain();
+            }
+        }
+        self.watch(false);
+        woken?;
+        Ok(self.answer_all())
+    }
+
+    fn take_rings(&mut self) {
+        for (place, told) in self.room.iter_mut().enumerate() {
+            if let Some(Target::Source(source)) = self.targets.get(place)
+                && told.revents != 0
+                && source.take_rings()
+            {
+                // Its bell would be ready for ever, and says no more than the loads do.
+                told.fd = -1;
+            }
+        }
+    }
+
+    fn watch(&self, begins: bool) {
+        for target in self.targets.iter() {
+            match target {
+                Target::Source(source) => source.watch(begins),
+                Target::Set(_, set) if !begins => set.end_sleep(),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl<S: Kept> Drop for Poll<'_, S> {
+    fn drop(&mut self) {
+        for target in self.targets.iter_mut() {
+            std::mem::replace(target, Target::Kernel).unpin();
+        }
+    }
+}
+
+fn events_of(member: &pollfd) -> u32 {
+    u32::from(u16::from_ne_bytes(member.events.to_ne_bytes()))
+}
+
+/// What poll answers to `events`.
+fn answer(ready: u32, events: c_short) -> c_short {
+    let wanted = u16::from_ne_bytes(events.to_ne_bytes());
+    let bits = u16::try_from(ready & 0xffff).expect("masked to sixteen bits");
+    let always = u16::try_from(ALWAYS).expect("low bits");
+    c_short::from_ne_bytes((bits & (wanted | always)).to_ne_bytes())
+}

@@ -1,0 +1,180 @@
+//! All epoll sets of the process, and what happens to them as descriptors close, move and fork.
+//!
+//! # Broadcasts
+//! Rings are taken by whoever wakes first; where a connection has more watchers than one, the others are told by a
+//! *note*: its key, in a ring of the last notes. A set heeds the notes at each pass, and makes the member hot. A
+//! note may be written by any thread at any time, also while it holds a set's lock: no lock is taken for it.
+//!
+//! # Invariants
+//! 1. Sets are never freed; one that ended is used again. So the list may be walked at any time.
+//! 2. A note is published before `asleep` is read; a set counts itself asleep before it heeds the notes for the last
+//!    time. Both with sequential consistency: one sees the other.
+
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::set::Set;
+use super::{Kept, Target, sleepers};
+
+/// Notes that are kept; who missed more makes all members hot.
+const NOTES: usize = 64;
+/// Bits of a key in a note, without the lowest four, which are zero; above them is the note's number.
+const KEY_BITS: u32 = 53;
+const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+
+/// All sets with sources of one type.
+#[derive(Debug)]
+pub(crate) struct Sets<S: 'static> {
+    first: AtomicPtr<Set<S>>,
+    last_note: AtomicU64,
+    notes: [AtomicU64; NOTES],
+}
+
+/// What happened since a set last heeded the notes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// The source of this key was drained, or found no room.
+    Of(usize),
+    /// The note is not there any more, or not yet.
+    Missed,
+}
+
+impl<S: Kept> Sets<S> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            first: AtomicPtr::new(ptr::null_mut()),
+            last_note: AtomicU64::new(0),
+            notes: [const { AtomicU64::new(0) }; NOTES],
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = &'static Set<S>> {
+        let mut next = self.first.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: sets live for ever.
+            let set = unsafe { next.as_ref() }?;
+            next = set.next.load(Ordering::Acquire);
+            Some(set)
+        })
+    }
+
+    /// A set for the program's number. `has_kernel` says that it may have members already.
+    pub(crate) fn make(&self, outer: RawFd, has_kernel: bool) -> &'static Set<S> {
+        let used = self.each().find(|set| {
+            set.is_open.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        });
+        let set = used.unwrap_or_else(|| self.append());
+        set.open(outer, has_kernel);
+        set
+    }
+
+    fn append(&self) -> &'static Set<S> {
+        let set: &'static Set<S> = Box::leak(Box::new(Set::new()));
+        let mut first = self.first.load(Ordering::Relaxed);
+        loop {
+            set.next.store(first, Ordering::Relaxed);
+            let new = ptr::from_ref(set).cast_mut();
+            // Release: who finds the set finds it made.
+            match self.first.compare_exchange(first, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return set,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// The number of the last note.
+    #[inline]
+    pub(super) fn last_note(&self) -> u64 {
+        self.last_note.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn note(&self, number: u64) -> Note {
+        let note = self.notes[place(number)].load(Ordering::SeqCst);
+        if note >> KEY_BITS == number & (u64::MAX >> KEY_BITS) {
+            Note::Of(usize::try_from((note & KEY_MASK) << 4).unwrap_or(0))
+        } else {
+            Note::Missed
+        }
+    }
+
+    /// How many notes can be read at most.
+    pub(super) const KEPT: u64 = NOTES as u64;
+
+    /// Tells all who watch the source of this key to look at it: its rings were taken, or a send found no room.
+    pub(crate) fn broadcast(&self, key: usize) {
+        let number = self.last_note.fetch_add(1, Ordering::SeqCst) + 1;
+        let note = (number << KEY_BITS) | (key as u64 >> 4 & KEY_MASK);
+        self.notes[place(number)].store(note, Ordering::SeqCst);
+        for set in self.each() {
+            if set.asleep.load(Ordering::SeqCst) == 0 {
+                continue;
+            }
+            // A set whose lock is taken, perhaps by this very thread, is told in any case.
+            match set.state.try_lock() {
+                Some(state) if !state.members.has_key(key) => {}
+                Some(state) => state.wake(),
+                None => set.wake_unlocked(),
+            }
+        }
+        sleepers::wake(key);
+    }
+
+    /// Ends all interests in the entry. Called before its last number is closed in the kernel, if it has watchers.
+    pub(crate) fn forget(&self, entry: &'static S) {
+        if entry.watchers() == 0 {
+            return;
+        }
+        for set in self.each() {
+            if set.is_ours() {
+                set.forget(entry);
+            }
+        }
+    }
+
+    /// The number of a kernel socket is about to mean something else: `change` makes it so, in the kernel and in the
+    /// table, and says what it means then, which is pinned. Interests of sets move with it.
+    pub(crate) fn moved(&self, fd: RawFd, change: impl FnOnce() -> Target<S>) {
+        let withdrawn: Vec<_> =
+            self.each().filter_map(|set| set.withdraw(fd).map(|interest| (set, interest))).collect();
+        let target = change();
+        for (set, interest) in withdrawn {
+            set.restore(fd, target, interest);
+        }
+    }
+
+    /// A listener's channel is another now, or none (-1). Called before the old one is closed.
+    pub(crate) fn change_channel(&self, entry: &'static S, channel: RawFd) {
+        for set in self.each().filter(|set| set.is_ours()) {
+            set.change_channel(entry, channel);
+        }
+    }
+
+    /// Before a fork: no set is amid a change.
+    pub(crate) fn before_fork(&self) {
+        self.each().for_each(|set| set.state.acquire());
+    }
+
+    /// After a fork, in the parent.
+    pub(crate) fn after_fork_in_parent(&self) {
+        self.each().for_each(|set| {
+            set.state.release();
+            set.state.lock().has_shared = true;
+        });
+    }
+
+    /// After a fork, in the child: nobody else is there; the kernel's sets are the parent's too.
+    pub(crate) fn after_fork_in_child(&self) {
+        sleepers::after_fork();
+        self.each().for_each(|set| {
+            set.state.release();
+            set.asleep.store(0, Ordering::Relaxed);
+            set.is_inherited.store(set.is_open.load(Ordering::Relaxed), Ordering::Relaxed);
+            set.state.lock().has_shared = true;
+        });
+    }
+}
+
+fn place(number: u64) -> usize {
+    usize::try_from(number % Sets::<crate::entry::Entry>::KEPT).expect("fewer than NOTES")
+}

@@ -1,0 +1,200 @@
+//! How long a thread looks before it sleeps.
+//!
+//! Each thread has a budget: a look that found something doubles it, up to `MILLRACE_SPIN_US` microseconds; one
+//! that found nothing halves it, down to none at all. Without a budget every so many waits try a short one.
+//!
+//! While it looks, a thread pauses. When that took some time, it also yields now and then; if somebody else ran
+//! meanwhile, the processor is wanted (the peer's thread may be the one who waits for it), and the thread yields
+//! from the beginning next time.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::kernel;
+
+/// Microseconds, if the environment does not say otherwise.
+const MAX_US_DEFAULT: u32 = 50;
+/// No environment makes it longer.
+const MAX_US_LIMIT: u32 = 10_000;
+/// What the first look of a thread may take, and a probe without a budget.
+const PROBE_US: u32 = 5;
+/// Waits without a budget from one probe to the next.
+const PROBE_EVERY: u32 = 64;
+/// Rounds from one look at the clock to the next.
+const CLOCK_EVERY: u32 = 16;
+/// Rounds from one yield to the next, once pausing took long.
+const YIELD_EVERY: u32 = 64;
+/// The same where the processor is wanted.
+const YIELD_EVERY_CROWDED: u32 = 4;
+/// From when on a thread yields.
+const CALM: Duration = Duration::from_micros(4);
+/// A yield that takes longer let somebody else run.
+const YIELD_ALONE: Duration = Duration::from_micros(2);
+/// Yields in a row during which nobody ran, after which the processor is not wanted any more.
+const ALONE_ENOUGH: u32 = 16;
+
+/// The environment was not looked at yet.
+const UNKNOWN: u32 = u32::MAX;
+
+static MAX_US: AtomicU32 = AtomicU32::new(UNKNOWN);
+
+thread_local! {
+    static BUDGET_US: Cell<u32> = const { Cell::new(UNKNOWN) };
+    static SKIPPED: Cell<u32> = const { Cell::new(0) };
+    static CROWDED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn max_us() -> u32 {
+    match MAX_US.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let given = std::env::var("MILLRACE_SPIN_US").ok();
+            let max = given.and_then(|text| text.trim().parse().ok()).unwrap_or(MAX_US_DEFAULT);
+            let max = max.min(MAX_US_LIMIT);
+            MAX_US.store(max, Ordering::Relaxed);
+            max
+        }
+        max => max,
+    }
+}
+
+/// What a wait may spend on looking.
+fn allowance(budget: u32, max: u32, skipped: u32) -> u32 {
+    match budget {
+        UNKNOWN => PROBE_US.min(max),
+        0 if skipped >= PROBE_EVERY => PROBE_US.min(max),
+        budget => budget.min(max),
+    }
+}
+
+/// The budget after a wait that was allowed `spent`.
+fn next_budget(spent: u32, max: u32, is_hit: bool) -> u32 {
+    if is_hit {
+        spent.max(1).saturating_mul(2).min(max)
+    } else {
+        spent / 2
+    }
+}
+
+/// One wait's looking: `while spin.again() { if look() { spin.hit(); .. } }`; dropped without [`Spin::hit`] it
+/// has found nothing.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    allowed_us: u32,
+    began: Option<Duration>,
+    rounds: u32,
+    alone: u32,
+    is_late: bool,
+    is_hit: bool,
+}
+
+impl Spin {
+    pub(crate) fn begin() -> Self {
+        let skipped = SKIPPED.get();
+        let allowed_us = allowance(BUDGET_US.get(), max_us(), skipped);
+        SKIPPED.set(if allowed_us == 0 { skipped + 1 } else { 0 });
+        Self {
+            allowed_us,
+            began: None,
+            rounds: 0,
+            alone: 0,
+            is_late: false,
+            is_hit: false,
+        }
+    }
+
+    /// Pauses for a moment; false when it is time to sleep.
+    #[inline]
+    pub(crate) fn again(&mut self) -> bool {
+        if self.allowed_us == 0 {
+            return false;
+        }
+        self.rounds += 1;
+        if self.rounds % CLOCK_EVERY == 0 && !self.look_at_clock() {
+            return false;
+        }
+        let is_crowded = CROWDED.get();
+        let every = if is_crowded { YIELD_EVERY_CROWDED } else { YIELD_EVERY };
+        if (is_crowded || self.is_late) && self.rounds % every == 0 {
+            self.give_way();
+        } else {
+            std::hint::spin_loop();
+        }
+        true
+    }
+
+    /// Something was found.
+    #[inline]
+    pub(crate) fn hit(mut self) {
+        self.is_hit = true;
+    }
+
+    fn look_at_clock(&mut self) -> bool {
+        let now = kernel::now();
+        let began = *self.began.get_or_insert(now);
+        let passed = now.saturating_sub(began);
+        self.is_late = passed >= CALM;
+        passed < Duration::from_micros(u64::from(self.allowed_us))
+    }
+
+    #[cold]
+    fn give_way(&mut self) {
+        let before = kernel::now();
+        kernel::yield_now();
+        if kernel::now().saturating_sub(before) > YIELD_ALONE {
+            CROWDED.set(true);
+            self.alone = 0;
+        } else {
+            self.alone += 1;
+            if self.alone >= ALONE_ENOUGH {
+                CROWDED.set(false);
+            }
+        }
+    }
+}
+
+impl Drop for Spin {
+    fn drop(&mut self) {
+        if self.allowed_us > 0 {
+            BUDGET_US.set(next_budget(self.allowed_us, max_us(), self.is_hit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hits_double_to_the_maximum() {
+        let mut budget = 1;
+        for _ in 0..10 {
+            budget = next_budget(budget, 50, true);
+        }
+        assert_eq!(budget, 50);
+    }
+
+    #[test]
+    fn misses_end_in_nothing_but_probes() {
+        let mut budget = 50;
+        for _ in 0..6 {
+            budget = next_budget(budget, 50, false);
+        }
+        assert_eq!(budget, 0);
+        assert_eq!(allowance(budget, 50, 0), 0);
+        assert_eq!(allowance(budget, 50, PROBE_EVERY), PROBE_US);
+    }
+
+    #[test]
+    fn no_spin_at_all_if_the_maximum_is_zero() {
+        assert_eq!(allowance(UNKNOWN, 0, 0), 0);
+        assert_eq!(allowance(50, 0, PROBE_EVERY), 0);
+        assert_eq!(next_budget(0, 0, true), 0);
+    }
+
+    #[test]
+    fn a_spin_without_success_ends() {
+        let mut spin = Spin::begin();
+        while spin.again() {}
+    }
+}

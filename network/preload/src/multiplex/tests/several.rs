@@ -1,0 +1,226 @@
+//! Listeners, sets within sets, sets in several places, descriptors that become something else, forks.
+
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use super::fake::{Bed, Fake, Plain, SETS, enter, leave};
+use crate::errno::Errno;
+use crate::multiplex::{EDGE, EXCLUSIVE, IN, ONCE, OUT, Target};
+
+const BRIEF: Option<Duration> = Some(Duration::from_millis(1));
+
+/// A listener: a kernel descriptor, a channel, and what the table has of it.
+struct Listening {
+    own: Plain,
+    channel: Plain,
+    entry: &'static Fake,
+}
+
+impl Listening {
+    fn new() -> Self {
+        let (own, channel, entry) = (Plain::new(), Plain::new(), Fake::new());
+        enter(own.fd(), Target::Listener(entry, channel.fd()));
+        Self { own, channel, entry }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        leave(self.own.fd());
+    }
+}
+
+#[test]
+fn a_listener_hears_both_and_is_reported_once() {
+    let (bed, listening) = (Bed::new(), Listening::new());
+    bed.add(listening.own.fd(), IN, 7);
+    assert_eq!(bed.look(8), []);
+    listening.channel.arrive();
+    assert_eq!(bed.wait(8), [(IN, 7)]);
+    listening.own.arrive();
+    assert_eq!(bed.wait(8), [(IN, 7)]);
+    listening.channel.take();
+    assert_eq!(bed.look(8), [(IN, 7)]);
+    listening.own.take();
+    assert_eq!(bed.look(8), []);
+    assert_eq!(
+        bed.control(libc::EPOLL_CTL_ADD, listening.own.fd(), IN, 0),
+        Err(Errno(libc::EEXIST))
+    );
+    bed.delete(listening.own.fd());
+    listening.channel.arrive();
+    assert_eq!(bed.look(8), []);
+}
+
+#[test]
+fn one_shot_holds_over_both_ways_of_a_listener() {
+    for by_channel in [true, false] {
+        let (bed, listening) = (Bed::new(), Listening::new());
+        bed.add(listening.own.fd(), IN | ONCE, 7);
+        let (first, second) = if by_channel {
+            (&listening.channel, &listening.own)
+        } else {
+            (&listening.own, &listening.channel)
+        };
+        first.arrive();
+        assert_eq!(bed.wait(8), [(IN, 7)]);
+        second.arrive();
+        assert_eq!(bed.try_wait(8, BRIEF), Ok(vec![]));
+        bed.modify(listening.own.fd(), IN | ONCE, 8);
+        assert_eq!(bed.wait(8), [(IN, 8)]);
+        assert_eq!(bed.try_wait(8, BRIEF), Ok(vec![]));
+    }
+}
+
+#[test]
+fn a_listener_in_sets_that_exclude_each_other() {
+    let (bed, listening) = (Bed::new(), Listening::new());
+    bed.add(listening.own.fd(), IN | EXCLUSIVE, 7);
+    listening.channel.arrive();
+    assert_eq!(bed.wait(8), [(IN, 7)]);
+    let refused = bed.control(libc::EPOLL_CTL_MOD, listening.own.fd(), IN, 0);
+    assert_eq!(refused, Err(Errno(libc::EINVAL)));
+}
+
+#[test]
+fn a_listener_gets_another_channel() {
+    let (bed, listening, other) = (Bed::new(), Listening::new(), Plain::new());
+    bed.add(listening.own.fd(), IN, 7);
+    SETS.change_channel(listening.entry, other.fd());
+    listening.channel.arrive();
+    assert_eq!(bed.look(8), []);
+    other.arrive();
+    assert_eq!(bed.look(8), [(IN, 7)]);
+}
+
+/// A set that the table knows, so that others can hold it.
+fn known() -> Bed {
+    let bed = Bed::new();
+    enter(bed.fd(), Target::Set(Fake::new(), bed.set));
+    bed
+}
+
+#[test]
+fn a_set_within_a_set() {
+    let (outer, inner, fake, plain) = (Bed::new(), known(), Fake::new(), Plain::new());
+    inner.add(fake.fd(), IN, 1);
+    inner.add(plain.fd(), IN, 2);
+    outer.add(inner.fd(), IN, 7);
+    assert_eq!(outer.look(8), []);
+    fake.arrive();
+    assert_eq!(outer.look(8), [(IN, 7)]);
+    assert_eq!(outer.look(8), [(IN, 7)]);
+    assert_eq!(inner.look(8), [(IN, 1)]);
+    assert!(fake.take());
+    assert_eq!(outer.try_wait(8, BRIEF), Ok(vec![]));
+    fake.arrive();
+    assert_eq!(outer.wait(8), [(IN, 7)]);
+    assert!(fake.take());
+    plain.arrive();
+    assert_eq!(outer.wait(8), [(IN, 7)]);
+    assert_eq!(inner.wait(8), [(IN, 2)]);
+    plain.take();
+    assert_eq!(outer.try_wait(8, BRIEF), Ok(vec![]));
+    leave(inner.fd());
+}
+
+#[test]
+fn a_member_that_comes_to_a_set_within_a_sleeping_set() {
+    let (outer, inner, fake) = (Bed::new(), known(), Fake::new());
+    outer.add(inner.fd(), IN, 7);
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| outer.wait(8));
+        inner.add(fake.fd(), IN, 1);
+        fake.arrive();
+        assert_eq!(sleeper.join().expect("no panic"), [(IN, 7)]);
+    });
+    leave(inner.fd());
+}
+
+#[test]
+fn an_edge_of_a_set_within_is_reported_once() {
+    let (outer, inner, fake) = (Bed::new(), known(), Fake::new());
+    inner.add(fake.fd(), IN, 1);
+    outer.add(inner.fd(), IN | EDGE, 7);
+    fake.arrive();
+    assert_eq!(outer.look(8), [(IN, 7)]);
+    assert_eq!(outer.look(8), []);
+    leave(inner.fd());
+}
+
+#[test]
+fn rings_that_one_set_takes_reach_the_other() {
+    let (one, other, fake) = (Bed::new(), Bed::new(), Fake::new());
+    for bed in [&one, &other] {
+        bed.add(fake.fd(), IN, 7);
+        assert_eq!(bed.try_wait(8, BRIEF), Ok(vec![]));
+    }
+    fake.arrive();
+    assert_eq!(one.wait(8), [(IN, 7)]);
+    assert_eq!(other.wait(8), [(IN, 7)]);
+}
+
+#[test]
+fn an_interest_moves_with_its_number() {
+    let (bed, other) = (Bed::new(), Bed::new());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let fd = listener.as_raw_fd();
+    bed.add(fd, OUT, 7);
+    let fake = Fake::new();
+    SETS.moved(fd, || {
+        enter(fd, Target::Source(fake));
+        Target::Source(fake)
+    });
+    assert_eq!(bed.look(8), [(OUT, 7)]);
+    bed.modify(fd, IN, 8);
+    fake.arrive();
+    assert_eq!(bed.look(8), [(IN, 8)]);
+    assert_eq!(other.look(8), []);
+    bed.delete(fd);
+    leave(fd);
+}
+
+#[test]
+fn what_is_remembered_of_another_descriptor_does_not_move() {
+    let bed = Bed::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let fd = listener.as_raw_fd();
+    bed.add(fd, IN, 7);
+    // Gone from the kernel's set, as after a close, which nobody told the set of.
+    super::super::kernel::epoll_delete(bed.fd(), fd).expect("it was there");
+    let fake = Fake::new();
+    fake.arrive();
+    SETS.moved(fd, || Target::Source(fake));
+    assert_eq!(bed.look(8), []);
+}
+
+#[test]
+fn a_child_has_sets_of_its_own() {
+    let (bed, fake, plain) = (Bed::new(), Fake::new(), Plain::new());
+    bed.add(fake.fd(), IN, 7);
+    bed.add(plain.fd(), IN, 8);
+    assert_eq!(bed.try_wait(8, BRIEF), Ok(vec![]));
+    SETS.before_fork();
+    // SAFETY: the child looks at sets, whose locks are held by this thread, and ends without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        SETS.after_fork_in_child();
+        fake.arrive();
+        let ours = bed.try_wait(8, None) == Ok(vec![(IN, 7)]);
+        SETS.forget(fake);
+        plain.arrive();
+        let kernels = bed.try_wait(8, None) == Ok(vec![(IN, 8)]);
+        plain.take();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if ours && kernels { 0 } else { 1 }) };
+    }
+    SETS.after_fork_in_parent();
+    let mut status = 0;
+    // SAFETY: room for the status of a child of this process.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0));
+    // What the child forgot, the parent still has.
+    crate::multiplex::Source::drain(fake);
+    fake.arrive();
+    assert_eq!(bed.wait(8), [(IN, 7)]);
+}

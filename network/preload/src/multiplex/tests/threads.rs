@@ -1,0 +1,106 @@
+//! Several threads: nobody sleeps while something is there for him. A failure is a test that does not end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::fake::{Bed, Fake, Plain};
+use crate::multiplex::{EDGE, IN, ONCE};
+
+const SOURCES: u64 = 8;
+const ARRIVALS: u64 = 3000;
+const END: u64 = 99;
+
+/// Threads wait in one set while others send; what is reported is taken, until all has come.
+fn all_is_taken(flags: u32, waiters: usize, room: usize) {
+    let bed = Bed::new();
+    let fakes: Vec<_> = (0..SOURCES).map(|_| Fake::new()).collect();
+    for (data, fake) in (0..).zip(&fakes) {
+        bed.add(fake.fd(), IN | flags, data);
+    }
+    let end = Plain::new();
+    bed.add(end.fd(), IN, END);
+    let taken = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..waiters {
+            scope.spawn(|| wait_and_take(&bed, &fakes, &taken, &end, flags, room));
+        }
+        for half in fakes.chunks(4) {
+            scope.spawn(move || {
+                for number in 0..ARRIVALS {
+                    half.iter().for_each(|fake| fake.arrive());
+                    if number % 7 == 0 {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(taken.load(Ordering::SeqCst), SOURCES * ARRIVALS);
+}
+
+fn wait_and_take(
+    bed: &Bed,
+    fakes: &[&'static Fake],
+    taken: &AtomicU64,
+    end: &Plain,
+    flags: u32,
+    room: usize,
+) {
+    loop {
+        for (_, data) in bed.wait(room) {
+            if data == END {
+                return;
+            }
+            let fake = fakes[usize::try_from(data).expect("small")];
+            while fake.take() {
+                if taken.fetch_add(1, Ordering::SeqCst) + 1 == SOURCES * ARRIVALS {
+                    end.arrive();
+                }
+            }
+            if flags & ONCE != 0 {
+                bed.modify(fake.fd(), IN | flags, data);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_waiter_by_level() {
+    all_is_taken(0, 1, 64);
+}
+
+#[test]
+fn one_waiter_by_edge() {
+    all_is_taken(EDGE, 1, 2);
+}
+
+#[test]
+fn waiters_by_level() {
+    all_is_taken(0, 3, 1);
+}
+
+#[test]
+fn waiters_by_edge() {
+    all_is_taken(EDGE, 3, 1);
+}
+
+#[test]
+fn waiters_by_one_shot() {
+    all_is_taken(ONCE, 3, 2);
+    all_is_taken(ONCE | EDGE, 2, 8);
+}
+
+#[test]
+fn members_that_come_while_others_sleep() {
+    let bed = Bed::new();
+    let first = Fake::new();
+    bed.add(first.fd(), IN, 0);
+    for data in 1..200 {
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| bed.wait(8));
+            let fake = Fake::new();
+            bed.add(fake.fd(), IN | EDGE, data);
+            fake.arrive();
+            assert_eq!(sleeper.join().expect("no panic"), [(IN, data)]);
+        });
+    }
+}

@@ -1,0 +1,299 @@
+//! The loop of `epoll_wait`.
+//!
+//! A wait is: a pass (the hot members by loads; the kernel now and then); spinning passes; then a sleep: arm what is
+//! hot, look once more, wait in the kernel for all of it, take what the rings say, and pass again.
+//!
+//! The kernel is looked at before anything is reported in every sixteenth wait, or 50 microseconds after the last
+//! time, so that user-level members which are always ready do not hide the kernel's; and half of the room is the
+//! kernel's then.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::errno::Outcome;
+
+use super::events::Events;
+use super::outside::Word;
+use super::set::{Set, State};
+use super::sets::{Note, Sets};
+use super::spin::Spin;
+use super::{Kept, kernel};
+
+/// Waits from one look at the kernel to the next, and the time that is too long between them.
+const LOOK_EVERY: u32 = 16;
+const LOOK_AFTER: Duration = Duration::from_micros(50);
+/// The same among spinning passes: nothing is lost by a look then but the time it takes.
+const SPIN_LOOK_EVERY: u32 = 16;
+const SPIN_LOOK_AFTER: Duration = Duration::from_micros(5);
+/// A sleep whose rings others may take, or for which there is no bell.
+pub(super) const SHORT: Duration = Duration::from_millis(10);
+
+/// When a wait must end; none: never.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline(Option<Duration>);
+
+impl Deadline {
+    pub(super) fn after(timeout: Option<Duration>) -> Self {
+        Self(timeout.and_then(|timeout| kernel::now().checked_add(timeout)))
+    }
+
+    /// What is left; zero at the end.
+    pub(super) fn left(self) -> Option<Duration> {
+        self.0.map(|end| end.saturating_sub(kernel::now()))
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        self.left() == Some(Duration::ZERO)
+    }
+}
+
+/// What a pass is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    First,
+    Spinning,
+    /// The kernel is looked at in any case.
+    Thorough,
+}
+
+/// What is known after a pass.
+#[derive(Clone, Copy)]
+struct Passed {
+    has_hot: bool,
+    has_looked: bool,
+}
+
+impl<S: Kept> Set<S> {
+    /// `epoll_wait` and its like: the count of events.
+    ///
+    /// # Errors
+    /// `EINTR` by a signal; what the kernel says of its own set.
+    ///
+    /// # Safety
+    /// `mask` is null or a signal mask.
+    pub(crate) unsafe fn wait(
+        &self,
+        outer: RawFd,
+        mut out: Events,
+        timeout: Option<Duration>,
+        mask: *const libc::sigset_t,
+    ) -> Outcome<usize> {
+        let passed = self.pass(outer, &mut out, Pass::First)?;
+        if out.count() > 0 {
+            return Ok(out.count());
+        }
+        if timeout == Some(Duration::ZERO) {
+            if !passed.has_looked {
+                self.pass(outer, &mut out, Pass::Thorough)?;
+            }
+            return Ok(out.count());
+        }
+        let deadline = Deadline::after(timeout);
+        if passed.has_hot {
+            let mut spin = Spin::begin();
+            while spin.again() {
+                self.pass(outer, &mut out, Pass::Spinning)?;
+                if out.count() > 0 {
+                    spin.hit();
+                    return Ok(out.count());
+                }
+            }
+        }
+        loop {
+            // SAFETY: the caller's promise.
+            unsafe { self.sleep(outer, &mut out, deadline, mask) }?;
+            if out.count() > 0 || deadline.is_over() {
+                return Ok(out.count());
+            }
+        }
+    }
+
+    fn pass(&self, outer: RawFd, out: &mut Events, kind: Pass) -> Outcome<Passed> {
+        let mut state = self.state.lock();
+        state.outer = outer;
+        self.own(&mut state)?;
+        state.begin_pass();
+        let has_looked = state.is_look_due(kind);
+        if has_looked {
+            let room = if state.members.has_hot() { out.room().div_ceil(2) } else { out.room() };
+            // SAFETY: not more than the room there is.
+            let count = unsafe { kernel::epoll_look(outer, out.next(), room) }?;
+            state.report(out, count);
+        }
+        state.collect(out);
+        let stamp = state.stamp;
+        if kind != Pass::Spinning || out.count() > 0 {
+            self.settle(&mut state, Some(stamp));
+        }
+        Ok(Passed { has_hot: state.members.has_hot(), has_looked })
+    }
+
+    /// Sleeps once, if there is nothing to be reported, and reports what there is then.
+    ///
+    /// # Safety
+    /// `mask` is null or a signal mask.
+    unsafe fn sleep(
+        &self,
+        outer: RawFd,
+        out: &mut Events,
+        deadline: Deadline,
+        mask: *const libc::sigset_t,
+    ) -> Outcome<()> {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        let is_short = self.prepare();
+        let woken = match is_short {
+            // Something is there already.
+            None => Ok(0),
+            Some(is_short) => {
+                let left = deadline.left();
+                let left = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
+                // SAFETY: the room of the program's array; the mask is the caller's promise.
+                unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) }
+            }
+        };
+        let mut state = self.state.lock();
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        state.outsiders.sleep(false);
+        let woken = woken?;
+        state.begin_pass();
+        if is_short == Some(true) && woken == 0 {
+            state.absorb();
+        }
+        state.report(out, woken);
+        state.looked_at = if state.is_mixed() { kernel::now() } else { Duration::ZERO };
+        state.collect(out);
+        let stamp = state.stamp;
+        self.settle(&mut state, Some(stamp));
+        Ok(())
+    }
+
+    /// Arms all; none if there is something to report, otherwise whether the sleep must be short.
+    fn prepare(&self) -> Option<bool> {
+        let mut state = self.state.lock();
+        // After `asleep` was counted: a later note finds this sleeper.
+        state.heed_notes();
+        if state.has_shared {
+            state.has_shared = state.members.heat_shared();
+        }
+        let inner = state.inner;
+        let found = state.members.arm_all(inner, None);
+        let is_ready = state.outsiders.sleep(true) | found.is_ready;
+        (!is_ready).then_some(found.is_unsure)
+    }
+
+    /// Whether a user-level member has something to report, without taking it; for those who watch the set.
+    pub(crate) fn has_offer(&self) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        state.heed_notes();
+        state.members.has_offer() || state.outsiders.has_offer()
+    }
+
+    /// Whether any member has something, the kernel's included.
+    pub(crate) fn absorb_and_look(&self) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return true;
+        };
+        state.absorb();
+        state.heed_notes();
+        let is_ready = state.members.has_offer() || state.outsiders.has_offer();
+        is_ready || kernel::is_ready(state.outer, libc::POLLIN) != 0
+    }
+
+    /// Somebody begins to sleep for this set by watching its number; true if it has something.
+    pub(crate) fn begin_sleep(&self) -> bool {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        let Some(mut state) = self.state.try_lock() else {
+            return true;
+        };
+        if self.own(&mut state).is_err() {
+            return false;
+        }
+        state.heed_notes();
+        let inner = state.inner;
+        let found = state.members.arm_all(inner, None);
+        state.has_shared |= found.is_unsure;
+        state.outsiders.sleep(true) | found.is_ready
+    }
+
+    /// The end of [`Self::begin_sleep`].
+    pub(crate) fn end_sleep(&self) {
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        if let Some(mut state) = self.state.try_lock() {
+            state.outsiders.sleep(false);
+        }
+    }
+}
+
+impl<S: Kept> State<S> {
+    fn begin_pass(&mut self) {
+        self.stamp += 1;
+        self.heed_notes();
+    }
+
+    /// Makes hot whose rings others took.
+    fn heed_notes(&mut self) {
+        let last = S::sets().last_note();
+        if self.heard == last {
+            return;
+        }
+        let missed = last - self.heard > Sets::<S>::KEPT;
+        for number in self.heard + 1..=last {
+            let note = if missed { Note::Missed } else { S::sets().note(number) };
+            match note {
+                Note::Of(key) => self.members.heat_source(key),
+                Note::Missed => {
+                    self.members.heat_all();
+                    break;
+                }
+            }
+        }
+        self.heard = last;
+    }
+
+    /// True if some members are found through the kernel alone.
+    fn is_mixed(&self) -> bool {
+        self.has_kernel || self.members.has_cold() || !self.outsiders.is_empty()
+    }
+
+    fn is_look_due(&mut self, kind: Pass) -> bool {
+        if !self.is_mixed() {
+            return false;
+        }
+        self.waits += 1;
+        let (every, after) = match kind {
+            Pass::First => (LOOK_EVERY, LOOK_AFTER),
+            Pass::Spinning if self.waits % SPIN_LOOK_EVERY != 0 => return false,
+            Pass::Spinning => (u32::MAX, SPIN_LOOK_AFTER),
+            Pass::Thorough => (0, Duration::ZERO),
+        };
+        let now = kernel::now();
+        let is_due = self.waits >= every || now.saturating_sub(self.looked_at) >= after;
+        if is_due {
+            self.looked_at = now;
+            self.waits = 0;
+        }
+        is_due
+    }
+
+    fn collect(&mut self, out: &mut Events) {
+        self.outsiders.collect(self.outer, self.stamp, out);
+        self.members.collect(self.inner, self.stamp, out);
+    }
+
+    /// Counts what the kernel wrote behind the events, but for words of ours, which are put into effect.
+    fn report(&mut self, out: &mut Events, count: usize) {
+        let first = out.count();
+        for place in first..first + count {
+            // SAFETY: the kernel wrote so many; what is pushed meanwhile lies before this place.
+            let (events, data) = unsafe { out.at(place) };
+            match self.word(data) {
+                None => out.push(events, data),
+                Some(Word::Inner) => self.absorb(),
+                Some(word) => self.outsiders.report(self.outer, word, events, self.stamp, out),
+            }
+        }
+    }
+}
