@@ -114,6 +114,9 @@ impl<S: Kept> Set<S> {
         state.outer = outer;
         self.own(&mut state)?;
         state.begin_pass();
+        if state.has_shared && kind != Pass::Spinning {
+            state.members.heat_shared();
+        }
         let has_looked = state.is_look_due(kind);
         if has_looked {
             let room = if state.members.has_hot() { out.room().div_ceil(2) } else { out.room() };
@@ -178,6 +181,7 @@ impl<S: Kept> Set<S> {
         }
         let inner = state.inner;
         let found = state.members.arm_all(inner, None);
+        state.has_shared |= found.is_unsure;
         let is_ready = state.outsiders.sleep(true) | found.is_ready;
         (!is_ready).then_some(found.is_unsure)
     }
