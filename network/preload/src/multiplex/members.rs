@@ -88,6 +88,8 @@ pub(crate) struct Members<S: 'static> {
     by_source: HashMap<usize, usize>,
     hot: Vec<usize>,
     cursor: usize,
+    /// Empty but within a pass.
+    leaving: Vec<usize>,
 }
 
 impl<S: Kept> Members<S> {
@@ -98,6 +100,7 @@ impl<S: Kept> Members<S> {
             by_source: HashMap::new(),
             hot: Vec::new(),
             cursor: 0,
+            leaving: Vec::new(),
         }
     }
 
@@ -297,23 +300,27 @@ impl<S: Kept> Members<S> {
 
     /// The pass of this number: reports what is ready, as far as there is room.
     pub(crate) fn collect(&mut self, inner: RawFd, stamp: u64, out: &mut Events) {
-        let mut left = self.hot.len();
-        while left > 0 && !self.hot.is_empty() {
-            left -= 1;
+        let is_crowded = self.hot.len() > SPARED && inner >= 0;
+        for _ in 0..self.hot.len() {
             if self.cursor >= self.hot.len() {
                 self.cursor = 0;
             }
             let index = self.hot[self.cursor];
             match self.visit(index, stamp, out) {
-                Visit::NoRoom => return,
-                Visit::Reported => self.cursor += 1,
-                Visit::Parked => self.cool(index),
+                Visit::NoRoom => break,
+                Visit::Reported => {}
                 Visit::Idle => {
-                    if !self.cools_for_idleness(index, inner) {
-                        self.cursor += 1;
+                    if is_crowded && self.known(index).idle >= IDLE_PASSES {
+                        self.leaving.push(index);
                     }
                 }
+                Visit::Parked => self.leaving.push(index),
             }
+            self.cursor += 1;
+        }
+        // Only now, as each that goes changes the order of the list.
+        while let Some(index) = self.leaving.pop() {
+            self.arm(index, inner);
         }
     }
 
@@ -352,11 +359,6 @@ impl<S: Kept> Members<S> {
                 visit
             }
         }
-    }
-
-    fn cools_for_idleness(&mut self, index: usize, inner: RawFd) -> bool {
-        let is_idle = self.hot.len() > SPARED && self.known(index).idle >= IDLE_PASSES;
-        is_idle && inner >= 0 && self.arm(index, inner) == Armed::default()
     }
 
     /// Arms a hot member, which is hot no more if that found nothing and is sure.
