@@ -12,8 +12,8 @@ rocksdb := environment=$$(scripts/rocksdb); eval "$$environment"
 .PHONY: help serve build test guests verify fix bench judges
 help:
 	@echo 'make serve    install what is missing, build, and serve ./data on 127.0.0.1:27017'
-	@echo 'make test     the same set-up, then every test, two of the guests among them'
-	@echo 'make guests   the NVMe driver in every guest: x86-64, POWER9, POWER8, a POWER partition, arm64'
+	@echo 'make test     the same set-up, then every test, those in guests among them'
+	@echo 'make guests   the NVMe driver in every guest: x86-64, POWER9, POWER8, a POWER partition, arm64; windows'
 	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
 	@echo 'make fix      mend what verify can mend by itself'
 	@echo 'make bench    the libraries: printed; the server beside other programs: into bench/RESULTS.md'
@@ -40,6 +40,7 @@ test:
 		(environment=$$(scripts/cross $$arch); eval "$$environment"; cargo test --package millrace-checksum --package millrace-window)
 	done
 	testbed/guests/run q35 powernv9
+	testbed/guests/windows
 	tests/rocksdb/run
 	cargo build --release --package millrace
 	tests/clients/run
@@ -47,6 +48,7 @@ test:
 guests:
 	@scripts/setup cross guests
 	testbed/guests/run
+	testbed/guests/windows
 
 verify:
 	@scripts/setup verify

@@ -46,20 +46,31 @@ pub(crate) fn bar(address: Address, settings: Settings) -> Result<String> {
     let found = devices::ivshmem(Some(address))?;
     let other = devices::nth(&found, 0)?;
     let mut count = 0;
-    for (round, kind) in [Kind::Uncached, Kind::WriteCombining].into_iter().enumerate() {
+    for (round, kind) in [Kind::Uncached, Kind::WriteCombining]
+        .into_iter()
+        .enumerate()
+    {
         count += exchange_slots(&[own()?, devices::open(other, kind)?], 2 * round, settings)?;
-        count += exchange_slots(&[devices::open(other, kind)?, own()?], 2 * round + 1, settings)?;
+        count += exchange_slots(
+            &[devices::open(other, kind)?, own()?],
+            2 * round + 1,
+            settings,
+        )?;
     }
     let windows = [own()?, devices::open(other, Kind::WriteCombining)?];
     let lane = exchange_messages(&windows, settings)?;
     let size = bar.size() >> 20;
-    Ok(format!("{size} MiB of a BAR by VFIO, {count} slots, {lane}"))
+    Ok(format!(
+        "{size} MiB of a BAR by VFIO, {count} slots, {lane}"
+    ))
 }
 
 fn exchange_slots(windows: &[Window; 2], round: usize, settings: Settings) -> Result<u64> {
     let start = talk::PLACE.next_multiple_of(slots::PLACE) + round * slots::PLACE;
     let seed = settings.seed_of(round);
-    both(windows, |window, side| slots::exchange(window, start, side, seed))
+    both(windows, |window, side| {
+        slots::exchange(window, start, side, seed)
+    })
 }
 
 fn exchange_messages(windows: &[Window; 2], settings: Settings) -> Result<String> {
@@ -86,4 +97,42 @@ fn both<T: Send>(
             (Err(crate::Error::Silence { .. }), Err(error)) | (Err(error), Err(_)) => Err(error),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_memory::{Pages, RegionOptions};
+
+    use super::*;
+    use crate::error::Error;
+
+    fn windows() -> [Window; 2] {
+        let options = RegionOptions {
+            pages: Pages::Base,
+            node: None,
+            locked: false,
+        };
+        let (ours, file) = Window::create(2 << 20, &options).expect("memory is there");
+        [ours, Window::attach(file).expect("made for it")]
+    }
+
+    #[test]
+    fn shared_memory_of_one_host_passes() {
+        let settings = Settings {
+            seed: 1,
+            messages: 2000,
+        };
+        let windows = windows();
+        assert!(exchange_slots(&windows, 0, settings).expect("all as sent") > 2000);
+        exchange_messages(&windows, settings).expect("all as sent");
+    }
+
+    #[test]
+    fn other_bytes_are_found_out() {
+        let result = both(&windows(), |window, side| {
+            let seed = u64::from(side == Side::Connecting);
+            Talk::new(window, side, seed)?.exchange(10)
+        });
+        assert!(matches!(result, Err(Error::Wrong(_))));
+    }
 }

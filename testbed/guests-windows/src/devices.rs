@@ -13,6 +13,9 @@ const IVSHMEM: [&str; 2] = ["0x1af4", "0x1110"];
 /// The base address behind which the memory lies.
 pub(crate) const BAR: u8 = 2;
 
+/// What the kernel says of mappings that are not cached, on x86-64.
+const MEMORY_TYPES: &str = "/sys/kernel/debug/x86/pat_memtype_list";
+
 /// How a BAR is mapped through sysfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -44,13 +47,30 @@ pub(crate) fn ivshmem(except: Option<Address>) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A BAR as a window.
+/// A BAR as a window. The kernel must have mapped it as the window thinks.
 pub(crate) fn open(device: &Path, kind: Kind) -> Result<Window> {
-    let name = match kind {
-        Kind::Uncached => format!("resource{BAR}"),
-        Kind::WriteCombining => format!("resource{BAR}_wc"),
+    let (name, mapped) = match kind {
+        Kind::Uncached => (format!("resource{BAR}"), "uncached-minus"),
+        Kind::WriteCombining => (format!("resource{BAR}_wc"), "write-combining"),
     };
-    Window::open_resource(&device.join(name), Direction::Both).map_err(refused("a window"))
+    let window =
+        Window::open_resource(&device.join(name), Direction::Both).map_err(refused("a window"))?;
+    let read = |path: &Path| fs::read_to_string(path).map_err(refused(path.display().to_string()));
+    let resources = read(&device.join("resource"))?;
+    let resource = resources.lines().nth(usize::from(BAR)).unwrap_or_default();
+    let start = resource.split(' ').next().unwrap_or_default();
+    let place = format!("[mem {start}-");
+    let types = read(Path::new(MEMORY_TYPES))?;
+    let mut found = types
+        .lines()
+        .filter(|line| line.contains(&place))
+        .peekable();
+    if found.peek().is_some() && found.all(|line| line.ends_with(mapped)) {
+        return Ok(window);
+    }
+    Err(Error::Wrong(format!(
+        "{place} is not {mapped} alone:\n{types}"
+    )))
 }
 
 /// The one at `index`.

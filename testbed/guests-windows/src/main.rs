@@ -38,7 +38,9 @@ struct Settings {
 impl Settings {
     /// A seed for one of several rounds.
     fn seed_of(self, round: usize) -> u64 {
-        self.seed.wrapping_mul(0x1_0000_0001).wrapping_add(round as u64)
+        self.seed
+            .wrapping_mul(0x1_0000_0001)
+            .wrapping_add(round as u64)
     }
 }
 

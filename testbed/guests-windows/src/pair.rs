@@ -41,6 +41,8 @@ pub(crate) fn run(side: Side, settings: Settings) -> Result<String> {
         Side::Accepting => u64::MAX,
     };
     let (whole, part) = talk.outlive(half, || println!("client: half way"))?;
-    let death = format!("no progress after the peer's death: {whole} messages and {part} bytes, all as sent");
+    let death = format!(
+        "no progress after the peer's death: {whole} messages and {part} bytes, all as sent"
+    );
     Ok(format!("{count} slots, {lane}; {death}"))
 }

@@ -37,12 +37,7 @@ struct Message {
 }
 
 /// Exchanges messages in the `PLACE` bytes from `start` on, which are zero. Returns how many.
-pub(crate) fn exchange(
-    window: &Window,
-    start: usize,
-    side: Side,
-    seed: u64,
-) -> Result<u64> {
+pub(crate) fn exchange(window: &Window, start: usize, side: Side, seed: u64) -> Result<u64> {
     let first = start..start + HALF;
     let second = start + HALF..start + PLACE;
     let (own, peers) = match side {

@@ -126,7 +126,9 @@ impl Talk {
             let (part, rest) = bytes.split_at(bytes.len().min(expected.len()));
             if part != &expected[..part.len()] {
                 let count = self.incoming.count();
-                return Err(Error::Wrong(format!("message {count}: other bytes than were sent")));
+                return Err(Error::Wrong(format!(
+                    "message {count}: other bytes than were sent"
+                )));
             }
             self.incoming.take(part.len());
             bytes = rest;
