@@ -380,6 +380,12 @@ def described(machine, console):
     return f"{machine.what}, {page[1]} KiB pages" if page else machine.what
 
 
+def libraries_of(program):
+    """What a program of this machine that is not static needs, by where it belongs."""
+    listed = subprocess.run(["ldd", program], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return {path: Path(path) for path in re.findall(r"(/\S+) \(0x", listed)}
+
+
 def cross_build(arch, package, binary, scripts=("cross",), environment=""):
     """Cross-builds a static binary, with what the scripts say of the processor, and returns its path.
 
