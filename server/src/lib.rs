@@ -11,6 +11,7 @@
 //!
 //!   main -> nvme      the commands for NVMe devices; no part of the server
 //!   main -> blobfs    the commands for volumes; no part of the server either
+//!   main -> sockets   the commands for user-level sockets; nor these
 //! ```
 //!
 //! The binary is a thin shell around it; benchmarks and tests use the parts by themselves. This is the
@@ -37,6 +38,7 @@ pub mod operations;
 pub mod serve;
 pub mod session;
 pub mod settings;
+pub mod sockets;
 pub mod state;
 pub mod volume;
 pub mod waiters;

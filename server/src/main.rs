@@ -10,6 +10,7 @@ use millrace::echo::Echo;
 use millrace::nvme::{NvmeError, NvmeOptions};
 use millrace::serve::serve;
 use millrace::settings::{Cli, EchoOptions, ServeOptions, Settings, Subcommand};
+use millrace::sockets::{SocketsError, SocketsOptions};
 
 /// Whatever ends the program.
 type Failure = Box<dyn std::error::Error>;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         Subcommand::Serve(options) => serve_with(*options),
         Subcommand::Nvme(options) => nvme(*options).map_err(Failure::from),
         Subcommand::Blobfs(options) => return blobfs(&options),
+        Subcommand::Sockets(options) => sockets(&options).map_err(Failure::from),
         Subcommand::Echo(options) => echo(options).map_err(Failure::from),
     };
     match result {
@@ -59,6 +61,11 @@ fn blobfs(options: &BlobfsOptions) -> ExitCode {
     }))
 }
 
+/// Runs a command for user-level sockets.
+fn sockets(options: &SocketsOptions) -> Result<(), SocketsError> {
+    millrace::sockets::run(options, &mut std::io::stdout().lock())
+}
+
 /// Says what went wrong and why, on one line; what can be done about it, on lines of its own.
 fn report(error: &(dyn std::error::Error + 'static)) {
     let mut text = error.to_string();
@@ -70,7 +77,9 @@ fn report(error: &(dyn std::error::Error + 'static)) {
     }
     eprintln!("millrace: {text}");
     let nvme = error.downcast_ref().map(NvmeError::advice);
-    let advice = nvme.or_else(|| error.downcast_ref().map(BlobfsError::advice));
+    let blobfs = || error.downcast_ref().map(BlobfsError::advice);
+    let sockets = || error.downcast_ref().map(SocketsError::advice);
+    let advice = nvme.or_else(blobfs).or_else(sockets);
     for advice in advice.unwrap_or_default() {
         eprintln!("  help: {advice}");
     }

@@ -6,6 +6,7 @@ use clap::{Args, Parser};
 
 use crate::blobfs::BlobfsOptions;
 use crate::nvme::NvmeOptions;
+use crate::sockets::SocketsOptions;
 
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]
@@ -25,6 +26,8 @@ pub enum Subcommand {
     Nvme(Box<NvmeOptions>),
     /// Make volumes for `serve --device`, check them, and copy files in and out.
     Blobfs(Box<BlobfsOptions>),
+    /// Run programs whose TCP connections within this host go without the kernel.
+    Sockets(Box<SocketsOptions>),
     /// Answer every request with a canned reply: the limit of what the network layer can do.
     #[command(hide = true)]
     Echo(EchoOptions),

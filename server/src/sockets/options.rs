@@ -1,0 +1,129 @@
+//! The command line of `millrace sockets`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// The options of `millrace sockets`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  millrace sockets run -- nginx -g 'daemon off;'
+  millrace sockets run -- ab -n 100000 -c 16 -k http://127.0.0.1/
+  millrace sockets status
+  millrace sockets top --every 1
+
+Programs find each other by a monitor. `run` starts one if none listens. Its socket is at
+  --socket PATH, else $MILLRACE_SOCKETS, else
+  /run/millrace/sockets for root, else $XDG_RUNTIME_DIR/millrace/sockets, else /tmp/millrace-UID/sockets")]
+pub struct SocketsOptions {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What can be done.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Run a program whose TCP connections within this host go without the kernel.
+    Run(RunOptions),
+    /// Let programs find each other, until a signal comes.
+    Monitor(MonitorOptions),
+    /// Say who listens, and what has been sent and received.
+    Status(StatusOptions),
+    /// List the processes, those that have moved most first.
+    Top(TopOptions),
+}
+
+/// The options of `millrace sockets run`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  millrace sockets run -- redis-server --port 6379
+  millrace sockets run --spin-us 0 -- redis-benchmark -t get
+  millrace sockets run --library ./libmillrace_preload.so -- curl http://127.0.0.1/
+
+The program takes this process over: signals reach it, and its exit status is the command's. It is run with LD_PRELOAD
+(before what is there already) and MILLRACE_SOCKETS. The dynamic linker leaves both out of programs that gain rights
+(setuid), and static programs know no LD_PRELOAD: those use the kernel's TCP.
+
+The monitor that `run` starts is a process of its own. It ends after the last process that was started under it.")]
+pub struct RunOptions {
+    /// The library to preload [default: libmillrace_preload.so beside this program, or in ../lib/millrace]
+    #[arg(long, value_name = "FILE")]
+    pub library: Option<PathBuf>,
+    /// The monitor's socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// For how long a thread may spin before it sleeps, in microseconds [default: 50]
+    #[arg(long = "spin-us", value_name = "N")]
+    pub spin_us: Option<u32>,
+    /// The program, and what it is given
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// The options of `millrace sockets monitor`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  millrace sockets monitor
+  millrace sockets monitor --rules /etc/millrace/sockets.toml
+
+Rules are tried in order; the first that fits decides. What is left out fits everything.
+  [[rule]]
+  action = \"direct\"            # allow, deny, kernel, direct
+  direction = \"connect\"        # listen, connect
+  user = [\"www-data\", 1000]    # a name, a number, or a list of them
+  address = \"10.0.0.0/8\"       # an address or a network, or a list of them
+  ports = [80, \"8000-8099\"]    # a port, \"FIRST-LAST\", or a list of them
+Without rules, processes of one user are connected directly, others by the kernel; `direct` lets others share memory.")]
+pub struct MonitorOptions {
+    /// Where to listen
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// A file that says who may listen and connect
+    #[arg(long, value_name = "FILE")]
+    pub rules: Option<PathBuf>,
+    /// For `run`: start one that ends when nobody is left, and return once it listens
+    #[arg(long, hide = true)]
+    pub detach: bool,
+    /// For `run`: end when nobody is left and the standard input has ended
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    pub while_used: bool,
+}
+
+/// The options of `millrace sockets status`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  millrace sockets status
+  millrace sockets status --json | jq .totals.bytes_sent")]
+pub struct StatusOptions {
+    /// The monitor's socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The options of `millrace sockets top`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  millrace sockets top
+  millrace sockets top --every 1
+  millrace sockets top --json | jq '.processes[] | select(.connections > 100)'")]
+pub struct TopOptions {
+    /// The monitor's socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Again and again, after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub every: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,100 @@
+//! `millrace sockets status`.
+
+use std::io::Write;
+
+use millrace_stream::control::Message;
+use serde_json::Value;
+
+use super::report::{ask, list, name, number, say};
+use super::{SocketsError, StatusOptions};
+use crate::nvme::report::{Section, Side, Table};
+
+pub(super) fn run(options: &StatusOptions, out: &mut dyn Write) -> Result<(), SocketsError> {
+    let status = ask(options.socket.as_deref(), Message::Status)?;
+    if options.json {
+        say(&format!("{status:#}\n"), out)
+    } else {
+        say(&text(&status), out)
+    }
+}
+
+fn text(status: &Value) -> String {
+    let (requests, totals) = (&status["requests"], &status["totals"]);
+    let mut now = Section::new("now");
+    now.row("processes", number(&status["processes"]));
+    now.row("ends of connections", number(&totals["connections"]));
+    let mut all = Section::new("since the monitor began");
+    all.row("connects", number(&requests["connects"]));
+    all.row("connected at user level", number(&requests["connected"]));
+    all.row("left to the kernel", number(&requests["kernel"]));
+    all.row("refused", number(&requests["refused"]));
+    all.row("waited for a backlog", number(&requests["waited"]));
+    all.row("bytes sent", number(&totals["bytes_sent"]));
+    all.row("bytes received", number(&totals["bytes_received"]));
+    all.row("bells rung", number(&totals["bells"]));
+    all.row("sleeps", number(&totals["sleeps"]));
+    all.row("resets", number(&totals["resets"]));
+    format!(
+        "{}{}{}",
+        now.text(),
+        all.text(),
+        listeners(list(status, "listeners"))
+    )
+}
+
+fn listeners(listeners: &[Value]) -> String {
+    if listeners.is_empty() {
+        return "nobody listens\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("LISTENER", Side::Left),
+        ("PROCESS", Side::Right),
+        ("PROGRAM", Side::Left),
+        ("USER", Side::Right),
+        ("BACKLOG", Side::Right),
+        ("WAITING", Side::Right),
+        ("CONNECTIONS", Side::Right),
+    ]);
+    for listener in listeners {
+        table.row(vec![
+            name(&listener["address"]),
+            listener["process"].to_string(),
+            name(&listener["program"]),
+            listener["user"].to_string(),
+            listener["backlog"].to_string(),
+            listener["waiting"].to_string(),
+            number(&listener["accepted"]),
+        ]);
+    }
+    table.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_monitor_says_is_shown() {
+        let status = json!({
+            "processes": 2,
+            "listeners": [{
+                "address": "127.0.0.1:80", "process": 7, "program": "a\u{1b}b", "user": 33,
+                "backlog": 511, "waiting": 0, "accepted": 12345
+            }],
+            "requests": {"connects": 3, "connected": 2, "waited": 0, "kernel": 1, "refused": 0},
+            "totals": {"connections": 4, "bytes_sent": 1000, "bytes_received": 0}
+        });
+        let text = text(&status);
+        assert!(text.contains("127.0.0.1:80"), "{text}");
+        assert!(text.contains("a\\u{1b}b"), "{text}");
+        assert!(text.contains("12,345"), "{text}");
+    }
+
+    #[test]
+    fn a_monitor_that_says_nothing_is_no_reason_to_fail() {
+        assert!(text(&json!({})).ends_with("nobody listens\n"));
+        assert!(text(&json!([1])).ends_with("nobody listens\n"));
+    }
+}
