@@ -33,7 +33,7 @@ impl Monitor {
             }
             Err(errno) => {
                 self.refuse(client, serial, errno);
-                self.happened(Event::Silent { listener });
+                self.tell(Event::Silent { listener });
             }
         }
     }
@@ -101,6 +101,7 @@ impl Monitor {
 
     pub(super) fn look_at_channel(&mut self, listener: ListenerId, flags: EventFlags) {
         if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            self.channels.remove(&listener);
             self.happened(Event::Silent { listener });
         } else if flags.contains(EventFlags::OUT) {
             self.watch_room(listener, false);

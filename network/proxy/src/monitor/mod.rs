@@ -243,10 +243,16 @@ impl Monitor {
         self.clients.is_empty() && self.channels.is_empty()
     }
 
-    fn happened(&mut self, event: Event) {
+    /// Tells the registry what happened, for later.
+    fn tell(&mut self, event: Event) {
         let mut actions = Vec::new();
         self.registry.handle(event, &mut actions);
         self.todo.extend(actions);
+    }
+
+    /// Tells the registry what happened and does what it wants done.
+    fn happened(&mut self, event: Event) {
+        self.tell(event);
         while let Some(action) = self.todo.pop_front() {
             self.perform(action);
         }
@@ -263,10 +269,7 @@ impl Monitor {
             } => self.open(listener, client, serial, backlog),
             Action::Link(attempt) => {
                 let outcome = self.link(&attempt);
-                let mut actions = Vec::new();
-                let linked = Event::Linked { attempt, outcome };
-                self.registry.handle(linked, &mut actions);
-                self.todo.extend(actions);
+                self.tell(Event::Linked { attempt, outcome });
             }
             Action::Hang { client } => self.forget(client),
             Action::Close { listener } => drop(self.channels.remove(&listener)),

@@ -122,10 +122,7 @@ impl Monitor {
         };
         if packets::send(&client.socket, packet, descriptors).is_err() {
             self.forget(id);
-            let mut actions = Vec::new();
-            self.registry
-                .handle(Event::Departed { client: id }, &mut actions);
-            self.todo.extend(actions);
+            self.tell(Event::Departed { client: id });
         }
     }
 }

@@ -8,7 +8,7 @@
 //!                                +--------+  Link -> Linked
 //! ```
 //! [`Registry::handle`] takes what happened and says what is to be done. Whoever does it (the [`monitor`], or a test)
-//! does it at once and in order, before the next event.
+//! does it at once and in order, and then what follows from it, before the next event.
 //!
 //! # Invariants
 //! 1. *Every request has one answer*, unless its process has gone: a reply, a channel, a connection, or later the same
@@ -25,12 +25,13 @@ mod event;
 mod limits;
 mod listeners;
 mod ports;
+mod settings;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use millrace_stream::Address;
 use millrace_stream::control::{Link, Message, Mode, Packet};
-use millrace_stream::{Address, Geometry};
 use rustix::io::Errno;
 
 pub use counters::Counters;
@@ -38,39 +39,10 @@ pub use event::{Action, Attempt, ClientId, Credentials, Event, ListenerId, Outco
 pub use limits::Limits;
 pub use listeners::Listener;
 pub use ports::Ports;
+pub use settings::Settings;
 
 use self::listeners::Listeners;
-use crate::rules::{Direction, Rules, Verdict};
-
-/// For how long a process may ask to spin, unless the monitor is told otherwise.
-const SPIN_US_MAX: u32 = 1000;
-
-/// What a registry is told once.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Who may what.
-    pub rules: Rules,
-    /// How much there may be.
-    pub limits: Limits,
-    /// The ports for those who ask for any.
-    pub ports: Ports,
-    /// The lines of each ring of a connection.
-    pub ring_lines: u32,
-    /// For how long a process may spin before it sleeps, in microseconds.
-    pub spin_us_max: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            rules: Rules::default(),
-            limits: Limits::DEFAULT,
-            ports: Ports::new(Ports::DEFAULT_RANGE),
-            ring_lines: Geometry::DEFAULT.ring_lines,
-            spin_us_max: SPIN_US_MAX,
-        }
-    }
-}
+use crate::rules::{Direction, Verdict};
 
 /// Who is there, who listens, and who may talk to whom.
 #[derive(Debug)]
@@ -233,9 +205,30 @@ impl Registry {
             Verdict::Kernel => return reply(id, serial, Message::Kernel, actions),
             Verdict::Allow | Verdict::Direct => {}
         }
-        for stale in self.listeners.superseded_by(&proof) {
-            self.end_listener(stale, actions);
+        let stale = self.listeners.superseded_by(&proof);
+        let left: Vec<Listener> = stale
+            .into_iter()
+            .filter_map(|stale| self.close_listener(stale, actions))
+            .collect();
+        self.register(id, serial, backlog, proof, actions);
+        for (client, wish) in left.into_iter().flat_map(|listener| listener.waiting) {
+            self.count_out(client);
+            self.connect(client, wish, actions);
         }
+    }
+
+    /// Adds a listener that may be one.
+    fn register(
+        &mut self,
+        id: ClientId,
+        serial: u32,
+        backlog: u32,
+        proof: Proof,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(owner) = self.clients.get(&id).map(|client| client.credentials) else {
+            return;
+        };
         let limits = self.settings.limits;
         let user = self.users.entry(owner.user).or_default();
         if user.listeners >= limits.listeners_per_user_max
@@ -426,18 +419,21 @@ impl Registry {
 
     /// A listener is no more; whoever waits for it is served by another, or by the kernel.
     fn end_listener(&mut self, id: ListenerId, actions: &mut Vec<Action>) {
-        let Some(listener) = self.listeners.remove(id) else {
-            return;
-        };
+        let left = self.close_listener(id, actions);
+        for (client, wish) in left.into_iter().flat_map(|listener| listener.waiting) {
+            self.count_out(client);
+            self.connect(client, wish, actions);
+        }
+    }
+
+    fn close_listener(&mut self, id: ListenerId, actions: &mut Vec<Action>) -> Option<Listener> {
+        let listener = self.listeners.remove(id)?;
         actions.push(Action::Close { listener: id });
         if let Some(user) = self.users.get_mut(&listener.owner.user) {
             user.listeners -= 1;
         }
         self.forget_user(listener.owner.user);
-        for (client, wish) in listener.waiting {
-            self.count_out(client);
-            self.connect(client, wish, actions);
-        }
+        Some(listener)
     }
 
     fn depart(&mut self, id: ClientId) {
