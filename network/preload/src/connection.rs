@@ -126,7 +126,7 @@ pub(crate) fn leave(fd: c_int) -> Option<Left> {
     let entry = table::remove(fd)?;
     let is_last = entry.drop_number(fd);
     if is_last {
-        crate::multiplexing::forget(entry);
+        crate::multiplex::hooks::forget(entry);
         if entry.kind() == Kind::Connection {
             part(entry);
         }

@@ -28,6 +28,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::lock::Lock;
+use crate::multiplex::hooks;
 use crate::slab::{Record, Slab};
 use crate::table;
 
@@ -375,6 +376,9 @@ impl Entry {
         let hidden = self.hidden.swap(-1, Ordering::Relaxed);
         if hidden >= 0 {
             hidden::close(hidden);
+        }
+        if self.kind() == Kind::EpollSet {
+            hooks::end(self.set.swap(ptr::null_mut(), Ordering::AcqRel));
         }
         self.kind.store(Kind::Free as u32, Ordering::Relaxed);
         let Ok(_guard) = CONTROL.take() else {

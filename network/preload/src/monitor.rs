@@ -199,7 +199,7 @@ fn greet(socket: RawFd) -> Option<()> {
     let Message::Welcome { spin_us_max, .. } = reply else {
         return None;
     };
-    crate::spin::limit(spin_us_max);
+    crate::multiplex::spin::limit(spin_us_max);
     Some(())
 }
 

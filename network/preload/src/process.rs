@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::connection;
 use crate::entry::{CONTROL, Entry, Kind};
+use crate::multiplex::hooks;
 use crate::slab::Slab;
 use crate::{monitor, real, table, thread};
 
@@ -90,6 +91,8 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 
 /// Before a fork: the child holds what the parent holds.
 unsafe extern "C" fn prepare() {
+    // Before the control lock, which who changes a set may come to want.
+    hooks::before_fork();
     if let Ok(guard) = CONTROL.take() {
         std::mem::forget(guard);
     }
@@ -102,6 +105,7 @@ unsafe extern "C" fn prepare() {
 
 unsafe extern "C" fn in_parent() {
     CONTROL.release();
+    hooks::after_fork_in_parent();
 }
 
 unsafe extern "C" fn in_child() {
@@ -113,7 +117,7 @@ unsafe extern "C" fn in_child() {
     for entry in entries() {
         entry.forget_calls();
     }
-    crate::multiplexing::forked();
+    hooks::after_fork_in_child();
 }
 
 export! {

@@ -14,6 +14,7 @@ use crate::pieces::Pieces;
 use crate::slab::{self, Record, flag, option};
 use crate::source::OUT;
 use crate::table;
+use crate::multiplex::hooks;
 use crate::wait::{self, Wait};
 
 /// Pieces of up to so many bytes in all are sent as one.
@@ -105,6 +106,10 @@ fn go_on(
             return Ok(sent);
         }
         entry.stalls.fetch_add(1, Ordering::Relaxed);
+        if entry.watchers.load(Ordering::Relaxed) > 0 {
+            // Whoever waits for an edge waits for room from now on.
+            hooks::broadcast(entry);
+        }
         let record = entry.record().ok_or(Errno(libc::EBADF))?;
         let waited = if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
             Err(Errno(libc::EAGAIN))

@@ -1,6 +1,7 @@
 //! A call that must wait: it spins for a while, then sleeps.
 
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::slab::{self, option};
 use crate::source::{ERR, HUP, OUT, Ready, Source};
-use crate::spin;
+use crate::multiplex::sleepers::Sleeper;
+use crate::multiplex::{Kept, spin};
 
 /// How long a sleep is, when somebody else may take the ring that was for this thread.
 const SLICE: Duration = Duration::from_millis(10);
@@ -65,6 +67,7 @@ impl Wait {
         }
         let wanted = self.events | ERR | HUP;
         let mut has_come = false;
+        let sleeper = Sleeper::begin(entry.key());
         loop {
             if entry.arm(self.events) & wanted != 0
                 && (!self.is_for_more || has_come || is_over(entry))
@@ -75,19 +78,16 @@ impl Wait {
             if left == Some(Duration::ZERO) {
                 return Err(Errno(libc::EAGAIN));
             }
-            let is_shared = entry.watchers.load(Ordering::Relaxed) > 1
-                || entry
-                    .record()
-                    .is_some_and(|record| record.holders.load(Ordering::Relaxed) > 1);
+            let is_shared = sleeper.is_none() || entry.is_shared();
             let left = if is_shared {
                 Some(left.unwrap_or(SLICE).min(SLICE))
             } else {
                 left
             };
             slab::count(counter::SLEEPS);
-            match poll(fd, left) {
+            match poll(fd, sleeper.as_ref(), left) {
                 Ok(true) => {
-                    entry.drain();
+                    entry.take_rings();
                     has_come = true;
                 }
                 Ok(false) => has_come |= is_shared,
@@ -105,12 +105,21 @@ fn is_over(entry: &Entry) -> bool {
         .is_none_or(|record| record.has(flag::END_SEEN | flag::RESET | flag::HUNG_UP))
 }
 
-/// Sleeps until the bell rings, the peer is gone, or time is up: then false.
-fn poll(bell: c_int, timeout: Option<Duration>) -> Outcome<bool> {
+/// Sleeps until the bell rings, another thread says that it took the ring, the peer is gone, or time is up: then
+/// false.
+fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Outcome<bool> {
     let bell = hidden::borrow(bell);
-    let mut fds = [PollFd::new(&bell, PollFlags::IN)];
+    let told = hidden::borrow(sleeper.map_or(bell.as_raw_fd(), Sleeper::eventfd));
+    let mut fds = [
+        PollFd::new(&bell, PollFlags::IN),
+        PollFd::new(&told, PollFlags::IN),
+    ];
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    Ok(rustix::event::poll(&mut fds, timeout.as_ref())? > 0)
+    let is_woken = rustix::event::poll(&mut fds, timeout.as_ref())? > 0;
+    if let Some(sleeper) = sleeper.filter(|_| !fds[1].revents().is_empty()) {
+        sleeper.drain();
+    }
+    Ok(is_woken)
 }
 
 /// The time since the machine started.

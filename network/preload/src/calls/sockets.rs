@@ -18,7 +18,8 @@ use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
 use crate::slab::{self, Record, flag, option};
 use crate::wait::handlers_restart;
-use crate::{hidden, multiplexing, names, real, send, table};
+use crate::multiplex::hooks;
+use crate::{hidden, names, real, send, table};
 
 export! {
     fn listen(fd: c_int, backlog: c_int) -> c_int {
@@ -86,8 +87,7 @@ fn announce(fd: c_int, backlog: c_int) {
     };
     match Entry::listener(channel) {
         Ok(entry) => {
-            entry.add_number(fd);
-            multiplexing::moved(fd, entry);
+            hooks::moved(fd, || entry.add_number(fd));
         }
         Err(_) => hidden::close(channel),
     }
@@ -183,19 +183,18 @@ fn replace(fd: c_int, ends: &Ends, family: c_int, flags: OFlags) -> Outcome<()> 
         return made.map(drop);
     };
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
-    let placed = place(fd, ends.bell, is_nonblocking);
-    hidden::close_raw(ends.bell);
     entry.hold(Hold::Call);
-    if placed.is_ok()
-        && let Some(record) = entry.record()
-    {
-        record.options.set(
-            option::NONBLOCK | option::CONNECT_TOLD_LATER,
-            is_nonblocking,
-        );
-        connection::enter(fd, entry)?;
-        multiplexing::moved(fd, entry);
-    }
+    let placed = hooks::moved(fd, || {
+        place(fd, ends.bell, is_nonblocking)?;
+        if let Some(record) = entry.record() {
+            record.options.set(
+                option::NONBLOCK | option::CONNECT_TOLD_LATER,
+                is_nonblocking,
+            );
+        }
+        connection::enter(fd, entry)
+    });
+    hidden::close_raw(ends.bell);
     entry.release(Hold::Call);
     placed
 }
@@ -344,7 +343,7 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
             // It fails in a signal handler above a send alone: then the last close says it.
             let _unsaid = send::finish(entry, record);
         }
-        multiplexing::broadcast(entry);
+        hooks::broadcast(entry);
     }
     entry.release(Hold::Call);
     outcome

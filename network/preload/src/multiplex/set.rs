@@ -252,6 +252,13 @@ impl<S: Kept> State<S> {
         }
     }
 
+    /// In the child of a fork, where the counts of watchers began anew.
+    pub(super) fn start_in_child(&mut self) {
+        self.has_shared = true;
+        self.members.watch_again();
+        self.outsiders.watch_again();
+    }
+
     fn close_hidden(&mut self) {
         for fd in [self.inner, self.waker] {
             if fd >= 0 {

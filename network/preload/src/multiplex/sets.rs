@@ -170,7 +170,7 @@ impl<S: Kept> Sets<S> {
             set.state.release();
             set.asleep.store(0, Ordering::Relaxed);
             set.is_inherited.store(set.is_open.load(Ordering::Relaxed), Ordering::Relaxed);
-            set.state.lock().has_shared = true;
+            set.state.lock().start_in_child();
         });
     }
 }

@@ -58,6 +58,28 @@ fn max_us() -> u32 {
     }
 }
 
+/// Sets how long a thread spins at most, unless the environment says it.
+pub(crate) fn limit(us: u32) {
+    if std::env::var_os("MILLRACE_SPIN_US").is_none() {
+        MAX_US.store(us.min(MAX_US_LIMIT), Ordering::Relaxed);
+    }
+}
+
+/// Looks until something is there, or it has not been worth it.
+pub(crate) fn spin(mut is_there: impl FnMut() -> bool) -> bool {
+    if is_there() {
+        return true;
+    }
+    let mut spin = Spin::begin();
+    while spin.again() {
+        if is_there() {
+            spin.hit();
+            return true;
+        }
+    }
+    false
+}
+
 /// What a wait may spend on looking.
 fn allowance(budget: u32, max: u32, skipped: u32) -> u32 {
     match budget {
