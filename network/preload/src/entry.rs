@@ -75,6 +75,8 @@ pub(crate) struct Entry {
     pub(crate) watchers: AtomicU32,
     /// Rings of the bell that were taken.
     pub(crate) rings: AtomicU64,
+    /// Up to where arrivals were looked at.
+    pub(crate) arrived: AtomicU64,
     /// How often a sender found no room.
     pub(crate) stalls: AtomicU64,
     /// Receives in a row that found nothing.
@@ -158,6 +160,7 @@ impl Entry {
         }
         entry.rings.store(0, Ordering::Relaxed);
         entry.stalls.store(0, Ordering::Relaxed);
+        entry.arrived.store(0, Ordering::Relaxed);
         entry.holds.store(0, Ordering::Relaxed);
         entry.bell.store(-1, Ordering::Relaxed);
         entry.hidden.store(-1, Ordering::Relaxed);
@@ -195,6 +198,7 @@ impl Entry {
             watchers: AtomicU32::new(0),
             rings: AtomicU64::new(0),
             stalls: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
             empty: AtomicU32::new(0),
             hidden: AtomicI32::new(-1),
             is_deaf: AtomicBool::new(false),

@@ -33,7 +33,7 @@ pub(crate) trait Source {
     fn bell(&self) -> RawFd;
     /// Takes all rings. True if the peer is gone.
     fn drain(&self) -> bool;
-    /// Changes with every ring and every byte taken | with every time that room was missed.
+    /// Changes with every arrival | with every time that room was missed.
     fn progress(&self) -> (u64, u64);
 }
 
@@ -115,12 +115,16 @@ impl Source for Entry {
     }
 
     fn progress(&self) -> (u64, u64) {
-        let position = self.record().map_or(0, |record| record.receive.position());
-        let rings = self.rings.load(Ordering::Relaxed);
-        (
-            position.wrapping_add(rings),
-            self.stalls.load(Ordering::Relaxed),
-        )
+        let stalls = self.stalls.load(Ordering::Relaxed);
+        let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
+            return (0, stalls);
+        };
+        // What lies before was looked at, or taken since.
+        let known = record.receive.position().max(self.arrived.load(Ordering::Relaxed));
+        let arrived = sight.arrived(known);
+        self.arrived.fetch_max(arrived, Ordering::Relaxed);
+        let is_over = record.has(flag::HUNG_UP | flag::RESET);
+        (arrived.wrapping_add(u64::from(is_over)), stalls)
     }
 }
 

@@ -44,6 +44,21 @@ impl<M: Medium> Sight<M> {
         position.wrapping_sub(self.word(RETURNED)) <= lines - lines / 4
     }
 
+    /// The position behind the last slot that is there, of those from `position` on, which a receiver has not taken:
+    /// it moves with each arrival. At most a ring further.
+    #[must_use]
+    #[inline]
+    pub fn arrived(&self, position: u64) -> u64 {
+        let mut next = position;
+        while next.wrapping_sub(position) < self.ring.lines() {
+            match self.ring.look(&self.incoming, next) {
+                Ok(Some((head, _))) => next = next.wrapping_add(head.lines),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        next
+    }
+
     /// What the peer says of its end.
     #[must_use]
     #[inline]

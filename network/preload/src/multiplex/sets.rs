@@ -18,7 +18,7 @@ use super::set::Set;
 use super::{Kept, Target, sleepers};
 
 /// Notes that are kept; who missed more makes all members hot.
-const NOTES: usize = 64;
+const NOTES: usize = 1024;
 /// Bits of a key in a note, without the lowest four, which are zero; above them is the note's number.
 const KEY_BITS: u32 = 53;
 const KEY_MASK: u64 = (1 << KEY_BITS) - 1;

@@ -253,7 +253,8 @@ fn the_cost_does_not_grow_with_armed_members() {
         assert_eq!(bed.wait(8), [(IN, 2)]);
         assert!(active.take());
     }
-    assert_eq!(looks(), before);
+    // Notes of other tests, if there are many, make all of them hot at times.
+    assert!(looks() - before < 1000 * 300 / 4, "{} looks", looks() - before);
 }
 
 #[test]
