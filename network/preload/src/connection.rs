@@ -14,6 +14,7 @@ use crate::entry::{Entry, Kind};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::monitor::Ends;
+use crate::multiplex::hooks;
 use crate::send;
 use crate::settings;
 use crate::slab::{self, Record, Slab, flag};
@@ -126,7 +127,7 @@ pub(crate) fn leave(fd: c_int) -> Option<Left> {
     let entry = table::remove(fd)?;
     let is_last = entry.drop_number(fd);
     if is_last {
-        crate::multiplex::hooks::forget(entry);
+        hooks::forget(entry);
         if entry.kind() == Kind::Connection {
             part(entry);
         }

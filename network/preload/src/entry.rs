@@ -355,7 +355,11 @@ impl Entry {
     /// In the child of a fork: the other threads, and so their calls, are not there.
     pub(crate) fn forget_calls(&self) {
         self.holds.fetch_and(!(COUNT << 20), Ordering::Relaxed);
-        self.watchers.store(0, Ordering::Relaxed);
+        let interests = self.holds.load(Ordering::Relaxed) / Hold::Interest as u64;
+        self.watchers.store(
+            u32::try_from(interests).unwrap_or(u32::MAX),
+            Ordering::Relaxed,
+        );
     }
 
     #[cold]
@@ -376,6 +380,10 @@ impl Entry {
             drop(unsafe { (*self.sender.get()).take() });
             // SAFETY: as above.
             drop(unsafe { (*self.receiver.get()).take() });
+        }
+        let set = self.set.swap(ptr::null_mut(), Ordering::AcqRel);
+        if !set.is_null() {
+            hooks::end(set);
         }
         let hidden = self.hidden.swap(-1, Ordering::Relaxed);
         if hidden >= 0 {

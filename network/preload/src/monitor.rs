@@ -196,11 +196,7 @@ fn greet(socket: RawFd) -> Option<()> {
         None => Slab::create().ok()?,
     };
     let (reply, _) = exchange(socket, Message::Hello, Some(hidden::borrow(slab.file)))?;
-    let Message::Welcome { spin_us_max, .. } = reply else {
-        return None;
-    };
-    crate::multiplex::spin::limit(spin_us_max);
-    Some(())
+    matches!(reply, Message::Welcome { .. }).then_some(())
 }
 
 /// Where the monitor is.

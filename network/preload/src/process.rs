@@ -91,7 +91,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 
 /// Before a fork: the child holds what the parent holds.
 unsafe extern "C" fn prepare() {
-    // Before the control lock, which who changes a set may come to want.
+    // Sets let go of entries under their locks, which takes this one.
     hooks::before_fork();
     if let Ok(guard) = CONTROL.take() {
         std::mem::forget(guard);

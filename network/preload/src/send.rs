@@ -10,6 +10,7 @@ use rustix::net::SendFlags;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
+use crate::multiplex::hooks;
 use crate::pieces::Pieces;
 use crate::slab::{self, Record, flag, option};
 use crate::source::OUT;
@@ -107,7 +108,7 @@ fn go_on(
         }
         entry.stalls.fetch_add(1, Ordering::Relaxed);
         if entry.watchers.load(Ordering::Relaxed) > 0 {
-            // Whoever waits for an edge waits for room from now on.
+            // The peer may have rung for room that is gone again.
             hooks::broadcast(entry);
         }
         let record = entry.record().ok_or(Errno(libc::EBADF))?;

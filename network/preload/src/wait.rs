@@ -13,12 +13,13 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::entry::{Entry, Hold};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
+use crate::multiplex::Kept;
+use crate::multiplex::sleepers::Sleeper;
+use crate::multiplex::spin::Spin;
 use crate::slab::{self, option};
 use crate::source::{ERR, HUP, OUT, Ready, Source};
-use crate::multiplex::sleepers::Sleeper;
-use crate::multiplex::{Kept, spin};
 
-/// How long a sleep is, when somebody else may take the ring that was for this thread.
+/// How long a sleep is, when somebody may take the ring that was for this thread without telling it.
 const SLICE: Duration = Duration::from_millis(10);
 
 /// The waiting of one call.
@@ -48,17 +49,31 @@ impl Wait {
         if !entry.pin(fd, Hold::Call) {
             return Err(Errno(libc::EBADF));
         }
-        let wanted = self.events | ERR | HUP;
-        let outcome = if !self.is_for_more && spin::spin(|| entry.ready() & wanted != 0) {
+        let outcome = if self.spin(entry) {
             Ok(())
         } else {
-            entry.watchers.fetch_add(1, Ordering::Relaxed);
+            entry.watch(true);
             let outcome = self.sleep(fd, entry, timeout);
-            entry.watchers.fetch_sub(1, Ordering::Relaxed);
+            entry.watch(false);
             outcome
         };
         entry.release(Hold::Call);
         outcome
+    }
+
+    fn spin(&self, entry: &'static Entry) -> bool {
+        if self.is_for_more {
+            return false;
+        }
+        let wanted = self.events | ERR | HUP;
+        let mut spin = Spin::begin();
+        while spin.again() {
+            if entry.ready() & wanted != 0 {
+                spin.hit();
+                return true;
+            }
+        }
+        false
     }
 
     fn sleep(&mut self, fd: c_int, entry: &'static Entry, timeout: u64) -> Outcome<()> {
@@ -66,6 +81,7 @@ impl Wait {
             self.deadline = Some(now() + Duration::from_nanos(timeout));
         }
         let wanted = self.events | ERR | HUP;
+        let sleeper = Sleeper::begin(entry.key());
         let mut has_come = false;
         let sleeper = Sleeper::begin(entry.key());
         loop {
@@ -78,19 +94,21 @@ impl Wait {
             if left == Some(Duration::ZERO) {
                 return Err(Errno(libc::EAGAIN));
             }
-            let is_shared = sleeper.is_none() || entry.is_shared();
-            let left = if is_shared {
+            // Other processes take rings, and do not tell.
+            let is_sliced = entry.is_shared() || sleeper.is_none();
+            let left = if is_sliced {
                 Some(left.unwrap_or(SLICE).min(SLICE))
             } else {
                 left
             };
             slab::count(counter::SLEEPS);
             match poll(fd, sleeper.as_ref(), left) {
-                Ok(true) => {
+                Ok(Woken::Rung) => {
                     entry.take_rings();
                     has_come = true;
                 }
-                Ok(false) => has_come |= is_shared,
+                Ok(Woken::Told) => has_come = true,
+                Ok(Woken::Late) => has_come |= is_sliced,
                 Err(Errno(libc::EINTR)) if timeout == 0 && handlers_restart() => {}
                 Err(errno) => return Err(errno),
             }
@@ -105,21 +123,35 @@ fn is_over(entry: &Entry) -> bool {
         .is_none_or(|record| record.has(flag::END_SEEN | flag::RESET | flag::HUNG_UP))
 }
 
-/// Sleeps until the bell rings, another thread says that it took the ring, the peer is gone, or time is up: then
-/// false.
-fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Outcome<bool> {
+/// Why a sleep ended.
+enum Woken {
+    /// The bell was rung, or the peer is gone.
+    Rung,
+    /// Another thread says that there is something to look at.
+    Told,
+    /// Time is up.
+    Late,
+}
+
+/// Sleeps until something happens.
+fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Outcome<Woken> {
     let bell = hidden::borrow(bell);
-    let told = hidden::borrow(sleeper.map_or(bell.as_raw_fd(), Sleeper::eventfd));
+    let told = sleeper.map_or(bell, |sleeper| hidden::borrow(sleeper.eventfd()));
     let mut fds = [
         PollFd::new(&bell, PollFlags::IN),
         PollFd::new(&told, PollFlags::IN),
     ];
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    let is_woken = rustix::event::poll(&mut fds, timeout.as_ref())? > 0;
-    if let Some(sleeper) = sleeper.filter(|_| !fds[1].revents().is_empty()) {
+    rustix::event::poll(&mut fds, timeout.as_ref())?;
+    let [is_rung, is_told] = [0, 1].map(|fd: usize| !fds[fd].revents().is_empty());
+    if is_told && let Some(sleeper) = sleeper {
         sleeper.drain();
     }
-    Ok(is_woken)
+    Ok(match (is_rung, is_told) {
+        (true, _) => Woken::Rung,
+        (false, true) => Woken::Told,
+        (false, false) => Woken::Late,
+    })
 }
 
 /// The time since the machine started.

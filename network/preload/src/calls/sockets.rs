@@ -16,9 +16,9 @@ use crate::connection::{self, establish};
 use crate::entry::{Entry, Hold, Kind};
 use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
+use crate::multiplex::hooks;
 use crate::slab::{self, Record, flag, option};
 use crate::wait::handlers_restart;
-use crate::multiplex::hooks;
 use crate::{hidden, names, real, send, table};
 
 export! {
@@ -87,7 +87,8 @@ fn announce(fd: c_int, backlog: c_int) {
     };
     match Entry::listener(channel) {
         Ok(entry) => {
-            hooks::moved(fd, || entry.add_number(fd));
+            // A number too high to be kept is the kernel's alone.
+            let _is_kept = hooks::moved(fd, || entry.add_number(fd));
         }
         Err(_) => hidden::close(channel),
     }
@@ -183,15 +184,16 @@ fn replace(fd: c_int, ends: &Ends, family: c_int, flags: OFlags) -> Outcome<()> 
         return made.map(drop);
     };
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
+    // Sets look at the entry when it has its number.
     entry.hold(Hold::Call);
+    if let Some(record) = entry.record() {
+        record.options.set(
+            option::NONBLOCK | option::CONNECT_TOLD_LATER,
+            is_nonblocking,
+        );
+    }
     let placed = hooks::moved(fd, || {
         place(fd, ends.bell, is_nonblocking)?;
-        if let Some(record) = entry.record() {
-            record.options.set(
-                option::NONBLOCK | option::CONNECT_TOLD_LATER,
-                is_nonblocking,
-            );
-        }
         connection::enter(fd, entry)
     });
     hidden::close_raw(ends.bell);
