@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::io::DupFlags;
+use rustix::io::{DupFlags, FdFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::errno::Outcome;
@@ -46,6 +46,15 @@ pub(crate) fn hide_copy(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
         word.fetch_or(bit, Ordering::Relaxed);
     }
     Ok(copy)
+}
+
+/// Takes a descriptor as hidden that another program has left under this number.
+pub(crate) fn adopt(fd: RawFd) {
+    if let Some((word, bit)) = bit(fd) {
+        word.fetch_or(bit, Ordering::Relaxed);
+    }
+    // It was found to be open.
+    let _closed_on_exec = rustix::io::fcntl_setfd(borrow(fd), FdFlags::CLOEXEC);
 }
 
 /// Whether the number is a hidden descriptor's.

@@ -1,4 +1,373 @@
-//! Connections that go on when a process becomes another program.
+//! Connections and listeners that go on in another program: by `exec`, or in a process that was spawned.
+//!
+//! The kernel hands descriptors on by itself; what it does not know is the memory that belongs to them. So the memory
+//! and the slabs go along under their hidden numbers, and the word `MILLRACE_INHERIT` of the environment is the number
+//! of a file that says what is what. The new program finds the descriptors by their inodes, whatever numbers they have
+//! by then.
+//!
+//! ```text
+//! the file: for each entry six u64
+//!   kind: 1 connection, 2 listener | inode of the descriptor | its memory, or channel
+//!   slab's descriptor | number of the record | 0
+//! ```
+//! Both sides are this library in programs of one user; still, what does not fit is left out and never trusted.
+//!
+//! Epoll sets are not handed on: in the new program they are the kernel's, and have no user-level members.
+
+use std::ffi::{CString, c_char};
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use millrace_stream::{Geometry, Side};
+use rustix::fs::{MemfdFlags, fstat, memfd_create};
+use rustix::io::FdFlags;
+
+use crate::connection::attach;
+use crate::entry::{Entry, Kind};
+use crate::monitor::variable;
+use crate::slab::{Record, Slab};
+use crate::{hidden, table};
+
+const NAME: &str = "MILLRACE_INHERIT";
+const CONNECTION: u64 = 1;
+const LISTENER: u64 = 2;
+/// Words of an entry in the file.
+const WORDS: usize = 6;
+/// No more entries are read than this.
+const ENTRIES_MAX: usize = 1 << 16;
+
+/// What is on its way into another program. When it is dropped, all is as it was: the program was not replaced.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    /// The file that says what is what.
+    file: Option<RawFd>,
+    /// Hidden descriptors that go along.
+    open: Vec<RawFd>,
+    /// Records that the new process holds, too.
+    held: Vec<&'static Record>,
+    /// Records that this process does not hold any more when it is another program.
+    left: Vec<&'static Record>,
+    word: CString,
+    environment: Vec<*const c_char>,
+}
+
+impl Handover {
+    /// Prepares for an `exec`, after which this process holds what it holds now, or for a new process.
+    ///
+    /// # Safety
+    /// The environment is one, or null.
+    pub(crate) unsafe fn begin(environment: *const *const c_char, is_new_process: bool) -> Self {
+        let mut handover = Self {
+            file: None,
+            open: Vec::new(),
+            held: Vec::new(),
+            left: Vec::new(),
+            word: CString::default(),
+            environment: Vec::new(),
+        };
+        let mut words = Vec::new();
+        for (fd, entry) in table::numbers(0, usize::MAX) {
+            let is_closed = flags(fd).contains(FdFlags::CLOEXEC);
+            if entry.bell() == fd && is_new_process || !is_closed {
+                handover.add(fd, entry, is_new_process, &mut words);
+            }
+        }
+        if !is_new_process {
+            handover.leave_behind();
+        }
+        handover.file = store(&words);
+        // SAFETY: as the caller keeps it.
+        unsafe { handover.extend(environment) };
+        handover
+    }
+
+    /// The environment of the new program. It is the handover's.
+    pub(crate) fn environment(&self) -> *const *const c_char {
+        self.environment.as_ptr()
+    }
+
+    /// The new process is there, and holds what it was given.
+    pub(crate) fn is_done(&mut self) {
+        self.held.clear();
+    }
+
+    /// Lets go of what is closed on exec.
+    fn leave_behind(&mut self) {
+        let all = table::numbers(0, usize::MAX);
+        for (_, entry) in all.filter(|(fd, entry)| entry.bell() == *fd) {
+            let is_open = |fd| !flags(fd).contains(FdFlags::CLOEXEC);
+            let is_kept = is_open(entry.bell())
+                || entry.numbers() > 1
+                    && table::numbers(0, usize::MAX)
+                        .any(|(fd, other)| ptr::eq(entry, other) && is_open(fd));
+            if let Some(record) = entry.record().filter(|_| !is_kept) {
+                record.holders.fetch_sub(1, Ordering::Relaxed);
+                self.left.push(record);
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        fd: RawFd,
+        entry: &'static Entry,
+        is_new_process: bool,
+        words: &mut Vec<u64>,
+    ) {
+        let hidden = entry.hidden.load(Ordering::Relaxed);
+        let (Ok(hidden_word), Ok(status)) = (u64::try_from(hidden), fstat(hidden::borrow(fd)))
+        else {
+            return;
+        };
+        let inode = status.st_ino;
+        if words.chunks_exact(WORDS).any(|entry| entry[1] == inode) {
+            return;
+        }
+        match (entry.kind(), entry.record(), entry.slab()) {
+            (Kind::Connection, Some(record), Some(slab)) => {
+                let (Ok(file), Some(number)) = (u64::try_from(slab.file), slab.number_of(record))
+                else {
+                    return;
+                };
+                if is_new_process {
+                    record.holders.fetch_add(1, Ordering::Relaxed);
+                    self.held.push(record);
+                }
+                self.let_pass(slab.file);
+                words.extend([CONNECTION, inode, hidden_word, file, number as u64, 0]);
+            }
+            (Kind::Listener, ..) => words.extend([LISTENER, inode, hidden_word, 0, 0, 0]),
+            _ => return,
+        }
+        self.let_pass(hidden);
+    }
+
+    fn let_pass(&mut self, fd: RawFd) {
+        if !self.open.contains(&fd)
+            && rustix::io::fcntl_setfd(hidden::borrow(fd), FdFlags::empty()).is_ok()
+        {
+            self.open.push(fd);
+        }
+    }
+
+    /// Copies the environment, with the word or without one of earlier times.
+    unsafe fn extend(&mut self, environment: *const *const c_char) {
+        let mut place = environment;
+        while !place.is_null() {
+            // SAFETY: as the caller keeps it: the null that ends it was not met yet.
+            let variable = unsafe { place.read() };
+            if variable.is_null() {
+                break;
+            }
+            // SAFETY: a variable of an environment ends in a zero byte.
+            let text = unsafe { std::ffi::CStr::from_ptr(variable) }.to_bytes();
+            let is_word = text
+                .strip_prefix(NAME.as_bytes())
+                .is_some_and(|rest| rest.starts_with(b"="));
+            if !is_word {
+                self.environment.push(variable);
+            }
+            // SAFETY: as above.
+            place = unsafe { place.add(1) };
+        }
+        if let Some(file) = self.file
+            && let Ok(word) = CString::new(format!("{NAME}={file}"))
+        {
+            self.word = word;
+            self.environment.push(self.word.as_ptr());
+        }
+        self.environment.push(ptr::null());
+    }
+}
+
+impl Drop for Handover {
+    fn drop(&mut self) {
+        for record in &self.held {
+            record.holders.fetch_sub(1, Ordering::Relaxed);
+        }
+        for record in &self.left {
+            record.holders.fetch_add(1, Ordering::Relaxed);
+        }
+        for fd in &self.open {
+            // It was open a moment ago.
+            let _closed_on_exec = rustix::io::fcntl_setfd(hidden::borrow(*fd), FdFlags::CLOEXEC);
+        }
+        if let Some(file) = self.file {
+            hidden::close(file);
+        }
+    }
+}
+
+fn flags(fd: RawFd) -> FdFlags {
+    rustix::io::fcntl_getfd(hidden::borrow(fd)).unwrap_or(FdFlags::CLOEXEC)
+}
+
+/// Puts words into a file that goes along; `None` if there are none.
+fn store(words: &[u64]) -> Option<RawFd> {
+    if words.is_empty() {
+        return None;
+    }
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let file = hidden::hide(memfd_create(c"millrace-inherit", MemfdFlags::empty()).ok()?).ok()?;
+    let written = rustix::io::pwrite(hidden::borrow(file), &bytes, 0);
+    if written != Ok(bytes.len())
+        || rustix::io::fcntl_setfd(hidden::borrow(file), FdFlags::empty()).is_err()
+    {
+        hidden::close(file);
+        return None;
+    }
+    Some(file)
+}
 
 /// Takes over what the program before this one has handed on.
-pub(crate) const fn take_over() {}
+pub(crate) fn take_over() {
+    let Some(word) = variable(c"MILLRACE_INHERIT") else {
+        return;
+    };
+    let file = word
+        .to_str()
+        .ok()
+        .and_then(|word| word.parse::<RawFd>().ok())
+        .filter(|file| *file > 2);
+    // SAFETY: the name ends in a zero byte, and the program has not begun.
+    unsafe { libc::unsetenv(c"MILLRACE_INHERIT".as_ptr()) };
+    let Some(file) = file else {
+        return;
+    };
+    let words = load(file);
+    hidden::adopt(file);
+    hidden::close(file);
+    let numbers = sockets();
+    let mut slabs = Vec::new();
+    for entry in words.chunks_exact(WORDS) {
+        let found: Vec<RawFd> = numbers
+            .iter()
+            .filter(|(inode, _)| *inode == entry[1])
+            .map(|(_, number)| *number)
+            .collect();
+        let made = match entry[0] {
+            CONNECTION => connection(entry, &mut slabs, &found),
+            LISTENER => listener(entry, &found),
+            _ => None,
+        };
+        for number in found {
+            if let Some(entry) = made {
+                entry.add_number(number);
+            }
+        }
+    }
+    for (file, slab) in slabs {
+        if slab.is_none() {
+            hidden::close(file);
+        }
+    }
+}
+
+fn load(file: RawFd) -> Vec<u64> {
+    let Ok(status) = fstat(hidden::borrow(file)) else {
+        return Vec::new();
+    };
+    let size = usize::try_from(status.st_size)
+        .unwrap_or(0)
+        .min(ENTRIES_MAX * WORDS * 8);
+    let mut bytes = vec![0; size];
+    let read = rustix::io::pread(hidden::borrow(file), &mut bytes, 0).unwrap_or(0);
+    bytes[..read]
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+        .collect()
+}
+
+/// The inodes and numbers of all sockets of this process.
+fn sockets() -> Vec<(u64, RawFd)> {
+    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
+    folder
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok())
+        .filter_map(|fd| {
+            let status = fstat(hidden::borrow(fd)).ok()?;
+            let kind = rustix::fs::FileType::from_raw_mode(status.st_mode);
+            (kind == rustix::fs::FileType::Socket && !hidden::is_hidden(fd))
+                .then_some((status.st_ino, fd))
+        })
+        .collect()
+}
+
+fn descriptor(word: u64) -> Option<RawFd> {
+    let fd = RawFd::try_from(word).ok()?;
+    rustix::io::fcntl_getfd(hidden::borrow(fd)).ok()?;
+    hidden::adopt(fd);
+    Some(fd)
+}
+
+fn connection(
+    entry: &[u64],
+    slabs: &mut Vec<(RawFd, Option<Slab>)>,
+    found: &[RawFd],
+) -> Option<&'static Entry> {
+    let memory = descriptor(entry[2])?;
+    let made = record_of(entry, slabs).and_then(|(slab, record)| {
+        let made = if found.is_empty() {
+            None
+        } else {
+            enter(memory, slab, record)
+        };
+        if made.is_none() && record.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            slab.release(record);
+        }
+        made
+    });
+    if made.is_none() {
+        hidden::close(memory);
+    }
+    made
+}
+
+fn record_of(
+    entry: &[u64],
+    slabs: &mut Vec<(RawFd, Option<Slab>)>,
+) -> Option<(Slab, &'static Record)> {
+    let file = RawFd::try_from(entry[3]).ok()?;
+    let known = slabs
+        .iter()
+        .find(|(known, _)| *known == file)
+        .map(|(_, slab)| *slab);
+    let slab = match known {
+        Some(slab) => slab?,
+        None => {
+            let slab = descriptor(entry[3]).and_then(|file| Slab::attach(file).ok());
+            slabs.push((file, slab));
+            slab?
+        }
+    };
+    Some((slab, slab.record(usize::try_from(entry[4]).ok()?)?))
+}
+
+fn enter(memory: RawFd, slab: Slab, record: &'static Record) -> Option<&'static Entry> {
+    let geometry = Geometry {
+        ring_lines: record.options.ring_lines.load(Ordering::Relaxed),
+    };
+    let is_accepting = record.side.load(Ordering::Relaxed) != 0;
+    let side = if is_accepting {
+        Side::Accepting
+    } else {
+        Side::Connecting
+    };
+    let lane = attach(memory, geometry, side).ok()?;
+    Entry::connection(lane, slab, record, Some(memory)).ok()
+}
+
+fn listener(entry: &[u64], found: &[RawFd]) -> Option<&'static Entry> {
+    let channel = descriptor(entry[2])?;
+    let made = if found.is_empty() {
+        None
+    } else {
+        Entry::listener(channel).ok()
+    };
+    if made.is_none() {
+        hidden::close(channel);
+    }
+    made
+}

@@ -46,6 +46,27 @@ impl Next {
     }
 }
 
+/// What a function returns that fails.
+trait Failure {
+    const FAILURE: Self;
+}
+
+impl Failure for c_int {
+    const FAILURE: Self = -1;
+}
+
+impl Failure for isize {
+    const FAILURE: Self = -1;
+}
+
+impl Failure for i64 {
+    const FAILURE: Self = -1;
+}
+
+impl Failure for *mut c_void {
+    const FAILURE: Self = ptr::null_mut();
+}
+
 /// Functions that call the next definition of their name.
 macro_rules! next {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty;)*) => {
@@ -59,7 +80,7 @@ macro_rules! next {
                 let address = names::$name.get();
                 if address.is_null() {
                     errno::set(libc::ENOSYS);
-                    return -1;
+                    return <$ret as Failure>::FAILURE;
                 }
                 // SAFETY: the libraries of a process agree on what a function of this name takes and gives.
                 let function = unsafe {
@@ -148,6 +169,7 @@ next! {
     fn execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut c_void;
     fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn posix_spawnp(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn syscall(number: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64;

@@ -35,5 +35,5 @@ macro_rules! programs {
 }
 
 programs! {
-    bulk copies duplicates echo half_close many options peek pipes reset timeouts workers
+    bulk copies duplicates echo half_close inherit many numbers options peek pipes reset streams timeouts workers
 }

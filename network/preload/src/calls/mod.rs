@@ -7,4 +7,7 @@ mod copying;
 mod descriptors;
 mod messages;
 mod options;
+mod processes;
+mod raw;
 mod sockets;
+mod streams;

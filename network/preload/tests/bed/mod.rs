@@ -56,7 +56,7 @@ impl Bed {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
         let program = self.folder.path().join(name);
         let compiled = Command::new("gcc")
-            .args(["-O1", "-Wall", "-Wextra", "-pthread", "-o"])
+            .args(["-O2", "-Wall", "-Wextra", "-pthread", "-o"])
             .args([&program, &source])
             .output()
             .expect("gcc is there");
