@@ -389,9 +389,6 @@ impl Entry {
         if hidden >= 0 {
             hidden::close(hidden);
         }
-        if self.kind() == Kind::EpollSet {
-            hooks::end(self.set.swap(ptr::null_mut(), Ordering::AcqRel));
-        }
         self.kind.store(Kind::Free as u32, Ordering::Relaxed);
         let Ok(_guard) = CONTROL.take() else {
             // A signal handler above the code that has the lock: the entry is lost, and nothing else.

@@ -15,7 +15,6 @@ use crate::pieces::Pieces;
 use crate::slab::{self, Record, flag, option};
 use crate::source::OUT;
 use crate::table;
-use crate::multiplex::hooks;
 use crate::wait::{self, Wait};
 
 /// Pieces of up to so many bytes in all are sent as one.

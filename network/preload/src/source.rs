@@ -120,7 +120,10 @@ impl Source for Entry {
             return (0, stalls);
         };
         // What lies before was looked at, or taken since.
-        let known = record.receive.position().max(self.arrived.load(Ordering::Relaxed));
+        let known = record
+            .receive
+            .position()
+            .max(self.arrived.load(Ordering::Relaxed));
         let arrived = sight.arrived(known);
         self.arrived.fetch_max(arrived, Ordering::Relaxed);
         let is_over = record.has(flag::HUNG_UP | flag::RESET);

@@ -9,6 +9,7 @@ static void child(int fd)
     char bytes[64];
     ssize_t got = read(fd, bytes, sizeof bytes);
     printf("%s: %.*s\n", "another program got", (int)got, bytes);
+    fflush(stdout);
     send_all(fd, "from another program", 20);
 }
 
@@ -25,6 +26,7 @@ static void answer(int fd, int end, pid_t pid)
     char bytes[64];
     CHECK(recv(fd, bytes, 20, MSG_WAITALL) == 20);
     printf("%.20s\n", bytes);
+    fflush(stdout);
     close(end);
     finish(pid);
     tell("end", read(fd, bytes, sizeof bytes));
@@ -73,8 +75,9 @@ int main(int count, char **arguments)
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 0);
     char *again[] = {arguments[0], "c", "0", NULL};
-    tell("posix_spawn", posix_spawn(&pid, "/proc/self/exe", &actions, NULL, again, environ));
+    int failed = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, again, environ);
     answer(ends[0], ends[1], pid);
+    tell("posix_spawn", failed);
 
     struct sockaddr_in address;
     int listener = listen_at(&address);

@@ -10,6 +10,9 @@ int main(void)
     struct iovec piece = {"x", 1};
     signal(SIGPIPE, note);
     join(ends);
+    char byte;
+    send_all(ends[0], "x", 1);
+    tell("read", read(ends[1], &byte, 1));
     shutdown(ends[0], SHUT_WR);
     tell("write", write(ends[0], "x", 1));
     printf("signals %d\n", count);

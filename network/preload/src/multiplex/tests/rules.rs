@@ -269,7 +269,11 @@ fn the_cost_does_not_grow_with_armed_members() {
         assert!(active.take());
     }
     // Notes of other tests, if there are many, make all of them hot at times.
-    assert!(looks() - before < 1000 * 300 / 4, "{} looks", looks() - before);
+    assert!(
+        looks() - before < 1000 * 300 / 4,
+        "{} looks",
+        looks() - before
+    );
 }
 
 #[test]
