@@ -7,7 +7,6 @@ one of the judge's, the namespace's own counters count them exactly, and all pro
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -160,12 +159,8 @@ class Side:
 
     def announced(self):
         """The ports on which programs listen through the window."""
-        status = self.status() or {}
-        ports = set()
-        for listener in status.get("listeners", []):
-            address = listener.get("local", listener.get("address"))
-            ports.add(int(re.search(r"(\d+)$", str(address))[1]) if "port" not in listener else listener["port"])
-        return ports
+        listeners = (self.status() or {}).get("listeners", [])
+        return {int(listener["address"].rsplit(":", 1)[1]) for listener in listeners}
 
     def evidence(self):
         """What shows where the bytes went: the window's counters, and the kernel's TCP counters of the namespace."""
@@ -179,5 +174,5 @@ class Side:
         }
         if self.kind == WINDOW:
             after = self.status()["totals"]
-            found |= {name: after[name] - self.before[name] for name in ("sent", "received")}
+            found |= {name: after[name] - self.before[name] for name in after}
         return found

@@ -29,8 +29,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Longer than anything takes; a program that waits for so long hangs. */
-#define LONG_MS 20000
+/* Longer than anything takes. */
+#define LONG_MS 3000
 
 /* Prints a call's text and its result, or the error's name. */
 static inline long said(const char *what, long result) {
