@@ -5,6 +5,7 @@ use std::ops::Range;
 use millrace_window::{LINE, Mapped, Medium, Window};
 
 use crate::ring::Ring;
+use crate::slot::SALT;
 use crate::{Error, ErrorKind, Receiver, Result, Sender, Sight};
 
 /// How large a connection's memory is.
@@ -112,7 +113,7 @@ impl<M: Medium> Lane<M> {
         let (own, peer) = (side.area(geometry), side.peer().area(geometry));
         let receiver = window.outgoing(own.start..own.start + WAITS_FOR_ROOM)?;
         let sender = window.outgoing(own.start + WAITS_FOR_ROOM..own.end)?;
-        let ring = |skipped| Ring::new(RING - skipped, geometry.ring_lines);
+        let ring = |skipped| Ring::new(RING - skipped, geometry.ring_lines, SALT);
         Ok(Self {
             sight: Sight::new(window.incoming(peer)?, ring(0)),
             sender: Sender::new(sender, ring(WAITS_FOR_ROOM)),

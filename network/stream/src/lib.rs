@@ -58,7 +58,9 @@ mod ring;
 mod sender;
 mod sight;
 pub mod slab;
+mod slot;
 pub mod sockets;
+mod step;
 
 pub use address::Address;
 pub use error::{Error, ErrorKind, Result};
@@ -66,3 +68,6 @@ pub use lane::{Geometry, Lane, Side};
 pub use receiver::{End, ReceiveCursor, Received, Receiver};
 pub use sender::{SendCursor, Sender};
 pub use sight::{Closing, Sight};
+pub use step::Step;
+#[cfg(all(feature = "mutation", debug_assertions))]
+pub use step::mutation;

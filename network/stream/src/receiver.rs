@@ -5,14 +5,16 @@ use std::ops::ControlFlow;
 use millrace_window::{LINE, Mapped, Medium, Outgoing};
 
 use crate::lane::{RETURNED, WAITS_FOR_DATA};
-use crate::ring::{self, Head, Kind, Ring};
+use crate::ring::{self, Head, Ring};
+use crate::slot::Kind;
+use crate::step::Step;
 use crate::{Closing, Error, ErrorKind, Result, Sight};
 
 /// The half of a lane that receives. One thread at a time has it.
 #[derive(Debug)]
 pub struct Receiver<M: Medium = Mapped> {
     outgoing: Outgoing<M>,
-    ring: Ring,
+    ring: Ring<Kind>,
 }
 
 /// How far a receiver has got. The default is the start of a connection.
@@ -56,7 +58,7 @@ pub enum End {
 const GIVEN_DRY: u64 = 16;
 
 impl<M: Medium> Receiver<M> {
-    pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring) -> Self {
+    pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring<Kind>) -> Self {
         Self { outgoing, ring }
     }
 
@@ -200,7 +202,8 @@ impl<M: Medium> Receiver<M> {
     #[inline]
     fn give(&mut self, cursor: &mut ReceiveCursor, is_dry: bool) {
         let pending = cursor.position - cursor.given;
-        if pending >= self.ring.lines() / 2 || is_dry && pending >= GIVEN_DRY {
+        let is_due = pending >= self.ring.lines() / 2 || is_dry && pending >= GIVEN_DRY;
+        if is_due && Step::GivenBack.is_kept() {
             self.say(RETURNED, cursor.position);
             cursor.given = cursor.position;
             cursor.gave = 1;
@@ -216,7 +219,7 @@ impl<M: Medium> Receiver<M> {
 }
 
 /// How many bytes of the slot at the cursor were taken before.
-fn taken_of(cursor: &ReceiveCursor, head: Head) -> Result<usize> {
+fn taken_of(cursor: &ReceiveCursor, head: Head<Kind>) -> Result<usize> {
     usize::try_from(cursor.taken)
         .ok()
         .filter(|taken| *taken < head.length)

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! slot, whole lines:
-//!  0      tag     u32  the slot's place in the stream of lines, mixed with a constant
+//!  0      tag     u32  the slot's place in the stream of lines, mixed with the ring's salt
 //!  4      length  u16  bytes of payload
-//!  6      kind    u8   1 pad, 2 data, 3 finish
-//!  7      flags   u8   zero
+//!  6      kind    u8   1 pad, else what the protocol above says
+//!  7      flags   u8   what the protocol above says; zero of a pad
 //!  8      payload
 //! ```
 //! These eight bytes, read as a little-endian number, are the word that publishes the slot; zero is no slot.
@@ -15,66 +15,100 @@
 //! 2. Before a slot is published, the word behind it is zero; so the reader, which looks there only after it took
 //!    the slot, meets zero or a newer slot, never payload of a lap ago. The line behind a slot is therefore free
 //!    as well, and a ring holds one line less than it has.
-//! 3. A position counts lines from the start of the connection and never wraps (2^64 lines are 2^70 bytes).
+//! 3. Slots that lie behind each other may be published as one ([`Batch`]): the words of all but the first are
+//!    stored as payload of it.
+//! 4. A position counts lines from the start of the connection and never wraps (2^64 lines are 2^70 bytes).
 
+use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
-use millrace_window::{Incoming, IncomingSlot, LINE, Medium, Outgoing, WORD};
+use millrace_window::{Incoming, IncomingSlot, LINE, Medium, Outgoing, OutgoingSlot, WORD};
 
+use crate::step::Step;
 use crate::{Error, ErrorKind, Result};
 
-/// The most bytes that one slot carries.
-pub(crate) const SLOT_BYTES_MAX: usize = 8192;
-
 /// Why a slot is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    /// Nothing: the next slot is at the ring's start.
-    Pad = 1,
-    /// Payload.
-    Data = 2,
-    /// The last one.
-    Finish = 3,
+pub(crate) trait SlotKind: Copy + PartialEq {
+    /// Nothing: the next slot is at the ring's start. Its byte is 1.
+    const PAD: Self;
+
+    /// How a word names it.
+    fn byte(self) -> u8;
+
+    /// The kind that a byte names, if a slot of it may have this length and these flags. Not asked for pads.
+    fn find(byte: u8, length: usize, flags: u8) -> Option<Self>;
 }
 
 /// What a slot's word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) kind: Kind,
+pub(crate) struct Head<K> {
+    pub(crate) kind: K,
     pub(crate) length: usize,
     /// From here to the next slot.
     pub(crate) lines: u64,
 }
 
 /// Where the lines of a ring lie in a half.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ring {
+#[derive(Debug)]
+pub(crate) struct Ring<K> {
     base: usize,
     lines: u64,
+    /// What places are mixed with.
+    salt: u32,
+    kind: PhantomData<K>,
+}
+
+/// Slots that are being stored, to be published as one. Dropped, it is as if they had never been.
+#[derive(Debug)]
+pub(crate) struct Batch<'outgoing, K, M: Medium> {
+    outgoing: &'outgoing mut Outgoing<M>,
+    ring: Ring<K>,
+    start: u64,
+    /// How many lines may be stored to, the one behind the last slot aside.
+    room: u64,
+    /// The word of the first slot; 0 if there is none.
+    first: u64,
+    /// How many lines there are in it.
+    used: u64,
 }
 
 /// How many lines a slot of so many bytes takes.
+#[inline]
 pub(crate) const fn lines_of(length: usize) -> u64 {
     (WORD + length).div_ceil(LINE) as u64
 }
 
-/// The word of a slot.
-pub(crate) const fn word(position: u64, kind: Kind, length: u16) -> u64 {
-    tag(position) | (length as u64) << 32 | (kind as u64) << 48
+/// The byte of a pad.
+const PAD: u8 = 1;
+
+impl<K> Clone for Ring<K> {
+    fn clone(&self) -> Self {
+        *self
+    }
 }
 
-const fn tag(position: u64) -> u64 {
-    (position ^ 0x6c6c_696d) & 0xffff_ffff
-}
+impl<K> Copy for Ring<K> {}
 
-impl Ring {
+impl<K: SlotKind> Ring<K> {
     /// A ring of `lines`, a power of two, from `base` of a half on.
-    pub(crate) const fn new(base: usize, lines: u32) -> Self {
+    pub(crate) const fn new(base: usize, lines: u32, salt: u32) -> Self {
         Self {
             base,
             lines: lines as u64,
+            salt,
+            kind: PhantomData,
         }
+    }
+
+    /// The word of a slot.
+    #[inline]
+    pub(crate) fn word(self, position: u64, kind: K, flags: u8, length: u16) -> u64 {
+        let kind = u64::from(kind.byte()) | u64::from(flags) << 8;
+        self.tag(position) | u64::from(length) << 32 | kind << 48
+    }
+
+    const fn tag(self, position: u64) -> u64 {
+        (position ^ self.salt as u64) & 0xffff_ffff
     }
 
     pub(crate) const fn lines(self) -> u64 {
@@ -108,33 +142,35 @@ impl Ring {
         self,
         outgoing: &mut Outgoing<M>,
         position: u64,
-        kind: Kind,
+        kind: K,
         payload: &[u8],
     ) -> Result<u64> {
         let length =
-            u16::try_from(payload.len()).expect("a slot carries SLOT_BYTES_MAX bytes at most");
-        let own = match kind {
-            Kind::Pad => 1,
-            Kind::Data | Kind::Finish => lines_of(payload.len()),
+            u16::try_from(payload.len()).expect("a slot's payload is within its protocol's limit");
+        let own = if kind == K::PAD {
+            1
+        } else {
+            lines_of(payload.len())
         };
-        let taken = match kind {
-            Kind::Pad => self.left(position),
-            Kind::Data | Kind::Finish => own,
+        let taken = if kind == K::PAD {
+            self.left(position)
+        } else {
+            own
         };
         let size = usize::try_from(own).expect("a slot is small") * LINE;
         let next = position + taken;
         // The word behind is cleared by a store of this slot's payload where it is the neighbour.
         let is_neighbour = taken == own && self.index(next) != 0;
-        if !is_neighbour {
+        if !is_neighbour && Step::ZeroAhead.is_kept() {
             outgoing.slot(self.offset(next), LINE)?.publish(0);
         }
         let reach = if is_neighbour { size + LINE } else { size };
         let mut slot = outgoing.slot(self.offset(position), reach)?;
-        if is_neighbour {
+        if is_neighbour && Step::ZeroAhead.is_kept() {
             slot.store(size, &[0; WORD])?;
         }
         slot.store(WORD, payload)?;
-        slot.publish(word(position, kind, length));
+        slot.publish(self.word(position, kind, 0, length));
         Ok(next)
     }
 
@@ -147,7 +183,7 @@ impl Ring {
         self,
         incoming: &Incoming<M>,
         position: u64,
-    ) -> Result<Option<(Head, IncomingSlot<'_, M>)>> {
+    ) -> Result<Option<(Head<K>, IncomingSlot<'_, M>)>> {
         let slot = incoming.poll(self.offset(position))?;
         if slot.word() == 0 {
             return Ok(None);
@@ -164,31 +200,29 @@ impl Ring {
             .is_ok_and(|slot| slot.word() != 0)
     }
 
-    fn head(self, word: u64, position: u64) -> Result<Head> {
+    #[inline]
+    fn head(self, word: u64, position: u64) -> Result<Head<K>> {
         let broken = |context| Err(Error::new(ErrorKind::Protocol, context));
-        let [.., low, high, kind, flags] = word.to_le_bytes();
+        let [.., low, high, byte, flags] = word.to_le_bytes();
         let length = usize::from(u16::from_le_bytes([low, high]));
-        if word & 0xffff_ffff != tag(position) || flags != 0 {
+        if word & 0xffff_ffff != self.tag(position) {
             return broken("a slot of another place");
         }
-        let (kind, lines, is_sound) = match kind {
-            1 => (Kind::Pad, self.left(position), length == 0),
-            2 => (
-                Kind::Data,
-                lines_of(length),
-                length != 0 && length <= SLOT_BYTES_MAX,
-            ),
-            3 => (Kind::Finish, lines_of(length), length == WORD),
-            _ => return broken("a slot of an unknown kind"),
+        let left = self.left(position);
+        let (kind, lines) = if byte == PAD {
+            let is_sound = length == 0 && flags == 0;
+            (is_sound.then_some(K::PAD), left)
+        } else {
+            (K::find(byte, length, flags), lines_of(length))
         };
-        if !is_sound || lines > self.left(position) {
-            return broken("a slot of a wrong length");
+        match kind {
+            Some(kind) if lines <= left => Ok(Head {
+                kind,
+                length,
+                lines,
+            }),
+            _ => broken("a slot of an unknown kind or a wrong length"),
         }
-        Ok(Head {
-            kind,
-            length,
-            lines,
-        })
     }
 
     /// Calls `visit` for each slot that is there from `position` on, pads aside, until it breaks. Goes round the
@@ -200,20 +234,117 @@ impl Ring {
         self,
         incoming: &Incoming<M>,
         position: u64,
-        mut visit: impl FnMut(Head, &IncomingSlot<'_, M>) -> Result<ControlFlow<()>>,
+        mut visit: impl FnMut(Head<K>, &IncomingSlot<'_, M>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let mut place = position;
         while place - position < self.lines {
             let Some((head, slot)) = self.look(incoming, place)? else {
                 break;
             };
-            if head.kind != Kind::Pad && visit(head, &slot)?.is_break() {
+            if head.kind != K::PAD && visit(head, &slot)?.is_break() {
                 break;
             }
             place += head.lines;
         }
         Ok(())
     }
+}
+
+impl<K: SlotKind> Ring<K> {
+    /// Slots to be published as one, from `position` on, from where `room` lines are free, and one behind them.
+    /// They have `lines_max` lines at most, and do not go beyond the ring's end.
+    ///
+    /// # Errors
+    /// What the window says, if the ring does not lie within the half.
+    pub(crate) fn batch<M: Medium>(
+        self,
+        outgoing: &mut Outgoing<M>,
+        position: u64,
+        room: u64,
+        lines_max: u64,
+    ) -> Result<Batch<'_, K, M>> {
+        let left = self.left(position);
+        let room = room.min(lines_max).min(left);
+        if room == left && Step::ZeroAhead.is_kept() {
+            // The line behind the last could be the ring's first.
+            outgoing.slot(self.base, LINE)?.publish(0);
+        }
+        Ok(Batch {
+            outgoing,
+            ring: self,
+            start: position,
+            room,
+            first: 0,
+            used: 0,
+        })
+    }
+}
+
+impl<K: SlotKind, M: Medium> Batch<'_, K, M> {
+    /// How many lines there is room for yet.
+    pub(crate) const fn room(&self) -> u64 {
+        self.room - self.used
+    }
+
+    /// Where the next slot begins.
+    pub(crate) const fn position(&self) -> u64 {
+        self.start + self.used
+    }
+
+    /// Adds a slot. [`Batch::room`] has been asked.
+    ///
+    /// # Errors
+    /// What the window says, if there is no room.
+    pub(crate) fn put(&mut self, kind: K, flags: u8, payload: &[u8]) -> Result<()> {
+        let length =
+            u16::try_from(payload.len()).expect("a slot's payload is within its protocol's limit");
+        let word = self.ring.word(self.position(), kind, flags, length);
+        let place = size_of_lines(self.used);
+        if self.used == 0 && !Step::PublishedLast.is_kept() {
+            let size = size_of_lines(self.room);
+            let slot = self.outgoing.slot(self.ring.offset(self.start), size)?;
+            slot.publish(word);
+        }
+        let is_first = self.used == 0;
+        if is_first {
+            self.first = word;
+        }
+        let mut slot = self.slot(self.room)?;
+        if !is_first {
+            slot.store(place, &word.to_le_bytes())?;
+        }
+        slot.store(place + WORD, payload)?;
+        self.used += lines_of(payload.len());
+        Ok(())
+    }
+
+    /// Makes all of it visible and returns where the next slot begins.
+    ///
+    /// # Errors
+    /// What the window says, if the ring does not lie within the half.
+    pub(crate) fn publish(mut self) -> Result<u64> {
+        let next = self.position();
+        if self.used == 0 {
+            return Ok(next);
+        }
+        let is_neighbour = self.ring.index(next) != 0;
+        let (place, word) = (size_of_lines(self.used), self.first);
+        let mut slot = self.slot(self.used + u64::from(is_neighbour))?;
+        if is_neighbour && Step::ZeroAhead.is_kept() {
+            slot.store(place, &[0; WORD])?;
+        }
+        slot.publish(word);
+        Ok(next)
+    }
+
+    fn slot(&mut self, lines: u64) -> Result<OutgoingSlot<'_, M>> {
+        let offset = self.ring.offset(self.start);
+        Ok(self.outgoing.slot(offset, size_of_lines(lines))?)
+    }
+}
+
+fn size_of_lines(lines: u64) -> usize {
+    usize::try_from(lines).expect("a batch is within its ring") * LINE
 }
 
 /// Copies payload from byte `start` of it on.

@@ -3,14 +3,15 @@
 use millrace_window::{LINE, Mapped, Medium, Outgoing, WORD};
 
 use crate::lane::{CLOSING, WAITS_FOR_ROOM};
-use crate::ring::{Kind, Ring, SLOT_BYTES_MAX, lines_of};
+use crate::ring::{Ring, lines_of};
+use crate::slot::{Kind, SLOT_BYTES_MAX};
 use crate::{Error, ErrorKind, Result, Sight};
 
 /// The half of a lane that sends. One thread at a time has it.
 #[derive(Debug)]
 pub struct Sender<M: Medium = Mapped> {
     outgoing: Outgoing<M>,
-    ring: Ring,
+    ring: Ring<Kind>,
 }
 
 /// How far a sender has got. The default is the start of a connection.
@@ -37,7 +38,7 @@ pub struct SendCursor {
 const STRIDE: u64 = 64;
 
 impl<M: Medium> Sender<M> {
-    pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring) -> Self {
+    pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring<Kind>) -> Self {
         Self { outgoing, ring }
     }
 

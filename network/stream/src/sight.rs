@@ -4,13 +4,14 @@ use millrace_window::{Incoming, IncomingSlot, Mapped, Medium};
 
 use crate::lane::{CLOSING, RETURNED, WAITS_FOR_DATA, WAITS_FOR_ROOM};
 use crate::ring::{Head, Ring};
+use crate::slot::Kind;
 use crate::{Error, ErrorKind, Result};
 
 /// The peer's area, by loads alone: for any thread at any time. All of it is the peer's to choose.
 #[derive(Debug)]
 pub struct Sight<M: Medium = Mapped> {
     incoming: Incoming<M>,
-    ring: Ring,
+    ring: Ring<Kind>,
 }
 
 /// What the peer says of its end.
@@ -25,7 +26,7 @@ pub enum Closing {
 }
 
 impl<M: Medium> Sight<M> {
-    pub(crate) const fn new(incoming: Incoming<M>, ring: Ring) -> Self {
+    pub(crate) const fn new(incoming: Incoming<M>, ring: Ring<Kind>) -> Self {
         Self { incoming, ring }
     }
 
@@ -100,7 +101,7 @@ impl<M: Medium> Sight<M> {
     }
 
     #[inline]
-    pub(crate) fn look(&self, position: u64) -> Result<Option<(Head, IncomingSlot<'_, M>)>> {
+    pub(crate) fn look(&self, position: u64) -> Result<Option<(Head<Kind>, IncomingSlot<'_, M>)>> {
         self.ring.look(&self.incoming, position)
     }
 
