@@ -53,6 +53,7 @@ pub mod address;
 pub mod control;
 mod error;
 mod lane;
+pub mod partition;
 mod receiver;
 mod ring;
 mod sender;

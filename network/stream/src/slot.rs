@@ -33,7 +33,7 @@ impl SlotKind for Kind {
     #[inline]
     fn find(byte: u8, length: usize, flags: u8) -> Option<Self> {
         match byte {
-            2 if 1 <= length && length <= SLOT_BYTES_MAX && flags == 0 => Some(Self::Data),
+            2 if (1..=SLOT_BYTES_MAX).contains(&length) && flags == 0 => Some(Self::Data),
             3 if length == WORD && flags == 0 => Some(Self::Finish),
             _ => None,
         }

@@ -1,0 +1,117 @@
+//! A limit of bytes a second.
+
+/// How fast a connection may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes a second; at least 1.
+    pub bytes_per_second: u64,
+    /// How many bytes may follow each other at once after a pause: at least 1.
+    pub burst: u64,
+}
+
+/// Tokens, one a byte, that come in at a rate and go out with what is sent.
+///
+/// Over any time t at most `burst + rate * t` bytes go out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket {
+    rate: Rate,
+    tokens: u64,
+    /// Up to when tokens have come in.
+    filled_at_ns: u64,
+}
+
+const SECOND_NS: u128 = 1_000_000_000;
+
+impl Bucket {
+    /// A full one.
+    pub(super) fn new(rate: Rate, now_ns: u64) -> Self {
+        let rate = Rate {
+            bytes_per_second: rate.bytes_per_second.max(1),
+            burst: rate.burst.max(1),
+        };
+        Self {
+            rate,
+            tokens: rate.burst,
+            filled_at_ns: now_ns,
+        }
+    }
+
+    /// How many bytes of `wanted` may be sent now: all of them, or as many as a full bucket has; or none, and when
+    /// it is so.
+    pub(super) fn allowed(&mut self, wanted: u64, now_ns: u64) -> Result<u64, u64> {
+        self.fill(now_ns);
+        let wanted = wanted.min(self.rate.burst);
+        if self.tokens >= wanted {
+            return Ok(wanted);
+        }
+        let missing = u128::from(wanted - self.tokens);
+        let wait = (missing * SECOND_NS).div_ceil(u128::from(self.rate.bytes_per_second));
+        let wait = u64::try_from(wait).unwrap_or(u64::MAX);
+        Err(self.filled_at_ns.saturating_add(wait))
+    }
+
+    /// Takes tokens for bytes that were sent.
+    pub(super) const fn take(&mut self, bytes: u64) {
+        self.tokens = self.tokens.saturating_sub(bytes);
+    }
+
+    fn fill(&mut self, now_ns: u64) {
+        // A clock that goes back gives nothing.
+        let elapsed = u128::from(now_ns.saturating_sub(self.filled_at_ns));
+        let rate = u128::from(self.rate.bytes_per_second);
+        let come = elapsed * rate / SECOND_NS;
+        let room = u128::from(self.rate.burst - self.tokens);
+        if come >= room {
+            self.tokens = self.rate.burst;
+            self.filled_at_ns = self.filled_at_ns.max(now_ns);
+        } else if come > 0 {
+            self.tokens += u64::try_from(come).expect("less than the room, which is a u64");
+            // What is left of a token's time stays.
+            let used = (come * SECOND_NS).div_ceil(rate);
+            let used = u64::try_from(used).expect("no more than has elapsed");
+            self.filled_at_ns = self.filled_at_ns.saturating_add(used).min(now_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millrace_random::Random;
+
+    #[test]
+    fn no_more_than_the_rate_and_no_less_in_the_long_run() {
+        for seed in 0..50 {
+            let mut random = Random::new(seed);
+            let rate = Rate {
+                bytes_per_second: 1 + random.below(1 << (10 + random.below(24))),
+                burst: 1 + random.below(100_000),
+            };
+            let start = random.number() >> 2;
+            let mut bucket = Bucket::new(rate, start);
+            let (mut now, mut sent) = (start, 0_u64);
+            for _ in 0..2000 {
+                let wanted = 1 + random.below(8192);
+                match bucket.allowed(wanted, now) {
+                    Ok(bytes) => {
+                        bucket.take(bytes);
+                        sent += bytes;
+                    }
+                    Err(due) => {
+                        assert!(due > now, "seed {seed}");
+                        now = due;
+                    }
+                }
+                let elapsed = u128::from(now - start);
+                let come = elapsed * u128::from(rate.bytes_per_second) / SECOND_NS;
+                let limit = u128::from(rate.burst) + come;
+                assert!(u128::from(sent) <= limit, "seed {seed}: {sent} of {limit}");
+                // Never more than a burst and a rounded token for each turn behind.
+                assert!(
+                    u128::from(sent) + 8192 + u128::from(rate.burst) + 2000 >= come,
+                    "seed {seed}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a slot of a partition carries.
+
+use millrace_window::WORD;
+
+use crate::ring::SlotKind;
+
+/// The most bytes of a connection that one frame carries.
+pub(super) const MTU_MAX: usize = 8192;
+/// Bytes before a frame's payload, behind the word: without a check and with one.
+pub(super) const HEADER: usize = 8;
+pub(super) const HEADER_CHECKED: usize = 16;
+/// The flag of a frame that has a check.
+pub(super) const CHECKED: u8 = 1;
+
+/// Why a frame is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// Nothing: the next slot is at the ring's start.
+    Pad = 1,
+    /// Bytes of a connection.
+    Data = 2,
+    /// Room alone.
+    Credit = 3,
+    /// There will be no more bytes: how many there were.
+    Finish = 4,
+    /// The connection is broken off: an errno, and how many bytes there were. The sender's last frame.
+    Reset = 5,
+    /// The sender's last frame for this connection, if nothing was broken off.
+    Close = 6,
+}
+
+/// What stands before a frame's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// The connection, as its receiver numbers it.
+    pub(super) connection: u32,
+    /// Up to where the receiver of this frame may send, in units of 64 bytes.
+    pub(super) credit: u32,
+}
+
+impl SlotKind for Kind {
+    const PAD: Self = Self::Pad;
+
+    #[inline]
+    fn byte(self) -> u8 {
+        self as u8
+    }
+
+    #[inline]
+    fn find(byte: u8, length: usize, flags: u8) -> Option<Self> {
+        let header = match flags {
+            0 => HEADER,
+            CHECKED => HEADER_CHECKED,
+            _ => return None,
+        };
+        let payload = length.checked_sub(header)?;
+        match byte {
+            2 if (1..=MTU_MAX).contains(&payload) => Some(Self::Data),
+            3 if payload == 0 => Some(Self::Credit),
+            4 if payload == WORD => Some(Self::Finish),
+            5 if payload == 2 * WORD => Some(Self::Reset),
+            6 if payload == 0 => Some(Self::Close),
+            _ => None,
+        }
+    }
+}
+
+impl Header {
+    /// The bytes of it, before those of the payload.
+    pub(super) fn put(self, frame: &mut [u8]) {
+        frame[..4].copy_from_slice(&self.connection.to_le_bytes());
+        frame[4..8].copy_from_slice(&self.credit.to_le_bytes());
+    }
+
+    /// What the first bytes of a frame say, of which there are eight at least.
+    pub(super) fn get(frame: &[u8]) -> Self {
+        Self {
+            connection: number(frame, 0),
+            credit: number(frame, 4),
+        }
+    }
+}
+
+/// The number at `offset`, which lies within.
+pub(super) fn number(frame: &[u8], offset: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&frame[offset..offset + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+/// The large number at `offset`, which lies within.
+pub(super) fn total(frame: &[u8], offset: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&frame[offset..offset + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// The check of a frame: CRC32C of its word, its header without the check, and its payload.
+#[cfg(feature = "checksum")]
+pub(super) fn check(word: u64, frame: &[u8]) -> u32 {
+    let crc = millrace_checksum::crc32c(&word.to_le_bytes());
+    let crc = millrace_checksum::extend(crc, &frame[..HEADER]);
+    millrace_checksum::extend(crc, &frame[HEADER_CHECKED..])
+}
+
+/// Never asked for: partitions without checks alone are made.
+#[cfg(not(feature = "checksum"))]
+pub(super) const fn check(_: u64, _: &[u8]) -> u32 {
+    0
+}

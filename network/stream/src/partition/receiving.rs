@@ -1,0 +1,174 @@
+//! What comes in.
+
+use millrace_window::{Incoming, Medium, Outgoing, WORD};
+
+use super::endpoints::{Breach, ConnectionId, Endpoints, Loss, Reset};
+use super::frame::{CHECKED, HEADER, HEADER_CHECKED, Header, Kind, MTU_MAX, check, number, total};
+use super::geometry::{RETURNED, RING};
+use super::sending::{Work, close};
+use super::session::say;
+use crate::ring::Ring;
+use crate::step::Step;
+
+/// Of a ring that was read to its end, so many lines are given back at once.
+const GIVEN_DRY: u64 = 16;
+/// What a peer is told of a breach.
+const PROTOCOL: u16 = 71;
+
+/// The reader of a ring.
+#[derive(Debug)]
+pub(super) struct Receiving {
+    ring: Ring<Kind>,
+    position: u64,
+    given: u64,
+    has_checks: bool,
+    frame: Box<[u8; HEADER_CHECKED + MTU_MAX]>,
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+    pub(super) breaches: u64,
+}
+
+impl Receiving {
+    pub(super) fn new(ring_lines: u32, salt: u32, has_checks: bool) -> Self {
+        Self {
+            ring: Ring::new(RING, ring_lines, salt),
+            position: 0,
+            given: 0,
+            has_checks,
+            frame: Box::new([0; HEADER_CHECKED + MTU_MAX]),
+            frames: 0,
+            bytes: 0,
+            breaches: 0,
+        }
+    }
+
+    /// Takes what is there, so many slots at most. Returns how many.
+    pub(super) fn receive<M: Medium, E: Endpoints>(
+        &mut self,
+        incoming: &Incoming<M>,
+        work: &mut Work<'_, E>,
+        slots_max: u64,
+    ) -> Result<u64, Loss> {
+        for slots in 0..slots_max {
+            let found = self.ring.look(incoming, self.position);
+            let Some((head, slot)) = found.map_err(|_| Loss::Slot)? else {
+                return Ok(slots);
+            };
+            self.position += head.lines;
+            if head.kind == Kind::Pad {
+                continue;
+            }
+            let frame = &mut self.frame[..head.length];
+            slot.load(WORD, frame).map_err(|_| Loss::Window)?;
+            let word = slot.word();
+            let flags = word.to_le_bytes()[7];
+            if (flags == CHECKED) != self.has_checks {
+                return Err(Loss::Slot);
+            }
+            let header = if self.has_checks {
+                if number(frame, HEADER) != check(word, frame) {
+                    return Err(Loss::Check);
+                }
+                HEADER_CHECKED
+            } else {
+                HEADER
+            };
+            self.frames += 1;
+            self.frame(head.kind, header, head.length, work)?;
+        }
+        Ok(slots_max)
+    }
+
+    /// Whether there is something to take.
+    pub(super) fn is_readable<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
+        self.ring.is_set(incoming, self.position)
+    }
+
+    /// Gives lines back when half of the ring is pending, or when it was read to its end. True if it did.
+    pub(super) fn give<M: Medium>(&mut self, outgoing: &mut Outgoing<M>, is_dry: bool) -> bool {
+        let pending = self.position - self.given;
+        let is_due = pending >= self.ring.lines() / 2 || is_dry && pending >= GIVEN_DRY;
+        if !is_due || !Step::GivenBack.is_kept() {
+            return false;
+        }
+        say(outgoing, RETURNED, self.position);
+        self.given = self.position;
+        true
+    }
+
+    fn frame<E: Endpoints>(
+        &mut self,
+        kind: Kind,
+        start: usize,
+        end: usize,
+        work: &mut Work<'_, E>,
+    ) -> Result<(), Loss> {
+        let header = Header::get(&self.frame[..HEADER]);
+        let id = ConnectionId(header.connection);
+        let index = work.table.find(id).ok_or(Loss::Connection)?;
+        let connection = work.table.at(index);
+        if connection.is_dropped {
+            // Its end here was told; what was under way then is of no interest but for the peer's end.
+            if matches!(kind, Kind::Reset | Kind::Close) {
+                connection.incoming.is_last = true;
+            }
+        } else if let Err(breach) = self.apply(kind, header, start..end, work, index) {
+            self.breaches += 1;
+            let connection = work.table.at(index);
+            connection.is_dropped = true;
+            connection.wants.reset = Some(PROTOCOL);
+            let key = connection.key;
+            work.endpoints.reset(key, Reset::Breach(breach));
+        }
+        work.scheduler.call(work.table, index);
+        close(work, index);
+        Ok(())
+    }
+
+    fn apply<E: Endpoints>(
+        &mut self,
+        kind: Kind,
+        header: Header,
+        payload: std::ops::Range<usize>,
+        work: &mut Work<'_, E>,
+        index: u32,
+    ) -> Result<(), Breach> {
+        let connection = work.table.at(index);
+        let payload = &self.frame[payload];
+        let (key, incoming) = (connection.key, &mut connection.incoming);
+        if incoming.is_last {
+            return Err(Breach::Order);
+        }
+        if connection.outgoing.apply(header.credit)? {
+            work.scheduler.activate(work.table, index);
+        }
+        let incoming = &mut work.table.at(index).incoming;
+        match kind {
+            Kind::Data => {
+                incoming.take(payload.len() as u64)?;
+                self.bytes += payload.len() as u64;
+                work.endpoints.deliver(key, payload);
+            }
+            Kind::Finish => {
+                incoming.finish(total(payload, 0))?;
+                work.endpoints.finished(key);
+            }
+            Kind::Reset => {
+                incoming.is_last = true;
+                incoming.check(total(payload, WORD))?;
+                let errno = number(payload, 0).clamp(1, 4095);
+                let errno = u16::try_from(errno).expect("clamped");
+                work.table.at(index).is_dropped = true;
+                work.endpoints.reset(key, Reset::Peer(errno));
+            }
+            Kind::Close => {
+                if !incoming.has_finished {
+                    return Err(Breach::Order);
+                }
+                incoming.is_last = true;
+            }
+            Kind::Credit | Kind::Pad => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! What goes out.
+
+use millrace_window::{Incoming, LINE, Medium, Outgoing, WORD};
+
+use super::connection::Connection;
+use super::endpoints::{Endpoints, Loss};
+use super::frame::{CHECKED, HEADER, HEADER_CHECKED, Header, Kind, MTU_MAX, check};
+use super::geometry::{RETURNED, RING};
+use super::scheduler::Scheduler;
+use super::session::hear;
+use super::table::Table;
+use crate::ring::{Batch, Ring, lines_of};
+use crate::step::Step;
+
+/// Slots are published as one until there are so many lines.
+const BATCH_LINES: u64 = 32;
+/// The most lines of a batch: those, and a slice.
+const BATCH_LINES_MAX: u64 = BATCH_LINES + 136;
+
+/// The writer of a ring.
+#[derive(Debug)]
+pub(super) struct Sending {
+    ring: Ring<Kind>,
+    position: u64,
+    /// Lines that are known to have been given back.
+    returned: u64,
+    mtu: usize,
+    has_checks: bool,
+    frame: Box<[u8; HEADER_CHECKED + MTU_MAX]>,
+    /// There was no room for what was to be sent.
+    pub(super) is_full: bool,
+    pub(super) frames: u64,
+    pub(super) bytes: u64,
+}
+
+/// What there is to send, and who has it.
+pub(super) struct Work<'a, E> {
+    pub(super) table: &'a mut Table,
+    pub(super) scheduler: &'a mut Scheduler,
+    pub(super) endpoints: &'a mut E,
+    pub(super) now_ns: u64,
+}
+
+impl Sending {
+    pub(super) fn new(ring_lines: u32, salt: u32, mtu: usize, has_checks: bool) -> Self {
+        Self {
+            ring: Ring::new(RING, ring_lines, salt),
+            position: 0,
+            returned: 0,
+            mtu,
+            has_checks,
+            frame: Box::new([0; HEADER_CHECKED + MTU_MAX]),
+            is_full: false,
+            frames: 0,
+            bytes: 0,
+        }
+    }
+
+    const fn header(&self) -> usize {
+        if self.has_checks {
+            HEADER_CHECKED
+        } else {
+            HEADER
+        }
+    }
+
+    /// The lines of a whole slice.
+    fn slice(&self) -> u64 {
+        lines_of(self.header() + self.mtu)
+    }
+
+    /// How many lines are free, the one behind the last aside.
+    fn room(&self) -> u64 {
+        let out = if Step::RoomAwaited.is_kept() {
+            self.position - self.returned
+        } else {
+            0
+        };
+        (self.ring.lines() - 1).saturating_sub(out)
+    }
+
+    /// Looks how much was given back, and lets go on who waited for it.
+    pub(super) fn look_back<M: Medium, E>(
+        &mut self,
+        incoming: &Incoming<M>,
+        work: &mut Work<'_, E>,
+    ) -> Result<(), Loss> {
+        let returned = hear(incoming, RETURNED);
+        if !(self.returned..=self.position).contains(&returned) {
+            return Err(Loss::Returned);
+        }
+        self.returned = returned;
+        let slice = self.slice();
+        work.scheduler.uncap(work.table, returned, slice);
+        Ok(())
+    }
+
+    /// Whether there is more room than when there was none.
+    pub(super) fn has_come_back<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
+        hear(incoming, RETURNED) != self.returned
+    }
+
+    /// Sends until there is nothing to send, no room, or so many bytes were sent. Returns how many frames.
+    pub(super) fn send<M: Medium, E: Endpoints>(
+        &mut self,
+        outgoing: &mut Outgoing<M>,
+        work: &mut Work<'_, E>,
+        bytes_max: u64,
+    ) -> Result<u64, Loss> {
+        let (frames, end) = (self.frames, self.bytes + bytes_max);
+        self.is_full = false;
+        while work.scheduler.has_work() && self.bytes < end {
+            let room = self.room();
+            if room < self.slice().min(self.ring.lines() / 4) {
+                self.is_full = true;
+                break;
+            }
+            let ring = self.ring;
+            let batch = ring.batch(outgoing, self.position, room, BATCH_LINES_MAX);
+            let mut batch = batch.map_err(|_| Loss::Window)?;
+            self.fill(&mut batch, work)?;
+            self.position = batch.publish().map_err(|_| Loss::Window)?;
+        }
+        Ok(self.frames - frames)
+    }
+
+    fn fill<M: Medium, E: Endpoints>(
+        &mut self,
+        batch: &mut Batch<'_, Kind, M>,
+        work: &mut Work<'_, E>,
+    ) -> Result<(), Loss> {
+        let start = batch.position();
+        while batch.room() > 0 && batch.position() - start < BATCH_LINES {
+            if let Some(index) = work.scheduler.next_call(work.table) {
+                self.control(batch, work, index)?;
+            } else if let Some(index) = work.scheduler.next(work.table) {
+                self.data(batch, work, index)?;
+            } else {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a frame without data, if the connection has one.
+    fn control<M: Medium, E: Endpoints>(
+        &mut self,
+        batch: &mut Batch<'_, Kind, M>,
+        work: &mut Work<'_, E>,
+        index: u32,
+    ) -> Result<(), Loss> {
+        let connection = work.table.at(index);
+        if connection.is_over || !connection.settle_wants() {
+            Scheduler::free(work.table, index);
+            return Ok(());
+        }
+        let sent = connection.outgoing.sent;
+        let mut payload = [0; 2 * WORD];
+        let (kind, length) = if let Some(errno) = connection.wants.reset {
+            payload[..2].copy_from_slice(&errno.to_le_bytes());
+            payload[WORD..].copy_from_slice(&sent.to_le_bytes());
+            connection.outgoing.is_last = true;
+            (Kind::Reset, 2 * WORD)
+        } else if connection.wants.finish {
+            payload[..WORD].copy_from_slice(&sent.to_le_bytes());
+            connection.outgoing.has_finished = true;
+            connection.wants.finish = false;
+            (Kind::Finish, WORD)
+        } else if connection.wants.close {
+            connection.outgoing.is_last = true;
+            (Kind::Close, 0)
+        } else {
+            (Kind::Credit, 0)
+        };
+        let header = self.header();
+        self.frame[header..header + length].copy_from_slice(&payload[..length]);
+        self.put(batch, connection, kind, length)?;
+        work.scheduler.call(work.table, index);
+        close(work, index);
+        Ok(())
+    }
+
+    /// Sends a slice, if the connection may.
+    fn data<M: Medium, E: Endpoints>(
+        &mut self,
+        batch: &mut Batch<'_, Kind, M>,
+        work: &mut Work<'_, E>,
+        index: u32,
+    ) -> Result<(), Loss> {
+        let (header, slice) = (self.header(), self.slice());
+        let connection = work.table.at(index);
+        if connection.is_over || !connection.can_send() {
+            Scheduler::free(work.table, index);
+            return Ok(());
+        }
+        let outgoing = &mut connection.outgoing;
+        let has_room = outgoing.unread.has_room(self.returned, slice);
+        if !has_room && work.scheduler.has_others() {
+            work.scheduler.cap(work.table, index);
+            return Ok(());
+        }
+        let lines = usize::try_from(batch.room()).expect("a batch is small");
+        let room = lines * LINE - WORD - header;
+        let wanted = outgoing.credit().min(self.mtu.min(room) as u64);
+        let allowed = match &mut outgoing.bucket {
+            Some(bucket) => bucket.allowed(wanted, work.now_ns),
+            None => Ok(wanted),
+        };
+        let allowed = match allowed {
+            Ok(bytes) => usize::try_from(bytes).expect("no more than a slice"),
+            Err(due_ns) => {
+                work.scheduler.pace(work.table, index, due_ns);
+                return Ok(());
+            }
+        };
+        let into = &mut self.frame[header..header + allowed];
+        let fetched = work.endpoints.fetch(connection.key, into);
+        let bytes = fetched.bytes.min(allowed);
+        outgoing.has_data = fetched.has_more;
+        if bytes > 0 {
+            outgoing.sent += bytes as u64;
+            if let Some(bucket) = &mut outgoing.bucket {
+                bucket.take(bytes as u64);
+            }
+            let lines = lines_of(header + bytes);
+            outgoing.unread.add(lines, batch.position() + lines, slice);
+            self.put(batch, connection, Kind::Data, bytes)?;
+            self.bytes += bytes as u64;
+            let cost = i64::try_from(bytes + LINE).expect("a slice is small");
+            work.scheduler.charge(connection.class, cost);
+        }
+        work.scheduler.activate(work.table, index);
+        work.scheduler.call(work.table, index);
+        Ok(())
+    }
+
+    /// Puts the frame into the batch whose payload of `length` bytes lies in `self.frame`.
+    fn put<M: Medium>(
+        &mut self,
+        batch: &mut Batch<'_, Kind, M>,
+        connection: &mut Connection,
+        kind: Kind,
+        length: usize,
+    ) -> Result<(), Loss> {
+        let connection_number = connection
+            .peer
+            .expect("who stands in a line is established");
+        let header = Header {
+            connection: connection_number,
+            credit: connection.incoming.grant(),
+        };
+        connection.wants.credit = false;
+        let size = self.header() + length;
+        header.put(&mut self.frame[..HEADER]);
+        let flags = if self.has_checks { CHECKED } else { 0 };
+        if self.has_checks {
+            let length = u16::try_from(size).expect("a frame is small");
+            let word = self.ring.word(batch.position(), kind, flags, length);
+            self.frame[HEADER..HEADER_CHECKED].fill(0);
+            let check = check(word, &self.frame[..size]);
+            self.frame[HEADER..HEADER + 4].copy_from_slice(&check.to_le_bytes());
+        }
+        self.frames += 1;
+        batch
+            .put(kind, flags, &self.frame[..size])
+            .map_err(|_| Loss::Window)
+    }
+}
+
+/// Ends a connection of which no frame will tell any more.
+pub(super) fn close<E: Endpoints>(work: &mut Work<'_, E>, index: u32) {
+    let connection = work.table.at(index);
+    if connection.is_through() && !connection.is_over {
+        connection.is_over = true;
+        let key = connection.key;
+        work.endpoints.closed(key);
+    }
+    Scheduler::free(work.table, index);
+}
