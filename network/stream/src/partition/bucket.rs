@@ -83,8 +83,9 @@ mod tests {
     fn no_more_than_the_rate_and_no_less_in_the_long_run() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
+            let scale = 10 + random.below(24);
             let rate = Rate {
-                bytes_per_second: 1 + random.below(1 << (10 + random.below(24))),
+                bytes_per_second: 1 + random.below(1 << scale),
                 burst: 1 + random.below(100_000),
             };
             let start = random.number() >> 2;

@@ -92,7 +92,7 @@ pub(super) enum Place {
     Paced,
 }
 
-/// What a connection has in the ring that was not given back, in two heaps of about one slice each.
+/// What a connection has in the ring that was not given back, in two heaps.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     ends: [u64; 2],
@@ -257,20 +257,21 @@ impl Incoming {
 }
 
 impl Unread {
-    /// Whether a slice more may be put into the ring, of which lines up to `returned` were given back.
-    pub(super) const fn has_room(&mut self, returned: u64, slice: u64) -> bool {
+    /// Whether a slice more may be put into the ring, of which lines up to `returned` were given back, if a heap may
+    /// have `heap` lines.
+    pub(super) const fn has_room(&mut self, returned: u64, heap: u64) -> bool {
         let mut turn = 0;
         while turn < 2 && self.lines[0] != 0 && self.ends[0] <= returned {
             self.ends[0] = self.ends[1];
             self.lines = [self.lines[1], 0];
             turn += 1;
         }
-        self.lines[0] == 0 || self.lines[1] < slice
+        self.lines[0] == 0 || self.lines[1] < heap
     }
 
     /// Counts lines that end at `end`.
-    pub(super) const fn add(&mut self, lines: u64, end: u64, slice: u64) {
-        let heap = if self.lines[0] < slice && self.lines[1] == 0 {
+    pub(super) const fn add(&mut self, lines: u64, end: u64, heap: u64) {
+        let heap = if self.lines[0] < heap && self.lines[1] == 0 {
             0
         } else {
             1

@@ -52,7 +52,8 @@
 //!
 //! # Order of service
 //! Frames without data first; then classes by deficit round robin, within a class one slice of at most an mtu in
-//! turn. While others are active, a connection has about two slices in the ring that were not read. Between two
+//! turn. While others are active, a connection has about two slices in the ring that were not read, or half its class's
+//! weight if that is more. Between two
 //! slices of a connection there is thus at most one of each other active connection of its class.
 //!
 //! # Trust

@@ -114,7 +114,7 @@ impl Default for PartitionSettings {
             incarnation: 0,
             connections_max: 4096,
             mtu: 8192,
-            weights: [1, 2, 3, 4, 6, 8, 12, 16],
+            weights: [1, 2, 3, 4, 5, 6, 7, 8],
             has_checks: false,
             beat_every_ns: 50_000_000,
             lost_after_ns: 2_000_000_000,

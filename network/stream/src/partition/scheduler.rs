@@ -20,6 +20,8 @@ pub(super) struct Scheduler {
     capped: Queue,
     paced: BinaryHeap<Reverse<(u64, u32)>>,
     quanta: [i64; CLASSES],
+    /// How much of the ring a connection of each class may have while others are active, beside the lightest.
+    shares: [u64; CLASSES],
     deficits: [i64; CLASSES],
     turn: usize,
     control_links: Links,
@@ -36,6 +38,7 @@ impl Scheduler {
             capped: Queue::default(),
             paced: BinaryHeap::with_capacity(connections_max as usize),
             quanta: weights.map(quantum),
+            shares: weights.map(|weight| u64::from(weight / 4).max(1)),
             deficits: [0; CLASSES],
             turn: 0,
             control_links: Links::new(connections_max),
@@ -103,6 +106,11 @@ impl Scheduler {
         self.active + self.capped.len() > 0
     }
 
+    /// About half of the lines that a connection of this class may have in the ring while others are active.
+    pub(super) fn heap(&self, class: u8, slice: u64) -> u64 {
+        self.shares[usize::from(class)] * slice
+    }
+
     /// Sets one aside until the peer has read of what it sent.
     pub(super) fn cap(&mut self, table: &mut Table, index: u32) {
         table.at(index).place = Place::Capped;
@@ -117,7 +125,8 @@ impl Scheduler {
                 break;
             };
             let connection = table.at(index);
-            let may = is_alone || connection.outgoing.unread.has_room(returned, slice);
+            let heap = self.heap(connection.class, slice);
+            let may = is_alone || connection.outgoing.unread.has_room(returned, heap);
             if !may && connection.can_send() {
                 self.capped.push(&mut self.links, index);
                 continue;

@@ -187,14 +187,15 @@ impl Sending {
         work: &mut Work<'_, E>,
         index: u32,
     ) -> Result<(), Loss> {
-        let (header, slice) = (self.header(), self.slice());
+        let header = self.header();
         let connection = work.table.at(index);
         if connection.is_over || !connection.can_send() {
             Scheduler::free(work.table, index);
             return Ok(());
         }
+        let heap = work.scheduler.heap(connection.class, self.slice());
         let outgoing = &mut connection.outgoing;
-        let has_room = outgoing.unread.has_room(self.returned, slice);
+        let has_room = outgoing.unread.has_room(self.returned, heap);
         if !has_room && work.scheduler.has_others() {
             work.scheduler.cap(work.table, index);
             return Ok(());
@@ -223,7 +224,7 @@ impl Sending {
                 bucket.take(bytes as u64);
             }
             let lines = lines_of(header + bytes);
-            outgoing.unread.add(lines, batch.position() + lines, slice);
+            outgoing.unread.add(lines, batch.position() + lines, heap);
             self.put(batch, connection, Kind::Data, bytes)?;
             self.bytes += bytes as u64;
             let cost = i64::try_from(bytes + LINE).expect("a slice is small");

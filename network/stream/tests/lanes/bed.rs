@@ -1,0 +1,127 @@
+//! Two sides of a connection, and what they have sent and received.
+
+use millrace_random::Random;
+use millrace_stream::{Closing, End, Geometry, Lane, ReceiveCursor, Result, SendCursor, Side};
+use millrace_window::{Attributes, Cacheability, Direction, Medium, Window};
+
+const fn of(cacheability: Cacheability, coherent: bool) -> Attributes {
+    Attributes {
+        cacheability,
+        coherent,
+        direction: Direction::Both,
+    }
+}
+
+/// All kinds of memory.
+pub(crate) const KINDS: [(&str, Attributes); 4] = [
+    ("write-back, coherent", Attributes::SHARED_MEMORY),
+    (
+        "write-back, not coherent",
+        of(Cacheability::WriteBack, false),
+    ),
+    ("write-combining", of(Cacheability::WriteCombining, true)),
+    ("uncached", of(Cacheability::Uncached, true)),
+];
+
+/// One side, and what it should do.
+#[derive(Debug)]
+pub(crate) struct Host<M: Medium> {
+    pub(crate) lane: Lane<M>,
+    pub(crate) sent: SendCursor,
+    pub(crate) received: ReceiveCursor,
+    pub(crate) source: Vec<u8>,
+    pub(crate) got: Vec<u8>,
+    pub(crate) end: Option<End>,
+}
+
+impl<M: Medium> Host<M> {
+    pub(crate) fn new(window: &Window<M>, geometry: Geometry, side: Side, source: Vec<u8>) -> Self {
+        Self {
+            lane: Lane::new(window, geometry, side).expect("the window is large enough"),
+            sent: SendCursor::default(),
+            received: ReceiveCursor::default(),
+            source,
+            got: Vec::new(),
+            end: None,
+        }
+    }
+
+    pub(crate) fn total_sent(&self) -> usize {
+        usize::try_from(self.sent.total).expect("small")
+    }
+
+    /// Sends up to so many bytes, and the end behind the last. Returns whether anything went.
+    pub(crate) fn send(&mut self, bytes_max: usize) -> Result<bool> {
+        let start = self.total_sent();
+        let end = self.source.len().min(start + bytes_max);
+        if start == self.source.len() {
+            let was = self.sent.ended;
+            self.lane.sender.finish(&self.lane.sight, &mut self.sent)?;
+            return Ok(self.sent.ended != was);
+        }
+        let bytes = &self.source[start..end];
+        let sent = self
+            .lane
+            .sender
+            .send(&self.lane.sight, &mut self.sent, bytes)?;
+        Ok(sent > 0)
+    }
+
+    /// Receives up to so many bytes. Returns whether anything came.
+    pub(crate) fn receive(&mut self, bytes_max: usize) -> Result<bool> {
+        let mut bytes = vec![0; bytes_max];
+        let lane = &mut self.lane;
+        let taken = lane
+            .receiver
+            .receive(&lane.sight, &mut self.received, &mut bytes)?;
+        self.got.extend_from_slice(&bytes[..taken.bytes]);
+        let is_new = taken.end.is_some() && self.end.is_none();
+        if taken.end.is_some() {
+            self.end = taken.end;
+        }
+        Ok(taken.bytes > 0 || is_new)
+    }
+
+    /// Whether all was sent and received.
+    pub(crate) const fn is_done(&self) -> bool {
+        self.sent.ended != 0 && self.end.is_some()
+    }
+
+    /// What can be looked at without taking anything.
+    pub(crate) fn glance(
+        &self,
+        peer: &[u8],
+        random: &mut Random,
+    ) -> std::result::Result<(), String> {
+        let mut bytes = vec![0; 1 + random.index(300)];
+        let lane = &self.lane;
+        let pending = lane.receiver.pending(&lane.sight, &self.received);
+        let peeked = lane.receiver.peek(&lane.sight, &self.received, &mut bytes);
+        let peeked = peeked.map_err(|error| error.to_string())?;
+        let next = &peer[self.got.len()..];
+        if pending > next.len() || !next.starts_with(&bytes[..peeked.bytes]) {
+            return Err(format!("{pending} pending, {} peeked", peeked.bytes));
+        }
+        if peeked.bytes < pending.min(bytes.len()) {
+            return Err(format!("{pending} pending, {} peeked", peeked.bytes));
+        }
+        match peeked.end {
+            Some(End::Finished) if !next.is_empty() => Err("an early end".to_owned()),
+            Some(End::Reset(_)) if lane.sight.closing() == Closing::Open => {
+                Err("a reset that was none".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What came is a beginning of what was sent; the end comes after all.
+pub(crate) fn check<M: Medium>(host: &Host<M>, peer: &[u8]) -> std::result::Result<(), String> {
+    if !peer.starts_with(&host.got) {
+        return Err("no prefix".to_owned());
+    }
+    if host.end == Some(End::Finished) && host.got.len() != peer.len() {
+        return Err("an early end".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The bytes of a lane.
+
+use millrace_memory::{Pages, RegionOptions};
+use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_window::{Mapped, WORD, Window};
+
+const GEOMETRY: Geometry = Geometry { ring_lines: 64 };
+const AREA: usize = 4096 + 64 * 64;
+const TAG: u64 = 0x6c6c_696d;
+
+fn words(window: &Window<Mapped>, offset: usize, count: usize) -> Vec<u64> {
+    let area = window.incoming(0..GEOMETRY.size()).expect("all of it");
+    let slot = area.poll(offset).expect("a line");
+    let mut words = vec![slot.word()];
+    for index in 1..count {
+        let mut word = [0; WORD];
+        slot.load(index * WORD, &mut word).expect("within");
+        words.push(u64::from_le_bytes(word));
+    }
+    words
+}
+
+#[test]
+fn areas_and_slots() {
+    assert_eq!(GEOMETRY.size(), 2 * AREA);
+    let options = RegionOptions {
+        pages: Pages::Base,
+        node: None,
+        locked: false,
+    };
+    let (window, file) = Window::create(GEOMETRY.size(), &options).expect("memory");
+    let [second, seen] = [0, 1].map(|_| Window::attach(&file).expect("the same memory"));
+    let mut ours = Lane::new(&window, GEOMETRY, Side::Connecting).expect("a lane");
+    let mut theirs = Lane::new(&second, GEOMETRY, Side::Accepting).expect("a lane");
+    let (mut sent, mut received) = (SendCursor::default(), ReceiveCursor::default());
+    for bytes in [&b"sixteen bytes .."[..], &[7; 2000], &[8; 57]] {
+        let count = ours
+            .sender
+            .send(&ours.sight, &mut sent, bytes)
+            .expect("a sound peer");
+        assert_eq!(count, bytes.len());
+    }
+    assert_eq!(sent.position, 1 + 32 + 2);
+    assert!(
+        ours.sender
+            .finish(&ours.sight, &mut sent)
+            .expect("a sound peer")
+    );
+    assert_eq!(
+        words(&seen, 4096, 4),
+        [
+            TAG | 16 << 32 | 2 << 48,
+            u64::from_le_bytes(*b"sixteen "),
+            u64::from_le_bytes(*b"bytes .."),
+            0
+        ]
+    );
+    assert_eq!(
+        words(&seen, 4096 + 64, 1),
+        [(TAG ^ 1) | 2000 << 32 | 2 << 48]
+    );
+    assert_eq!(
+        words(&seen, 4096 + 33 * 64, 1),
+        [(TAG ^ 33) | 57 << 32 | 2 << 48]
+    );
+    let finish = words(&seen, 4096 + 35 * 64, 2);
+    assert_eq!(finish, [(TAG ^ 35) | 8 << 32 | 3 << 48, 2073]);
+    assert_eq!(words(&seen, 4096 + 36 * 64, 1), [0], "nothing behind");
+
+    let mut into = [0; 4096];
+    let taken = theirs
+        .receiver
+        .receive(&theirs.sight, &mut received, &mut into);
+    assert_eq!(taken.expect("a sound peer").bytes, 2073);
+    assert_eq!(words(&seen, AREA, 1), [35], "what was taken");
+    assert!(
+        theirs.receiver.arm(&theirs.sight, &mut received),
+        "the end is there"
+    );
+    assert_eq!(
+        words(&seen, AREA + 128, 1),
+        [1],
+        "it goes to sleep for data"
+    );
+    assert!(ours.sender.wake(&ours.sight, &mut sent));
+    assert!(!ours.sender.wake(&ours.sight, &mut sent), "once a sleep");
+    let mut other = SendCursor::default();
+    assert!(theirs.sender.arm(&theirs.sight, &mut other));
+    assert_eq!(
+        words(&seen, AREA + 256, 1),
+        [1],
+        "it goes to sleep for room"
+    );
+    ours.sender.close();
+    assert_eq!(words(&seen, 384, 1), [1]);
+    ours.sender.reset(104);
+    assert_eq!(words(&seen, 384, 1), [2 | 104 << 8]);
+}

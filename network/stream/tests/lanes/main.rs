@@ -1,0 +1,7 @@
+//! Lanes: over faulty windows, asleep, with hostile peers, and as bytes.
+
+mod bed;
+mod golden;
+mod hostile;
+mod sleep;
+mod streams;

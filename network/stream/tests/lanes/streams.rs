@@ -1,0 +1,194 @@
+//! What is received is always a prefix of what was sent, and all of it arrives. With any one step left out some seed
+//! fails.
+
+use millrace_random::Random;
+use millrace_stream::{End, Geometry, Side};
+#[cfg(debug_assertions)]
+use millrace_stream::{Step, mutation};
+use millrace_window::{Attributes, Window};
+use millrace_window_faults::{FaultyMedium, Pair, Side as Fault};
+
+use crate::bed::{Host, KINDS, check};
+
+const SEEDS: u64 = 60;
+const ACTIONS: u64 = 200;
+const ROUNDS: u64 = 400;
+
+struct Scene {
+    pair: Pair,
+    hosts: [Host<FaultyMedium>; 2],
+    random: Random,
+}
+
+impl Scene {
+    fn new(attributes: Attributes, seed: u64) -> Self {
+        let mut random = Random::new(seed ^ 0x1a4e);
+        // The larger is one in which writers go back to the start.
+        let geometry = Geometry {
+            ring_lines: [64, 256][random.index(2)],
+        };
+        let pair = Pair::new(geometry.size(), attributes, seed);
+        let sides = [(Fault::A, Side::Connecting), (Fault::B, Side::Accepting)];
+        let hosts = sides.map(|(fault, side)| {
+            let mut source = vec![0; random.index(12_000)];
+            random.fill(&mut source);
+            Host::new(&Window::new(pair.medium(fault)), geometry, side, source)
+        });
+        Self {
+            pair,
+            hosts,
+            random,
+        }
+    }
+
+    fn act(&mut self, side: usize) -> Result<(), String> {
+        let random = &mut self.random;
+        let size = 1 + random.index(600 >> random.below(6));
+        let choice = random.below(8);
+        let [first, second] = &mut self.hosts;
+        let (host, peer) = if side == 0 {
+            (first, &*second)
+        } else {
+            (second, &*first)
+        };
+        let done = match choice {
+            0..=3 => host.send(size),
+            4..=6 => host.receive(size),
+            _ => return host.glance(&peer.source, random),
+        };
+        done.map_err(|error| error.to_string())?;
+        check(host, &peer.source)
+    }
+
+    fn run(mut self) -> Result<(), String> {
+        for _ in 0..ACTIONS {
+            let side = self.random.index(2);
+            self.act(side)?;
+        }
+        for _ in 0..ROUNDS {
+            self.pair.pass_time();
+            for side in 0..2 {
+                let [first, second] = &mut self.hosts;
+                let (host, peer) = [(&mut *first, &*second), (&mut *second, &*first)]
+                    .into_iter()
+                    .nth(side)
+                    .expect("two");
+                let text = |error: millrace_stream::Error| error.to_string();
+                host.send(4000).map_err(text)?;
+                host.receive(4000).map_err(text)?;
+                check(host, &peer.source)?;
+            }
+            if self.hosts.iter().all(Host::is_done) {
+                return Ok(());
+            }
+        }
+        let got = self.hosts.each_ref().map(|host| host.got.len());
+        Err(format!("{got:?} arrived"))
+    }
+
+    /// One side dies after so many accesses, or breaks off.
+    fn run_with_a_death(mut self, accesses: u64) -> Result<(), String> {
+        let dying = self.random.index(2);
+        let fault = [Fault::A, Fault::B][dying];
+        self.pair.kill(fault, accesses);
+        for _ in 0..2 * ACTIONS {
+            let side = self.random.index(2);
+            let done = self.act(side);
+            if self.pair.is_dead(fault) {
+                break;
+            }
+            done?;
+        }
+        self.pair.kill(fault, 0);
+        let survivor = 1 - dying;
+        // What the dead has made of zeros is of no interest.
+        let source = self.hosts[dying].source.clone();
+        let host = &mut self.hosts[survivor];
+        for _ in 0..60 {
+            self.pair.pass_time();
+            let text = |error: millrace_stream::Error| error.to_string();
+            host.send(300).map_err(text)?;
+            host.receive(600).map_err(text)?;
+            check(host, &source)?;
+        }
+        Ok(())
+    }
+
+    /// One side breaks off: the other has what was sent before, and then the reset.
+    fn run_with_a_reset(mut self) -> Result<(), String> {
+        for _ in 0..self.random.below(ACTIONS) {
+            let side = self.random.index(2);
+            self.act(side)?;
+        }
+        let breaking = self.random.index(2);
+        let (sent, is_ended) = {
+            let host = &mut self.hosts[breaking];
+            host.lane.sender.reset(104);
+            (host.total_sent(), host.sent.ended != 0)
+        };
+        let source = self.hosts[breaking].source.clone();
+        let host = &mut self.hosts[1 - breaking];
+        for _ in 0..60 {
+            self.pair.pass_time();
+            host.receive(600).map_err(|error| error.to_string())?;
+            check(host, &source)?;
+        }
+        let expected = if is_ended {
+            End::Finished
+        } else {
+            End::Reset(104)
+        };
+        if host.got.len() == sent && host.end == Some(expected) {
+            return Ok(());
+        }
+        Err(format!("{} of {sent}, {:?}", host.got.len(), host.end))
+    }
+}
+
+#[test]
+fn lanes_hold() {
+    for (name, attributes) in KINDS {
+        for seed in 0..SEEDS {
+            let run = Scene::new(attributes, seed).run();
+            assert_eq!(run, Ok(()), "{name}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn the_dead_leave_a_prefix() {
+    for (name, attributes) in KINDS {
+        // At each access of the first, and now and then later.
+        for accesses in (0..300).chain((300..9000).step_by(40)) {
+            let run = Scene::new(attributes, accesses).run_with_a_death(accesses);
+            assert_eq!(run, Ok(()), "{name}, seed and access {accesses}");
+        }
+    }
+}
+
+#[test]
+fn a_reset_comes_behind_what_was_sent() {
+    for (name, attributes) in KINDS {
+        for seed in 0..SEEDS {
+            let run = Scene::new(attributes, seed).run_with_a_reset();
+            assert_eq!(run, Ok(()), "{name}, seed {seed}");
+        }
+    }
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn every_step_is_needed() {
+    for step in [Step::ZeroAhead, Step::GivenBack] {
+        mutation::leave_out(Some(step));
+        let mut seeds =
+            (0..8 * SEEDS).map(|seed| (seed, KINDS[usize::try_from(seed % 4).expect("few")]));
+        let found = seeds.find_map(|(seed, (name, attributes))| {
+            Some((name, seed, Scene::new(attributes, seed).run().err()?))
+        });
+        mutation::leave_out(None);
+        let (name, seed, failure) =
+            found.unwrap_or_else(|| panic!("no seed fails without {step:?}"));
+        println!("without {step:?}: {name}, seed {seed}: {failure}");
+    }
+}

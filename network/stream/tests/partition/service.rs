@@ -1,0 +1,299 @@
+//! Who is served when: counted, not timed.
+
+use std::collections::BTreeMap;
+
+use millrace_memory::{Pages, RegionOptions};
+use millrace_stream::Side;
+use millrace_stream::partition::Partition;
+use millrace_stream::partition::{
+    Class, ConnectionId, Endpoints, Fetched, Opening, PartitionGeometry, PartitionSettings,
+    Progress, Rate, Reset, State,
+};
+use millrace_window::{Mapped, Window};
+
+use crate::bed::{MS, opening, settings};
+
+const GEOMETRY: PartitionGeometry = PartitionGeometry {
+    partitions: 1,
+    ring_lines: 4096,
+};
+
+const MTU: usize = 8192;
+const ROOM: u64 = 1 << 18;
+
+/// A program that always has bytes, at most so many at a time, until it has sent all.
+#[derive(Debug)]
+struct Flow {
+    id: Option<ConnectionId>,
+    piece: usize,
+    left: usize,
+    received: u64,
+    /// Whether what comes is taken away at once.
+    reads: bool,
+}
+
+/// All flows of one side, and a log of whose slices were taken.
+#[derive(Debug, Default)]
+struct Flows {
+    flows: BTreeMap<u32, Flow>,
+    slices: Vec<u32>,
+    taken: Vec<(u32, u64)>,
+}
+
+impl Endpoints for Flows {
+    fn fetch(&mut self, key: u32, into: &mut [u8]) -> Fetched {
+        let flow = self.flows.get_mut(&key).expect("a flow");
+        let bytes = into.len().min(flow.piece).min(flow.left);
+        flow.left -= bytes;
+        self.slices.push(key);
+        Fetched {
+            bytes,
+            has_more: flow.left > 0,
+        }
+    }
+
+    fn deliver(&mut self, key: u32, bytes: &[u8]) {
+        let flow = self.flows.get_mut(&key).expect("a flow");
+        flow.received += bytes.len() as u64;
+        if flow.reads {
+            self.taken.push((key, bytes.len() as u64));
+        }
+    }
+
+    fn finished(&mut self, _: u32) {}
+
+    fn reset(&mut self, key: u32, reason: Reset) {
+        panic!("{key} was reset: {reason:?}");
+    }
+
+    fn closed(&mut self, _: u32) {}
+}
+
+struct Bed {
+    sides: [(Partition<Mapped>, Flows); 2],
+    now_ns: u64,
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self::with_mtu(MTU)
+    }
+
+    fn with_mtu(mtu: usize) -> Self {
+        let options = RegionOptions {
+            pages: Pages::Base,
+            node: None,
+            locked: false,
+        };
+        let (first, file) = Window::create(GEOMETRY.size(), &options).expect("memory");
+        let second = Window::attach(&file).expect("the same memory");
+        let sides = [(&first, Side::Connecting), (&second, Side::Accepting)];
+        let sides = sides.map(|(window, side)| {
+            let settings = PartitionSettings {
+                mtu: u32::try_from(mtu).expect("small"),
+                connections_max: 256,
+                ..settings(1 + u64::from(side == Side::Accepting))
+            };
+            let partition = Partition::new(window, GEOMETRY, 0, side, settings);
+            (partition.expect("a partition"), Flows::default())
+        });
+        let mut bed = Self { sides, now_ns: 0 };
+        (0..4).for_each(|_| bed.turn());
+        assert_eq!(bed.sides[0].0.state(), State::Ready);
+        bed
+    }
+
+    /// A flow from the first side to the second.
+    fn add(&mut self, opening: &Opening, piece: usize, left: usize, reads: bool) {
+        let key = opening.key;
+        let opened = [0, 1].map(|side: usize| self.sides[side].0.open(opening).expect("free"));
+        for side in [0, 1] {
+            let (partition, flows) = &mut self.sides[side];
+            assert!(partition.establish(opened[side].id, opened[1 - side]));
+            let flow = Flow {
+                id: Some(opened[side].id),
+                piece,
+                left,
+                received: 0,
+                reads,
+            };
+            flows.flows.insert(key, flow);
+        }
+        self.sides[0].0.ready(opened[0].id);
+    }
+
+    fn poll(&mut self, side: usize) -> Progress {
+        let (partition, flows) = &mut self.sides[side];
+        let progress = partition.poll(self.now_ns, flows);
+        for (key, bytes) in flows.taken.drain(..) {
+            let id = flows.flows[&key].id.expect("it was set");
+            partition.consumed(id, bytes);
+        }
+        progress
+    }
+
+    fn turn(&mut self) {
+        self.now_ns += MS;
+        self.poll(0);
+        self.poll(1);
+    }
+
+    fn received(&self, key: u32) -> u64 {
+        self.sides[1].1.flows[&key].received
+    }
+}
+
+fn of_class(key: u32, class: u8) -> Opening {
+    Opening {
+        class: Class::new(class).expect("below eight"),
+        ..opening(key, ROOM)
+    }
+}
+
+/// Between two slices of a small flow, no large one of its class has more than one.
+#[test]
+fn a_small_flow_is_not_behind_large_ones() {
+    for large in [1_u32, 4, 16] {
+        let mut bed = Bed::new();
+        for key in 1..=large {
+            bed.add(&opening(key, ROOM), MTU, usize::MAX, true);
+        }
+        // The large ones have filled what they may.
+        (0..50).for_each(|_| bed.turn());
+        bed.sides[0].1.slices.clear();
+        bed.add(&opening(0, ROOM), 64, usize::MAX, true);
+        (0..500).for_each(|_| bed.turn());
+        let slices = &bed.sides[0].1.slices;
+        let turns: Vec<&[u32]> = slices.split(|key| *key == 0).collect();
+        assert!(turns.len() > 200, "{} slices of the small one", turns.len());
+        // The last is cut off.
+        for turn in &turns[..turns.len() - 1] {
+            for key in 1..=large {
+                let count = turn.iter().filter(|other| **other == key).count();
+                assert!(count <= 1, "beside {large}: {count} slices of {key}");
+            }
+        }
+    }
+}
+
+/// While others are active a flow has a few slices in the ring, and not all of it.
+#[test]
+fn flows_share_the_ring() {
+    let mut bed = Bed::new();
+    for key in 0..2 {
+        bed.add(&opening(key, ROOM), MTU, usize::MAX, true);
+    }
+    // The peer reads nothing.
+    for _ in 0..50 {
+        bed.poll(0);
+    }
+    let slices = &bed.sides[0].1.slices;
+    assert!(slices.len() <= 2 * 3, "{} slices", slices.len());
+    // Alone, it may have it all.
+    let mut bed = Bed::new();
+    bed.add(&opening(0, ROOM), MTU, usize::MAX, true);
+    for _ in 0..50 {
+        bed.poll(0);
+    }
+    assert!(bed.sides[0].1.slices.len() > 20);
+}
+
+#[test]
+fn classes_share_by_weight() {
+    const FLOWS: u32 = 24;
+    let mut bed = Bed::with_mtu(1024);
+    let weights = PartitionSettings::default().weights;
+    for class in 0..8 {
+        for flow in 0..FLOWS {
+            let opening = of_class(u32::from(class) * FLOWS + flow, class);
+            bed.add(&opening, MTU, usize::MAX, true);
+        }
+    }
+    (0..1000).for_each(|_| bed.turn());
+    let received = |class: usize| -> u64 {
+        let first = u32::try_from(class).expect("few") * FLOWS;
+        (first..first + FLOWS).map(|key| bed.received(key)).sum()
+    };
+    let whole: u64 = (0..8).map(received).sum();
+    let weight: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+    assert!(whole > 50_000_000, "{whole}");
+    for (class, own) in weights.into_iter().enumerate() {
+        let (share, got) = (whole * u64::from(own) / weight, received(class));
+        assert!(
+            got.abs_diff(share) < share / 20,
+            "class {class}: {got} of {share}"
+        );
+        let flows = FLOWS * u32::try_from(class).expect("few");
+        let least = (flows..flows + FLOWS).map(|key| bed.received(key)).min();
+        let fair = got / u64::from(FLOWS);
+        assert!(
+            least.is_some_and(|least| least > fair - fair / 20),
+            "class {class}"
+        );
+    }
+}
+
+/// Receivers that stop take what they granted and no more, and cost the others nothing.
+#[test]
+fn who_does_not_read_delays_nobody() {
+    let turns_for = |stopped: u32| {
+        let mut bed = Bed::new();
+        for key in 1..=stopped {
+            bed.add(&opening(key, ROOM), MTU, usize::MAX, false);
+        }
+        (0..200).for_each(|_| bed.turn());
+        for key in 1..=stopped {
+            assert_eq!(bed.received(key), ROOM);
+        }
+        bed.add(&opening(0, ROOM), MTU, 4_000_000, true);
+        let mut turns = 0;
+        while bed.received(0) < 4_000_000 {
+            bed.turn();
+            turns += 1;
+            assert!(turns < 10_000, "it hangs");
+        }
+        turns
+    };
+    let alone = turns_for(0);
+    for stopped in [1, 8, 32] {
+        assert_eq!(turns_for(stopped), alone, "beside {stopped}");
+    }
+}
+
+#[test]
+fn rates_are_kept() {
+    const RATE: u64 = 1_000_000;
+    const BURST: u64 = 20_000;
+    let mut bed = Bed::new();
+    let rate = Rate {
+        bytes_per_second: RATE,
+        burst: BURST,
+    };
+    let limited = Opening {
+        rate: Some(rate),
+        ..opening(0, ROOM)
+    };
+    bed.add(&limited, MTU, usize::MAX, true);
+    bed.add(&opening(1, ROOM), MTU, usize::MAX, true);
+    let start_ns = bed.now_ns;
+    for _ in 0..5000 {
+        bed.turn();
+        let elapsed_ns = bed.now_ns - start_ns;
+        let limit = BURST + RATE * elapsed_ns / 1_000_000_000;
+        assert!(bed.received(0) <= limit);
+        assert!(bed.received(0) + BURST + 2 * MTU as u64 >= limit - BURST.min(limit));
+    }
+    assert!(
+        bed.received(1) > 20 * bed.received(0),
+        "the other has no limit"
+    );
+    // Alone, it says when it is due.
+    let mut bed = Bed::new();
+    bed.add(&limited, MTU, usize::MAX, true);
+    let due = |bed: &mut Bed| {
+        bed.turn();
+        bed.poll(0)
+    };
+    let progress = (0..10).map(|_| due(&mut bed)).last().expect("ten");
+    assert!(!progress.has_more && progress.due_ns > bed.now_ns);
+}
