@@ -32,7 +32,8 @@ fn garbage() {
             if random.chance(7, 8) {
                 // A word that fits its place, of any kind and length.
                 let kind = random.below(5);
-                let length = random.below(1 << random.below(16));
+                let scale = random.below(16);
+                let length = random.below(1 << scale);
                 let word = ((position ^ TAG) & 0xffff_ffff) | length << 32 | kind << 48;
                 line[..WORD].copy_from_slice(&word.to_le_bytes());
             }
