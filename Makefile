@@ -75,7 +75,7 @@ bench:
 	@scripts/setup bench rocksdb
 	$(rocksdb)
 	cargo bench --package millrace-sync --package millrace-checksum --package millrace-memory --package millrace-nvme \
-	    --package millrace-blobfs
+	    --package millrace-window --package millrace-stream --package millrace-blobfs
 	cargo build --release --package millrace
 	bench/run
 	bench/files

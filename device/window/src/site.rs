@@ -1,7 +1,8 @@
 //! The steps that make stores visible in order.
 //!
 //! Each has a name, so that a test can leave one out and show that some peer then sees what it must not, or
-//! never sees what it must. Only builds with the feature `mutation` can.
+//! never sees what it must. Only builds with the feature `mutation` and debug assertions can: benchmarks, whose crates
+//! have the feature for their tests, measure what programs run.
 
 /// One fence, or one flush of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,12 +52,12 @@ impl Site {
         Self::Settled,
     ];
 
-    #[cfg(feature = "mutation")]
+    #[cfg(all(feature = "mutation", debug_assertions))]
     pub(crate) fn is_kept(self) -> bool {
         mutation::left_out() != Some(self)
     }
 
-    #[cfg(not(feature = "mutation"))]
+    #[cfg(not(all(feature = "mutation", debug_assertions)))]
     #[inline]
     #[expect(clippy::unused_self, reason = "the other build looks at it")]
     pub(crate) const fn is_kept(self) -> bool {
@@ -76,10 +77,18 @@ pub mod mutation {
     }
 
     /// Leaves a step out, or none, in all windows that this thread uses from now on.
+    ///
+    /// # Panics
+    /// If the build has no debug assertions: there no step can be left out.
     pub fn leave_out(site: Option<Site>) {
+        assert!(
+            cfg!(debug_assertions) || site.is_none(),
+            "a step can be left out only with debug assertions"
+        );
         LEFT_OUT.set(site);
     }
 
+    #[cfg(debug_assertions)]
     pub(super) fn left_out() -> Option<Site> {
         LEFT_OUT.get()
     }
