@@ -12,20 +12,15 @@ use crate::{Cacheability, Fence, Medium, Result, Site};
 #[derive(Debug)]
 pub struct Incoming<M: Medium> {
     part: Part<M>,
-    after_poll: Fence,
+    is_cached: bool,
     is_flushed: bool,
 }
 
 impl<M: Medium> Incoming<M> {
     pub(crate) fn new(part: Part<M>) -> Self {
         let attributes = part.medium().attributes();
-        let is_cached = attributes.cacheability == Cacheability::WriteBack;
         Self {
-            after_poll: if is_cached {
-                Fence::Acquire
-            } else {
-                Fence::Full
-            },
+            is_cached: attributes.cacheability == Cacheability::WriteBack,
             is_flushed: attributes.is_flushed_by_hand(),
             part,
         }
@@ -57,14 +52,16 @@ impl<M: Medium> Incoming<M> {
         }
         let word = medium.load(start);
         if Site::AfterPoll.is_kept() {
-            medium.fence(self.after_poll);
+            if self.is_cached {
+                medium.fence(Fence::Acquire);
+            } else {
+                medium.fence(Fence::Full);
+            }
         }
         Ok(IncomingSlot {
-            medium,
+            incoming: self,
             word,
-            start,
-            size: self.size() - offset,
-            is_flushed: self.is_flushed,
+            offset,
         })
     }
 }
@@ -72,13 +69,10 @@ impl<M: Medium> Incoming<M> {
 /// A slot whose word was looked at.
 #[derive(Debug)]
 pub struct IncomingSlot<'incoming, M: Medium> {
-    medium: &'incoming M,
+    incoming: &'incoming Incoming<M>,
     word: u64,
-    /// Where it begins in the medium.
-    start: usize,
-    /// How many bytes there are from there to the end of the half.
-    size: usize,
-    is_flushed: bool,
+    /// Where it begins in the half.
+    offset: usize,
 }
 
 impl<M: Medium> IncomingSlot<'_, M> {
@@ -97,24 +91,26 @@ impl<M: Medium> IncomingSlot<'_, M> {
     /// nothing is copied then.
     #[inline]
     pub fn load(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        // The slot was found within the half.
+        let size = self.incoming.size() - self.offset;
         let end = offset.checked_add(bytes.len());
-        let is_within = offset >= WORD && end.is_some_and(|end| end <= self.size);
+        let is_within = offset >= WORD && end.is_some_and(|end| end <= size);
         if !is_within || offset % WORD != 0 {
-            return Err(out_of_range("payload", offset, bytes.len(), self.size));
+            return Err(out_of_range("payload", offset, bytes.len(), size));
         }
-        let start = self.start + offset;
-        if self.is_flushed {
+        let (medium, start) = self.incoming.part.at(self.offset + offset);
+        if self.incoming.is_flushed {
             if Site::BeforeInvalidation.is_kept() {
-                self.medium.fence(Fence::Full);
+                medium.fence(Fence::Full);
             }
             if Site::PayloadInvalidated.is_kept() {
-                self.medium.invalidate(start..start + bytes.len());
+                medium.invalidate(start..start + bytes.len());
             }
             if Site::PayloadAwaited.is_kept() {
-                self.medium.fence(Fence::Full);
+                medium.fence(Fence::Full);
             }
         }
-        self.medium.load_bytes(start, bytes);
+        medium.load_bytes(start, bytes);
         Ok(())
     }
 }

@@ -97,7 +97,6 @@ impl Mapped {
         unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) }
     }
 
-    #[inline]
     fn line(&self, bytes: &Range<usize>) -> (NonNull<u8>, usize) {
         let size = bytes.end.saturating_sub(bytes.start);
         self.check(bytes.start, size);
@@ -173,13 +172,14 @@ impl Medium for Mapped {
         }
     }
 
-    #[inline]
+    // The rest of a slot's way is small and belongs into its callers; this would fill them.
+    #[inline(never)]
     fn write_back(&self, bytes: Range<usize>) {
         let (first, size) = self.line(&bytes);
         self.lines.write_back(first, size);
     }
 
-    #[inline]
+    #[inline(never)]
     fn invalidate(&self, bytes: Range<usize>) {
         let (first, size) = self.line(&bytes);
         self.lines.invalidate(first, size);

@@ -17,7 +17,7 @@ pub struct Outgoing<M: Medium> {
 /// What the mapping needs at each step.
 #[derive(Clone, Copy, Debug)]
 struct Steps {
-    before_word: Fence,
+    is_drained: bool,
     is_flushed: bool,
     is_pushed: bool,
     can_settle: bool,
@@ -29,11 +29,7 @@ impl<M: Medium> Outgoing<M> {
         let is_flushed = attributes.is_flushed_by_hand();
         let is_cached = attributes.cacheability == Cacheability::WriteBack;
         let steps = Steps {
-            before_word: if is_cached && !is_flushed {
-                Fence::Release
-            } else {
-                Fence::Drain
-            },
+            is_drained: !is_cached || is_flushed,
             is_flushed,
             is_pushed: !attributes.leaves_by_itself(),
             can_settle: attributes.is_one_memory(),
@@ -62,7 +58,7 @@ impl<M: Medium> Outgoing<M> {
         let start = self.part.find(offset, LINE, size)?;
         Ok(OutgoingSlot {
             medium: self.part.medium(),
-            steps: self.steps,
+            steps: &self.steps,
             start,
             size,
         })
@@ -95,7 +91,7 @@ impl<M: Medium> Outgoing<M> {
 #[derive(Debug)]
 pub struct OutgoingSlot<'outgoing, M: Medium> {
     medium: &'outgoing M,
-    steps: Steps,
+    steps: &'outgoing Steps,
     /// Where it begins in the medium.
     start: usize,
     size: usize,
@@ -127,7 +123,11 @@ impl<M: Medium> OutgoingSlot<'_, M> {
     pub fn publish(self, word: u64) {
         let steps = self.steps;
         if Site::BeforeWord.is_kept() {
-            self.medium.fence(steps.before_word);
+            if steps.is_drained {
+                self.medium.fence(Fence::Drain);
+            } else {
+                self.medium.fence(Fence::Release);
+            }
         }
         self.medium.store(self.start, word);
         if steps.is_flushed && Site::WordWrittenBack.is_kept() {

@@ -139,6 +139,12 @@ impl<M: Medium> Part<M> {
         self.range.end - self.range.start
     }
 
+    /// The medium, and where the byte at `offset` of this part lies in it.
+    #[inline]
+    pub(crate) fn at(&self, offset: usize) -> (&M, usize) {
+        (self.medium(), self.range.start + offset)
+    }
+
     /// Where `length` bytes at `offset` of this part begin in the medium, if they lie within and `offset` is a
     /// multiple of `align`.
     #[inline]
