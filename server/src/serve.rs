@@ -35,13 +35,16 @@ use crate::machine;
 use crate::memory::{Charge, Limits, MemoryBudget, Share};
 use crate::metrics::{Metrics, MetricsServer};
 use crate::network::{
-    Counters, Listener, Network, NetworkConfig, Notifier, TcpListener, UnixListener,
+    Counters, Listener, Network, NetworkConfig, Notifier, TcpListener, UnixListener, WindowListener,
 };
 use crate::operations::Operations;
 use crate::settings::{DataPlace, Settings};
 use crate::state::{ServerState, Stop, Surroundings};
 use crate::volume::{self, DATA_FOLDER, VolumeError};
 use crate::waiters::Waiters;
+
+/// How long the start waits for the monitor of user-level sockets.
+const ANNOUNCING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -375,13 +378,24 @@ fn process_id(environment: &dyn Environment) -> ObjectId {
 
 fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeError> {
     let settings = &state.settings;
-    let mut listeners: Vec<Box<dyn Listener>> = Vec::new();
-    for address in &settings.addresses {
-        let listener = TcpListener::bind(*address).map_err(system(format!(
-            "the address {address} could not be listened on"
-        )))?;
-        listeners.push(Box::new(listener));
-    }
+    let mut sockets = settings
+        .addresses
+        .iter()
+        .map(|address| {
+            TcpListener::bind(*address).map_err(system(format!(
+                "the address {address} could not be listened on"
+            )))
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let windows = match &settings.sockets {
+        None => None,
+        Some(path) => Some(
+            WindowListener::start(path, &mut sockets, ANNOUNCING_TIME_MAX)
+                .map_err(system("user-level sockets could not be prepared"))?,
+        ),
+    };
+    let boxed = |listener| Box::new(listener) as Box<dyn Listener>;
+    let mut listeners: Vec<_> = sockets.into_iter().map(boxed).collect();
     if settings.unix_socket {
         let path = format!("/tmp/mongodb-{}.sock", settings.port);
         let listener = UnixListener::bind(Path::new(&path)).map_err(system(format!(
@@ -393,9 +407,13 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
         let address = listener.address();
         tracing::info!(target: "NETWORK", id = 23_015_u32, address, "Listening on");
     }
+    if let Some(windows) = windows {
+        listeners.push(Box::new(windows));
+    }
     let config = NetworkConfig {
         workers: settings.worker_threads,
         connections_max: settings.connections_max,
+        look_time_max: settings.socket_spin,
         ..NetworkConfig::default()
     };
     Network::start(

@@ -1,6 +1,9 @@
 //! The network layer through real sockets: order, parking, waiting, bad and slow clients, shutdown.
 
 mod stage;
+#[path = "network/windows.rs"]
+mod through_windows;
+mod windows;
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;

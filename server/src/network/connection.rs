@@ -27,6 +27,17 @@ pub(super) enum State {
     Repeating,
 }
 
+/// How it is found out that a connection is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Watch {
+    /// The poller says so.
+    Poller,
+    /// It is looked at in every round, as it is in the list of the worker: since then nothing was found.
+    Hot { since: Instant },
+    /// The client rings when that is there, or has rung; the poller watches the bell.
+    Armed(Interest),
+}
+
 /// The request being served. Its bytes are at the start of the unconsumed input.
 #[derive(Debug)]
 pub(super) struct Current {
@@ -63,8 +74,9 @@ pub(super) struct Connection<S> {
     /// How many bytes of the output are sent.
     pub(super) sent: usize,
     pub(super) state: State,
-    /// What the poller watches.
+    /// What the connection is watched for. A bell is watched for rings, whatever this says.
     pub(super) interest: Interest,
+    pub(super) watch: Watch,
     /// Whether the poller watches at all: a broken connection whose request still runs is not.
     pub(super) watched: bool,
     /// Whether the last event was one that is of no use now.
@@ -96,6 +108,7 @@ impl<S> Connection<S> {
             sent: 0,
             state: State::Ready,
             interest: Interest::Read,
+            watch: Watch::Poller,
             watched: true,
             disturbed: false,
             closing: false,
@@ -130,8 +143,8 @@ impl<S> Connection<S> {
             .map_or(&[], |output| &output.bytes[self.sent..end])
     }
 
-    /// What the poller should watch. An interest that is merely not needed stays until it disturbs:
-    /// most requests are over before the next event, and changing it is a system call.
+    /// What the connection should be watched for. An interest that is merely not needed stays until it disturbs:
+    /// most requests are over before the next event, and changing it is a system call, unless there is a bell.
     pub(super) fn wanted_interest(&self) -> Interest {
         if !self.sendable().is_empty() {
             return Interest::Write;
@@ -142,6 +155,7 @@ impl<S> Connection<S> {
             State::Running | State::Waiting { .. } => (Interest::HangUp, true),
             State::Parked { .. } | State::Repeating => (Interest::None, true),
         };
+        let tolerated = tolerated && self.watch == Watch::Poller;
         if tolerated && self.interest == Interest::Read && !self.disturbed {
             Interest::Read
         } else {

@@ -3,14 +3,22 @@
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::net::SendFlags;
 
+use super::Interest;
+use super::windows::WindowTotals;
+
 /// A stream of bytes to and from a client. No method blocks.
+///
+/// There are two kinds. A kernel socket's descriptor polls the way the transport is; such a transport implements
+/// the first four methods. The descriptor of one with a *bell* says only that its client has rung, or is gone; and a
+/// client rings once for each time that [`Transport::arm`] said so before. Whether it is ready is found by looking.
 pub trait Transport: Send + Debug {
     /// Appends received bytes to `buffer` without growing it and returns how many: 0 if the client
     /// will send no more.
@@ -25,11 +33,30 @@ pub trait Transport: Send + Debug {
     /// As [`Transport::read`].
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// A descriptor that polls as readable, writable and hung up the way the transport is.
+    /// A descriptor that polls as readable, writable and hung up the way the transport is; or its bell, which is
+    /// readable when the client has rung and hung up when it is gone.
     fn readiness(&self) -> BorrowedFd<'_>;
 
     /// The other end, in words.
     fn peer(&self) -> String;
+
+    /// Whether that is there which the interest is in, without asking the kernel. `None` if the kernel is to be
+    /// asked, always: there is no bell.
+    fn look(&self, interest: Interest) -> Option<bool> {
+        let _ = interest;
+        None
+    }
+
+    /// Has the client ring when that is there. True if it is there already: it may not ring then.
+    fn arm(&mut self, interest: Interest) -> bool {
+        let _ = interest;
+        false
+    }
+
+    /// The bell has rung. True if the client is gone; what it sent before can still be read.
+    fn answer(&mut self) -> bool {
+        false
+    }
 }
 
 /// A source of transports. No method blocks.
@@ -52,6 +79,7 @@ pub trait Listener: Send + Debug {
 pub struct TcpListener {
     socket: std::net::TcpListener,
     address: SocketAddr,
+    totals: Option<Arc<WindowTotals>>,
 }
 
 impl TcpListener {
@@ -63,7 +91,20 @@ impl TcpListener {
         let socket = std::net::TcpListener::bind(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, address })
+        Ok(Self {
+            socket,
+            address,
+            totals: None,
+        })
+    }
+
+    /// Another handle of the socket. From now on its clients are counted as those that a window could have served.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn announced(&mut self, totals: &Arc<WindowTotals>) -> io::Result<OwnedFd> {
+        self.totals = Some(Arc::clone(totals));
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// The address it listens on.
@@ -78,6 +119,9 @@ impl Listener for TcpListener {
         let (socket, peer) = self.socket.accept()?;
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
+        if let Some(totals) = &self.totals {
+            totals.count_kernel_accept();
+        }
         Ok(Box::new(Socket {
             socket,
             peer: peer.to_string(),

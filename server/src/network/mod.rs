@@ -39,10 +39,13 @@ mod server;
 mod service;
 mod slab;
 mod timers;
+mod windows;
 mod worker;
 
 pub use executor::Executor;
 pub use listener::{Listener, TcpListener, Transport, UnixListener};
 pub use notifier::{Notifier, Ticket};
+pub use poller::Interest;
 pub use server::{Counters, Network, NetworkConfig};
 pub use service::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service};
+pub use windows::{WindowListener, WindowTotals};

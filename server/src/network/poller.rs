@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -12,7 +12,7 @@ const EVENTS_MAX: usize = 256;
 
 /// What a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interest {
+pub enum Interest {
     /// Nothing but errors.
     None,
     /// The client going away.
@@ -45,6 +45,30 @@ pub(super) struct Readiness {
     pub(super) hung_up: bool,
     /// The connection is broken in both directions.
     pub(super) broken: bool,
+}
+
+impl Readiness {
+    /// What was waited for is there.
+    pub(super) const fn of(key: u64, interest: Interest) -> Self {
+        Self {
+            key,
+            readable: matches!(interest, Interest::Read),
+            writable: matches!(interest, Interest::Write),
+            hung_up: matches!(interest, Interest::HangUp),
+            broken: false,
+        }
+    }
+
+    /// The client is gone. What it sent before may still be there.
+    pub(super) const fn end(key: u64) -> Self {
+        Self {
+            key,
+            readable: true,
+            writable: true,
+            hung_up: true,
+            broken: true,
+        }
+    }
 }
 
 /// A set of watched descriptors.
@@ -121,6 +145,13 @@ impl Poller {
     }
 }
 
+impl AsFd for Poller {
+    /// Readable when a descriptor is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
 /// Ends another thread's [`Poller::wait`].
 #[derive(Debug)]
 pub(super) struct Waker {
@@ -146,7 +177,7 @@ impl Waker {
 }
 
 impl AsFd for Waker {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.eventfd.as_fd()
     }
 }

@@ -31,6 +31,9 @@ pub struct NetworkConfig {
     pub receive_time_max: Duration,
     /// How long a client may leave its replies unread while memory is scarce.
     pub stall_time_max: Duration,
+    /// For how long a worker that has nothing to do looks at connections with bells before it sleeps; less if it is
+    /// in vain.
+    pub look_time_max: Duration,
     /// How long running requests may take to end when the server stops.
     pub drain_time_max: Duration,
 }
@@ -44,6 +47,7 @@ impl Default for NetworkConfig {
             message_len_max: MESSAGE_LEN_MAX,
             receive_time_max: Duration::from_secs(60),
             stall_time_max: Duration::from_secs(10),
+            look_time_max: Duration::from_micros(20),
             drain_time_max: Duration::from_secs(10),
         }
     }

@@ -75,6 +75,17 @@ impl<T> Slab<T> {
         Token::new(index, 0)
     }
 
+    /// A value that is in its place.
+    pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
+        let (index, generation) = token.parts();
+        let slot = self.slots.get_mut(index)?;
+        if slot.generation == generation {
+            slot.value.as_mut()
+        } else {
+            None
+        }
+    }
+
     /// Takes a value out for a while: [`Slab::put_back`] or [`Slab::remove`] must follow.
     pub(super) fn take(&mut self, token: Token) -> Option<T> {
         let (index, generation) = token.parts();
@@ -131,7 +142,9 @@ mod tests {
     fn tokens_of_removed_values_find_nothing() {
         let mut slab = Slab::new();
         let first = slab.insert('a');
+        assert_eq!(slab.get_mut(first), Some(&mut 'a'));
         assert_eq!(slab.take(first), Some('a'));
+        assert_eq!(slab.get_mut(first), None);
         slab.remove(first);
         let second = slab.insert('b');
         assert_ne!(first, second);

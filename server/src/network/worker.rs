@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use millrace_engine::Optime;
 
+use self::looking::{Hot, Polling};
 use super::buffer::BufferPool;
-use super::connection::{Connection, State};
+use super::connection::{Connection, State, Watch};
 use super::inbox::{Event, Inbox};
 use super::poller::{Interest, Poller, Readiness};
 use super::server::Shared;
@@ -86,8 +87,8 @@ pub(super) enum Fate {
     Close,
 }
 
-/// A worker and everything it owns. Its methods are in two files: the loop here, what happens on one
-/// connection in `worker/serving.rs`.
+/// A worker and everything it owns. Its methods are in three files: the loop here, what happens on one
+/// connection in `serving.rs`, how connections with bells are looked at in `looking.rs`.
 pub(super) struct Worker<S: Service> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) inbox: Arc<Inbox<S::Session>>,
@@ -95,6 +96,8 @@ pub(super) struct Worker<S: Service> {
     pub(super) connections: Slab<Box<Connection<S::Session>>>,
     pub(super) timers: Timers,
     pub(super) pool: BufferPool,
+    /// Connections that are looked at.
+    pub(super) hot: Hot,
     /// Connections to be served again in the next round.
     pub(super) runnable: VecDeque<Token>,
     /// Connections that wait for memory.
@@ -125,6 +128,7 @@ impl<S: Service> Worker<S> {
         }
         Ok(Self {
             pool: BufferPool::new(Arc::clone(&shared.budget)),
+            hot: Hot::new(shared.config.look_time_max),
             shared,
             inbox,
             poller,
@@ -143,15 +147,21 @@ impl<S: Service> Worker<S> {
 
     /// The thread: returns when the server stops and the last connection is closed.
     pub(super) fn run(mut self) {
-        let mut ready = Vec::new();
+        let (mut ready, mut found) = (Vec::new(), Vec::new());
         while !self.is_drained() {
-            let timeout = self.timeout();
-            if let Err(error) = self.poller.wait(timeout, &mut ready) {
+            let polled = match self.look_around(&mut found) {
+                Polling::Wait(timeout) => self.poller.wait(timeout, &mut ready),
+                Polling::Skip => Ok(()),
+            };
+            if let Err(error) = polled {
                 // Only a descriptor that is not ours could cause this: go on without spinning.
                 tracing::error!(target: "NETWORK", id = 23_301_u32, %error, "Polling failed");
                 std::thread::park_timeout(ACCEPT_REST);
             }
             self.now = Instant::now();
+            for readiness in found.drain(..) {
+                self.on_found(readiness);
+            }
             for readiness in ready.drain(..) {
                 self.on_ready(readiness);
             }
@@ -199,7 +209,7 @@ impl<S: Service> Worker<S> {
             WAKER_KEY => self.on_inbox(),
             key if key > Token::KEY_MAX => self.accept(key),
             key => self.with_connection(Token::from_key(key), |worker, token, connection| {
-                worker.on_connection_ready(token, connection, readiness)
+                worker.on_event(token, connection, readiness)
             }),
         }
     }
@@ -238,11 +248,20 @@ impl<S: Service> Worker<S> {
         self.timers.set(token, &mut connection.deadline, deadline);
         let interest = connection.wanted_interest();
         connection.disturbed = false;
-        if connection.watched && interest != connection.interest {
-            self.poller
-                .modify(connection.transport.readiness(), token.key(), interest)?;
-            connection.interest = interest;
+        if !connection.watched {
+            return Ok(());
         }
+        match connection.watch {
+            Watch::Poller if interest != connection.interest => {
+                self.poller
+                    .modify(connection.transport.readiness(), token.key(), interest)?;
+            }
+            Watch::Armed(armed) if interest != armed && interest != Interest::None => {
+                self.warm(token, connection);
+            }
+            _ => {}
+        }
+        connection.interest = interest;
         Ok(())
     }
 
@@ -254,6 +273,7 @@ impl<S: Service> Worker<S> {
             // Closing the descriptor would remove it too, unless a transport shares it.
             let _ = self.poller.remove(connection.transport.readiness());
             connection.watched = false;
+            connection.watch = Watch::Poller;
         }
         match connection.state {
             State::Running if !connection.gone => {
@@ -376,7 +396,12 @@ impl<S: Service> Worker<S> {
         self.with_connection(token, |worker, token, connection| {
             let fd = connection.transport.readiness();
             match worker.poller.add(fd, token.key(), Interest::Read) {
-                Ok(()) => Fate::Keep,
+                Ok(()) => {
+                    if connection.transport.look(Interest::None).is_some() {
+                        worker.warm(token, connection);
+                    }
+                    Fate::Keep
+                }
                 Err(error) => {
                     connection.watched = false;
                     tracing::warn!(target: "NETWORK", id = 23_303_u32, %error, "Watching failed");
@@ -517,6 +542,9 @@ impl<S: Service> Worker<S> {
         }
     }
 }
+
+#[path = "looking.rs"]
+mod looking;
 
 #[path = "serving.rs"]
 mod serving;

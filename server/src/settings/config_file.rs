@@ -77,6 +77,17 @@ fn apply(options: &mut ServeOptions, key: &str, value: &str) -> Result<(), Strin
         "net.bindIp" => fill(&mut options.bind_ip, value.to_owned()),
         "net.maxIncomingConnections" => fill(&mut options.max_conns, number(key, value)?),
         "net.unixDomainSocket.enabled" => options.unix_socket |= flag(key, value)?,
+        "net.userLevelSockets.enabled" => {
+            if flag(key, value)? {
+                fill(&mut options.sockets, None);
+            }
+        }
+        "net.userLevelSockets.monitor" => {
+            fill(&mut options.sockets_monitor, PathBuf::from(value));
+        }
+        "net.userLevelSockets.spinMicros" => {
+            fill(&mut options.socket_spin_micros, number(key, value)?);
+        }
         "net.metricsPort" => fill(&mut options.metrics_port, number(key, value)?),
         "net.workerThreads" => fill(&mut options.worker_threads, number(key, value)?),
         "systemLog.destination" if value == "file" => {}

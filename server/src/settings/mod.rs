@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use millrace_block::Spec;
+use millrace_stream::control::{SOCKET_PATH, SOCKET_VARIABLE};
 
 pub use options::{Cli, EchoOptions, ServeOptions, Subcommand};
 
@@ -77,6 +78,10 @@ pub struct Settings {
     pub addresses: Vec<SocketAddr>,
     /// Whether there is also a local socket in /tmp.
     pub unix_socket: bool,
+    /// The monitor of user-level sockets, if clients may come by them.
+    pub sockets: Option<PathBuf>,
+    /// For how long a worker looks for their requests before it sleeps.
+    pub socket_spin: Duration,
     /// The log file, or the standard output.
     pub logpath: Option<PathBuf>,
     /// Whether connections and slow commands are not logged.
@@ -143,6 +148,8 @@ impl Settings {
             port,
             addresses: parse_addresses(bind_ip, port)?,
             unix_socket: options.unix_socket,
+            sockets: monitor(&options)?,
+            socket_spin: Duration::from_micros(options.socket_spin_micros.unwrap_or(20).into()),
             logpath: options.logpath,
             quiet: options.quiet,
             cache_bytes: cache_bytes(options.cache_size_gb, &data)?,
@@ -176,6 +183,17 @@ impl Settings {
                 "maxIncomingConnections": i64::try_from(self.connections_max).unwrap_or(i64::MAX),
             },
         };
+        if let (Some(path), Ok(net)) = (&self.sockets, parsed.get_document_mut("net")) {
+            let spin = i64::try_from(self.socket_spin.as_micros()).unwrap_or(i64::MAX);
+            net.insert(
+                "userLevelSockets",
+                doc! {
+                    "enabled": true,
+                    "monitor": path.display().to_string(),
+                    "spinMicros": spin,
+                },
+            );
+        }
         let (place, journal_interval) = (self.data.to_string(), self.journal_interval.as_millis());
         let journal = doc! {
             "commitIntervalMs": i64::try_from(journal_interval).unwrap_or(i64::MAX),
@@ -197,6 +215,27 @@ impl Settings {
         }
         doc! { "argv": self.arguments.clone(), "parsed": parsed }
     }
+}
+
+/// The path of the monitor of user-level sockets, if they are wanted.
+fn monitor(options: &ServeOptions) -> Result<Option<PathBuf>, SettingsError> {
+    let Some(named) = &options.sockets else {
+        return Ok(None);
+    };
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let below = |folder: PathBuf| folder.join(SOCKET_PATH);
+    let default = || match variable(SOCKET_VARIABLE) {
+        Some(path) => Some(path.into()),
+        None if rustix::process::geteuid().is_root() => Some(below("/run".into())),
+        None => variable("XDG_RUNTIME_DIR").map(|folder| below(folder.into())),
+    };
+    let path = named.clone().or_else(|| options.sockets_monitor.clone());
+    path.or_else(default).map(Some).ok_or_else(|| {
+        SettingsError::Invalid(format!(
+            "--sockets: name the monitor's socket, since neither {SOCKET_VARIABLE} nor \
+             XDG_RUNTIME_DIR is set"
+        ))
+    })
 }
 
 fn data_place(options: &ServeOptions) -> Result<DataPlace, SettingsError> {
@@ -338,6 +377,35 @@ mod tests {
         assert_eq!(settings.journal_interval, Duration::from_millis(30));
         assert_eq!(settings.cache_bytes, 512 << 20);
         assert!(settings.quiet && settings.enable_test_commands);
+    }
+
+    #[test]
+    fn user_level_sockets_are_asked_for() {
+        assert_eq!(resolve(&[]).expect("the defaults are legal").sockets, None);
+        let named = resolve(&["--sockets=/a/b", "--socketSpinMicros", "0"]).expect("a path");
+        assert_eq!(named.sockets.as_deref(), Some("/a/b".as_ref()));
+        assert!(named.socket_spin.is_zero());
+        let reply = named.command_line();
+        let parsed = reply.get_document("parsed").expect("it is there");
+        let net = parsed.get_document("net").expect("it is there");
+        let sockets = net.get_document("userLevelSockets").expect("it is there");
+        assert_eq!(sockets.get_str("monitor").ok(), Some("/a/b"));
+
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("millrace.yaml");
+        let file = path.to_str().expect("the path is UTF-8");
+        for (enabled, expected) in [("true", Some("/c/d".as_ref())), ("false", None)] {
+            let text = format!(
+                "net: {{ userLevelSockets: {{ monitor: /c/d, enabled: {enabled}, spinMicros: 7 }} }}"
+            );
+            std::fs::write(&path, text).expect("the folder is ours");
+            let settings = resolve(&["--config", file]).expect("a legal file");
+            assert_eq!(settings.sockets.as_deref(), expected);
+            assert_eq!(settings.socket_spin, Duration::from_micros(7));
+        }
+        // The command line goes before the file.
+        let settings = resolve(&["--config", file, "--sockets=/e"]).expect("a legal file");
+        assert_eq!(settings.sockets.as_deref(), Some("/e".as_ref()));
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub enum Subcommand {
   millrace serve --device nvme:0000:01:00.0           the device is driven by this process
   millrace serve --journalCommitInterval 100          acknowledge before the log is synced
   millrace serve --config /etc/millrace.yaml          mongod's layout of keys
+  millrace serve --sockets                            also by user-level sockets, without the kernel
   millrace serve --metricsPort 9216                   Prometheus text at /metrics")]
 pub struct ServeOptions {
     /// The folder of the data; made if it is not there [default: ./data]
@@ -62,6 +63,16 @@ pub struct ServeOptions {
     /// Also listen on /tmp/mongodb-PORT.sock, for programs of the same user
     #[arg(long = "unixSocket")]
     pub unix_socket: bool,
+    /// Also listen by user-level sockets: of the monitor at PATH [default: $MILLRACE_SOCKETS, else
+    /// /run/millrace/sockets for root and $XDG_RUNTIME_DIR/millrace/sockets for others]
+    #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
+    pub sockets: Option<Option<PathBuf>>,
+    /// The monitor of the configuration file, which also has to say that it is wanted.
+    #[arg(skip)]
+    pub sockets_monitor: Option<PathBuf>,
+    /// For how long a thread looks for requests by user-level sockets before it sleeps [default: 20]
+    #[arg(long = "socketSpinMicros", value_name = "US")]
+    pub socket_spin_micros: Option<u16>,
     /// A YAML file with options in mongod's layout; the command line goes before it
     #[arg(long, short = 'f', value_name = "FILE")]
     pub config: Option<PathBuf>,

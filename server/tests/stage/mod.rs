@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,8 +13,8 @@ use bson::{Document, RawDocumentBuf, doc};
 use millrace::journal::Journal;
 use millrace::memory::{Limits, MemoryBudget};
 use millrace::network::{
-    ConnectionId, ConnectionInfo, Counters, Network, NetworkConfig, Notifier, Outcome, ReplyBuffer,
-    Request, Resumed, Service, TcpListener, Ticket,
+    ConnectionId, ConnectionInfo, Counters, Listener, Network, NetworkConfig, Notifier, Outcome,
+    ReplyBuffer, Request, Resumed, Service, TcpListener, Ticket, WindowListener, WindowTotals,
 };
 use millrace_engine::conformance::hooked::{Hooked, Hooks};
 use millrace_engine::{Batch, Durability, Engine, Error, ErrorKind, Guards, MemoryEngine, Result};
@@ -256,12 +257,19 @@ pub(crate) struct Stage {
     pub(crate) counters: Arc<Counters>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) network: Network<Puppet>,
+    /// What connections through windows have done, if there is a monitor.
+    pub(crate) totals: Option<Arc<WindowTotals>>,
     pub(crate) said: Receiver<Said>,
     journal_thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Stage {
     pub(crate) fn new(config: NetworkConfig, limits: Limits) -> Self {
+        Self::announced(config, limits, None)
+    }
+
+    /// Its clients may also come by user-level sockets, of the monitor at this path.
+    pub(crate) fn announced(config: NetworkConfig, limits: Limits, monitor: Option<&Path>) -> Self {
         let engine = Arc::new(GatedEngine::new(MemoryEngine::new(), Gate::default()));
         let notifier = Notifier::new();
         let (sender, said) = channel();
@@ -278,10 +286,17 @@ impl Stage {
         let thread = Arc::clone(&journal);
         let budget = MemoryBudget::new(limits);
         let counters = Arc::new(Counters::default());
-        let listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");
+        let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");
         let address = listener.local_address();
+        let windows = monitor.map(|path| {
+            WindowListener::start(path, std::slice::from_mut(&mut listener), PATIENCE)
+                .expect("there are descriptors")
+        });
+        let totals = windows.as_ref().map(|windows| Arc::clone(windows.totals()));
+        let mut listeners: Vec<Box<dyn Listener>> = vec![Box::new(listener)];
+        listeners.extend(windows.map(|windows| Box::new(windows) as Box<dyn Listener>));
         let network = Network::start(
-            vec![Box::new(listener)],
+            listeners,
             Arc::clone(&puppet),
             config,
             Arc::clone(&journal),
@@ -300,6 +315,7 @@ impl Stage {
             counters,
             journal,
             network,
+            totals,
             said,
             journal_thread,
         }
@@ -352,8 +368,8 @@ impl Drop for Stage {
 
 /// A client's end of a connection.
 #[derive(Debug)]
-pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Client<T = TcpStream> {
+    pub(crate) stream: T,
     next_id: i32,
 }
 
@@ -366,6 +382,18 @@ impl Client {
         stream
             .set_write_timeout(Some(PATIENCE))
             .expect("a timeout can be set");
+        Self::over(stream)
+    }
+
+    pub(crate) fn finish_sending(&self) {
+        self.stream
+            .shutdown(Shutdown::Write)
+            .expect("the connection is open");
+    }
+}
+
+impl<T: Read + Write> Client<T> {
+    pub(crate) const fn over(stream: T) -> Self {
         Self { stream, next_id: 1 }
     }
 
@@ -427,11 +455,5 @@ impl Client {
             Ok(_) => assert!(rest.is_empty(), "the server said something before the end"),
             Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
         }
-    }
-
-    pub(crate) fn finish_sending(&self) {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .expect("the connection is open");
     }
 }

@@ -5,30 +5,30 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{MemfdFlags, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
 };
 
 use super::packets::{self, refusal};
 use super::stream::Stream;
+use super::tally::Tally;
 use crate::address::Address;
 use crate::control::{Message, Packet};
 use crate::lane::Side;
-use crate::slab::{self, Totals};
+use crate::slab::Totals;
 
 /// A program's channel to its monitor. The monitor takes the program for dead when it is dropped.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
     serial: u32,
-    slab: OwnedFd,
+    tally: Tally,
 }
 
 /// Where connections for one listening socket arrive.
 #[derive(Debug)]
 pub struct Listener {
-    channel: OwnedFd,
+    pub(super) channel: OwnedFd,
 }
 
 impl Channel {
@@ -37,20 +37,13 @@ impl Channel {
     /// # Errors
     /// What the system says; what the monitor says if it refuses; [`io::ErrorKind::InvalidData`] if it is none.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let socket = socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
-        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let socket = socket_to(path, SocketFlags::CLOEXEC)?;
         let mut channel = Self {
             socket,
             serial: 0,
-            slab: make_slab()?,
+            tally: Tally::new()?,
         };
-        channel.report(&Totals::default())?;
-        let slab = channel.slab.try_clone()?;
+        let slab = channel.tally.as_fd().try_clone_to_owned()?;
         match channel.request(Message::Hello, &[slab.as_fd()])? {
             (Message::Welcome { .. }, _) => Ok(channel),
             (other, _) => Err(refusal(&other)),
@@ -98,9 +91,7 @@ impl Channel {
     /// # Errors
     /// What the system says.
     pub fn report(&self, totals: &Totals) -> io::Result<()> {
-        let header = totals.header(std::process::id());
-        rustix::io::pwrite(&self.slab, &header, 0)?;
-        Ok(())
+        self.tally.report(totals)
     }
 
     fn request(
@@ -155,14 +146,9 @@ impl AsFd for Listener {
     }
 }
 
-/// A slab that counts, and holds no records.
-fn make_slab() -> io::Result<OwnedFd> {
-    let slab = memfd_create(
-        "millrace-slab",
-        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-    )?;
-    fchmod(&slab, 0o600.into())?;
-    ftruncate(&slab, slab::SIZE as u64)?;
-    fcntl_add_seals(&slab, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    Ok(slab)
+/// A socket that is connected to the monitor at `path`.
+pub(super) fn socket_to(path: &Path, flags: SocketFlags) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
 }

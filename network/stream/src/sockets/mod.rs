@@ -1,6 +1,7 @@
 //! Sockets of a program that knows of them: what the preload does for others, by name.
 //!
-//! Nothing blocks but [`Channel`]'s requests, which wait for the monitor. A program that waits for several things
+//! Nothing blocks but [`Channel`]'s requests, which wait for the monitor; a program that must not wait announces its
+//! sockets by an [`Announcement`]. A program that waits for several things
 //! watches the descriptor of each ([`Stream`] is one: its bell) and goes to sleep so:
 //!
 //! 1. [`Stream::arm`] what it waits for. True: it must not sleep.
@@ -26,9 +27,16 @@
 //! # }
 //! ```
 
+mod announcement;
 mod channel;
 mod packets;
 mod stream;
+mod tally;
 
+pub use announcement::{Announced, Announcement};
 pub use channel::{Channel, Listener};
 pub use stream::{Stream, Wanted};
+pub use tally::Tally;
+
+#[cfg(test)]
+mod tests;

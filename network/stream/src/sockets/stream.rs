@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use millrace_window::Window;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, sockopt};
 
 use crate::control::{Link, Mode};
 use crate::{Closing, End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
@@ -26,6 +26,7 @@ pub struct Stream {
     is_armed: Wanted,
     /// Receives in a row that found nothing.
     idle: u32,
+    rings: u64,
 }
 
 /// What is waited for.
@@ -48,6 +49,12 @@ impl Stream {
         let Ok([bell, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(broken("a connection without bell and memory"));
         };
+        // Any other descriptor could be readable for ever, and nothing that is answered would change it.
+        let is_bell = sockopt::socket_domain(&bell)? == AddressFamily::UNIX
+            && sockopt::socket_type(&bell)? == SocketType::SEQPACKET;
+        if !is_bell {
+            return Err(broken("a bell that is none"));
+        }
         let geometry = Geometry {
             ring_lines: link.ring_lines,
         };
@@ -63,6 +70,7 @@ impl Stream {
             is_broken: false,
             is_armed: Wanted::default(),
             idle: 0,
+            rings: 0,
         })
     }
 
@@ -88,6 +96,36 @@ impl Stream {
     #[must_use]
     pub const fn total_received(&self) -> u64 {
         self.received.total
+    }
+
+    /// How often the peer was rung for.
+    #[must_use]
+    pub const fn total_rings(&self) -> u64 {
+        self.rings
+    }
+
+    /// How many bytes are there to be received.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.lane.receiver.pending(&self.lane.sight, &self.received)
+    }
+
+    /// Whether the peer is known to have let go of its end, or to have broken the protocol. What it sent before may
+    /// still be there.
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
+        self.is_gone || self.is_broken
+    }
+
+    /// Whether the next thing to be received is the end, or the peer is gone. An end behind bytes that were not
+    /// received is not seen.
+    #[must_use]
+    pub fn is_at_end(&self) -> bool {
+        let peeked = self
+            .lane
+            .receiver
+            .peek(&self.lane.sight, &self.received, &mut [0]);
+        self.is_gone() || peeked.map_or(true, |peeked| peeked.end.is_some())
     }
 
     /// Moves bytes to `into` and returns how many; 0 at the end of the stream, or if it is empty.
@@ -136,7 +174,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if there is no room now; [`io::ErrorKind::BrokenPipe`] if nobody will
-    /// receive them.
+    /// receive them; what the peer broke the connection off with.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
@@ -144,9 +182,12 @@ impl Stream {
         if self.is_broken {
             return Err(self.break_off());
         }
-        let sight = &self.lane.sight;
-        if sight.closing() != Closing::Open && (self.is_gone || self.asks_gone()) {
-            return Err(io::ErrorKind::BrokenPipe.into());
+        match self.lane.sight.closing() {
+            Closing::Reset(errno) => return Err(io::Error::from_raw_os_error(errno.into())),
+            Closing::Open if !self.is_gone => {}
+            // Whoever let go may not have been the last holder.
+            Closing::Closed if !self.is_gone && !self.asks_gone() => {}
+            _ => return Err(io::ErrorKind::BrokenPipe.into()),
         }
         let sent = self
             .lane
@@ -156,11 +197,7 @@ impl Stream {
             return Err(self.break_off());
         };
         if count == 0 {
-            return Err(if self.is_gone {
-                io::ErrorKind::BrokenPipe.into()
-            } else {
-                io::ErrorKind::WouldBlock.into()
-            });
+            return Err(io::ErrorKind::WouldBlock.into());
         }
         if self.lane.sender.wake(&self.lane.sight, &mut self.sent) {
             self.ring();
@@ -168,29 +205,30 @@ impl Stream {
         Ok(count)
     }
 
-    /// Whether a call of what is wanted would not say that it would block.
+    /// Whether a call of what is wanted would not say that it would block, as far as loads show it: that a peer is
+    /// gone shows at the descriptor.
     #[must_use]
     pub fn is_ready(&self, wanted: Wanted) -> bool {
         let sight = &self.lane.sight;
-        self.is_gone
-            || self.is_broken
+        let is_reset = || matches!(sight.closing(), Closing::Reset(_));
+        self.is_gone()
             || wanted.data && sight.is_readable(self.received.position)
-            || wanted.room && sight.has_room(self.sent.position)
+            || wanted.room && (sight.has_room(self.sent.position) || is_reset())
     }
 
     /// Says that this side goes to sleep until what is wanted is there: the descriptor will be readable then. True
     /// if it must not, as it is there.
     pub fn arm(&mut self, wanted: Wanted) -> bool {
         let sight = &self.lane.sight;
-        let mut is_ready = self.is_gone || self.is_broken;
+        let mut is_there = false;
         if wanted.data {
-            is_ready |= self.lane.receiver.arm(sight, &mut self.received);
+            is_there |= self.lane.receiver.arm(sight, &mut self.received);
         }
         if wanted.room {
-            is_ready |= self.lane.sender.arm(sight, &mut self.sent);
+            is_there |= self.lane.sender.arm(sight, &mut self.sent);
         }
         self.is_armed = wanted;
-        is_ready
+        is_there || self.is_ready(wanted)
     }
 
     /// What it has armed for and was not rung for since.
@@ -203,16 +241,19 @@ impl Stream {
     /// readable.
     pub fn answer(&mut self) {
         self.is_armed = Wanted::default();
-        for _ in 0..RINGS_MAX {
-            if self.asks_gone() {
-                return;
-            }
+        for count in 0..RINGS_MAX {
             match recv(&self.bell, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => {}
-                // A ring is empty: whoever writes here speaks past the protocol.
-                Ok(_) => self.is_broken = true,
-                Err(Errno::INTR) => {}
-                Err(_) => return,
+                // The peer's end is gone, or it rang more often than it was asked to.
+                Ok((0, _)) if count > 0 && self.asks_gone() => return,
+                // It went without having taken the rings that were for it.
+                Err(Errno::CONNRESET) if self.asks_gone() => return,
+                Ok((0, _)) | Err(Errno::INTR | Errno::CONNRESET) => {}
+                Err(Errno::WOULDBLOCK) => break,
+                // A ring is empty: whoever writes here speaks past the protocol. And no other error goes away.
+                Ok(_) | Err(_) => {
+                    let _ = self.break_off();
+                    return;
+                }
             }
         }
     }
@@ -249,14 +290,17 @@ impl Stream {
         self.asks_gone()
     }
 
+    /// Asks the kernel whether the peer has gone. Who shuts the bell down has gone as well.
     fn asks_gone(&mut self) -> bool {
-        let mut watched = [PollFd::new(&self.bell, PollFlags::empty())];
+        let mut watched = [PollFd::new(&self.bell, PollFlags::RDHUP)];
         let zero = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         let is_gone = poll(&mut watched, Some(&zero)).is_ok()
-            && watched[0].revents().contains(PollFlags::HUP);
+            && watched[0]
+                .revents()
+                .intersects(PollFlags::HUP | PollFlags::RDHUP);
         self.is_gone |= is_gone;
         is_gone
     }
@@ -273,7 +317,8 @@ impl Stream {
         io::ErrorKind::ConnectionReset.into()
     }
 
-    fn ring(&self) {
+    fn ring(&mut self) {
+        self.rings += 1;
         // Full: rings are pending already. Gone: that will be found.
         let _ = send(&self.bell, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
@@ -288,16 +333,15 @@ impl AsFd for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.lane.sight.is_readable(self.received.position) && !self.is_gone {
-            let pending = self.lane.receiver.pending(&self.lane.sight, &self.received);
-            if pending > 0 {
-                // As TCP does with bytes that nobody received.
-                let _ = self.break_off();
-                return;
-            }
+        if !self.is_gone() && self.pending() > 0 {
+            // As TCP does with bytes that nobody received.
+            let _ = self.break_off();
         }
-        self.lane.sender.close();
-        self.ring();
+        // A reset must not be overwritten by a mere end.
+        if !self.is_broken {
+            self.lane.sender.close();
+            self.ring();
+        }
     }
 }
 
