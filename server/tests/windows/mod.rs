@@ -42,10 +42,7 @@ impl Through {
             return Ok(());
         }
         let patience = Timespec::try_from(PATIENCE).expect("it is short");
-        let mut watched = [PollFd::from_borrowed_fd(
-            self.stream.as_fd(),
-            PollFlags::IN,
-        )];
+        let mut watched = [PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN)];
         if poll(&mut watched, Some(&patience))? == 0 {
             return Err(ErrorKind::TimedOut.into());
         }

@@ -1,0 +1,203 @@
+//! A whole server in this process, spoken to by user-level sockets.
+
+mod windows;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use bson::{Document, RawDocumentBuf, doc};
+use clap::Parser;
+use millrace::log::RecentLines;
+use millrace::serve::Server;
+use millrace::settings::{Cli, Settings, Subcommand};
+use millrace::state::Stop;
+use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
+use tempfile::TempDir;
+use windows::{Monitor, Through};
+
+/// A server, its monitor, and the folder of both.
+struct Place {
+    server: Option<Server>,
+    address: SocketAddr,
+    monitor: Monitor,
+    _folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
+        let monitor = Monitor::start(&folder.path().join("sockets"));
+        let settings = settings(&folder.path().join("data"), monitor.path());
+        let address = settings.addresses[0];
+        let (stop, _) = channel();
+        let lines = Arc::new(RecentLines::default());
+        let server = Server::start(settings, lines, stop).expect("the server starts");
+        Self {
+            server: Some(server),
+            address,
+            monitor,
+            _folder: folder,
+        }
+    }
+
+    fn client(&self) -> Client<Through> {
+        Client(Through::connect(&self.monitor, self.address))
+    }
+
+    fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop(Stop::Command);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn settings(data: &Path, monitor: &Path) -> Settings {
+    let port = TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a port is free")
+        .port();
+    let options = [
+        "millrace".to_owned(),
+        "serve".to_owned(),
+        "--quiet".to_owned(),
+        "--cacheSizeGB=0.01".to_owned(),
+        format!("--port={port}"),
+        format!("--dbpath={}", data.display()),
+        format!("--sockets={}", monitor.display()),
+    ];
+    let Subcommand::Serve(options) = Cli::try_parse_from(options).expect("legal options").command
+    else {
+        unreachable!("the subcommand is serve");
+    };
+    Settings::resolve(*options, vec!["millrace".to_owned()]).expect("legal settings")
+}
+
+struct Client<T>(T);
+
+impl<T: Read + Write> Client<T> {
+    fn send(&mut self, body: Document) {
+        let raw = RawDocumentBuf::try_from(body).expect("the request is small");
+        let mut bytes = Vec::new();
+        encode_msg(&mut bytes, 1, MsgFlags::NONE, &raw, &[]);
+        self.0.write_all(&bytes).expect("the server takes requests");
+    }
+
+    fn call(&mut self, body: Document) -> Document {
+        self.send(body);
+        let mut bytes = vec![0; 16];
+        self.0.read_exact(&mut bytes).expect("the server answers");
+        let length = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        bytes.resize(usize::try_from(length).expect("a reply has a length"), 0);
+        self.0
+            .read_exact(&mut bytes[16..])
+            .expect("the server answers");
+        let message = Message::parse(&bytes).expect("a reply is well-formed");
+        let reply = OpMsg::parse(&message).expect("a reply is well-formed");
+        let reply = Document::try_from(reply.body).expect("a reply is well-formed");
+        assert_eq!(reply.get_f64("ok").ok(), Some(1.0), "{reply}");
+        reply
+    }
+
+    /// Inserts documents of 10 kB.
+    fn insert(&mut self, ids: std::ops::Range<i32>) {
+        let documents: Vec<_> = ids
+            .map(|id| doc! { "_id": id, "text": "t".repeat(10_000) })
+            .collect();
+        let count = i32::try_from(documents.len()).expect("a few");
+        let reply = self.call(doc! { "insert": "mills", "documents": documents, "$db": "test" });
+        assert_eq!(reply.get_i32("n").ok(), Some(count), "{reply}");
+    }
+
+    /// How many documents a cursor of everything returns.
+    fn count(&mut self) -> usize {
+        let batch = |reply: &Document, name| {
+            let cursor = reply.get_document("cursor").expect("a cursor");
+            let documents = cursor.get_array(name).expect("a batch").len();
+            (documents, cursor.get_i64("id").expect("a number"))
+        };
+        let reply = self.call(doc! { "find": "mills", "batchSize": 10_000, "$db": "test" });
+        let (mut count, mut cursor) = batch(&reply, "firstBatch");
+        while cursor != 0 {
+            let more = doc! { "getMore": cursor, "collection": "mills", "$db": "test" };
+            let (documents, next) = batch(&self.call(more), "nextBatch");
+            count += documents;
+            cursor = next;
+        }
+        count
+    }
+}
+
+#[test]
+fn documents_are_written_and_read_by_many_connections() {
+    let place = Place::new();
+    let mut first = place.client();
+    let hello = first.call(doc! { "hello": 1, "$db": "admin" });
+    assert_eq!(hello.get_bool("isWritablePrimary").ok(), Some(true));
+
+    // 10 MB, by eight connections at once.
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let mut client = place.client();
+            scope.spawn(move || {
+                for batch in 0..5 {
+                    let start = writer * 125 + batch * 25;
+                    client.insert(start..start + 25);
+                }
+            });
+        }
+    });
+    assert_eq!(first.count(), 1000);
+    let mut kernel = Client(TcpStream::connect(place.address).expect("the server listens"));
+    assert_eq!(kernel.count(), 1000);
+
+    let mut many: Vec<_> = (0..300).map(|_| place.client()).collect();
+    for client in &mut many {
+        client.send(doc! { "ping": 1, "$db": "admin" });
+    }
+    drop(many.split_off(150));
+    for client in &mut many {
+        client.call(doc! { "ping": 1, "$db": "admin" });
+    }
+    assert_eq!(first.count(), 1000);
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
+    let place = Place::new();
+    let mut first = place.client();
+    first.insert(0..1000);
+    for _ in 0..5 {
+        let mut leaving = place.client();
+        leaving.send(doc! { "find": "mills", "batchSize": 10_000, "$db": "test" });
+        let mut some = [0; 1000];
+        leaving.0.read_exact(&mut some).expect("the server answers");
+    }
+    assert_eq!(first.count(), 1000);
+}
+
+#[test]
+fn stopping_ends_the_connections_and_reports_what_they_did() {
+    let mut place = Place::new();
+    let mut client = place.client();
+    client.insert(0..10);
+    place.stop();
+    let mut rest = Vec::new();
+    client
+        .0
+        .read_to_end(&mut rest)
+        .expect("the end is an end, not a reset");
+    assert!(rest.is_empty());
+    let totals = place.monitor.totals();
+    assert_eq!(totals.sent, client.0.stream.total_received());
+    assert_eq!(totals.received, client.0.stream.total_sent());
+    assert_eq!((totals.accepts, totals.kernel_accepts), (1, 0));
+}
