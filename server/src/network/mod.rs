@@ -11,6 +11,9 @@
 //!                                 thread      notifier   has synced
 //! ```
 //!
+//! Readiness is what the poller says of a kernel socket. Of a connection through a window
+//! ([`WindowListener`]) it is found by looking at its memory, or its bell rings: see `looking.rs`.
+//!
 //! # Ownership
 //! | what | who touches it |
 //! |---|---|
@@ -27,6 +30,7 @@
 //!    connection holds none.
 //! 5. A reply that stands for a write leaves the process only after the journal covers its optime.
 
+mod acceptor;
 mod buffer;
 mod connection;
 mod executor;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use millrace_wire::{Decoder, MESSAGE_LEN_MAX};
 
+use super::acceptor::Acceptor;
 use super::executor::Executor;
 use super::inbox::Inbox;
-use super::worker::{Acceptor, Worker};
+use super::worker::Worker;
 use super::{Listener, Notifier, Service};
 use crate::journal::{Journal, Subscriber};
 use crate::memory::MemoryBudget;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use millrace_engine::Optime;
 
 use self::looking::{Hot, Polling};
+use super::acceptor::Acceptor;
 use super::buffer::BufferPool;
 use super::connection::{Connection, State, Watch};
 use super::inbox::{Event, Inbox};
@@ -16,14 +17,11 @@ use super::poller::{Interest, Poller, Readiness};
 use super::server::Shared;
 use super::slab::{Slab, Token};
 use super::timers::Timers;
-use super::{ConnectionId, ConnectionInfo, Listener, Resumed, Service, Transport};
+use super::{ConnectionId, ConnectionInfo, Resumed, Service, Transport};
 use crate::memory::Share;
 
 /// The poller's key of the inbox's waker.
 const WAKER_KEY: u64 = u64::MAX;
-
-/// The poller's key of the first listener; the others follow below.
-const LISTENER_KEY: u64 = u64::MAX - 1;
 
 /// How many clients are accepted before connections get their turn again.
 const ACCEPTS_MAX: usize = 64;
@@ -36,49 +34,6 @@ const SYNCS_HERE_MAX: usize = 4;
 
 /// How often connections that wait for memory try again.
 const STARVED_RETRY: Duration = Duration::from_millis(20);
-
-const _: () = assert!(
-    Token::KEY_MAX < LISTENER_KEY - 1024,
-    "keys are told apart by their size"
-);
-
-/// The listeners and what they hand out next.
-#[derive(Debug)]
-pub(super) struct Acceptor {
-    listeners: Vec<Box<dyn Listener>>,
-    next_worker: usize,
-    resting_until: Option<Instant>,
-}
-
-impl Acceptor {
-    pub(super) const fn new(listeners: Vec<Box<dyn Listener>>) -> Self {
-        Self {
-            listeners,
-            next_worker: 0,
-            resting_until: None,
-        }
-    }
-
-    fn key(index: usize) -> u64 {
-        LISTENER_KEY - u64::try_from(index).unwrap_or(0)
-    }
-
-    fn watch(&mut self, poller: &Poller) -> io::Result<()> {
-        self.resting_until = None;
-        for (index, listener) in self.listeners.iter().enumerate() {
-            poller.add(listener.readiness(), Self::key(index), Interest::Read)?;
-        }
-        Ok(())
-    }
-
-    fn rest(&mut self, poller: &Poller, until: Instant) {
-        for listener in &self.listeners {
-            // It was added by `watch`; if the system thinks otherwise there is nothing to remove.
-            let _ = poller.remove(listener.readiness());
-        }
-        self.resting_until = Some(until);
-    }
-}
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,10 +143,7 @@ impl<S: Service> Worker<S> {
         if !self.runnable.is_empty() {
             return Some(Duration::ZERO);
         }
-        let resting = self
-            .acceptor
-            .as_ref()
-            .and_then(|acceptor| acceptor.resting_until);
+        let resting = self.acceptor.as_ref().and_then(Acceptor::resting_until);
         [
             self.timers.until_next(self.now),
             resting.map(|until| until.saturating_duration_since(self.now)),
@@ -337,9 +289,8 @@ impl<S: Service> Worker<S> {
         let Some(mut acceptor) = self.acceptor.take() else {
             return;
         };
-        let index = usize::try_from(LISTENER_KEY - key).unwrap_or(usize::MAX);
         for _ in 0..ACCEPTS_MAX {
-            let Some(listener) = acceptor.listeners.get_mut(index) else {
+            let Some(listener) = acceptor.listener(key) else {
                 break;
             };
             match listener.accept() {
@@ -373,8 +324,7 @@ impl<S: Service> Worker<S> {
             );
             return;
         }
-        let worker = acceptor.next_worker;
-        acceptor.next_worker = (worker + 1) % self.shared.inboxes.len();
+        let worker = acceptor.next_worker(self.shared.inboxes.len());
         if worker == 0 {
             self.open(transport);
         } else {
@@ -417,7 +367,7 @@ impl<S: Service> Worker<S> {
         }
         let now = self.now;
         if let Some(acceptor) = &mut self.acceptor {
-            if acceptor.resting_until.is_some_and(|until| until <= now)
+            if acceptor.resting_until().is_some_and(|until| until <= now)
                 && acceptor.watch(&self.poller).is_err()
             {
                 acceptor.rest(&self.poller, now + ACCEPT_REST);
