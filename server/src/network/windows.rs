@@ -77,13 +77,13 @@ impl WindowTotals {
     #[must_use]
     pub fn read(&self) -> Totals {
         Totals {
-            sent: self.sent.load(Ordering::Relaxed),
-            received: self.received.load(Ordering::Relaxed),
-            accepts: self.accepts.load(Ordering::Relaxed),
-            kernel_accepts: self.kernel_accepts.load(Ordering::Relaxed),
-            bells: self.bells.load(Ordering::Relaxed),
-            sleeps: self.sleeps.load(Ordering::Relaxed),
-            resets: self.resets.load(Ordering::Relaxed),
+            sent: self.sent.load(Ordering::SeqCst),
+            received: self.received.load(Ordering::SeqCst),
+            accepts: self.accepts.load(Ordering::SeqCst),
+            kernel_accepts: self.kernel_accepts.load(Ordering::SeqCst),
+            bells: self.bells.load(Ordering::SeqCst),
+            sleeps: self.sleeps.load(Ordering::SeqCst),
+            resets: self.resets.load(Ordering::SeqCst),
             ..Totals::default()
         }
     }
@@ -92,11 +92,12 @@ impl WindowTotals {
         self.count(&self.kernel_accepts, 1);
     }
 
-    /// Counts, and sees to it that it is reported.
+    /// Counts, and sees to it that it is reported: either [`WindowTotals::report`] finds it counted, or it is found
+    /// here that a report is over. That holds in the one order of all these accesses, so each is `SeqCst`.
     fn count(&self, counter: &AtomicU64, more: u64) {
-        counter.fetch_add(more, Ordering::Relaxed);
-        if !self.is_unreported.load(Ordering::Relaxed)
-            && !self.is_unreported.swap(true, Ordering::Relaxed)
+        counter.fetch_add(more, Ordering::SeqCst);
+        if !self.is_unreported.load(Ordering::SeqCst)
+            && !self.is_unreported.swap(true, Ordering::SeqCst)
         {
             self.set_timer();
         }
@@ -116,7 +117,7 @@ impl WindowTotals {
 
     fn report(&self) {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_unreported.store(false, Ordering::Relaxed);
+        self.is_unreported.store(false, Ordering::SeqCst);
         // Numbers that the monitor does not get are shown as they were.
         let _ = tally.report(&self.read());
     }

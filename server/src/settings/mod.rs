@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use millrace_block::Spec;
-use millrace_stream::control::{SOCKET_PATH, SOCKET_VARIABLE};
+use millrace_stream::control::{SOCKET_VARIABLE, socket_path};
 
 pub use options::{Cli, EchoOptions, ServeOptions, Subcommand};
 
@@ -148,7 +148,7 @@ impl Settings {
             port,
             addresses: parse_addresses(bind_ip, port)?,
             unix_socket: options.unix_socket,
-            sockets: monitor(&options)?,
+            sockets: monitor(&options),
             socket_spin: Duration::from_micros(options.socket_spin_micros.unwrap_or(20).into()),
             logpath: options.logpath,
             quiet: options.quiet,
@@ -218,24 +218,20 @@ impl Settings {
 }
 
 /// The path of the monitor of user-level sockets, if they are wanted.
-fn monitor(options: &ServeOptions) -> Result<Option<PathBuf>, SettingsError> {
-    let Some(named) = &options.sockets else {
-        return Ok(None);
+fn monitor(options: &ServeOptions) -> Option<PathBuf> {
+    let named = options.sockets.as_ref()?.clone();
+    let variable = |name| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
     };
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let below = |folder: PathBuf| folder.join(SOCKET_PATH);
-    let default = || match variable(SOCKET_VARIABLE) {
-        Some(path) => Some(path.into()),
-        None if rustix::process::geteuid().is_root() => Some(below("/run".into())),
-        None => variable("XDG_RUNTIME_DIR").map(|folder| below(folder.into())),
+    let of_user = || {
+        let user = rustix::process::geteuid().as_raw();
+        socket_path(user, variable("XDG_RUNTIME_DIR").as_deref())
     };
-    let path = named.clone().or_else(|| options.sockets_monitor.clone());
-    path.or_else(default).map(Some).ok_or_else(|| {
-        SettingsError::Invalid(format!(
-            "--sockets: name the monitor's socket, since neither {SOCKET_VARIABLE} nor \
-             XDG_RUNTIME_DIR is set"
-        ))
-    })
+    named
+        .or_else(|| options.sockets_monitor.clone())
+        .or_else(|| variable(SOCKET_VARIABLE))
+        .or_else(|| Some(of_user()))
 }
 
 fn data_place(options: &ServeOptions) -> Result<DataPlace, SettingsError> {

@@ -63,8 +63,8 @@ pub struct ServeOptions {
     /// Also listen on /tmp/mongodb-PORT.sock, for programs of the same user
     #[arg(long = "unixSocket")]
     pub unix_socket: bool,
-    /// Also listen by user-level sockets: of the monitor at PATH [default: $MILLRACE_SOCKETS, else
-    /// /run/millrace/sockets for root and $XDG_RUNTIME_DIR/millrace/sockets for others]
+    /// Also listen by user-level sockets, of the monitor at PATH [default: $MILLRACE_SOCKETS; else
+    /// /run/millrace/sockets for root, $XDG_RUNTIME_DIR/millrace/sockets for others]
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub sockets: Option<Option<PathBuf>>,
     /// The monitor of the configuration file, which also has to say that it is wanted.
