@@ -4,9 +4,11 @@ mod windows;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 
 use bson::{Document, RawDocumentBuf, doc};
 use clap::Parser;
@@ -14,23 +16,26 @@ use millrace::log::RecentLines;
 use millrace::serve::Server;
 use millrace::settings::{Cli, Settings, Subcommand};
 use millrace::state::Stop;
+use millrace_proxy::{monitor, registry};
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
 use tempfile::TempDir;
 use windows::{Monitor, Through};
 
 /// A server, its monitor, and the folder of both.
-struct Place {
+struct Place<M = Monitor> {
     server: Option<Server>,
     address: SocketAddr,
-    monitor: Monitor,
+    monitor: M,
+    path: PathBuf,
     _folder: TempDir,
 }
 
-impl Place {
-    fn new() -> Self {
+impl<M> Place<M> {
+    fn new(monitor: impl FnOnce(&Path) -> M) -> Self {
         let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
-        let monitor = Monitor::start(&folder.path().join("sockets"));
-        let settings = settings(&folder.path().join("data"), monitor.path());
+        let path = folder.path().join("sockets");
+        let monitor = monitor(&path);
+        let settings = settings(&folder.path().join("data"), &path);
         let address = settings.addresses[0];
         let (stop, _) = channel();
         let lines = Arc::new(RecentLines::default());
@@ -39,12 +44,13 @@ impl Place {
             server: Some(server),
             address,
             monitor,
+            path,
             _folder: folder,
         }
     }
 
     fn client(&self) -> Client<Through> {
-        Client(Through::connect(&self.monitor, self.address))
+        Client(Through::connect(&self.path, self.address))
     }
 
     fn stop(&mut self) {
@@ -54,7 +60,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl<M> Drop for Place<M> {
     fn drop(&mut self) {
         self.stop();
     }
@@ -136,9 +142,46 @@ impl<T: Read + Write> Client<T> {
     }
 }
 
+/// The monitor that people run, on a thread.
+struct RealMonitor {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RealMonitor {
+    fn start(path: &Path) -> Self {
+        let mut monitor = monitor::Monitor::bind(path, registry::Settings::default())
+            .expect("the folder is ours");
+        let (stop, stopped) = UnixStream::pair().expect("a pair");
+        let serve = move || monitor.run(&stopped).expect("it waits");
+        Self {
+            stop: Some(stop),
+            thread: Some(std::thread::spawn(serve)),
+        }
+    }
+}
+
+impl Drop for RealMonitor {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of it has failed the test already, or is one beside the point.
+            let _ = thread.join();
+        }
+    }
+}
+
 #[test]
 fn documents_are_written_and_read_by_many_connections() {
-    let place = Place::new();
+    write_and_read(&Place::new(Monitor::start));
+}
+
+#[test]
+fn so_they_are_by_the_real_monitor() {
+    write_and_read(&Place::new(RealMonitor::start));
+}
+
+fn write_and_read<M: Sync>(place: &Place<M>) {
     let mut first = place.client();
     let hello = first.call(doc! { "hello": 1, "$db": "admin" });
     assert_eq!(hello.get_bool("isWritablePrimary").ok(), Some(true));
@@ -172,7 +215,7 @@ fn documents_are_written_and_read_by_many_connections() {
 
 #[test]
 fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
-    let place = Place::new();
+    let place = Place::new(Monitor::start);
     let mut first = place.client();
     first.insert(0..1000);
     for _ in 0..5 {
@@ -186,7 +229,7 @@ fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
 
 #[test]
 fn stopping_ends_the_connections_and_reports_what_they_did() {
-    let mut place = Place::new();
+    let mut place = Place::new(Monitor::start);
     let mut client = place.client();
     client.insert(0..10);
     place.stop();

@@ -58,7 +58,7 @@ impl Place {
     }
 
     fn client(&self) -> Client<Through> {
-        Client::over(Through::connect(self.monitor(), self.stage.address))
+        Client::over(Through::connect(&self.path, self.stage.address))
     }
 
     /// Waits until the monitor that listens now knows of the server.

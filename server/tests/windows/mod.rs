@@ -5,6 +5,7 @@ mod monitor;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use millrace_stream::sockets::{Channel, Stream, Wanted};
@@ -24,9 +25,9 @@ pub(crate) struct Through {
 }
 
 impl Through {
-    /// Connects by the monitor.
-    pub(crate) fn connect(monitor: &Monitor, address: SocketAddr) -> Self {
-        let mut channel = Channel::open(monitor.path()).expect("the monitor is there");
+    /// Connects by the monitor that listens at `path`.
+    pub(crate) fn connect(path: &Path, address: SocketAddr) -> Self {
+        let mut channel = Channel::open(path).expect("the monitor is there");
         let stream = channel
             .connect(address)
             .expect("the monitor answers")

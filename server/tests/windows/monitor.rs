@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -25,7 +25,6 @@ use rustix::net::{
 /// The monitor; it dies when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Monitor {
-    path: PathBuf,
     /// Dropped: the thread ends.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -58,16 +57,10 @@ impl Monitor {
             port: 50_000,
         };
         Self {
-            path: path.to_owned(),
             stop: Some(stop),
             thread: Some(std::thread::spawn(move || registry.run(&socket, &stopped))),
             slabs,
         }
-    }
-
-    /// Where it listens.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// What the process has counted that came first.
