@@ -18,6 +18,9 @@ use millrace::settings::{Cli, Settings, Subcommand};
 use millrace::state::Stop;
 use millrace_proxy::{monitor, registry};
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use tempfile::TempDir;
 use windows::{Monitor, Through};
 
@@ -225,6 +228,20 @@ fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
         leaving.0.read_exact(&mut some).expect("the server answers");
     }
     assert_eq!(first.count(), 1000);
+}
+
+#[test]
+fn a_monitor_that_says_nothing_holds_nobody_up() {
+    let place = Place::new(|path| {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket");
+        bind(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("the folder is ours");
+        listen(&socket, 1).expect("it is bound");
+        socket
+    });
+    let mut kernel = Client(TcpStream::connect(place.address).expect("the server listens"));
+    kernel.insert(0..10);
+    assert_eq!(kernel.count(), 10);
 }
 
 #[test]

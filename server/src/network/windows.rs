@@ -6,6 +6,11 @@
 //! Without a monitor there is kernel TCP alone. It is asked for again once a second, so that one which comes, or
 //! comes back, is told of the sockets; connections that are there go on meanwhile.
 //!
+//! # Memory
+//! A connection is a mapping of its rings, which the monitor has made and charged: 520 KiB of addresses, of which the
+//! client decides how much is ever touched. A request is copied out of it into a buffer of the server's before anything
+//! looks at it.
+//!
 //! # Threads
 //! The worker that accepts drives the listener, by one descriptor: a poller of its own that holds the connection to
 //! the monitor, the channels on which clients come, and a timer. Totals are counted by every worker.
@@ -236,7 +241,15 @@ impl WindowListener {
             let address = &self.sockets[index].1;
             let channel = match answer.outcome {
                 Ok(Some(channel)) => channel,
-                Ok(None) => continue,
+                Ok(None) => {
+                    tracing::info!(
+                        target: "NETWORK",
+                        id = 23_312_u32,
+                        address,
+                        "The monitor leaves an address to the kernel"
+                    );
+                    continue;
+                }
                 Err(error) => {
                     tracing::warn!(
                         target: "NETWORK",

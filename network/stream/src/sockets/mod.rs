@@ -1,14 +1,19 @@
 //! Sockets of a program that knows of them: what the preload does for others, by name.
 //!
 //! Nothing blocks but [`Channel`]'s requests, which wait for the monitor; a program that must not wait announces its
-//! sockets by an [`Announcement`]. A program that waits for several things
-//! watches the descriptor of each ([`Stream`] is one: its bell) and goes to sleep so:
+//! sockets by an [`Announcement`]. A program that waits for several things watches the descriptor of each ([`Stream`] is
+//! one: its bell) and goes to sleep so:
 //!
 //! 1. [`Stream::arm`] what it waits for. True: it must not sleep.
 //! 2. Wait until the descriptor is readable.
 //! 3. [`Stream::answer`], then look again.
 //!
-//! While it has not armed, the peer does not ring, and looking ([`Stream::is_ready`]) costs two loads.
+//! While it has not armed, the peer does not ring, and looking ([`Stream::is_ready`]) costs two loads. That the peer is
+//! gone shows at the descriptor alone, armed or not: a program that looks for long watches it now and then.
+//!
+//! # Ends
+//! A peer that finishes, lets go of its stream or is killed leaves an end behind what it sent. One that lets go of bytes it
+//! did not receive, or breaks the protocol, leaves [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
 //!
 //! ```no_run
 //! use std::net::TcpListener;
