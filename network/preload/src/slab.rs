@@ -99,7 +99,7 @@ pub(crate) struct Direction {
     /// Whoever has it may use the cursor and the lane's half of the same name.
     pub(crate) lock: Lock,
     _apart: u32,
-    cursor: [AtomicU64; 7],
+    cursor: [AtomicU64; 8],
 }
 
 /// Bits of [`Record::flags`].
@@ -151,7 +151,7 @@ const _: () = assert!(offset_of!(Record, send) == record::SEND);
 const _: () = assert!(offset_of!(Record, receive) == record::RECEIVE);
 const _: () = assert!(offset_of!(Direction, cursor) == record::CURSOR);
 const _: () = assert!(size_of::<SendCursor>() == 56 && offset_of!(SendCursor, total) == 16);
-const _: () = assert!(size_of::<ReceiveCursor>() == 56 && offset_of!(ReceiveCursor, total) == 32);
+const _: () = assert!(size_of::<ReceiveCursor>() == 64 && offset_of!(ReceiveCursor, total) == 32);
 
 /// A slab that is mapped. It stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -404,12 +404,12 @@ impl Direction {
     }
 
     #[inline]
-    fn words(&self) -> [u64; 7] {
+    fn words<const COUNT: usize>(&self) -> [u64; COUNT] {
         std::array::from_fn(|word| self.cursor[word].load(Ordering::Relaxed))
     }
 
     #[inline]
-    fn set_words(&self, words: [u64; 7]) {
+    fn set_words<const COUNT: usize>(&self, words: [u64; COUNT]) {
         for (place, word) in self.cursor.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
@@ -447,7 +447,7 @@ impl Direction {
     /// The cursor of a receiver. The lock is held.
     #[inline]
     pub(crate) fn receive_cursor(&self) -> ReceiveCursor {
-        let [position, taken, given, gave, total, armed, rung] = self.words();
+        let [position, taken, given, gave, total, armed, rung, urgent] = self.words();
         ReceiveCursor {
             position,
             taken,
@@ -456,6 +456,7 @@ impl Direction {
             total,
             armed,
             rung,
+            urgent,
         }
     }
 
@@ -470,6 +471,7 @@ impl Direction {
             cursor.total,
             cursor.armed,
             cursor.rung,
+            cursor.urgent,
         ]);
     }
 }

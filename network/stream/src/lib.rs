@@ -66,7 +66,7 @@ mod step;
 pub use address::Address;
 pub use error::{Error, ErrorKind, Result};
 pub use lane::{Geometry, Lane, Side};
-pub use receiver::{End, ReceiveCursor, Received, Receiver};
+pub use receiver::{End, ReceiveCursor, Received, Receiver, Urgent};
 pub use sender::{SendCursor, Sender};
 pub use sight::{Closing, Sight};
 pub use step::Step;

@@ -34,6 +34,36 @@ pub struct ReceiveCursor {
     pub armed: u64,
     /// The peer's last sleep for room that it was rung for.
     pub rung: u64,
+    /// Twice the place of the urgent byte that was taken out of the line, and 1 if urgent bytes stay in it.
+    pub urgent: u64,
+}
+
+/// What there is of an urgent byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgent {
+    /// Nothing: none was sent, or it was taken or passed, or it stays in the line.
+    Nothing,
+    /// It is announced and not there yet.
+    Announced,
+    /// This is it.
+    Byte(u8),
+}
+
+impl ReceiveCursor {
+    /// Whether urgent bytes stay in the line (`SO_OOBINLINE`).
+    #[must_use]
+    pub const fn is_urgent_inline(&self) -> bool {
+        self.urgent & 1 == 1
+    }
+
+    /// Has urgent bytes stay in the line, or not, which is the default.
+    pub const fn set_urgent_inline(&mut self, is_inline: bool) {
+        self.urgent = self.urgent >> 1 << 1 | is_inline as u64;
+    }
+
+    pub(crate) const fn urgent_taken(&self) -> u64 {
+        self.urgent >> 1
+    }
 }
 
 /// What was received.
@@ -52,6 +82,17 @@ pub enum End {
     Finished,
     /// The peer has broken the connection off, with this errno, 1 to 4095.
     Reset(u16),
+}
+
+/// What becomes of an urgent byte that is next in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Urgency {
+    /// There is a newer one: this is a byte like others.
+    Past,
+    /// It stays in the line, and receives end before it.
+    Marked,
+    /// It is not in the line.
+    Skipped,
 }
 
 /// Of a ring that was read to its end, so many lines are given back at once.
@@ -102,6 +143,21 @@ impl<M: Medium> Receiver<M> {
                         cursor.taken = (taken + count) as u64;
                     }
                 }
+                Kind::Urgent => match self.urgency(sight, cursor) {
+                    // A receive ends before the mark.
+                    Urgency::Skipped | Urgency::Marked if bytes > 0 => break,
+                    Urgency::Skipped => {
+                        cursor.total += 1;
+                        cursor.position += head.lines;
+                        pads += 1;
+                    }
+                    Urgency::Marked | Urgency::Past => {
+                        ring::copy(&slot, 0, &mut into[bytes..=bytes])?;
+                        bytes += 1;
+                        cursor.total += 1;
+                        cursor.position += head.lines;
+                    }
+                },
                 Kind::Finish => {
                     let mut total = [0; 8];
                     ring::copy(&slot, 0, &mut total)?;
@@ -128,7 +184,7 @@ impl<M: Medium> Receiver<M> {
         cursor: &ReceiveCursor,
         into: &mut [u8],
     ) -> Result<Received> {
-        let (mut bytes, mut end, mut start) = (0, None, cursor.taken);
+        let (mut bytes, mut end, mut place) = (0, None, *cursor);
         self.ring
             .walk(sight.incoming(), cursor.position, |head, slot| {
                 if bytes == into.len() {
@@ -138,15 +194,24 @@ impl<M: Medium> Receiver<M> {
                     end = Some(End::Finished);
                     return Ok(ControlFlow::Break(()));
                 }
-                let place = ReceiveCursor {
-                    taken: start,
-                    ..*cursor
-                };
+                if head.kind == Kind::Urgent {
+                    match self.urgency(sight, &place) {
+                        Urgency::Skipped | Urgency::Marked if bytes > 0 => {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                        Urgency::Skipped => {
+                            place.total += 1;
+                            return Ok(ControlFlow::Continue(()));
+                        }
+                        Urgency::Marked | Urgency::Past => {}
+                    }
+                }
                 let taken = taken_of(&place, head)?;
                 let count = (head.length - taken).min(into.len() - bytes);
                 ring::copy(slot, taken, &mut into[bytes..bytes + count])?;
                 bytes += count;
-                start = 0;
+                place.total += count as u64;
+                place.taken = 0;
                 Ok(ControlFlow::Continue(()))
             })?;
         if bytes == 0 && end.is_none() && !into.is_empty() {
@@ -163,14 +228,59 @@ impl<M: Medium> Receiver<M> {
         let walked = self
             .ring
             .walk(sight.incoming(), cursor.position, |head, _| {
-                if head.kind == Kind::Data {
-                    bytes += head.length;
+                match head.kind {
+                    Kind::Data => bytes += head.length,
+                    Kind::Urgent if cursor.is_urgent_inline() => bytes += 1,
+                    Kind::Urgent | Kind::Finish | Kind::Pad => {}
                 }
                 Ok(ControlFlow::Continue(()))
             });
         // What lies before a breach of the protocol can still be received.
         drop(walked);
         bytes.saturating_sub(usize::try_from(cursor.taken).unwrap_or(usize::MAX))
+    }
+
+    /// The urgent byte, wherever it is; taken out of the line, unless `leave` says to look at it alone.
+    ///
+    /// # Errors
+    /// As [`Receiver::receive`].
+    pub fn urgent(
+        &self,
+        sight: &Sight<M>,
+        cursor: &mut ReceiveCursor,
+        leave: bool,
+    ) -> Result<Urgent> {
+        let wanted = sight.urgent();
+        if cursor.is_urgent_inline() || !sight.has_urgent(cursor) {
+            return Ok(Urgent::Nothing);
+        }
+        let mut found = Urgent::Announced;
+        let mut place = cursor.total.saturating_sub(cursor.taken);
+        self.ring
+            .walk(sight.incoming(), cursor.position, |head, slot| {
+                place += head.length as u64;
+                if head.kind != Kind::Urgent || place != wanted {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                let mut byte = [0];
+                ring::copy(slot, 0, &mut byte)?;
+                found = Urgent::Byte(byte[0]);
+                Ok(ControlFlow::Break(()))
+            })?;
+        if !leave && matches!(found, Urgent::Byte(_)) {
+            cursor.urgent = wanted << 1;
+        }
+        Ok(found)
+    }
+
+    fn urgency(&self, sight: &Sight<M>, cursor: &ReceiveCursor) -> Urgency {
+        if !sight.is_at_mark(cursor) {
+            Urgency::Past
+        } else if cursor.is_urgent_inline() {
+            Urgency::Marked
+        } else {
+            Urgency::Skipped
+        }
     }
 
     /// Whether the peer sleeps for room that was made since this was last asked, and must be woken: once for each

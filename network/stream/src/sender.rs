@@ -2,7 +2,7 @@
 
 use millrace_window::{LINE, Mapped, Medium, Outgoing, WORD};
 
-use crate::lane::{CLOSING, WAITS_FOR_ROOM};
+use crate::lane::{CLOSING, URGENT, WAITS_FOR_ROOM};
 use crate::ring::{Ring, lines_of};
 use crate::slot::{Kind, SLOT_BYTES_MAX};
 use crate::{Error, ErrorKind, Result, Sight};
@@ -78,6 +78,32 @@ impl<M: Medium> Sender<M> {
         let sent = bytes.len() - rest.len();
         cursor.total += sent as u64;
         Ok(sent)
+    }
+
+    /// Sends a byte that is urgent: the peer hears of it before it has received what is ahead of it. False if there
+    /// is no room yet. [`Sender::wake`] is to be asked then.
+    ///
+    /// # Errors
+    /// As [`Sender::send`].
+    pub fn send_urgent(
+        &mut self,
+        sight: &Sight<M>,
+        cursor: &mut SendCursor,
+        byte: u8,
+    ) -> Result<bool> {
+        if cursor.ended != 0 {
+            return Err(Error::new(ErrorKind::Ended, "bytes behind the end"));
+        }
+        if self.room(sight, cursor, 1)? == 0 {
+            return Ok(false);
+        }
+        // Whoever meets the slot knows which byte is urgent.
+        self.say(URGENT, cursor.total + 1);
+        cursor.position =
+            self.ring
+                .put(&mut self.outgoing, cursor.position, Kind::Urgent, &[byte])?;
+        cursor.total += 1;
+        Ok(true)
     }
 
     /// Sends the end: the peer finds it when it has received all bytes. False if there is no room yet.

@@ -2,10 +2,10 @@
 
 use millrace_window::{Incoming, IncomingSlot, Mapped, Medium};
 
-use crate::lane::{CLOSING, RETURNED, WAITS_FOR_DATA, WAITS_FOR_ROOM};
+use crate::lane::{CLOSING, RETURNED, URGENT, WAITS_FOR_DATA, WAITS_FOR_ROOM};
 use crate::ring::{Head, Ring};
 use crate::slot::Kind;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, ReceiveCursor, Result};
 
 /// The peer's area, by loads alone: for any thread at any time. All of it is the peer's to choose.
 #[derive(Debug)]
@@ -72,6 +72,26 @@ impl<M: Medium> Sight<M> {
                 Closing::Reset(errno.clamp(1, 4095))
             }
         }
+    }
+
+    /// Whether an urgent byte was announced that a receiver has neither passed nor taken.
+    #[must_use]
+    #[inline]
+    pub fn has_urgent(&self, cursor: &ReceiveCursor) -> bool {
+        let place = self.urgent();
+        place > cursor.total && place != cursor.urgent_taken()
+    }
+
+    /// Whether the next byte of the stream is the urgent one: `sockatmark(3)`.
+    #[must_use]
+    pub fn is_at_mark(&self, cursor: &ReceiveCursor) -> bool {
+        self.urgent() == cursor.total + 1
+    }
+
+    /// The place of the last urgent byte, counted from 1; 0 is none.
+    #[inline]
+    pub(crate) fn urgent(&self) -> u64 {
+        self.word(URGENT)
     }
 
     /// How many lines of the own ring were given back, for a sender that knew of `known` and is at `position`.

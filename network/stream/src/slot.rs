@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Data = 2,
     /// The last one.
     Finish = 3,
+    /// One byte of payload, which is urgent.
+    Urgent = 4,
 }
 
 impl SlotKind for Kind {
@@ -35,6 +37,7 @@ impl SlotKind for Kind {
         match byte {
             2 if (1..=SLOT_BYTES_MAX).contains(&length) && flags == 0 => Some(Self::Data),
             3 if length == WORD && flags == 0 => Some(Self::Finish),
+            4 if length == 1 && flags == 0 => Some(Self::Urgent),
             _ => None,
         }
     }

@@ -5,3 +5,4 @@ mod golden;
 mod hostile;
 mod sleep;
 mod streams;
+mod urgent;
