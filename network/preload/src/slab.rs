@@ -150,7 +150,7 @@ const _: () = assert!(offset_of!(Record, options) == record::OPTIONS);
 const _: () = assert!(offset_of!(Record, send) == record::SEND);
 const _: () = assert!(offset_of!(Record, receive) == record::RECEIVE);
 const _: () = assert!(offset_of!(Direction, cursor) == record::CURSOR);
-const _: () = assert!(size_of::<SendCursor>() == 56 && offset_of!(SendCursor, total) == 16);
+const _: () = assert!(size_of::<SendCursor>() == 64 && offset_of!(SendCursor, total) == 16);
 const _: () = assert!(size_of::<ReceiveCursor>() == 64 && offset_of!(ReceiveCursor, total) == 32);
 
 /// A slab that is mapped. It stays so.
@@ -418,7 +418,7 @@ impl Direction {
     /// The cursor of a sender. The lock is held.
     #[inline]
     pub(crate) fn send_cursor(&self) -> SendCursor {
-        let [position, returned, total, armed, rung, stride, ended] = self.words();
+        let [position, returned, total, armed, rung, stride, ended, pad] = self.words();
         SendCursor {
             position,
             returned,
@@ -427,6 +427,7 @@ impl Direction {
             rung,
             stride,
             ended,
+            pad,
         }
     }
 
@@ -441,6 +442,7 @@ impl Direction {
             cursor.rung,
             cursor.stride,
             cursor.ended,
+            cursor.pad,
         ]);
     }
 

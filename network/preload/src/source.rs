@@ -54,7 +54,7 @@ impl Source for Entry {
         } else if sight.is_readable(record.receive.position()) {
             ready |= IN | RDNORM;
         }
-        if flags & flag::SEND_SHUT != 0 || is_gone || sight.has_room(record.send.position()) {
+        if flags & flag::SEND_SHUT != 0 || is_gone || sight.has_room(&record.send.send_cursor()) {
             ready |= OUT | WRNORM;
         }
         let is_broken = flags & flag::RESET != 0 || matches!(sight.closing(), Closing::Reset(_));

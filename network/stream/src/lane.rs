@@ -58,8 +58,9 @@ pub(crate) const CLOSING: usize = 384;
 pub(crate) const URGENT: usize = 512;
 
 impl Geometry {
-    /// Rings of 256 KiB.
-    pub const DEFAULT: Self = Self { ring_lines: 4096 };
+    /// Rings of 1 MiB, of which slots of more than one line take up 256 KiB at most. What was never stored to takes
+    /// no memory.
+    pub const DEFAULT: Self = Self { ring_lines: 16_384 };
 
     /// # Errors
     /// [`ErrorKind::Geometry`] if it is none.

@@ -308,11 +308,11 @@ impl<M: Medium> Receiver<M> {
         sight.is_readable(cursor.position)
     }
 
-    /// Gives lines back when half of the ring is pending, or when it was read to its end.
+    /// Gives lines back when half of the sender's reach is pending, or when it was read to its end.
     #[inline]
     fn give(&mut self, cursor: &mut ReceiveCursor, is_dry: bool) {
         let pending = cursor.position - cursor.given;
-        let is_due = pending >= self.ring.lines() / 2 || is_dry && pending >= GIVEN_DRY;
+        let is_due = pending >= self.ring.reach() / 2 || is_dry && pending >= GIVEN_DRY;
         if is_due && Step::GivenBack.is_kept() {
             self.say(RETURNED, cursor.position);
             cursor.given = cursor.position;

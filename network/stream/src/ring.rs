@@ -115,6 +115,21 @@ impl<K: SlotKind> Ring<K> {
         self.lines
     }
 
+    /// How many lines slots of more than one line may take up together. The rest is for streams of tiny slots.
+    pub(crate) const fn reach(self) -> u64 {
+        self.lines / 4
+    }
+
+    /// Of the lines from `returned` on, those of a pad that began at `pad`; 0 is none.
+    #[inline]
+    pub(crate) const fn padded(self, pad: u64, returned: u64) -> u64 {
+        if returned <= pad && pad != 0 {
+            self.left(pad)
+        } else {
+            0
+        }
+    }
+
     /// How many lines there are from `position` to the ring's end.
     pub(crate) const fn left(self, position: u64) -> u64 {
         self.lines - self.index(position)

@@ -31,6 +31,8 @@ pub struct SendCursor {
     pub stride: u64,
     /// 1 when the end was sent.
     pub ended: u64,
+    /// Where the last pad began; 0 is none.
+    pub pad: u64,
 }
 
 /// A sender whose reader keeps up goes back to the ring's start after so many lines, so that few pages and cache
@@ -143,7 +145,7 @@ impl<M: Medium> Sender<M> {
         cursor.armed = cursor.armed.wrapping_add(1);
         self.say(WAITS_FOR_ROOM, cursor.armed);
         self.outgoing.settle();
-        sight.has_room(cursor.position)
+        sight.has_room(cursor)
     }
 
     /// Says that a holder of this side lets go of it.
@@ -168,9 +170,19 @@ impl<M: Medium> Sender<M> {
     fn room(&self, sight: &Sight<M>, cursor: &mut SendCursor, wanted: u64) -> Result<u64> {
         let position = cursor.position;
         // The line behind the slot must be free, too.
-        let free = |returned| (self.ring.lines() - 1).saturating_sub(position - returned);
+        let (ring, pad) = (self.ring, cursor.pad);
+        let free = |returned| {
+            let out = position - returned;
+            let here = (ring.lines() - 1).saturating_sub(out);
+            if wanted == 1 {
+                return here;
+            }
+            let slots = out - ring.padded(pad, returned);
+            here.min((ring.reach() - 1).saturating_sub(slots))
+        };
         if free(cursor.returned) < wanted {
-            cursor.returned = sight.returned(cursor.returned, position)?;
+            let returned = sight.returned(cursor.returned, position)?;
+            cursor.returned = returned;
         }
         Ok(free(cursor.returned)
             .min(self.ring.left(position))
@@ -184,6 +196,7 @@ impl<M: Medium> Sender<M> {
         if index >= STRIDE {
             cursor.returned = sight.returned(cursor.returned, cursor.position)?;
             if cursor.position - cursor.returned <= index / 2 {
+                cursor.pad = cursor.position;
                 cursor.position =
                     self.ring
                         .put(&mut self.outgoing, cursor.position, Kind::Pad, &[])?;

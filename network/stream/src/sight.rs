@@ -5,7 +5,7 @@ use millrace_window::{Incoming, IncomingSlot, Mapped, Medium};
 use crate::lane::{CLOSING, RETURNED, URGENT, WAITS_FOR_DATA, WAITS_FOR_ROOM};
 use crate::ring::{Head, Ring};
 use crate::slot::Kind;
-use crate::{Error, ErrorKind, ReceiveCursor, Result};
+use crate::{Error, ErrorKind, ReceiveCursor, Result, SendCursor};
 
 /// The peer's area, by loads alone: for any thread at any time. All of it is the peer's to choose.
 #[derive(Debug)]
@@ -37,12 +37,14 @@ impl<M: Medium> Sight<M> {
         self.ring.is_set(&self.incoming, position) || self.word(CLOSING) > 1
     }
 
-    /// Whether a quarter of the own ring is free, for a sender at this position.
+    /// Whether there is room for a slot of common size in the own ring.
     #[must_use]
     #[inline]
-    pub fn has_room(&self, position: u64) -> bool {
-        let lines = self.ring.lines();
-        position.wrapping_sub(self.word(RETURNED)) <= lines - lines / 4
+    pub fn has_room(&self, cursor: &SendCursor) -> bool {
+        let returned = self.word(RETURNED);
+        let reach = self.ring.reach();
+        let out = cursor.position.wrapping_sub(returned);
+        out.saturating_sub(self.ring.padded(cursor.pad, returned)) <= reach - reach / 4
     }
 
     /// The position behind the last slot that is there, of those from `position` on, which a receiver has not taken:

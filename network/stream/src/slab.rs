@@ -14,7 +14,7 @@
 //!   16  mode u32 | side u32
 //!   32  local address, 24 bytes | 56  peer's address, 24 bytes
 //!  128  options, of the process's own
-//!  256  lock u32 | 264 the sender's cursor, 7 words u64: position, returned, total, ..
+//!  256  lock u32 | 264 the sender's cursor, 8 words u64: position, returned, total, ..
 //!  384  lock u32 | 392 the receiver's cursor, 8 words u64: position, taken, given, gave, total, ..
 //! ```
 //! An address is laid out as [`Address`] says.

@@ -213,7 +213,7 @@ impl Stream {
         let is_reset = || matches!(sight.closing(), Closing::Reset(_));
         self.is_gone()
             || wanted.data && sight.is_readable(self.received.position)
-            || wanted.room && (sight.has_room(self.sent.position) || is_reset())
+            || wanted.room && (sight.has_room(&self.sent) || is_reset())
     }
 
     /// Says that this side goes to sleep until what is wanted is there: the descriptor will be readable then. True

@@ -4,8 +4,8 @@ use millrace_memory::{Pages, RegionOptions};
 use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Side};
 use millrace_window::{Mapped, WORD, Window};
 
-const GEOMETRY: Geometry = Geometry { ring_lines: 64 };
-const AREA: usize = 4096 + 64 * 64;
+const GEOMETRY: Geometry = Geometry { ring_lines: 256 };
+const AREA: usize = 4096 + 256 * 64;
 const TAG: u64 = 0x6c6c_696d;
 
 fn words(window: &Window<Mapped>, offset: usize, count: usize) -> Vec<u64> {
@@ -95,4 +95,24 @@ fn areas_and_slots() {
     assert_eq!(words(&seen, 384, 1), [1]);
     ours.sender.reset(104);
     assert_eq!(words(&seen, 384, 1), [2 | 104 << 8]);
+}
+
+#[test]
+fn an_urgent_byte() {
+    let options = RegionOptions {
+        pages: Pages::Base,
+        node: None,
+        locked: false,
+    };
+    let (window, file) = Window::create(GEOMETRY.size(), &options).expect("memory");
+    let seen = Window::attach(&file).expect("the same memory");
+    let mut ours = Lane::new(&window, GEOMETRY, Side::Connecting).expect("a lane");
+    let mut sent = SendCursor::default();
+    let count = ours.sender.send(&ours.sight, &mut sent, b"abc");
+    assert_eq!(count.expect("a sound peer"), 3);
+    let urgent = ours.sender.send_urgent(&ours.sight, &mut sent, b'!');
+    assert!(urgent.expect("a sound peer"));
+    assert_eq!(words(&seen, 512, 1), [4], "the fourth byte");
+    let slot = words(&seen, 4096 + 64, 2);
+    assert_eq!(slot, [(TAG ^ 1) | 1 << 32 | 4 << 48, u64::from(b'!')]);
 }
