@@ -9,7 +9,8 @@
 //! 1. A connection is hot exactly if its token is in the list; a token in the list may be of no connection.
 //! 2. The worker sleeps only when the list is empty: each connection was looked at once more after it was armed.
 //! 3. A bell is watched for rings all the time, hot or not: that its client is gone is found while others are busy.
-//! 4. While hot connections are busy the kernel is asked every [`PASSES_MAX`] rounds, or after [`UNASKED_MAX`].
+//! 4. While hot connections are busy the kernel is asked every [`PASSES_MAX`] rounds, or after [`UNASKED_MAX`]; and
+//!    always before the worker looks for longer than one round.
 
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(in crate::network) struct Hot {
     /// Rounds since the kernel was asked, and when that was.
     passes: u32,
     asked: Instant,
+    /// Whether the last round found nothing, neither here nor at the kernel.
+    is_quiet: bool,
 }
 
 /// Whether a round asks the kernel.
@@ -68,7 +71,20 @@ impl Hot {
             look_time_max,
             passes: 0,
             asked: Instant::now(),
+            is_quiet: false,
         }
+    }
+
+    /// Says whether a round has found nothing at all.
+    pub(in crate::network) const fn set_quiet(&mut self, is_quiet: bool) {
+        self.is_quiet = is_quiet;
+    }
+
+    /// The kernel is asked, and has nothing to wait for.
+    const fn ask(&mut self, now: Instant) -> Polling {
+        self.passes = 0;
+        self.asked = now;
+        Polling::Wait(Some(Duration::ZERO))
     }
 
     /// Looking pays if something is found in half of the cases.
@@ -91,6 +107,10 @@ impl<S: Service> Worker<S> {
         let mut now = Instant::now();
         self.look(now, IDLE_MAX, found);
         if found.is_empty() && timeout != Some(Duration::ZERO) {
+            if !self.hot.is_quiet {
+                // Whoever the kernel knows of comes before those who may come.
+                return self.hot.ask(now);
+            }
             if self.is_worth_looking() {
                 now = self.keep_looking(now, found);
             }
@@ -99,18 +119,15 @@ impl<S: Service> Worker<S> {
             }
         }
         if found.is_empty() && self.hot.tokens.is_empty() {
-            self.hot.passes = 0;
             return Polling::Wait(timeout);
         }
         self.hot.passes += 1;
         let is_due = self.hot.passes >= PASSES_MAX
             || now.saturating_duration_since(self.hot.asked) >= UNASKED_MAX;
-        if !is_due && self.runnable.is_empty() {
-            return Polling::Skip;
+        if is_due || !self.runnable.is_empty() {
+            return self.hot.ask(now);
         }
-        self.hot.passes = 0;
-        self.hot.asked = now;
-        Polling::Wait(Some(Duration::ZERO))
+        Polling::Skip
     }
 
     /// Makes a connection hot.

@@ -114,6 +114,7 @@ impl<S: Service> Worker<S> {
                 std::thread::park_timeout(ACCEPT_REST);
             }
             self.now = Instant::now();
+            self.hot.set_quiet(found.is_empty() && ready.is_empty());
             for readiness in found.drain(..) {
                 self.on_found(readiness);
             }
