@@ -1,19 +1,20 @@
 //! The network layer through user-level sockets: the same as through the kernel's, and what is theirs alone.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bson::doc;
 use millrace::memory::{Limits, Share};
-use millrace::network::NetworkConfig;
+use millrace::network::{Interest, Listener, NetworkConfig, Transport, WindowListener};
 use millrace_stream::sockets::{Channel, Wanted};
 use millrace_wire::MsgFlags;
 use rustix::net::SendFlags;
-use std::os::fd::AsFd;
 use tempfile::TempDir;
 
 use crate::stage::{Client, PATIENCE, Said, Stage};
@@ -176,6 +177,115 @@ fn both_kinds_of_connections_are_served_side_by_side() {
     });
 }
 
+/// Counts how often each of its connections is looked at, by the order in which they came.
+#[derive(Debug)]
+struct Counting {
+    listener: WindowListener,
+    looks: Looks,
+}
+
+type Looks = Arc<Mutex<Vec<Arc<AtomicU64>>>>;
+
+#[derive(Debug)]
+struct Counted {
+    transport: Box<dyn Transport>,
+    looks: Arc<AtomicU64>,
+}
+
+impl Listener for Counting {
+    fn accept(&mut self) -> io::Result<Box<dyn Transport>> {
+        let transport = self.listener.accept()?;
+        let looks = Arc::default();
+        let mut all = self.looks.lock().expect("no panics");
+        all.push(Arc::clone(&looks));
+        Ok(Box::new(Counted { transport, looks }))
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.listener.readiness()
+    }
+
+    fn address(&self) -> String {
+        self.listener.address()
+    }
+}
+
+impl Transport for Counted {
+    fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        self.transport.read(buffer)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.transport.write(bytes)
+    }
+
+    fn readiness(&self) -> BorrowedFd<'_> {
+        self.transport.readiness()
+    }
+
+    fn peer(&self) -> String {
+        self.transport.peer()
+    }
+
+    fn look(&self, interest: Interest) -> Option<bool> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.transport.look(interest)
+    }
+
+    fn arm(&mut self, interest: Interest) -> bool {
+        self.transport.arm(interest)
+    }
+
+    fn answer(&mut self) -> bool {
+        self.transport.answer()
+    }
+}
+
+#[test]
+fn idle_connections_are_not_looked_at() {
+    let config = NetworkConfig {
+        workers: 1,
+        ..NetworkConfig::default()
+    };
+    let looks = Looks::default();
+    let around = |listener| {
+        let looks = Arc::clone(&looks);
+        Box::new(Counting { listener, looks }) as Box<dyn Listener>
+    };
+    let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
+    let path = folder.path().join("sockets");
+    let _monitor = Monitor::start(&path);
+    let stage = Stage::listening(config, Limits::default(), Some(&path), around);
+    let client = || Client::over(Through::connect(&path, stage.address));
+    let mut busy = client();
+    busy.call(doc! { "echo": 0 });
+    let mut idle: Vec<_> = (0..50).map(|_| client()).collect();
+    for client in &mut idle {
+        client.call(doc! { "echo": 1 });
+    }
+    let counts = || -> Vec<u64> {
+        let looks = looks.lock().expect("no panics");
+        looks.iter().map(|l| l.load(Ordering::Relaxed)).collect()
+    };
+    // Once all have been idle for a while, nobody looks at them however busy the other is.
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let before = counts();
+        for _ in 0..100 {
+            busy.call(doc! { "echo": 2 });
+        }
+        let after = counts();
+        assert!(after[0] >= before[0] + 100, "{before:?} {after:?}");
+        if after[1..] == before[1..] {
+            break;
+        }
+        assert!(Instant::now() < until, "{before:?} {after:?}");
+    }
+    for client in &mut idle {
+        assert_eq!(client.call(doc! { "echo": 3 }), doc! { "echo": 3 });
+    }
+}
+
 #[test]
 fn kernel_connections_are_served_while_windows_are_busy() {
     let place = Place::one_worker();
@@ -334,7 +444,7 @@ fn child_that_is_killed() {
         .connect(SocketAddr::from(([127, 0, 0, 1], port)))
         .expect("the monitor answers")
         .expect("the server has announced its socket");
-    let mut encoder = Client::over(std::io::Cursor::new(Vec::new()));
+    let mut encoder = Client::over(io::Cursor::new(Vec::new()));
     let mut bytes = encoder.message(MsgFlags::NONE, doc! { "hold": 1 });
     bytes.extend_from_within(..bytes.len() / 2);
     assert_eq!(stream.send(&bytes).expect("there is room"), bytes.len());

@@ -270,6 +270,16 @@ impl Stage {
 
     /// Its clients may also come by user-level sockets, of the monitor at this path.
     pub(crate) fn announced(config: NetworkConfig, limits: Limits, monitor: Option<&Path>) -> Self {
+        Self::listening(config, limits, monitor, |windows| Box::new(windows))
+    }
+
+    /// The same with something around the listener for those.
+    pub(crate) fn listening(
+        config: NetworkConfig,
+        limits: Limits,
+        monitor: Option<&Path>,
+        around: impl FnOnce(WindowListener) -> Box<dyn Listener>,
+    ) -> Self {
         let engine = Arc::new(GatedEngine::new(MemoryEngine::new(), Gate::default()));
         let notifier = Notifier::new();
         let (sender, said) = channel();
@@ -294,7 +304,7 @@ impl Stage {
         });
         let totals = windows.as_ref().map(|windows| Arc::clone(windows.totals()));
         let mut listeners: Vec<Box<dyn Listener>> = vec![Box::new(listener)];
-        listeners.extend(windows.map(|windows| Box::new(windows) as Box<dyn Listener>));
+        listeners.extend(windows.map(around));
         let network = Network::start(
             listeners,
             Arc::clone(&puppet),
