@@ -355,11 +355,8 @@ impl Entry {
     /// In the child of a fork: the other threads, and so their calls, are not there.
     pub(crate) fn forget_calls(&self) {
         self.holds.fetch_and(!(COUNT << 20), Ordering::Relaxed);
-        let interests = self.holds.load(Ordering::Relaxed) / Hold::Interest as u64;
-        self.watchers.store(
-            u32::try_from(interests).unwrap_or(u32::MAX),
-            Ordering::Relaxed,
-        );
+        // Sets count themselves anew.
+        self.watchers.store(0, Ordering::Relaxed);
     }
 
     #[cold]

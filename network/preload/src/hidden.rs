@@ -35,7 +35,7 @@ fn first() -> c_int {
 /// # Errors
 /// The kernel's, if no number is left; the descriptor is closed then.
 pub(crate) fn hide(fd: OwnedFd) -> Outcome<RawFd> {
-    let number = close_after(fd, |fd| hide_copy(fd))?;
+    let number = close_after(fd, hide_copy)?;
     Ok(number)
 }
 

@@ -20,6 +20,7 @@ use rustix::net::{
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::lock::Lock;
+use crate::multiplex::spin;
 use crate::slab::Slab;
 use crate::wait::now;
 
@@ -196,7 +197,11 @@ fn greet(socket: RawFd) -> Option<()> {
         None => Slab::create().ok()?,
     };
     let (reply, _) = exchange(socket, Message::Hello, Some(hidden::borrow(slab.file)))?;
-    matches!(reply, Message::Welcome { .. }).then_some(())
+    let Message::Welcome { spin_us_max, .. } = reply else {
+        return None;
+    };
+    spin::limit(spin_us_max);
+    Some(())
 }
 
 /// Where the monitor is.

@@ -8,6 +8,10 @@ use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, s
 
 use crate::errno::{Errno, Outcome};
 
+/// The families, as an address has them.
+const INET: sa_family_t = 2;
+const INET6: sa_family_t = 10;
+
 /// Reads an address of IPv4 or IPv6; `None` if it is another's, or too short.
 ///
 /// # Safety
@@ -77,7 +81,7 @@ fn fill(value: &SocketAddr, storage: &mut sockaddr_storage) -> usize {
     match value {
         SocketAddr::V4(v4) => {
             let laid = sockaddr_in {
-                sin_family: libc::AF_INET as sa_family_t,
+                sin_family: INET,
                 sin_port: v4.port().to_be(),
                 sin_addr: libc::in_addr {
                     s_addr: u32::from_ne_bytes(v4.ip().octets()),
@@ -90,7 +94,7 @@ fn fill(value: &SocketAddr, storage: &mut sockaddr_storage) -> usize {
         }
         SocketAddr::V6(v6) => {
             let laid = sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as sa_family_t,
+                sin6_family: INET6,
                 sin6_port: v6.port().to_be(),
                 sin6_flowinfo: 0,
                 sin6_addr: libc::in6_addr {

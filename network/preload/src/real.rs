@@ -158,13 +158,10 @@ next! {
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
     fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int;
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
-    fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t;
     fn splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t;
     fn tee(from: c_int, to: c_int, count: size_t, flags: c_uint) -> ssize_t;
     fn vmsplice(fd: c_int, pieces: *const iovec, count: size_t, flags: c_uint) -> ssize_t;
     fn copy_file_range(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t;
-    fn fork() -> pid_t;
-    fn _Fork() -> pid_t;
     fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;

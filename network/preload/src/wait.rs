@@ -1,9 +1,7 @@
 //! A call that must wait: it spins for a while, then sleeps.
 
 use std::ffi::c_int;
-use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use millrace_stream::slab::header::counter;
@@ -15,7 +13,7 @@ use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::multiplex::Kept;
 use crate::multiplex::sleepers::Sleeper;
-use crate::multiplex::spin::Spin;
+use crate::multiplex::spin::spin;
 use crate::slab::{self, option};
 use crate::source::{ERR, HUP, OUT, Ready, Source};
 
@@ -66,14 +64,7 @@ impl Wait {
             return false;
         }
         let wanted = self.events | ERR | HUP;
-        let mut spin = Spin::begin();
-        while spin.again() {
-            if entry.ready() & wanted != 0 {
-                spin.hit();
-                return true;
-            }
-        }
-        false
+        spin(|| entry.ready() & wanted != 0)
     }
 
     fn sleep(&mut self, fd: c_int, entry: &'static Entry, timeout: u64) -> Outcome<()> {
@@ -83,7 +74,6 @@ impl Wait {
         let wanted = self.events | ERR | HUP;
         let sleeper = Sleeper::begin(entry.key());
         let mut has_come = false;
-        let sleeper = Sleeper::begin(entry.key());
         loop {
             if entry.arm(self.events) & wanted != 0
                 && (!self.is_for_more || has_come || is_over(entry))

@@ -172,10 +172,10 @@ unsafe fn receive_one(
 /// # Safety
 /// The message is valid.
 unsafe fn controls<'a>(header: &'a msghdr) -> impl Iterator<Item = &'a cmsghdr> {
-    // SAFETY: as the caller keeps it.
     let mut next = if header.msg_controllen == 0 {
         std::ptr::null_mut()
     } else {
+        // SAFETY: as the caller keeps it.
         unsafe { libc::CMSG_FIRSTHDR(header) }
     };
     std::iter::from_fn(move || {

@@ -40,11 +40,12 @@ const fn int(argument: usize) -> c_int {
 }
 
 const fn unsigned(argument: usize) -> c_uint {
-    int(argument).cast_unsigned()
+    let [a, b, c, d, ..] = argument.to_le_bytes();
+    c_uint::from_le_bytes([a, b, c, d])
 }
 
 const fn signed(argument: usize) -> i64 {
-    argument.cast_signed() as i64
+    i64::from_le_bytes(argument.to_le_bytes())
 }
 
 fn long(answer: c_int) -> Option<c_long> {
@@ -62,8 +63,8 @@ fn longest(answer: isize) -> Option<c_long> {
 unsafe fn transfers(number: c_long, arguments: Arguments) -> Option<c_long> {
     let [a, b, c, d, e, f] = arguments;
     let fd = int(a);
-    // SAFETY: as the caller keeps it, for each of them.
     let answer = match number {
+        // SAFETY: as the caller keeps it, for this and all that follow.
         libc::SYS_read => unsafe { bytes::read(fd, b as *mut _, c) },
         // SAFETY: as above.
         libc::SYS_write => unsafe { bytes::write(fd, b as *const _, c) },
@@ -142,8 +143,8 @@ unsafe fn transfers(number: c_long, arguments: Arguments) -> Option<c_long> {
 unsafe fn sets_up(number: c_long, arguments: Arguments) -> Option<c_long> {
     let [a, b, c, d, ..] = arguments;
     let fd = int(a);
-    // SAFETY: as the caller keeps it, for each of them.
     let answer = match number {
+        // SAFETY: as the caller keeps it, for this and all that follow.
         libc::SYS_listen => unsafe { sockets::listen(fd, int(b)) },
         // SAFETY: as above.
         libc::SYS_accept => unsafe { sockets::accept(fd, b as *mut _, c as *mut _) },
@@ -180,8 +181,8 @@ unsafe fn sets_up(number: c_long, arguments: Arguments) -> Option<c_long> {
 unsafe fn describes(number: c_long, arguments: Arguments) -> Option<c_long> {
     let [a, b, c, d, e, _] = arguments;
     let fd = int(a);
-    // SAFETY: as the caller keeps it, for each of them.
     let answer = match number {
+        // SAFETY: as the caller keeps it, for this and all that follow.
         libc::SYS_fcntl => unsafe { descriptors::fcntl(fd, int(b), c) },
         // SAFETY: as above.
         libc::SYS_ioctl => unsafe { descriptors::ioctl(fd, b, c) },
@@ -210,8 +211,8 @@ unsafe fn describes(number: c_long, arguments: Arguments) -> Option<c_long> {
 unsafe fn waits(number: c_long, arguments: Arguments) -> Option<c_long> {
     let [a, b, c, d, e, _] = arguments;
     let fd = int(a);
-    // SAFETY: as the caller keeps it, for each of them.
     let answer = match number {
+        // SAFETY: as the caller keeps it, for this and all that follow.
         libc::SYS_epoll_ctl => unsafe { waiting::epoll_ctl(fd, int(b), int(c), d as *mut _) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.

@@ -21,6 +21,9 @@ use crate::slab::{self, Record, flag, option};
 use crate::wait::handlers_restart;
 use crate::{hidden, names, real, send, table};
 
+/// The backlog that a new monitor is told: the kernel does not say what the program wanted.
+const BACKLOG_AGAIN: u32 = 4096;
+
 export! {
     fn listen(fd: c_int, backlog: c_int) -> c_int {
         if connection::lookup(fd).is_some() {
@@ -92,6 +95,20 @@ fn announce(fd: c_int, backlog: c_int) {
         }
         Err(_) => hidden::close(channel),
     }
+}
+
+/// Tells a new monitor of a listener whose old one died, once there is one. Other processes that share the listener
+/// do so themselves: several channels of one address take turns.
+#[cold]
+fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
+    let channel = monitor::listen(fd, BACKLOG_AGAIN)?;
+    hooks::change_channel(entry, channel);
+    let old = entry.hidden.swap(channel, Ordering::Relaxed);
+    entry.is_deaf.store(false, Ordering::Relaxed);
+    if old >= 0 {
+        hidden::close(old);
+    }
+    Some(channel)
 }
 
 /// Whether it is a socket of TCP.
@@ -262,13 +279,14 @@ fn real_accept(accepted: c_int) -> Outcome<c_int> {
 
 /// A connection from the channel, if there is one.
 fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Option<c_int>> {
-    let Some(channel) = entry.channel() else {
+    let Some(channel) = entry.channel().or_else(|| announce_again(fd, entry)) else {
         return Ok(None);
     };
     match monitor::incoming(channel, flags & SOCK_CLOEXEC != 0) {
         Ok(Some(ends)) => enter_incoming(fd, &ends, flags & SOCK_NONBLOCK != 0).map(Some),
         Ok(None) => {
             entry.is_deaf.store(true, Ordering::Relaxed);
+            hooks::change_channel(entry, -1);
             Ok(None)
         }
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Ok(None),

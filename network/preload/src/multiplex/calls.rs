@@ -66,9 +66,7 @@ fn duration(time: timespec) -> Outcome<Duration> {
 /// `time` is null or a time.
 unsafe fn timeout_at(time: *const timespec) -> Outcome<Option<Duration>> {
     // SAFETY: the caller's promise.
-    unsafe { time.as_ref() }
-        .map(|time| duration(*time))
-        .transpose()
+    unsafe { time.as_ref() }.map(|time| duration(*time)).transpose()
 }
 
 /// Less than nothing means for ever.
@@ -85,9 +83,7 @@ unsafe fn wait_in(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Outcome<usize> {
-    let room = usize::try_from(room)
-        .ok()
-        .filter(|room| (1..=ROOM_MAX).contains(room));
+    let room = usize::try_from(room).ok().filter(|room| (1..=ROOM_MAX).contains(room));
     let room = room.ok_or(Errno(libc::EINVAL))?;
     if events.is_null() {
         return Err(Errno(libc::EFAULT));
@@ -193,23 +189,18 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
 /// # Safety
 /// As `select` asks.
 #[inline]
-unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option<Asked> {
-    let count = usize::try_from(count)
-        .ok()
-        .filter(|count| *count <= table::NUMBERS)?;
+unsafe fn asked(
+    count: c_int,
+    [read, write, except]: [*mut fd_set; 3],
+) -> Option<Asked> {
+    let count = usize::try_from(count).ok().filter(|count| *count <= table::NUMBERS)?;
     // SAFETY: the program gave a set that has so many numbers, or none.
     let read = unsafe { Bits::new(read) };
     // SAFETY: as above.
     let write = unsafe { Bits::new(write) };
     // SAFETY: as above.
     let except = unsafe { Bits::new(except) };
-    Some(Asked {
-        count,
-        read,
-        write,
-        except,
-    })
-    .filter(|asked| asked.any(is_ours))
+    Some(Asked { count, read, write, except }).filter(|asked| asked.any(is_ours))
 }
 
 export! {

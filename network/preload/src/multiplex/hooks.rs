@@ -60,8 +60,7 @@ impl Kept for Entry {
     }
 
     fn is_shared(&self) -> bool {
-        self.record()
-            .is_some_and(|record| record.holders.load(Ordering::Relaxed) > 1)
+        self.record().is_some_and(|record| record.holders.load(Ordering::Relaxed) > 1)
     }
 }
 

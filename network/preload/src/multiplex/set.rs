@@ -201,11 +201,7 @@ impl<S: Kept> Set<S> {
     pub(super) fn forget(&self, entry: &'static S) {
         let mut state = self.state.lock();
         let is_own = !self.is_inherited.load(Ordering::Relaxed);
-        let (inner, outer) = if is_own {
-            (state.inner, Some(state.outer))
-        } else {
-            (-1, None)
-        };
+        let (inner, outer) = if is_own { (state.inner, Some(state.outer)) } else { (-1, None) };
         state.members.forget(entry, inner);
         state.outsiders.forget(outer, entry);
     }
@@ -222,10 +218,7 @@ impl<S: Kept> Set<S> {
 
     /// Gives an interest that was withdrawn to what has the number now.
     pub(super) fn restore(&self, fd: RawFd, target: Target<S>, interest: (u32, u64)) {
-        let event = epoll_event {
-            events: interest.0,
-            u64: interest.1,
-        };
+        let event = epoll_event { events: interest.0, u64: interest.1 };
         let outer = self.state.lock().outer;
         // It was there before, so that nobody waits for an error.
         let _ = self.control(outer, libc::EPOLL_CTL_ADD, fd, target, Some(event));
@@ -308,9 +301,9 @@ impl<S: Kept> State<S> {
         event: Option<epoll_event>,
     ) -> Outcome<()> {
         match (operation, event) {
-            (libc::EPOLL_CTL_ADD, Some(event)) => self
-                .members
-                .add(source, Interest::new(fd, event.events, event.u64)),
+            (libc::EPOLL_CTL_ADD, Some(event)) => {
+                self.members.add(source, Interest::new(fd, event.events, event.u64))
+            }
             (libc::EPOLL_CTL_MOD, Some(event)) => {
                 self.members.modify(fd, source, event.events, event.u64)
             }
@@ -333,8 +326,7 @@ impl<S: Kept> State<S> {
                 return self.outsiders.add(self.outer, newcomer, interest);
             }
             (libc::EPOLL_CTL_MOD, Some(event)) => {
-                self.outsiders
-                    .modify(self.outer, fd, entry, event.events, event.u64)
+                self.outsiders.modify(self.outer, fd, entry, event.events, event.u64)
             }
             (libc::EPOLL_CTL_DEL, _) => self.outsiders.remove(self.outer, fd, entry),
             _ => Err(Errno(libc::EINVAL)),
@@ -417,9 +409,7 @@ impl<S: Kept> State<S> {
             for event in &news[..count.min(ROOM)] {
                 match event.u64 {
                     WAKER => kernel::drain_eventfd(self.waker),
-                    index => self
-                        .members
-                        .rang(usize::try_from(index).unwrap_or(usize::MAX)),
+                    index => self.members.rang(usize::try_from(index).unwrap_or(usize::MAX)),
                 }
             }
             if count < ROOM {
@@ -465,10 +455,7 @@ mod tests {
     #[test]
     fn the_kernels_list_is_read() {
         let line = "tfd:        5 events: 80000019 data: ffffffff00000005  pos:0 ino:2 sdev:9";
-        assert_eq!(
-            parse_interest(line),
-            Some((5, 0x8000_0019, 0xffff_ffff_0000_0005))
-        );
+        assert_eq!(parse_interest(line), Some((5, 0x8000_0019, 0xffff_ffff_0000_0005)));
         assert_eq!(parse_interest("flags:\t02"), None);
     }
 }

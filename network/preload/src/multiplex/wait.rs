@@ -119,11 +119,7 @@ impl<S: Kept> Set<S> {
         }
         let has_looked = state.is_look_due(kind);
         if has_looked {
-            let room = if state.members.has_hot() {
-                out.room().div_ceil(2)
-            } else {
-                out.room()
-            };
+            let room = if state.members.has_hot() { out.room().div_ceil(2) } else { out.room() };
             // SAFETY: not more than the room there is.
             let count = unsafe { kernel::epoll_look(outer, out.next(), room) }?;
             state.report(out, count);
@@ -133,10 +129,7 @@ impl<S: Kept> Set<S> {
         if kind != Pass::Spinning || out.count() > 0 {
             self.settle(&mut state, Some(stamp));
         }
-        Ok(Passed {
-            has_hot: state.members.has_hot(),
-            has_looked,
-        })
+        Ok(Passed { has_hot: state.members.has_hot(), has_looked })
     }
 
     /// Sleeps once, if there is nothing to be reported, and reports what there is then.
@@ -157,11 +150,7 @@ impl<S: Kept> Set<S> {
             None => Ok(0),
             Some(is_short) => {
                 let left = deadline.left();
-                let left = if is_short {
-                    Some(left.unwrap_or(SHORT).min(SHORT))
-                } else {
-                    left
-                };
+                let left = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
                 // SAFETY: the room of the program's array; the mask is the caller's promise.
                 unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) }
             }
@@ -175,11 +164,7 @@ impl<S: Kept> Set<S> {
             state.absorb();
         }
         state.report(out, woken);
-        state.looked_at = if state.is_mixed() {
-            kernel::now()
-        } else {
-            Duration::ZERO
-        };
+        state.looked_at = if state.is_mixed() { kernel::now() } else { Duration::ZERO };
         state.collect(out);
         let stamp = state.stamp;
         self.settle(&mut state, Some(stamp));
@@ -260,11 +245,7 @@ impl<S: Kept> State<S> {
         }
         let missed = last - self.heard > Sets::<S>::KEPT;
         for number in self.heard + 1..=last {
-            let note = if missed {
-                Note::Missed
-            } else {
-                S::sets().note(number)
-            };
+            let note = if missed { Note::Missed } else { S::sets().note(number) };
             match note {
                 Note::Of(key) => self.members.heat_source(key),
                 Note::Missed => {
@@ -315,9 +296,7 @@ impl<S: Kept> State<S> {
             match self.word(data) {
                 None => out.push(events, data),
                 Some(Word::Inner) => self.absorb(),
-                Some(word) => self
-                    .outsiders
-                    .report(self.outer, word, events, self.stamp, out),
+                Some(word) => self.outsiders.report(self.outer, word, events, self.stamp, out),
             }
         }
     }
