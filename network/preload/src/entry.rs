@@ -77,6 +77,8 @@ pub(crate) struct Entry {
     pub(crate) rings: AtomicU64,
     /// Up to where arrivals were looked at.
     pub(crate) arrived: AtomicU64,
+    /// What has arrived ends there.
+    pub(crate) is_finished: AtomicBool,
     /// How often a sender found no room.
     pub(crate) stalls: AtomicU64,
     /// Receives in a row that found nothing.
@@ -161,6 +163,7 @@ impl Entry {
         entry.rings.store(0, Ordering::Relaxed);
         entry.stalls.store(0, Ordering::Relaxed);
         entry.arrived.store(0, Ordering::Relaxed);
+        entry.is_finished.store(false, Ordering::Relaxed);
         entry.holds.store(0, Ordering::Relaxed);
         entry.bell.store(-1, Ordering::Relaxed);
         entry.hidden.store(-1, Ordering::Relaxed);
@@ -199,6 +202,7 @@ impl Entry {
             rings: AtomicU64::new(0),
             stalls: AtomicU64::new(0),
             arrived: AtomicU64::new(0),
+            is_finished: AtomicBool::new(false),
             empty: AtomicU32::new(0),
             hidden: AtomicI32::new(-1),
             is_deaf: AtomicBool::new(false),

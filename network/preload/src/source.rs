@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use millrace_stream::{Closing, End};
+use millrace_stream::{Closing, End, Sight};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -53,6 +53,10 @@ impl Source for Entry {
             ready |= IN | RDNORM | RDHUP;
         } else if sight.is_readable(record.receive.position()) {
             ready |= IN | RDNORM;
+            self.look_at_arrivals(record, sight);
+            if self.is_finished.load(Ordering::Relaxed) {
+                ready |= RDHUP;
+            }
         }
         if flags & flag::SEND_SHUT != 0 || is_gone || sight.has_room(&record.send.send_cursor()) {
             ready |= OUT | WRNORM;
@@ -119,19 +123,28 @@ impl Source for Entry {
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
             return (0, stalls);
         };
-        // What lies before was looked at, or taken since.
-        let known = record
-            .receive
-            .position()
-            .max(self.arrived.load(Ordering::Relaxed));
-        let arrived = sight.arrived(known);
-        self.arrived.fetch_max(arrived, Ordering::Relaxed);
+        let arrived = self.look_at_arrivals(record, sight);
         let is_over = record.has(flag::HUNG_UP | flag::RESET);
         (arrived.wrapping_add(u64::from(is_over)), stalls)
     }
 }
 
 impl Entry {
+    /// Up to where there are arrivals, and notes whether they end there.
+    fn look_at_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
+        // What lies before was looked at, or taken since.
+        let known = self.arrived.load(Ordering::Relaxed);
+        if self.is_finished.load(Ordering::Relaxed) {
+            return known;
+        }
+        let (arrived, is_finished) = sight.arrived(known.max(record.receive.position()));
+        self.arrived.fetch_max(arrived, Ordering::Relaxed);
+        if is_finished {
+            self.is_finished.store(true, Ordering::Relaxed);
+        }
+        arrived
+    }
+
     /// Asks the kernel whether anybody still has the peer's end; remembers it if not.
     #[cold]
     pub(crate) fn look_for_peer(&self) -> bool {

@@ -10,9 +10,15 @@ fn same(name: &str) {
     let program = bed.compile(name);
     let by_kernel = bed.run(&program, false);
     let by_user = bed.run(&program, true);
-    assert_eq!(by_user.text, by_kernel.text, "{name}: at user level and by the kernel");
+    assert_eq!(
+        by_user.text, by_kernel.text,
+        "{name}: at user level and by the kernel"
+    );
     let totals = by_user.totals;
-    assert!(totals.connects > 0 && totals.received > 0, "{name}: {totals:?}");
+    assert!(
+        totals.connects > 0 && totals.received > 0,
+        "{name}: {totals:?}"
+    );
     assert_eq!(totals.kernel_connects, 0, "{name}: {totals:?}");
     assert_eq!(totals.kernel_accepts, 0, "{name}: {totals:?}");
 }

@@ -47,19 +47,23 @@ impl<M: Medium> Sight<M> {
         out.saturating_sub(self.ring.padded(cursor.pad, returned)) <= reach - reach / 4
     }
 
-    /// The position behind the last slot that is there, of those from `position` on, which a receiver has not taken:
-    /// it moves with each arrival. At most a ring further.
+    /// The position behind the last slot that is there, of those from `position` on, which a receiver has not taken,
+    /// at most a ring further; and whether that one says that the peer sends no more. The position moves with each
+    /// arrival.
     #[must_use]
     #[inline]
-    pub fn arrived(&self, position: u64) -> u64 {
+    pub fn arrived(&self, position: u64) -> (u64, bool) {
         let mut next = position;
         while next.wrapping_sub(position) < self.ring.lines() {
-            match self.ring.look(&self.incoming, next) {
-                Ok(Some((head, _))) => next = next.wrapping_add(head.lines),
-                Ok(None) | Err(_) => break,
+            let Ok(Some((head, _))) = self.ring.look(&self.incoming, next) else {
+                break;
+            };
+            next = next.wrapping_add(head.lines);
+            if head.kind == Kind::Finish {
+                return (next, true);
             }
         }
-        next
+        (next, false)
     }
 
     /// What the peer says of its end.

@@ -66,7 +66,9 @@ fn duration(time: timespec) -> Outcome<Duration> {
 /// `time` is null or a time.
 unsafe fn timeout_at(time: *const timespec) -> Outcome<Option<Duration>> {
     // SAFETY: the caller's promise.
-    unsafe { time.as_ref() }.map(|time| duration(*time)).transpose()
+    unsafe { time.as_ref() }
+        .map(|time| duration(*time))
+        .transpose()
 }
 
 /// Less than nothing means for ever.
@@ -83,7 +85,9 @@ unsafe fn wait_in(
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Outcome<usize> {
-    let room = usize::try_from(room).ok().filter(|room| (1..=ROOM_MAX).contains(room));
+    let room = usize::try_from(room)
+        .ok()
+        .filter(|room| (1..=ROOM_MAX).contains(room));
     let room = room.ok_or(Errno(libc::EINVAL))?;
     if events.is_null() {
         return Err(Errno(libc::EFAULT));
@@ -104,10 +108,46 @@ unsafe fn wait_in(
     outcome
 }
 
-/// The set of this number, if the kernel's alone does not serve it.
+/// Waits by the next definition, if this is no set that has other members than the kernel's.
+///
+/// # Errors
+/// What the call is to return. Otherwise the set, in which the wait is to begin (again).
+///
+/// # Safety
+/// As `epoll_wait` asks, of which `wait` is the call.
 #[inline]
-fn our_set(fd: RawFd) -> Option<&'static Entry> {
-    table::lookup(fd).filter(|entry| entry.kind() == Kind::EpollSet && is_ours(fd))
+unsafe fn wait_plainly(
+    fd: RawFd,
+    events: *mut epoll_event,
+    room: c_int,
+    wait: impl Fn() -> c_int,
+) -> Result<&'static Entry, c_int> {
+    let entry = table::lookup(fd).filter(|entry| entry.kind() == Kind::EpollSet);
+    let Some((entry, set)) = entry.and_then(|entry| Some((entry, set_of(entry)?))) else {
+        return Err(wait());
+    };
+    if set.is_ours() {
+        return Ok(entry);
+    }
+    // Counted as asleep, so that it hears of a user-level member that comes meanwhile.
+    let Some(told) = set.sleep_plainly(&wait) else {
+        return Ok(entry);
+    };
+    let Ok(count) = usize::try_from(told) else {
+        return Err(told);
+    };
+    if count == 0 || !set.is_ours() {
+        return Err(told);
+    }
+    let room = usize::try_from(room).unwrap_or(0);
+    // SAFETY: the kernel took the same room, and wrote so many events.
+    let out = unsafe { Events::new(events, room) };
+    // SAFETY: as above.
+    let left = unsafe { set.translate(fd, out, count) };
+    match c_int::try_from(left) {
+        Ok(left @ 1..) => Err(left),
+        _ => Ok(entry),
+    }
 }
 
 /// # Safety
@@ -189,18 +229,23 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
 /// # Safety
 /// As `select` asks.
 #[inline]
-unsafe fn asked(
-    count: c_int,
-    [read, write, except]: [*mut fd_set; 3],
-) -> Option<Asked> {
-    let count = usize::try_from(count).ok().filter(|count| *count <= table::NUMBERS)?;
+unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option<Asked> {
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|count| *count <= table::NUMBERS)?;
     // SAFETY: the program gave a set that has so many numbers, or none.
     let read = unsafe { Bits::new(read) };
     // SAFETY: as above.
     let write = unsafe { Bits::new(write) };
     // SAFETY: as above.
     let except = unsafe { Bits::new(except) };
-    Some(Asked { count, read, write, except }).filter(|asked| asked.any(is_ours))
+    Some(Asked {
+        count,
+        read,
+        write,
+        except,
+    })
+    .filter(|asked| asked.any(is_ours))
 }
 
 export! {
@@ -232,27 +277,36 @@ export! {
     }
 
     fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
-        let Some(entry) = our_set(set) else {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::epoll_wait(set, events, room, timeout) };
+        // SAFETY: the program's own arguments.
+        let next = || unsafe { real::epoll_wait(set, events, room, timeout) };
+        // SAFETY: the program's own arguments.
+        let entry = match unsafe { wait_plainly(set, events, room, next) } {
+            Ok(entry) => entry,
+            Err(told) => return told,
         };
         // SAFETY: the program's own arguments.
         told(|| unsafe { wait_in(set, entry, (events, room), timeout_of(timeout), ptr::null()) })
     }
 
     fn epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
-        let Some(entry) = our_set(set) else {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
+        // SAFETY: the program's own arguments.
+        let next = || unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
+        // SAFETY: the program's own arguments.
+        let entry = match unsafe { wait_plainly(set, events, room, next) } {
+            Ok(entry) => entry,
+            Err(told) => return told,
         };
         // SAFETY: the program's own arguments.
         told(|| unsafe { wait_in(set, entry, (events, room), timeout_of(timeout), mask) })
     }
 
     fn epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        let Some(entry) = our_set(set) else {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::epoll_pwait2(set, events, room, timeout, mask) };
+        // SAFETY: the program's own arguments.
+        let next = || unsafe { real::epoll_pwait2(set, events, room, timeout, mask) };
+        // SAFETY: the program's own arguments.
+        let entry = match unsafe { wait_plainly(set, events, room, next) } {
+            Ok(entry) => entry,
+            Err(told) => return told,
         };
         // SAFETY: the program's own argument.
         let timeout = unsafe { timeout_at(timeout) };

@@ -14,7 +14,11 @@ impl Events {
     /// # Safety
     /// `first` is room for `room` events as long as this lives.
     pub(crate) unsafe fn new(first: *mut epoll_event, room: usize) -> Self {
-        Self { first, room, count: 0 }
+        Self {
+            first,
+            room,
+            count: 0,
+        }
     }
 
     pub(crate) fn count(&self) -> usize {

@@ -60,7 +60,8 @@ impl Kept for Entry {
     }
 
     fn is_shared(&self) -> bool {
-        self.record().is_some_and(|record| record.holders.load(Ordering::Relaxed) > 1)
+        self.record()
+            .is_some_and(|record| record.holders.load(Ordering::Relaxed) > 1)
     }
 }
 

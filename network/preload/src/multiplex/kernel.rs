@@ -70,26 +70,50 @@ fn hide(fd: RawFd) -> Outcome<RawFd> {
 /// Puts what `source` stands for under the number `target` too.
 pub(crate) fn replace(source: RawFd, target: RawFd, flags: c_int) -> Outcome<()> {
     // SAFETY: takes no addresses.
-    unsafe { call(libc::SYS_dup3, [word(source), word(target), flags as usize, 0, 0, 0]) }.map(drop)
+    unsafe {
+        call(
+            libc::SYS_dup3,
+            [word(source), word(target), flags as usize, 0, 0, 0],
+        )
+    }
+    .map(drop)
 }
 
 /// The descriptor's flags, as F_GETFD gives them.
 pub(crate) fn descriptor_flags(fd: RawFd) -> c_int {
     // SAFETY: takes no addresses.
-    let flags = unsafe { call(libc::SYS_fcntl, [word(fd), libc::F_GETFD as usize, 0, 0, 0, 0]) };
-    flags.ok().and_then(|flags| c_int::try_from(flags).ok()).unwrap_or(0)
+    let flags = unsafe {
+        call(
+            libc::SYS_fcntl,
+            [word(fd), libc::F_GETFD as usize, 0, 0, 0, 0],
+        )
+    };
+    flags
+        .ok()
+        .and_then(|flags| c_int::try_from(flags).ok())
+        .unwrap_or(0)
 }
 
 pub(crate) fn ring_eventfd(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: eight bytes to read.
-    let _ = unsafe { call(libc::SYS_write, [word(fd), (&raw const one).addr(), 8, 0, 0, 0]) };
+    let _ = unsafe {
+        call(
+            libc::SYS_write,
+            [word(fd), (&raw const one).addr(), 8, 0, 0, 0],
+        )
+    };
 }
 
 pub(crate) fn drain_eventfd(fd: RawFd) {
     let mut count = 0_u64;
     // SAFETY: eight bytes to write.
-    let _ = unsafe { call(libc::SYS_read, [word(fd), (&raw mut count).addr(), 8, 0, 0, 0]) };
+    let _ = unsafe {
+        call(
+            libc::SYS_read,
+            [word(fd), (&raw mut count).addr(), 8, 0, 0, 0],
+        )
+    };
 }
 
 pub(crate) fn epoll_add(epoll: RawFd, fd: RawFd, events: u32, data: u64) -> Outcome<()> {
@@ -117,7 +141,14 @@ pub(crate) unsafe fn epoll_ctl(
     fd: RawFd,
     event: *mut epoll_event,
 ) -> Outcome<()> {
-    let arguments = [word(epoll), operation as usize, word(fd), event.addr(), 0, 0];
+    let arguments = [
+        word(epoll),
+        operation as usize,
+        word(fd),
+        event.addr(),
+        0,
+        0,
+    ];
     // SAFETY: the caller's promise; the kernel checks the address.
     unsafe { call(libc::SYS_epoll_ctl, arguments) }.map(drop)
 }
@@ -135,7 +166,14 @@ pub(crate) unsafe fn epoll_wait(
 ) -> Outcome<usize> {
     let time = timeout.map(timespec);
     let time = time.as_ref().map_or(0, |time| ptr::from_ref(time).addr());
-    let arguments = [word(epoll), first.addr(), room, time, mask.addr(), MASK_SIZE];
+    let arguments = [
+        word(epoll),
+        first.addr(),
+        room,
+        time,
+        mask.addr(),
+        MASK_SIZE,
+    ];
     // SAFETY: the caller's promise; the time outlives the call.
     match unsafe { call(libc::SYS_epoll_pwait2, arguments) } {
         Err(Errno(libc::ENOSYS)) => {}
@@ -145,7 +183,14 @@ pub(crate) unsafe fn epoll_wait(
     let millis = timeout.map_or(-1, |time| {
         c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
     });
-    let arguments = [word(epoll), first.addr(), room, millis as isize as usize, mask.addr(), MASK_SIZE];
+    let arguments = [
+        word(epoll),
+        first.addr(),
+        room,
+        millis as isize as usize,
+        mask.addr(),
+        MASK_SIZE,
+    ];
     // SAFETY: the caller's promise.
     unsafe { call(libc::SYS_epoll_pwait, arguments) }
 }
@@ -154,7 +199,11 @@ pub(crate) unsafe fn epoll_wait(
 ///
 /// # Safety
 /// `first` is room for `room` events.
-pub(crate) unsafe fn epoll_look(epoll: RawFd, first: *mut epoll_event, room: usize) -> Outcome<usize> {
+pub(crate) unsafe fn epoll_look(
+    epoll: RawFd,
+    first: *mut epoll_event,
+    room: usize,
+) -> Outcome<usize> {
     let arguments = [word(epoll), first.addr(), room, 0, 0, MASK_SIZE];
     // SAFETY: the caller's promise.
     unsafe { call(libc::SYS_epoll_pwait, arguments) }
@@ -171,14 +220,25 @@ pub(crate) unsafe fn poll(
 ) -> Outcome<usize> {
     let mut time = timeout.map(timespec);
     let time = time.as_mut().map_or(0, |time| ptr::from_mut(time).addr());
-    let arguments = [members.as_mut_ptr().addr(), members.len(), time, mask.addr(), MASK_SIZE, 0];
+    let arguments = [
+        members.as_mut_ptr().addr(),
+        members.len(),
+        time,
+        mask.addr(),
+        MASK_SIZE,
+        0,
+    ];
     // SAFETY: the members are ours for the call; the rest is the caller's promise.
     unsafe { call(libc::SYS_ppoll, arguments) }
 }
 
 /// True if the descriptor is ready for some of `events` now.
 pub(crate) fn is_ready(fd: RawFd, events: i16) -> i16 {
-    let mut members = [pollfd { fd, events, revents: 0 }];
+    let mut members = [pollfd {
+        fd,
+        events,
+        revents: 0,
+    }];
     // SAFETY: no mask.
     match unsafe { poll(&mut members, Some(Duration::ZERO), ptr::null()) } {
         Ok(1..) => members[0].revents,
@@ -188,8 +248,10 @@ pub(crate) fn is_ready(fd: RawFd, events: i16) -> i16 {
 
 /// True if the descriptor is a stream socket of a family that may become user-level.
 pub(crate) fn is_inet_stream(fd: RawFd) -> bool {
-    matches!(option(fd, libc::SO_DOMAIN), Some(libc::AF_INET | libc::AF_INET6))
-        && option(fd, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
+    matches!(
+        option(fd, libc::SO_DOMAIN),
+        Some(libc::AF_INET | libc::AF_INET6)
+    ) && option(fd, libc::SO_TYPE) == Some(libc::SOCK_STREAM)
 }
 
 fn option(fd: RawFd, name: c_int) -> Option<c_int> {
@@ -204,13 +266,22 @@ fn option(fd: RawFd, name: c_int) -> Option<c_int> {
         0,
     ];
     // SAFETY: room for a value of four bytes, and its size.
-    unsafe { call(libc::SYS_getsockopt, arguments) }.ok().map(|_| value)
+    unsafe { call(libc::SYS_getsockopt, arguments) }
+        .ok()
+        .map(|_| value)
 }
 
 /// Sleeps while `word` holds `value`; may return for no reason.
 pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32) {
     let operation = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
-    let arguments = [ptr::from_ref(word).addr(), operation, value as usize, 0, 0, 0];
+    let arguments = [
+        ptr::from_ref(word).addr(),
+        operation,
+        value as usize,
+        0,
+        0,
+        0,
+    ];
     // SAFETY: the word lives as long as the call.
     let _ = unsafe { call(libc::SYS_futex, arguments) };
 }

@@ -51,7 +51,9 @@ impl<T> Lock<T> {
 
     fn take(&self) -> bool {
         // Acquire pairs with the release store of `release`.
-        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.word
+            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Locks without a guard; [`Self::release`] ends it.

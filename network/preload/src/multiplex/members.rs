@@ -47,8 +47,15 @@ struct Member<S: 'static> {
 impl<S: Kept> Member<S> {
     fn look(&self) -> Look {
         let is_edge = self.interests.iter().any(Interest::is_edge);
-        let progress = if is_edge { self.source.progress() } else { (0, 0) };
-        Look { progress, ready: self.source.ready() }
+        let progress = if is_edge {
+            self.source.progress()
+        } else {
+            (0, 0)
+        };
+        Look {
+            progress,
+            ready: self.source.ready(),
+        }
     }
 
     fn is_parked(&self) -> bool {
@@ -58,7 +65,10 @@ impl<S: Kept> Member<S> {
     /// True if something is to be reported.
     fn has_offer(&mut self, look: Look) -> bool {
         // All are shown the look, as their edges begin where bits were gone.
-        let offers = self.interests.iter_mut().map(|interest| interest.offer(look));
+        let offers = self
+            .interests
+            .iter_mut()
+            .map(|interest| interest.offer(look));
         offers.fold(0, |all, ready| all | ready) != 0
     }
 }
@@ -118,12 +128,16 @@ impl<S: Kept> Members<S> {
     }
 
     fn known(&mut self, index: usize) -> &mut Member<S> {
-        self.member(index).expect("lists hold indices of members alone")
+        self.member(index)
+            .expect("lists hold indices of members alone")
     }
 
     /// True if there is an interest in this source under this number.
     pub(crate) fn has(&self, fd: RawFd, source: &'static S) -> bool {
-        let slot = self.by_source.get(&source.key()).and_then(|index| self.slots.get(*index));
+        let slot = self
+            .by_source
+            .get(&source.key())
+            .and_then(|index| self.slots.get(*index));
         slot.and_then(Option::as_ref)
             .is_some_and(|member| member.interests.iter().any(|interest| interest.fd == fd))
     }
@@ -182,7 +196,10 @@ impl<S: Kept> Members<S> {
     }
 
     fn index(&self, source: &'static S) -> Outcome<usize> {
-        self.by_source.get(&source.key()).copied().ok_or(Errno(libc::ENOENT))
+        self.by_source
+            .get(&source.key())
+            .copied()
+            .ok_or(Errno(libc::ENOENT))
     }
 
     pub(crate) fn remove(&mut self, fd: RawFd, source: &'static S, inner: RawFd) -> Outcome<()> {
@@ -219,7 +236,10 @@ impl<S: Kept> Members<S> {
         };
         // If the bell has another number by now, this one may be anybody's; the registration then ends with
         // the bell itself.
-        if let Some(bell) = member.bell.filter(|bell| inner >= 0 && *bell == member.source.bell()) {
+        if let Some(bell) = member
+            .bell
+            .filter(|bell| inner >= 0 && *bell == member.source.bell())
+        {
             let _ = kernel::epoll_delete(inner, bell);
         }
         self.by_source.remove(&member.source.key());
@@ -262,19 +282,15 @@ impl<S: Kept> Members<S> {
     pub(crate) fn heat_shared(&mut self) -> bool {
         let mut found = false;
         for index in 0..self.slots.len() {
-            if self.member(index).is_some_and(|member| member.source.is_shared()) {
+            if self
+                .member(index)
+                .is_some_and(|member| member.source.is_shared())
+            {
                 self.heat(index);
                 found = true;
             }
         }
         found
-    }
-
-    /// In the child of a fork, where the counts of watchers began anew.
-    pub(crate) fn watch_again(&self) {
-        for member in self.slots.iter().flatten() {
-            member.source.watch(true);
-        }
     }
 
     /// In the child of a fork, with an inner set of its own.
@@ -385,7 +401,10 @@ impl<S: Kept> Members<S> {
             }
         }
         let before = member.source.ready();
-        let awaited = member.interests.iter().fold(0, |all, one| all | one.awaits(before));
+        let awaited = member
+            .interests
+            .iter()
+            .fold(0, |all, one| all | one.awaits(before));
         let progress = member.source.progress();
         let ready = member.source.arm(awaited);
         let found = Armed {

@@ -21,7 +21,10 @@ enum Link<S: 'static> {
     /// Both the kernel's listener and the channel are in the kernel's set; the channel is -1 if it is dead.
     Listener { entry: &'static S, channel: RawFd },
     /// The number is in the kernel's set, which sees the inner set's rings.
-    Nested { entry: &'static S, set: &'static Set<S> },
+    Nested {
+        entry: &'static S,
+        set: &'static Set<S>,
+    },
 }
 
 #[derive(Debug)]
@@ -166,7 +169,12 @@ impl<S: Kept> Outsiders<S> {
             }
             Newcomer::Nested(entry, set) => Link::Nested { entry, set },
         };
-        let outsider = Outsider { interest, link, stamp: 0, sleeps: 0 };
+        let outsider = Outsider {
+            interest,
+            link,
+            stamp: 0,
+            sleeps: 0,
+        };
         outsider.entry().hold(true);
         outsider.entry().watch(true);
         self.list[index] = Some(outsider);
@@ -221,7 +229,10 @@ impl<S: Kept> Outsiders<S> {
     /// Removes all that is known of this entry; from the kernel's set too, if that is this process's own.
     pub(crate) fn forget(&mut self, outer: Option<RawFd>, entry: &'static S) {
         for index in 0..self.list.len() {
-            if self.list[index].as_ref().is_some_and(|one| std::ptr::eq(one.entry(), entry)) {
+            if self.list[index]
+                .as_ref()
+                .is_some_and(|one| std::ptr::eq(one.entry(), entry))
+            {
                 self.dismiss(outer, index);
             }
         }
@@ -241,7 +252,11 @@ impl<S: Kept> Outsiders<S> {
             let Some(one) = self.list[index].as_mut() else {
                 continue;
             };
-            let Link::Listener { entry: own, channel } = &mut one.link else {
+            let Link::Listener {
+                entry: own,
+                channel,
+            } = &mut one.link
+            else {
                 continue;
             };
             if !std::ptr::eq(*own, entry) {
@@ -257,13 +272,6 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
-    /// In the child of a fork, where the counts of watchers began anew.
-    pub(crate) fn watch_again(&self) {
-        for one in self.list.iter().flatten() {
-            one.entry().watch(true);
-        }
-    }
-
     /// In the child of a fork: all members, into a kernel's set of its own.
     pub(crate) fn start_over(&mut self, outer: RawFd) {
         for one in self.list.iter_mut().flatten() {
@@ -274,7 +282,11 @@ impl<S: Kept> Outsiders<S> {
             let Some(one) = self.list[index].as_ref() else {
                 continue;
             };
-            let events = if one.interest.is_enabled() { one.interest.asked() } else { ONCE };
+            let events = if one.interest.is_enabled() {
+                one.interest.asked()
+            } else {
+                ONCE
+            };
             let _ = kernel::epoll_add(outer, one.interest.fd, events, own);
             if let Link::Listener { channel, .. } = one.link
                 && channel >= 0
@@ -319,7 +331,13 @@ impl<S: Kept> Outsiders<S> {
             return;
         }
         one.stamp = stamp;
-        one.interest.take(Look { progress: (0, 0), ready }, ready);
+        one.interest.take(
+            Look {
+                progress: (0, 0),
+                ready,
+            },
+            ready,
+        );
         out.push(ready, one.interest.data);
         if one.interest.is_once() {
             Self::hush(outer, one, word == Word::Own(index), own_word);
@@ -354,7 +372,10 @@ impl<S: Kept> Outsiders<S> {
                 continue;
             }
             let ready = if set.has_offer() { IN | RDNORM } else { 0 };
-            let look = Look { progress: (0, 0), ready };
+            let look = Look {
+                progress: (0, 0),
+                ready,
+            };
             let ready = one.interest.offer(look);
             if ready != 0 {
                 one.stamp = stamp;
@@ -374,7 +395,10 @@ impl<S: Kept> Outsiders<S> {
                 return false;
             };
             let ready = if set.has_offer() { IN | RDNORM } else { 0 };
-            one.interest.offer(Look { progress: (0, 0), ready }) != 0
+            one.interest.offer(Look {
+                progress: (0, 0),
+                ready,
+            }) != 0
         })
     }
 
@@ -389,7 +413,10 @@ impl<S: Kept> Outsiders<S> {
             if begins {
                 one.sleeps += 1;
                 let ready = if set.begin_sleep() { IN | RDNORM } else { 0 };
-                is_ready |= one.interest.offer(Look { progress: (0, 0), ready }) != 0;
+                is_ready |= one.interest.offer(Look {
+                    progress: (0, 0),
+                    ready,
+                }) != 0;
             } else if one.sleeps > 0 {
                 one.sleeps -= 1;
                 set.end_sleep();
@@ -401,6 +428,9 @@ impl<S: Kept> Outsiders<S> {
 
 /// What a set is ready for that the kernel called readable: its rings may have been in vain.
 fn nested_ready<S: Kept>(set: &'static Set<S>) -> u32 {
-    if set.absorb_and_look() { IN | RDNORM } else { 0 }
+    if set.absorb_and_look() {
+        IN | RDNORM
+    } else {
+        0
+    }
 }
-

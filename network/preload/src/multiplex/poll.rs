@@ -22,7 +22,11 @@ const FEW: usize = 64;
 /// Spinning looks from one at the kernel's members to the next.
 const LOOK_EVERY: u32 = 256;
 const READABLE: c_short = libc::POLLIN;
-const NOBODY: pollfd = pollfd { fd: -1, events: 0, revents: 0 };
+const NOBODY: pollfd = pollfd {
+    fd: -1,
+    events: 0,
+    revents: 0,
+};
 
 /// `poll`, `ppoll`: how many members have events. `None` waits for ever.
 ///
@@ -61,7 +65,11 @@ struct Poll<'a, S: Kept> {
 }
 
 impl<'a, S: Kept> Poll<'a, S> {
-    fn new(members: &'a mut [pollfd], targets: &'a mut [Target<S>], room: &'a mut [pollfd]) -> Self {
+    fn new(
+        members: &'a mut [pollfd],
+        targets: &'a mut [Target<S>],
+        room: &'a mut [pollfd],
+    ) -> Self {
         let mut channels = 0;
         let mut has_kernel = false;
         let count = members.len();
@@ -73,22 +81,44 @@ impl<'a, S: Kept> Poll<'a, S> {
                 Target::Source(source) => (source.bell(), READABLE),
                 Target::Set(..) => (member.fd, READABLE),
                 Target::Listener(_, channel) => {
-                    room[count + channels] = pollfd { fd: channel, events: READABLE, revents: 0 };
+                    room[count + channels] = pollfd {
+                        fd: channel,
+                        events: READABLE,
+                        revents: 0,
+                    };
                     channels += 1;
                     (member.fd, member.events)
                 }
             };
-            room[place] = pollfd { fd, events, revents: 0 };
+            room[place] = pollfd {
+                fd,
+                events,
+                revents: 0,
+            };
             has_kernel |= !matches!(target, Target::Source(_)) && fd >= 0;
         }
-        Self { members, targets, room, channels, has_kernel }
+        Self {
+            members,
+            targets,
+            room,
+            channels,
+            has_kernel,
+        }
     }
 
-    unsafe fn run(mut self, timeout: Option<Duration>, mask: *const libc::sigset_t) -> Outcome<usize> {
+    unsafe fn run(
+        mut self,
+        timeout: Option<Duration>,
+        mask: *const libc::sigset_t,
+    ) -> Outcome<usize> {
         let is_patient = timeout != Some(Duration::ZERO);
         let found = self.look_at_users();
         if found > 0 || !is_patient {
-            return if self.has_kernel { self.look_at_all() } else { Ok(found) };
+            return if self.has_kernel {
+                self.look_at_all()
+            } else {
+                Ok(found)
+            };
         }
         let deadline = Deadline::after(timeout);
         if self.spin()? {
@@ -104,7 +134,11 @@ impl<'a, S: Kept> Poll<'a, S> {
     }
 
     fn spin(&mut self) -> Outcome<bool> {
-        if !self.targets.iter().any(|target| matches!(target, Target::Source(_) | Target::Set(..))) {
+        if !self
+            .targets
+            .iter()
+            .any(|target| matches!(target, Target::Source(_) | Target::Set(..)))
+        {
             return Ok(false);
         }
         let mut spin = Spin::begin();
@@ -162,7 +196,11 @@ impl<'a, S: Kept> Poll<'a, S> {
                 }
                 Target::Listener(..) => {
                     let channel = channels.next().map_or(0, |channel| channel.revents);
-                    let ready = if channel & READABLE != 0 { IN | RDNORM } else { 0 };
+                    let ready = if channel & READABLE != 0 {
+                        IN | RDNORM
+                    } else {
+                        0
+                    };
                     told | answer(ready, member.events)
                 }
             };
@@ -176,7 +214,11 @@ impl<'a, S: Kept> Poll<'a, S> {
         let sleeper = Sleeper::begin(ANY);
         let count = self.members.len() + self.channels;
         let eventfd = sleeper.as_ref().map_or(-1, Sleeper::eventfd);
-        self.room[count] = pollfd { fd: eventfd, events: READABLE, revents: 0 };
+        self.room[count] = pollfd {
+            fd: eventfd,
+            events: READABLE,
+            revents: 0,
+        };
         self.watch(true);
         let mut is_short = eventfd < 0;
         let mut is_ready = false;
@@ -194,8 +236,16 @@ impl<'a, S: Kept> Poll<'a, S> {
             };
             is_ready |= answer(ready, member.events) != 0;
         }
-        let left = if is_ready { Some(Duration::ZERO) } else { deadline.left() };
-        let left = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
+        let left = if is_ready {
+            Some(Duration::ZERO)
+        } else {
+            deadline.left()
+        };
+        let left = if is_short {
+            Some(left.unwrap_or(SHORT).min(SHORT))
+        } else {
+            left
+        };
         // SAFETY: the caller's promise.
         let woken = unsafe { kernel::poll(&mut self.room[..=count], left, mask) };
         if let Ok(woken) = woken

@@ -32,7 +32,9 @@ impl Bits {
     /// # Safety
     /// `first` is null, or an array of words with a bit for each number that is asked for as long as this lives.
     pub(crate) unsafe fn new(first: *mut libc::fd_set) -> Self {
-        Self { first: first.cast() }
+        Self {
+            first: first.cast(),
+        }
     }
 
     fn has(&self, number: usize) -> bool {
@@ -70,11 +72,19 @@ impl Asked {
     fn members(&self) -> impl Iterator<Item = pollfd> {
         (0..self.count).filter_map(|number| {
             let mut events = 0;
-            for (bits, bit) in [(&self.read, READ), (&self.write, WRITE), (&self.except, EXCEPT)] {
+            for (bits, bit) in [
+                (&self.read, READ),
+                (&self.write, WRITE),
+                (&self.except, EXCEPT),
+            ] {
                 events |= if bits.has(number) { bit } else { 0 };
             }
             let fd = RawFd::try_from(number).ok()?;
-            (events != 0).then_some(pollfd { fd, events, revents: 0 })
+            (events != 0).then_some(pollfd {
+                fd,
+                events,
+                revents: 0,
+            })
         })
     }
 
@@ -120,7 +130,11 @@ pub(crate) unsafe fn select<S: Kept>(
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
 ) -> Outcome<usize> {
-    let mut few = [pollfd { fd: -1, events: 0, revents: 0 }; FEW];
+    let mut few = [pollfd {
+        fd: -1,
+        events: 0,
+        revents: 0,
+    }; FEW];
     let mut many;
     let mut count = 0;
     for member in asked.members() {
@@ -140,10 +154,15 @@ pub(crate) unsafe fn select<S: Kept>(
     loop {
         // SAFETY: the caller's promise.
         unsafe { poll::<S>(members, left, mask) }?;
-        if members.iter().any(|member| member.revents & libc::POLLNVAL != 0) {
+        if members
+            .iter()
+            .any(|member| member.revents & libc::POLLNVAL != 0)
+        {
             return Err(Errno(libc::EBADF));
         }
-        let is_answered = members.iter().any(|member| member.revents & answers_to(member) != 0);
+        let is_answered = members
+            .iter()
+            .any(|member| member.revents & answers_to(member) != 0);
         if is_answered || deadline.is_over() {
             for member in members.iter_mut().filter(|member| member.fd < 0) {
                 (member.fd, member.revents) = (!member.fd, 0);
@@ -162,7 +181,11 @@ pub(crate) unsafe fn select<S: Kept>(
 fn answers_to(member: &pollfd) -> c_short {
     let mut answers = 0;
     for (asked, answer) in [(READ, READ_ANSWER), (WRITE, WRITE_ANSWER), (EXCEPT, EXCEPT)] {
-        answers |= if member.events & asked != 0 { answer } else { 0 };
+        answers |= if member.events & asked != 0 {
+            answer
+        } else {
+            0
+        };
     }
     answers
 }

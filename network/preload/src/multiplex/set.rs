@@ -95,7 +95,7 @@ impl<S: Kept> Set<S> {
     /// Whether waits must come here; if not, the kernel's set is all there is.
     #[inline]
     pub(crate) fn is_ours(&self) -> bool {
-        self.is_ours.load(Ordering::Acquire)
+        self.is_ours.load(Ordering::SeqCst)
     }
 
     /// The last number of the set is closed, and no call uses it.
@@ -138,17 +138,17 @@ impl<S: Kept> Set<S> {
                 if operation == libc::EPOLL_CTL_ADD {
                     state.make_inner()?;
                     self.waker.store(state.waker, Ordering::Release);
-                    self.is_ours.store(true, Ordering::Release);
+                    self.is_ours.store(true, Ordering::SeqCst);
                 }
                 state.control_source(operation, fd, source, event)?;
             }
             Target::Listener(entry, channel) => {
-                self.is_ours.store(true, Ordering::Release);
+                self.is_ours.store(true, Ordering::SeqCst);
                 let newcomer = Newcomer::Listener(entry, channel);
                 state.control_outsider(operation, fd, entry, &newcomer, event)?;
             }
             Target::Set(entry, set) => {
-                self.is_ours.store(true, Ordering::Release);
+                self.is_ours.store(true, Ordering::SeqCst);
                 let newcomer = Newcomer::Nested(entry, set);
                 state.control_outsider(operation, fd, entry, &newcomer, event)?;
                 // Who sleeps here does not sleep for the members of the new one yet.
@@ -201,7 +201,11 @@ impl<S: Kept> Set<S> {
     pub(super) fn forget(&self, entry: &'static S) {
         let mut state = self.state.lock();
         let is_own = !self.is_inherited.load(Ordering::Relaxed);
-        let (inner, outer) = if is_own { (state.inner, Some(state.outer)) } else { (-1, None) };
+        let (inner, outer) = if is_own {
+            (state.inner, Some(state.outer))
+        } else {
+            (-1, None)
+        };
         state.members.forget(entry, inner);
         state.outsiders.forget(outer, entry);
     }
@@ -218,7 +222,10 @@ impl<S: Kept> Set<S> {
 
     /// Gives an interest that was withdrawn to what has the number now.
     pub(super) fn restore(&self, fd: RawFd, target: Target<S>, interest: (u32, u64)) {
-        let event = epoll_event { events: interest.0, u64: interest.1 };
+        let event = epoll_event {
+            events: interest.0,
+            u64: interest.1,
+        };
         let outer = self.state.lock().outer;
         // It was there before, so that nobody waits for an error.
         let _ = self.control(outer, libc::EPOLL_CTL_ADD, fd, target, Some(event));
@@ -250,13 +257,6 @@ impl<S: Kept> State<S> {
             stamp: 0,
             heard: 0,
         }
-    }
-
-    /// In the child of a fork, where the counts of watchers began anew.
-    pub(super) fn start_in_child(&mut self) {
-        self.has_shared = true;
-        self.members.watch_again();
-        self.outsiders.watch_again();
     }
 
     fn close_hidden(&mut self) {
@@ -301,9 +301,9 @@ impl<S: Kept> State<S> {
         event: Option<epoll_event>,
     ) -> Outcome<()> {
         match (operation, event) {
-            (libc::EPOLL_CTL_ADD, Some(event)) => {
-                self.members.add(source, Interest::new(fd, event.events, event.u64))
-            }
+            (libc::EPOLL_CTL_ADD, Some(event)) => self
+                .members
+                .add(source, Interest::new(fd, event.events, event.u64)),
             (libc::EPOLL_CTL_MOD, Some(event)) => {
                 self.members.modify(fd, source, event.events, event.u64)
             }
@@ -326,7 +326,8 @@ impl<S: Kept> State<S> {
                 return self.outsiders.add(self.outer, newcomer, interest);
             }
             (libc::EPOLL_CTL_MOD, Some(event)) => {
-                self.outsiders.modify(self.outer, fd, entry, event.events, event.u64)
+                self.outsiders
+                    .modify(self.outer, fd, entry, event.events, event.u64)
             }
             (libc::EPOLL_CTL_DEL, _) => self.outsiders.remove(self.outer, fd, entry),
             _ => Err(Errno(libc::EINVAL)),
@@ -409,7 +410,9 @@ impl<S: Kept> State<S> {
             for event in &news[..count.min(ROOM)] {
                 match event.u64 {
                     WAKER => kernel::drain_eventfd(self.waker),
-                    index => self.members.rang(usize::try_from(index).unwrap_or(usize::MAX)),
+                    index => self
+                        .members
+                        .rang(usize::try_from(index).unwrap_or(usize::MAX)),
                 }
             }
             if count < ROOM {
@@ -455,7 +458,10 @@ mod tests {
     #[test]
     fn the_kernels_list_is_read() {
         let line = "tfd:        5 events: 80000019 data: ffffffff00000005  pos:0 ino:2 sdev:9";
-        assert_eq!(parse_interest(line), Some((5, 0x8000_0019, 0xffff_ffff_0000_0005)));
+        assert_eq!(
+            parse_interest(line),
+            Some((5, 0x8000_0019, 0xffff_ffff_0000_0005))
+        );
         assert_eq!(parse_interest("flags:\t02"), None);
     }
 }

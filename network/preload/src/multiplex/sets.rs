@@ -62,7 +62,9 @@ impl<S: Kept> Sets<S> {
     /// A set for the program's number. `has_kernel` says that it may have members already.
     pub(crate) fn make(&self, outer: RawFd, has_kernel: bool) -> &'static Set<S> {
         let used = self.each().find(|set| {
-            set.is_open.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            set.is_open
+                .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
         });
         let set = used.unwrap_or_else(|| self.append());
         set.open(outer, has_kernel);
@@ -76,7 +78,10 @@ impl<S: Kept> Sets<S> {
             set.next.store(first, Ordering::Relaxed);
             let new = ptr::from_ref(set).cast_mut();
             // Release: who finds the set finds it made.
-            match self.first.compare_exchange(first, new, Ordering::Release, Ordering::Relaxed) {
+            match self
+                .first
+                .compare_exchange(first, new, Ordering::Release, Ordering::Relaxed)
+            {
                 Ok(_) => return set,
                 Err(now) => first = now,
             }
@@ -135,8 +140,10 @@ impl<S: Kept> Sets<S> {
     /// The number of a kernel socket is about to mean something else: `change` makes it so, in the kernel and in the
     /// table, and says what it means then, which is pinned. Interests of sets move with it.
     pub(crate) fn moved(&self, fd: RawFd, change: impl FnOnce() -> Target<S>) {
-        let withdrawn: Vec<_> =
-            self.each().filter_map(|set| set.withdraw(fd).map(|interest| (set, interest))).collect();
+        let withdrawn: Vec<_> = self
+            .each()
+            .filter_map(|set| set.withdraw(fd).map(|interest| (set, interest)))
+            .collect();
         let target = change();
         for (set, interest) in withdrawn {
             set.restore(fd, target, interest);
@@ -169,8 +176,9 @@ impl<S: Kept> Sets<S> {
         self.each().for_each(|set| {
             set.state.release();
             set.asleep.store(0, Ordering::Relaxed);
-            set.is_inherited.store(set.is_open.load(Ordering::Relaxed), Ordering::Relaxed);
-            set.state.lock().start_in_child();
+            set.is_inherited
+                .store(set.is_open.load(Ordering::Relaxed), Ordering::Relaxed);
+            set.state.lock().has_shared = true;
         });
     }
 }

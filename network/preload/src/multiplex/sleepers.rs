@@ -57,7 +57,9 @@ impl Sleeper {
         USED.fetch_max(index + 1, Ordering::SeqCst);
         let sleeper = Self { place };
         if place.eventfd.load(Ordering::Relaxed) < 0 {
-            place.eventfd.store(kernel::eventfd().ok()?, Ordering::Relaxed);
+            place
+                .eventfd
+                .store(kernel::eventfd().ok()?, Ordering::Relaxed);
         }
         place.key.store(key, Ordering::SeqCst);
         Some(sleeper)

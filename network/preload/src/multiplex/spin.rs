@@ -49,7 +49,9 @@ fn max_us() -> u32 {
     match MAX_US.load(Ordering::Relaxed) {
         UNKNOWN => {
             let given = std::env::var("MILLRACE_SPIN_US").ok();
-            let max = given.and_then(|text| text.trim().parse().ok()).unwrap_or(MAX_US_DEFAULT);
+            let max = given
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(MAX_US_DEFAULT);
             let max = max.min(MAX_US_LIMIT);
             MAX_US.store(max, Ordering::Relaxed);
             max
@@ -136,7 +138,11 @@ impl Spin {
             return false;
         }
         let is_crowded = CROWDED.get();
-        let every = if is_crowded { YIELD_EVERY_CROWDED } else { YIELD_EVERY };
+        let every = if is_crowded {
+            YIELD_EVERY_CROWDED
+        } else {
+            YIELD_EVERY
+        };
         if (is_crowded || self.is_late) && self.rounds % every == 0 {
             self.give_way();
         } else {

@@ -119,7 +119,11 @@ impl<S: Kept> Set<S> {
         }
         let has_looked = state.is_look_due(kind);
         if has_looked {
-            let room = if state.members.has_hot() { out.room().div_ceil(2) } else { out.room() };
+            let room = if state.members.has_hot() {
+                out.room().div_ceil(2)
+            } else {
+                out.room()
+            };
             // SAFETY: not more than the room there is.
             let count = unsafe { kernel::epoll_look(outer, out.next(), room) }?;
             state.report(out, count);
@@ -129,7 +133,10 @@ impl<S: Kept> Set<S> {
         if kind != Pass::Spinning || out.count() > 0 {
             self.settle(&mut state, Some(stamp));
         }
-        Ok(Passed { has_hot: state.members.has_hot(), has_looked })
+        Ok(Passed {
+            has_hot: state.members.has_hot(),
+            has_looked,
+        })
     }
 
     /// Sleeps once, if there is nothing to be reported, and reports what there is then.
@@ -150,7 +157,11 @@ impl<S: Kept> Set<S> {
             None => Ok(0),
             Some(is_short) => {
                 let left = deadline.left();
-                let left = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
+                let left = if is_short {
+                    Some(left.unwrap_or(SHORT).min(SHORT))
+                } else {
+                    left
+                };
                 // SAFETY: the room of the program's array; the mask is the caller's promise.
                 unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) }
             }
@@ -164,7 +175,11 @@ impl<S: Kept> Set<S> {
             state.absorb();
         }
         state.report(out, woken);
-        state.looked_at = if state.is_mixed() { kernel::now() } else { Duration::ZERO };
+        state.looked_at = if state.is_mixed() {
+            kernel::now()
+        } else {
+            Duration::ZERO
+        };
         state.collect(out);
         let stamp = state.stamp;
         self.settle(&mut state, Some(stamp));
@@ -184,6 +199,28 @@ impl<S: Kept> Set<S> {
         state.has_shared |= found.is_unsure;
         let is_ready = state.outsiders.sleep(true) | found.is_ready;
         (!is_ready).then_some(found.is_unsure)
+    }
+
+    /// A wait in the kernel's set, without anything of ours; who makes the set ours meanwhile finds a sleeper. None
+    /// if it is ours already.
+    pub(crate) fn sleep_plainly<T>(&self, wait: impl Fn() -> T) -> Option<T> {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        // After the count, as the other makes the set ours before it looks at the count.
+        let told = (!self.is_ours()).then(wait);
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        told
+    }
+
+    /// How many events are left of what the kernel wrote, without words of ours.
+    ///
+    /// # Safety
+    /// The kernel wrote so many to the room, of which nothing is counted.
+    pub(crate) unsafe fn translate(&self, outer: RawFd, mut out: Events, count: usize) -> usize {
+        let mut state = self.state.lock();
+        state.outer = outer;
+        state.begin_pass();
+        state.report(&mut out, count);
+        out.count()
     }
 
     /// Whether a user-level member has something to report, without taking it; for those who watch the set.
@@ -245,7 +282,11 @@ impl<S: Kept> State<S> {
         }
         let missed = last - self.heard > Sets::<S>::KEPT;
         for number in self.heard + 1..=last {
-            let note = if missed { Note::Missed } else { S::sets().note(number) };
+            let note = if missed {
+                Note::Missed
+            } else {
+                S::sets().note(number)
+            };
             match note {
                 Note::Of(key) => self.members.heat_source(key),
                 Note::Missed => {
@@ -296,7 +337,9 @@ impl<S: Kept> State<S> {
             match self.word(data) {
                 None => out.push(events, data),
                 Some(Word::Inner) => self.absorb(),
-                Some(word) => self.outsiders.report(self.outer, word, events, self.stamp, out),
+                Some(word) => self
+                    .outsiders
+                    .report(self.outer, word, events, self.stamp, out),
             }
         }
     }

@@ -41,8 +41,10 @@ int main(void)
     fd_set wrong;
     FD_ZERO(&wrong);
     FD_SET(ends[1], &wrong);
-    FD_SET(999, &wrong);
-    tell("not open", select(1000, &wrong, NULL, NULL, NULL));
+    int closed = dup(0);
+    close(closed);
+    FD_SET(closed, &wrong);
+    tell("not open", select(64, &wrong, NULL, NULL, NULL));
     tell("negative", select(-1, &wrong, NULL, NULL, NULL));
     return 0;
 }

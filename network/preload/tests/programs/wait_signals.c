@@ -49,5 +49,7 @@ int main(void)
     tell("epoll_pwait2", epoll_pwait2(set, events, 4, &brief, NULL));
     send_all(ends[0], "x", 1);
     tell("epoll_pwait2", epoll_pwait2(set, events, 4, NULL, NULL));
+    char byte;
+    tell("read", read(ends[1], &byte, 1));
     return 0;
 }

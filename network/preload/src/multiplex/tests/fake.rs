@@ -111,7 +111,9 @@ impl Fake {
     /// The program takes one arrival; false if there is none.
     pub(super) fn take(&self) -> bool {
         let take = |taken: u64| (taken < self.arrived.load(Ordering::SeqCst)).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok()
+        self.taken
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, take)
+            .is_ok()
     }
 
     /// The program sends until there is no room.
@@ -200,7 +202,10 @@ impl Source for Fake {
     }
 
     fn progress(&self) -> (u64, u64) {
-        (self.arrived.load(Ordering::SeqCst), self.stalls.load(Ordering::SeqCst))
+        (
+            self.arrived.load(Ordering::SeqCst),
+            self.stalls.load(Ordering::SeqCst),
+        )
     }
 }
 
@@ -210,7 +215,11 @@ impl Kept for Fake {
     }
 
     fn find(fd: RawFd) -> Target<Self> {
-        table().get_or_insert_default().get(&fd).copied().unwrap_or(Target::Kernel)
+        table()
+            .get_or_insert_default()
+            .get(&fd)
+            .copied()
+            .unwrap_or(Target::Kernel)
     }
 
     fn unpin(&'static self) {}
@@ -256,7 +265,8 @@ impl Bed {
     pub(super) fn control(&self, operation: i32, fd: RawFd, events: u32, data: u64) -> Outcome<()> {
         let event = epoll_event { events, u64: data };
         let event = (operation != libc::EPOLL_CTL_DEL).then_some(event);
-        self.set.control(self.fd(), operation, fd, Fake::find(fd), event)
+        self.set
+            .control(self.fd(), operation, fd, Fake::find(fd), event)
     }
 
     pub(super) fn add(&self, fd: RawFd, events: u32, data: u64) {
@@ -281,12 +291,16 @@ impl Bed {
         let out = unsafe { Events::new(events.as_mut_ptr(), room) };
         // SAFETY: no mask.
         let count = unsafe { self.set.wait(self.fd(), out, timeout, ptr::null()) }?;
-        Ok(events[..count].iter().map(|event| (event.events, event.u64)).collect())
+        Ok(events[..count]
+            .iter()
+            .map(|event| (event.events, event.u64))
+            .collect())
     }
 
     /// Without waiting.
     pub(super) fn look(&self, room: usize) -> Vec<(u32, u64)> {
-        self.try_wait(room, Some(Duration::ZERO)).expect("nothing fails")
+        self.try_wait(room, Some(Duration::ZERO))
+            .expect("nothing fails")
     }
 
     /// As long as it takes.

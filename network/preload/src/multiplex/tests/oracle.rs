@@ -183,7 +183,10 @@ impl Walk {
             .collect();
         // What is armed is found by a look at the kernel, which need not come before hot ones are reported.
         let enough = usize::from(!due.is_empty());
-        assert!(told.len() >= enough && told.len() <= room, "{told:?} of {due:?}, room for {room}");
+        assert!(
+            told.len() >= enough && told.len() <= room,
+            "{told:?} of {due:?}, room for {room}"
+        );
         let mut seen = Vec::new();
         for (ready, data) in told {
             assert!(!seen.contains(&data), "{data} was reported twice");
@@ -198,7 +201,11 @@ impl Walk {
 
     /// All that is due is reported within so many waits as it takes to look at the kernel.
     fn end(&mut self) {
-        let mut due: Vec<u64> = self.models.iter().filter_map(|model| Some(model.due()?.1)).collect();
+        let mut due: Vec<u64> = self
+            .models
+            .iter()
+            .filter_map(|model| Some(model.due()?.1))
+            .collect();
         for _ in 0..64 {
             let told = self.bed.look(2);
             for (_, data) in told {

@@ -16,36 +16,59 @@ const WRITE: i16 = libc::POLLOUT;
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 fn ask(members: &[(i32, i16)], timeout: Option<Duration>) -> Outcome<Vec<i16>> {
-    let mut members: Vec<_> =
-        members.iter().map(|(fd, events)| pollfd { fd: *fd, events: *events, revents: 99 }).collect();
+    let mut members: Vec<_> = members
+        .iter()
+        .map(|(fd, events)| pollfd {
+            fd: *fd,
+            events: *events,
+            revents: 99,
+        })
+        .collect();
     // SAFETY: no mask.
     let count = unsafe { poll::<Fake>(&mut members, timeout, ptr::null()) }?;
-    assert_eq!(count, members.iter().filter(|member| member.revents != 0).count());
+    assert_eq!(
+        count,
+        members.iter().filter(|member| member.revents != 0).count()
+    );
     Ok(members.iter().map(|member| member.revents).collect())
 }
 
 #[test]
 fn both_kinds_are_in_one_answer() {
     let (fake, plain) = (Fake::new(), Plain::new());
-    let members = [(fake.fd(), READ | WRITE), (plain.fd(), READ), (-1, READ), (1 << 19, READ)];
+    let members = [
+        (fake.fd(), READ | WRITE),
+        (plain.fd(), READ),
+        (-1, READ),
+        (1 << 19, READ),
+    ];
     assert_eq!(ask(&members, NOW), Ok(vec![WRITE, 0, 0, libc::POLLNVAL]));
     plain.arrive();
     fake.arrive();
-    assert_eq!(ask(&members, None), Ok(vec![READ | WRITE, READ, 0, libc::POLLNVAL]));
+    assert_eq!(
+        ask(&members, None),
+        Ok(vec![READ | WRITE, READ, 0, libc::POLLNVAL])
+    );
 }
 
 #[test]
 fn time_runs_out() {
     let (fake, plain) = (Fake::new(), Plain::new());
     let brief = Some(Duration::from_millis(1));
-    assert_eq!(ask(&[(fake.fd(), READ), (plain.fd(), READ)], brief), Ok(vec![0, 0]));
+    assert_eq!(
+        ask(&[(fake.fd(), READ), (plain.fd(), READ)], brief),
+        Ok(vec![0, 0])
+    );
 }
 
 #[test]
 fn the_same_number_twice() {
     let fake = Fake::new();
     fake.arrive();
-    assert_eq!(ask(&[(fake.fd(), READ), (fake.fd(), WRITE)], None), Ok(vec![READ, WRITE]));
+    assert_eq!(
+        ask(&[(fake.fd(), READ), (fake.fd(), WRITE)], None),
+        Ok(vec![READ, WRITE])
+    );
 }
 
 #[test]
@@ -85,7 +108,10 @@ fn two_sleepers_for_one_source_both_wake() {
 fn a_dead_peer_does_not_keep_the_others_from_sleeping() {
     let (fake, plain) = (Fake::new(), Plain::new());
     fake.die();
-    assert_eq!(ask(&[(fake.fd(), READ), (plain.fd(), READ)], None), Ok(vec![READ | libc::POLLHUP, 0]));
+    assert_eq!(
+        ask(&[(fake.fd(), READ), (plain.fd(), READ)], None),
+        Ok(vec![READ | libc::POLLHUP, 0])
+    );
 }
 
 #[test]
@@ -131,7 +157,12 @@ fn asked(read: &mut Words, write: &mut Words, count: usize) -> Asked {
     let write = unsafe { Bits::new(write.as_mut_ptr().cast()) };
     // SAFETY: none.
     let except = unsafe { Bits::new(ptr::null_mut()) };
-    Asked { count, read, write, except }
+    Asked {
+        count,
+        read,
+        write,
+        except,
+    }
 }
 
 #[test]
@@ -145,7 +176,10 @@ fn select_leaves_what_is_ready() {
     plain.arrive();
     let mut sets = asked(&mut read, &mut write, 65_536);
     // SAFETY: no mask.
-    assert_eq!(unsafe { select::<Fake>(&mut sets, None, ptr::null()) }, Ok(2));
+    assert_eq!(
+        unsafe { select::<Fake>(&mut sets, None, ptr::null()) },
+        Ok(2)
+    );
     let (mut want_read, mut want_write) = ([0; 1024], [0; 1024]);
     bit(&mut want_read, plain.fd());
     bit(&mut want_write, fake.fd());
@@ -160,7 +194,10 @@ fn select_clears_all_when_time_is_over() {
     let mut sets = asked(&mut read, &mut write, 65_536);
     let brief = Some(Duration::from_millis(1));
     // SAFETY: no mask.
-    assert_eq!(unsafe { select::<Fake>(&mut sets, brief, ptr::null()) }, Ok(0));
+    assert_eq!(
+        unsafe { select::<Fake>(&mut sets, brief, ptr::null()) },
+        Ok(0)
+    );
     assert_eq!(read, [0; 1024]);
 }
 

@@ -142,14 +142,20 @@ fn errors_are_the_kernels() {
         bed.add(fd, IN | EXCLUSIVE, 0);
         assert_eq!(bed.control(ADD, fd, IN, 0), Err(Errno(libc::EEXIST)));
         assert_eq!(bed.control(MOD, fd, IN, 0), Err(Errno(libc::EINVAL)));
-        assert_eq!(bed.control(MOD, fd, IN | EXCLUSIVE, 0), Err(Errno(libc::EINVAL)));
+        assert_eq!(
+            bed.control(MOD, fd, IN | EXCLUSIVE, 0),
+            Err(Errno(libc::EINVAL))
+        );
         bed.delete(fd);
         assert_eq!(bed.control(DEL, fd, 0, 0), Err(Errno(libc::ENOENT)));
     }
     assert_eq!(bed.control(ADD, 1 << 19, IN, 0), Err(Errno(libc::EBADF)));
     assert_eq!(bed.control(ADD, bed.fd(), IN, 0), Err(Errno(libc::EINVAL)));
     let file = std::fs::File::open("/proc/self/maps").expect("there is one");
-    assert_eq!(bed.control(ADD, file.as_raw_fd(), IN, 0), Err(Errno(libc::EPERM)));
+    assert_eq!(
+        bed.control(ADD, file.as_raw_fd(), IN, 0),
+        Err(Errno(libc::EPERM))
+    );
 }
 
 #[test]
@@ -162,7 +168,9 @@ fn the_kernels_members_are_reported_among_ours() {
     // Ours are always ready: the kernel's are seen even so.
     fake.arrive();
     for room in [1, 8] {
-        let seen = (0..32).filter(|_| bed.look(room).contains(&(IN, 8))).count();
+        let seen = (0..32)
+            .filter(|_| bed.look(room).contains(&(IN, 8)))
+            .count();
         assert!(seen > 0, "not seen with room for {room}");
     }
     let ours = (0..32).filter(|_| bed.look(1).contains(&(IN, 7))).count();
@@ -203,7 +211,10 @@ fn one_source_under_two_numbers() {
     both.sort_by_key(|(_, data)| *data);
     assert_eq!(both, [(IN, 7), (IN | OUT, 8)]);
     // With room for one they take turns.
-    let mut turns: Vec<_> = (0..4).flat_map(|_| bed.look(1)).map(|(_, data)| data).collect();
+    let mut turns: Vec<_> = (0..4)
+        .flat_map(|_| bed.look(1))
+        .map(|(_, data)| data)
+        .collect();
     turns.sort_unstable();
     assert_eq!(turns, [7, 7, 8, 8]);
     bed.delete(copy.as_raw_fd());
@@ -246,7 +257,11 @@ fn the_cost_does_not_grow_with_armed_members() {
     let active = Fake::new();
     bed.add(active.fd(), IN, 2);
     sleep_once(&bed);
-    let looks = || idle.iter().map(|fake| fake.looks.load(Ordering::Relaxed)).sum::<u64>();
+    let looks = || {
+        idle.iter()
+            .map(|fake| fake.looks.load(Ordering::Relaxed))
+            .sum::<u64>()
+    };
     let before = looks();
     for _ in 0..1000 {
         active.arrive();
@@ -254,7 +269,11 @@ fn the_cost_does_not_grow_with_armed_members() {
         assert!(active.take());
     }
     // Notes of other tests, if there are many, make all of them hot at times.
-    assert!(looks() - before < 1000 * 300 / 4, "{} looks", looks() - before);
+    assert!(
+        looks() - before < 1000 * 300 / 4,
+        "{} looks",
+        looks() - before
+    );
 }
 
 #[test]
@@ -267,7 +286,10 @@ fn many_idle_hot_members_are_armed_without_a_sleep() {
     for _ in 0..100 {
         assert_eq!(bed.look(8), []);
     }
-    let armed = idle.iter().filter(|fake| fake.arms.load(Ordering::Relaxed) > 0).count();
+    let armed = idle
+        .iter()
+        .filter(|fake| fake.arms.load(Ordering::Relaxed) > 0)
+        .count();
     assert!(armed > 0);
     idle.iter().for_each(|fake| fake.arrive());
     let mut seen = HashSet::new();

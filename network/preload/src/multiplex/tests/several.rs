@@ -20,7 +20,11 @@ impl Listening {
     fn new() -> Self {
         let (own, channel, entry) = (Plain::new(), Plain::new(), Fake::new());
         enter(own.fd(), Target::Listener(entry, channel.fd()));
-        Self { own, channel, entry }
+        Self {
+            own,
+            channel,
+            entry,
+        }
     }
 }
 
