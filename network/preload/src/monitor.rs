@@ -111,14 +111,23 @@ pub(crate) fn incoming(channel: RawFd, is_closed_on_exec: bool) -> Outcome<Optio
     }
 }
 
-/// Forgets the connection: in the child of a fork it is the parent's.
-pub(crate) fn forget() {
+/// In the child of a fork, where the connection is the parent's: forgets it. True if there was one.
+pub(crate) fn forget() -> bool {
     let socket = SOCKET.swap(-1, Ordering::Relaxed);
     if socket >= 0 {
         hidden::close(socket);
     }
     TALK.reset();
     MISSED.store(0, Ordering::Relaxed);
+    socket >= 0
+}
+
+/// Says who this process is before it gives up the rights to do so, as workers of servers do. Without a monitor
+/// nothing is lost but counters.
+pub(crate) fn introduce() {
+    if let Ok(_guard) = TALK.take() {
+        let _reached = reach();
+    }
 }
 
 /// Asks the monitor. `None` if there is none.

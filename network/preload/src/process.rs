@@ -112,12 +112,15 @@ unsafe extern "C" fn in_child() {
     thread::forget();
     CONTROL.reset();
     HAS_ENDED.store(false, Ordering::Relaxed);
-    monitor::forget();
+    let was_known = monitor::forget();
     Slab::disown();
     for entry in entries() {
         entry.forget_calls();
     }
     hooks::after_fork_in_child();
+    if was_known {
+        monitor::introduce();
+    }
 }
 
 export! {
