@@ -8,6 +8,9 @@ macro_rules! export {
             $(#[$meta])*
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $ret $body
+
+            // Used, whether the name is given or not.
+            const _: unsafe extern "C" fn($($type),*) -> $ret = $name;
         )*
     };
 }

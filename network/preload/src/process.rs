@@ -72,6 +72,7 @@ export! {
         end_at_once(status)
     }
 
+    #[cfg_attr(test, expect(non_snake_case, reason = "the C library's name"))]
     fn _Exit(status: c_int) -> ! {
         end_at_once(status)
     }

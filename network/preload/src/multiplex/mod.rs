@@ -21,10 +21,6 @@
 //! - Waits that hold user-level members are no points of cancellation.
 //! - A nested set with user-level members counts as two levels for the kernel's limit of nesting.
 
-#[cfg_attr(
-    test,
-    expect(dead_code, reason = "tests do not stand before the C library")
-)]
 pub(crate) mod calls;
 pub(crate) mod events;
 pub(crate) mod hooks;

@@ -176,10 +176,8 @@ fn select_leaves_what_is_ready() {
     plain.arrive();
     let mut sets = asked(&mut read, &mut write, 65_536);
     // SAFETY: no mask.
-    assert_eq!(
-        unsafe { select::<Fake>(&mut sets, None, ptr::null()) },
-        Ok(2)
-    );
+    let found = unsafe { select::<Fake>(&mut sets, None, ptr::null()) };
+    assert_eq!(found, Ok(2));
     let (mut want_read, mut want_write) = ([0; 1024], [0; 1024]);
     bit(&mut want_read, plain.fd());
     bit(&mut want_write, fake.fd());
@@ -194,10 +192,8 @@ fn select_clears_all_when_time_is_over() {
     let mut sets = asked(&mut read, &mut write, 65_536);
     let brief = Some(Duration::from_millis(1));
     // SAFETY: no mask.
-    assert_eq!(
-        unsafe { select::<Fake>(&mut sets, brief, ptr::null()) },
-        Ok(0)
-    );
+    let found = unsafe { select::<Fake>(&mut sets, brief, ptr::null()) };
+    assert_eq!(found, Ok(0));
     assert_eq!(read, [0; 1024]);
 }
 
