@@ -5,7 +5,8 @@
 //!   rings, when its interest changes, or when somebody else took its rings.
 //! - *armed*: its peer rings at the next arrival (or freed room), and the hidden inner set of the kernel tells of
 //!   the ring. It was idle for many passes among many, or before its waiter slept.
-//! - *parked*: nothing is asked of it, as after a one-shot report. A change makes it hot.
+//! - *parked*: nothing is asked of it, as after a one-shot report, or after its last interest was deleted. A change
+//!   makes it hot.
 //!
 //! # Invariants
 //! 1. `hot[member.place]` is the member's index, for all hot members and no other.
@@ -208,7 +209,13 @@ impl<S: Kept> Members<S> {
         let place = interests.iter().position(|interest| interest.fd == fd);
         interests.remove(place.ok_or(Errno(libc::ENOENT))?);
         if interests.is_empty() {
-            self.dismiss(index, inner);
+            let member = self.known(index);
+            if member.bell == Some(member.source.bell()) {
+                // Programs delete and add in turns: the bell stays watched, the member is parked.
+                self.cool(index);
+            } else {
+                self.dismiss(index, inner);
+            }
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ const LOOK_EVERY: u32 = 16;
 const LOOK_AFTER: Duration = Duration::from_micros(50);
 /// The same among spinning passes: nothing is lost by a look then but the time it takes.
 const SPIN_LOOK_EVERY: u32 = 16;
-const SPIN_LOOK_AFTER: Duration = Duration::from_micros(5);
+const SPIN_LOOK_AFTER: Duration = Duration::from_micros(10);
 /// A sleep whose rings others may take, or for which there is no bell.
 pub(super) const SHORT: Duration = Duration::from_millis(10);
 

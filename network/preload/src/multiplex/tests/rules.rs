@@ -309,3 +309,24 @@ fn a_shared_source_is_looked_at_without_rings() {
     crate::multiplex::Source::drain(fake);
     assert_eq!(bed.wait(8), [(IN, 7)]);
 }
+
+#[test]
+fn a_deleted_member_is_silent_and_can_come_back() {
+    let (bed, fake) = (Bed::new(), Fake::new());
+    bed.add(fake.fd(), IN, 7);
+    sleep_once(&bed);
+    for data in 8..12 {
+        bed.delete(fake.fd());
+        assert_eq!(bed.control(DEL, fake.fd(), 0, 0), Err(Errno(libc::ENOENT)));
+        assert_eq!(bed.control(MOD, fake.fd(), IN, 0), Err(Errno(libc::ENOENT)));
+        fake.arrive();
+        sleep_once(&bed);
+        bed.add(fake.fd(), IN, data);
+        assert_eq!(bed.look(8), [(IN, data)]);
+        assert!(fake.take());
+        sleep_once(&bed);
+    }
+    bed.delete(fake.fd());
+    SETS.forget(fake);
+    assert_eq!(fake.holds.load(Ordering::SeqCst), 0);
+}
