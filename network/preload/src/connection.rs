@@ -10,7 +10,7 @@ use millrace_stream::slab::header::counter;
 use millrace_stream::{End, Geometry, Lane, Side};
 use millrace_window::Window;
 
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, Hold, Kind};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::monitor::Ends;
@@ -19,6 +19,9 @@ use crate::send;
 use crate::settings;
 use crate::slab::{self, Record, Slab, flag};
 use crate::table;
+
+/// [`Record::mode`] of a connection whose bytes a proxy moves.
+pub(crate) const PROXY: u32 = 2;
 
 /// The connection that a number means.
 #[inline]
@@ -90,7 +93,7 @@ fn record(
     let record = slab.allocate().ok_or(Errno(libc::ENOMEM))?;
     let mode = match link.mode {
         Mode::Direct => 1,
-        Mode::Proxy => 2,
+        Mode::Proxy => PROXY,
     };
     record.mode.store(mode, Ordering::Relaxed);
     record
@@ -125,30 +128,25 @@ pub(crate) fn enter(fd: c_int, entry: &'static Entry) -> Outcome<()> {
 /// what it returns.
 pub(crate) fn leave(fd: c_int) -> Option<Left> {
     let entry = table::remove(fd)?;
-    let is_last = entry.drop_number(fd);
-    if is_last {
+    entry.hold(Hold::Call);
+    if entry.drop_number(fd) {
         hooks::forget(entry);
         if entry.kind() == Kind::Connection {
             part(entry);
         }
     }
-    Some(Left { entry, is_last })
+    Some(Left(entry))
 }
 
 /// An entry that has lost a number.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Left {
-    entry: &'static Entry,
-    is_last: bool,
-}
+pub(crate) struct Left(&'static Entry);
 
 impl Left {
     /// After the kernel has closed the number.
     pub(crate) fn done(self) {
-        if self.is_last {
-            self.entry.release(crate::entry::Hold::Number);
-        }
+        self.0.release(Hold::Call);
     }
 }
 
@@ -167,6 +165,10 @@ pub(crate) fn part(entry: &'static Entry) {
         send::reset(entry, record, 104);
         send::ring(entry);
     } else {
+        if record.mode.load(Ordering::Relaxed) == PROXY && !record.has(flag::SEND_SHUT) {
+            // A proxy that dies is told from an end by this.
+            let _unsaid = send::finish(entry, record);
+        }
         send::close(entry, record);
     }
 }

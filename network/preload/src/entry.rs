@@ -302,10 +302,11 @@ impl Entry {
         false
     }
 
-    /// After a number left the table: if it was the bell, another number is. True if it was the last number, which
-    /// still holds the entry until [`Entry::release`].
+    /// After a number left the table: if it was the bell, another number is. True if it was the last number. The
+    /// caller has another hold.
     pub(crate) fn drop_number(&'static self, fd: c_int) -> bool {
-        if self.numbers() <= 1 {
+        let before = self.holds.fetch_sub(Hold::Number as u64, Ordering::AcqRel);
+        if before & COUNT <= 1 {
             return true;
         }
         if self.bell() == fd {
@@ -314,7 +315,6 @@ impl Entry {
                 self.bell.store(other, Ordering::Relaxed);
             }
         }
-        self.release(Hold::Number);
         false
     }
 

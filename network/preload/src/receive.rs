@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use millrace_stream::End;
 
+use crate::connection::PROXY;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
 use crate::pieces::PiecesMut;
@@ -310,6 +311,10 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
             return Ok(Attempt::Again);
         }
         record.set(flag::END_SEEN);
+        if record.mode.load(Ordering::Relaxed) == PROXY && record.set(flag::RESET) {
+            // The proxy is gone, and nobody knows what it had still to bring.
+            return Err(Errno(libc::ECONNRESET));
+        }
         return Ok(Attempt::End);
     }
     Ok(Attempt::Empty)
