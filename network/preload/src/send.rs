@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB};
-use millrace_stream::Closing;
+use millrace_stream::{Closing, Sight};
 use rustix::net::SendFlags;
 
 use crate::entry::Entry;
@@ -13,7 +13,7 @@ use crate::hidden;
 use crate::multiplex::hooks;
 use crate::pieces::Pieces;
 use crate::slab::{self, Record, flag, option};
-use crate::source::OUT;
+use crate::source::{self, OUT};
 use crate::table;
 use crate::wait::{self, Wait};
 
@@ -145,6 +145,7 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
         return Ok(bytes.len());
     }
     let mut cursor = record.send.send_cursor();
+    let bytes = allowed(record, sight, bytes);
     let sent = sender.send(sight, &mut cursor, bytes);
     let must_ring = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
@@ -156,6 +157,16 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
         entry.intrude();
         take_error(record).err().unwrap_or(Errno(libc::ECONNRESET))
     })
+}
+
+/// As many of the bytes as the program's own limit lets out.
+#[inline]
+fn allowed<'a>(record: &Record, sight: &Sight, bytes: &'a [u8]) -> &'a [u8] {
+    match record.options.lines_out_max.load(Ordering::Relaxed) {
+        0 => bytes,
+        limit if source::has_room(record, sight) => &bytes[..bytes.len().min(limit as usize * 64)],
+        _ => &[],
+    }
 }
 
 /// Whether the entry is still that of the record.

@@ -7,7 +7,8 @@
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_RCVLOWAT` | honoured; the low water by receives that wait, not by polls |
 //! | `TCP_NODELAY`, `TCP_CORK`, `TCP_QUICKACK` | kept and told; every send is visible to the peer at once in any case |
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | kept and told; the kernel says at once when the peer is gone |
-//! | `SO_SNDBUF`, `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
+//! | `SO_SNDBUF` | kept and told; one that is smaller than half of the ring bounds what is on its way |
+//! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
 //! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_OOBINLINE`, `SO_PRIORITY`, `IP_TOS`, `IPV6_TCLASS` | kept and told |
 //! | `SO_DONTROUTE`, `SO_BROADCAST` | told as 0 |
 //! | `IP_TTL`, `IPV6_UNICAST_HOPS` | told as 64 |
@@ -43,6 +44,8 @@ const TCP_NOTSENT_LOWAT: c_int = 25;
 /// The kernel's limits of buffer sizes, by default.
 const BUFFER_MAX: u32 = 212_992;
 const SEND_BUFFER_MIN: u32 = 4608;
+/// The size that the kernel begins with; a socket with a smaller one was told so by its program.
+const SEND_BUFFER_DEFAULT: u32 = 16_384;
 const RECEIVE_BUFFER_MIN: u32 = 2304;
 /// The most bytes that one slot carries.
 const SEGMENT: c_int = 8192;
@@ -259,7 +262,11 @@ pub(crate) unsafe fn set(
             let wanted = u32::try_from(number(read(4)?, 0))
                 .unwrap_or(BUFFER_MAX)
                 .min(BUFFER_MAX);
-            place.store((wanted * 2).max(least), Ordering::Relaxed);
+            let size = (wanted * 2).max(least);
+            place.store(size, Ordering::Relaxed);
+            if name == libc::SO_SNDBUF {
+                record.options.limit_out(size);
+            }
         }
         Place::Time(place) => place.store(time(read(16)?)?, Ordering::Relaxed),
         Place::Linger(place) => {
@@ -370,5 +377,9 @@ pub(crate) fn carry(model: c_int, options: &Options) {
     ];
     for (place, number) in numbers {
         place.store(number, Ordering::Relaxed);
+    }
+    let size = options.send_buffer.load(Ordering::Relaxed);
+    if size < SEND_BUFFER_DEFAULT {
+        options.limit_out(size);
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Options {
     pub(crate) mark: AtomicU32,
     pub(crate) ring_lines: AtomicU32,
     pub(crate) keep_unsent: AtomicU32,
+    /// Lines that may be on their way, if the program wants fewer than there are; else 0.
+    pub(crate) lines_out_max: AtomicU32,
 }
 
 /// One direction: its lock and the cursor that this protects.
@@ -152,6 +154,9 @@ const _: () = assert!(offset_of!(Record, receive) == record::RECEIVE);
 const _: () = assert!(offset_of!(Direction, cursor) == record::CURSOR);
 const _: () = assert!(size_of::<SendCursor>() == 64 && offset_of!(SendCursor, total) == 16);
 const _: () = assert!(size_of::<ReceiveCursor>() == 64 && offset_of!(ReceiveCursor, total) == 32);
+
+/// A receiver gives fewer lines back than this only when it has more to come.
+const LINES_OUT_MIN: u32 = 72;
 
 /// A slab that is mapped. It stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -375,10 +380,31 @@ impl Options {
             &self.mark,
             &self.ring_lines,
             &self.keep_unsent,
+            &self.lines_out_max,
         ] {
             word.store(0, Ordering::Relaxed);
         }
         self.low_water.store(1, Ordering::Relaxed);
+    }
+
+    /// Has so many bytes be on their way at most, for a buffer that is smaller than the ring.
+    pub(crate) fn limit_out(&self, bytes: u32) {
+        let lines = (bytes / 64).max(LINES_OUT_MIN);
+        let is_smaller = lines < self.ring_lines.load(Ordering::Relaxed) / 8;
+        self.lines_out_max
+            .store(if is_smaller { lines } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// What is added to a sender's position before it is looked for room, so that there is none beyond the limit.
+    #[inline]
+    pub(crate) fn slack(&self) -> u64 {
+        match self.lines_out_max.load(Ordering::Relaxed) {
+            0 => 0,
+            limit => {
+                let reach = self.ring_lines.load(Ordering::Relaxed) / 4;
+                u64::from((reach - reach / 4).saturating_sub(limit))
+            }
+        }
     }
 
     /// Whether a bit of [`option`] is set.

@@ -37,6 +37,13 @@ pub(crate) trait Source {
     fn progress(&self) -> (u64, u64);
 }
 
+/// Whether a sender has room, within the limit that `SO_SNDBUF` sets.
+pub(crate) fn has_room(record: &Record, sight: &Sight) -> bool {
+    let mut cursor = record.send.send_cursor();
+    cursor.position = cursor.position.wrapping_add(record.options.slack());
+    sight.has_room(&cursor)
+}
+
 impl Source for Entry {
     fn ready(&self) -> Ready {
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
@@ -58,7 +65,7 @@ impl Source for Entry {
                 ready |= RDHUP;
             }
         }
-        if flags & flag::SEND_SHUT != 0 || is_gone || sight.has_room(&record.send.send_cursor()) {
+        if flags & flag::SEND_SHUT != 0 || is_gone || has_room(record, sight) {
             ready |= OUT | WRNORM;
         }
         let is_broken = flags & flag::RESET != 0 || matches!(sight.closing(), Closing::Reset(_));
