@@ -112,7 +112,7 @@ fn record(
         SocketAddr::from(shown)
     });
     record.set_addresses(&local, &peer);
-    settings::carry(model, &record.options);
+    settings::carry(model, record);
     Ok((slab, record))
 }
 

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
-use millrace_stream::End;
+use millrace_stream::{End, Urgent};
 
 use crate::connection::PROXY;
 use crate::entry::Entry;
@@ -70,8 +70,7 @@ fn receive_slowly(
     mut first: Option<Attempt>,
 ) -> Outcome<usize> {
     if flags & MSG_OOB != 0 {
-        // No urgent byte ever comes.
-        return Err(Errno(libc::EINVAL));
+        return urgent(fd, entry, into, flags & MSG_PEEK != 0);
     }
     if flags & MSG_ERRQUEUE != 0 {
         return Err(Errno(libc::EAGAIN));
@@ -115,6 +114,37 @@ fn receive_slowly(
             Ok(()) => {}
             Err(_) if done > 0 => return Ok(done),
             Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Takes the urgent byte, or looks at it. It is not waited for.
+fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<usize> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let guard = record.receive.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    if !table::holds(fd, entry) || !is_record(entry, record) {
+        return Err(Errno(libc::EBADF));
+    }
+    // SAFETY: the lock is held, and the entry was looked at again.
+    let (Some(sight), Some(receiver)) = (entry.sight(), unsafe { entry.receiver() }) else {
+        return Err(Errno(libc::EBADF));
+    };
+    let mut cursor = record.receive.receive_cursor();
+    let found = receiver.urgent(sight, &mut cursor, peeks);
+    record.receive.set_receive_cursor(&cursor);
+    drop(guard);
+    match found {
+        Ok(Urgent::Byte(byte)) => {
+            if let Some(place) = into.first_mut() {
+                *place = byte;
+            }
+            Ok(into.len().min(1))
+        }
+        Ok(Urgent::Announced) => Err(Errno(libc::EAGAIN)),
+        Ok(Urgent::Nothing) => Err(Errno(libc::EINVAL)),
+        Err(_) => {
+            entry.intrude();
+            Err(Errno(libc::ECONNRESET))
         }
     }
 }

@@ -34,7 +34,75 @@ pub(crate) fn send(fd: c_int, entry: &'static Entry, bytes: &[u8], flags: c_int)
         return go_on(fd, entry, bytes, flags, Some(sent));
     }
     check(flags)?;
+    if flags & MSG_OOB != 0
+        && let [ahead @ .., last] = bytes
+    {
+        return send_urgent(fd, entry, ahead, *last, flags & !MSG_OOB);
+    }
     go_on(fd, entry, bytes, flags, None)
+}
+
+/// Sends bytes of which the last is urgent.
+#[cold]
+fn send_urgent(
+    fd: c_int,
+    entry: &'static Entry,
+    ahead: &[u8],
+    last: u8,
+    flags: c_int,
+) -> Outcome<usize> {
+    if !ahead.is_empty() {
+        let sent = send(fd, entry, ahead, flags)?;
+        if sent < ahead.len() {
+            return Ok(sent);
+        }
+    }
+    // Whether the connection still sends is found out as for other bytes.
+    attempt(fd, entry, &[])?;
+    let mut wait = Wait::new(OUT);
+    loop {
+        let outcome = attempt_urgent(fd, entry, last).and_then(|is_sent| {
+            let record = entry.record().ok_or(Errno(libc::EBADF))?;
+            if is_sent {
+                return Ok(true);
+            }
+            if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
+                return Err(Errno(libc::EAGAIN));
+            }
+            let timeout = record.options.send_timeout.load(Ordering::Relaxed);
+            wait.wait(fd, entry, timeout).map(|()| false)
+        });
+        match outcome {
+            Ok(true) => return Ok(ahead.len() + 1),
+            Ok(false) => {}
+            Err(_) if !ahead.is_empty() => return Ok(ahead.len()),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    if !table::holds(fd, entry) || !is_record(entry, record) {
+        return Err(Errno(libc::EBADF));
+    }
+    // SAFETY: the lock is held, and the entry was looked at again.
+    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+        return Err(Errno(libc::EBADF));
+    };
+    let mut cursor = record.send.send_cursor();
+    let sent = sender.send_urgent(sight, &mut cursor, byte);
+    let must_ring = matches!(sent, Ok(true)) && sender.wake(sight, &mut cursor);
+    record.send.set_send_cursor(&cursor);
+    drop(guard);
+    if must_ring {
+        ring(entry);
+    }
+    sent.map_err(|_| {
+        entry.intrude();
+        Errno(libc::ECONNRESET)
+    })
 }
 
 /// Sends pieces as `writev(2)` does.
@@ -73,7 +141,7 @@ pub(crate) fn send_pieces(
 
 /// What is not known is not looked at, as by the kernel's TCP.
 fn check(flags: c_int) -> Outcome<()> {
-    if flags & (MSG_OOB | MSG_FASTOPEN) != 0 {
+    if flags & MSG_FASTOPEN != 0 {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     Ok(())

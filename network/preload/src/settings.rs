@@ -9,7 +9,8 @@
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | kept and told; the kernel says at once when the peer is gone |
 //! | `SO_SNDBUF` | kept and told; one that is smaller than half of the ring bounds what is on its way |
 //! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
-//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_OOBINLINE`, `SO_PRIORITY`, `IP_TOS`, `IPV6_TCLASS` | kept and told |
+//! | `SO_OOBINLINE` | honoured |
+//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_PRIORITY`, `IP_TOS`, `IPV6_TCLASS` | kept and told |
 //! | `SO_DONTROUTE`, `SO_BROADCAST` | told as 0 |
 //! | `IP_TTL`, `IPV6_UNICAST_HOPS` | told as 64 |
 //! | `IPV6_V6ONLY` | told; setting it is refused as for every connected socket |
@@ -35,7 +36,7 @@ use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::send::{note_reset, take_error};
-use crate::slab::{Options, Record, flag, option};
+use crate::slab::{Record, flag, option};
 use crate::source::{HUP, RDHUP, Source};
 
 const SO_RCVTIMEO_NEW: c_int = 66;
@@ -256,7 +257,13 @@ pub(crate) unsafe fn set(
         c_int::from_ne_bytes(number)
     };
     match place {
-        Place::Bit(bit) => record.options.set(bit, number(read(4)?, 0) != 0),
+        Place::Bit(bit) => {
+            let on = number(read(4)?, 0) != 0;
+            record.options.set(bit, on);
+            if bit == option::OOBINLINE {
+                keep_urgent_inline(record, on);
+            }
+        }
         Place::Number(place) => set_number(place, number(read(4)?, 0))?,
         Place::Buffer(place, least) => {
             let wanted = u32::try_from(number(read(4)?, 0))
@@ -286,6 +293,15 @@ pub(crate) unsafe fn set(
     Ok(0)
 }
 
+/// Has urgent bytes stay where they are in the stream, or not.
+fn keep_urgent_inline(record: &Record, on: bool) {
+    if let Ok(_guard) = record.receive.lock.take() {
+        let mut cursor = record.receive.receive_cursor();
+        cursor.set_urgent_inline(on);
+        record.receive.set_receive_cursor(&cursor);
+    }
+}
+
 fn set_number(place: &AtomicU32, number: c_int) -> Outcome<()> {
     let number = u32::try_from(number).map_err(|_| Errno(EINVAL))?;
     place.store(number, Ordering::Relaxed);
@@ -310,7 +326,8 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
 }
 
 /// Takes over the options of a kernel's socket.
-pub(crate) fn carry(model: c_int, options: &Options) {
+pub(crate) fn carry(model: c_int, record: &Record) {
+    let options = &record.options;
     let model = hidden::borrow(model);
     let bits = [
         (option::NODELAY, sockopt::tcp_nodelay(model)),
@@ -325,6 +342,7 @@ pub(crate) fn carry(model: c_int, options: &Options) {
     for (bit, value) in bits {
         options.set(bit, value.unwrap_or(false));
     }
+    keep_urgent_inline(record, options.has(option::OOBINLINE));
     let linger = sockopt::socket_linger(model).ok().flatten();
     let seconds = linger.map_or(-1, |linger| {
         i32::try_from(linger.as_secs()).unwrap_or(i32::MAX)

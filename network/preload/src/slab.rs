@@ -14,7 +14,7 @@ use millrace_stream::slab::{
     HEADER_SIZE, MAGIC, RECORD_SIZE, RECORDS, SIZE, VERSION, decode_address, encode_address,
     header, record,
 };
-use millrace_stream::{ReceiveCursor, SendCursor};
+use millrace_stream::{ReceiveCursor, SendCursor, Sight};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -427,6 +427,17 @@ impl Direction {
     #[inline]
     pub(crate) fn position(&self) -> u64 {
         self.cursor[0].load(Ordering::Relaxed)
+    }
+
+    /// Whether an urgent byte was announced that this receiver has neither taken nor passed.
+    #[inline]
+    pub(crate) fn has_urgent(&self, sight: &Sight) -> bool {
+        let cursor = ReceiveCursor {
+            total: self.cursor[4].load(Ordering::Relaxed),
+            urgent: self.cursor[7].load(Ordering::Relaxed),
+            ..ReceiveCursor::default()
+        };
+        sight.has_urgent(&cursor)
     }
 
     #[inline]

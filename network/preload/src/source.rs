@@ -16,6 +16,7 @@ use crate::slab::{Record, flag};
 pub(crate) type Ready = u32;
 
 pub(crate) const IN: Ready = 0x001;
+pub(crate) const PRI: Ready = 0x002;
 pub(crate) const OUT: Ready = 0x004;
 pub(crate) const ERR: Ready = 0x008;
 pub(crate) const HUP: Ready = 0x010;
@@ -56,6 +57,9 @@ impl Source for Entry {
         let is_gone = flags & (flag::HUNG_UP | flag::RESET) != 0
             || matches!(sight.closing(), Closing::Reset(_));
         let mut ready = 0;
+        if record.receive.has_urgent(sight) {
+            ready |= PRI;
+        }
         if flags & (flag::END_SEEN | flag::RECEIVE_SHUT) != 0 || is_gone {
             ready |= IN | RDNORM | RDHUP;
         } else if sight.is_readable(record.receive.position()) {

@@ -35,5 +35,5 @@ macro_rules! programs {
 }
 
 programs! {
-    bulk copies duplicates echo full half_close inherit many numbers options peek pipes reset streams timeouts workers
+    bulk copies duplicates echo full half_close inherit many numbers options peek pipes reset streams timeouts urgent workers
 }

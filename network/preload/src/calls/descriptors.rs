@@ -196,9 +196,12 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
     if is(libc::FIONREAD) {
         return tell(pending(fd, entry));
     }
-    if is(libc::TIOCOUTQ) || request == SIOCATMARK {
-        // All that was sent is in the peer's reach; no byte is urgent.
+    if is(libc::TIOCOUTQ) {
+        // All that was sent is in the peer's reach.
         return tell(Ok(0));
+    }
+    if request == SIOCATMARK {
+        return tell(is_at_mark(fd, entry));
     }
     if is(libc::FIONBIO) {
         // SAFETY: as the caller keeps it.
@@ -217,6 +220,19 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
         return unsafe { real::ioctl(fd, request, argument) };
     }
     told(Err(Errno(libc::ENOTTY)))
+}
+
+/// Whether the next byte is the urgent one.
+fn is_at_mark(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
+    if !entry.pin(fd, Hold::Call) {
+        return Err(Errno(libc::EBADF));
+    }
+    let is_there = match (entry.record(), entry.sight()) {
+        (Some(record), Some(sight)) => sight.is_at_mark(&record.receive.receive_cursor()),
+        _ => false,
+    };
+    entry.release(Hold::Call);
+    Ok(c_int::from(is_there))
 }
 
 /// How many bytes can be received at once.
