@@ -26,6 +26,7 @@ impl Monitor {
     pub(super) fn describe(&mut self, view: View, user: u32) -> String {
         let own = rustix::process::geteuid().as_raw();
         let sees = |owner: u32| user == 0 || user == own || user == owner;
+        self.slabs.begin();
         let mut sum = if sees(own) {
             self.slabs.dead()
         } else {

@@ -64,7 +64,7 @@ impl Monitor {
                 let wish = Wish {
                     serial,
                     no_wait,
-                    local,
+                    local: route::own(local),
                     peer,
                     source: route::source(destination(peer)),
                 };

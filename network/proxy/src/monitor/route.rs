@@ -16,6 +16,15 @@ pub(super) fn source(peer: Address) -> Option<IpAddr> {
     }
 }
 
+/// A local name that a process says it has; with any address if that is none of this host.
+pub(super) fn own(local: Address) -> Address {
+    let canonical = local.canonical();
+    if canonical.ip().is_unspecified() || source(canonical).is_some() {
+        return local;
+    }
+    Address::new(Ipv4Addr::UNSPECIFIED.into(), local.port())
+}
+
 /// A socket can be bound to the addresses of this host alone, and cannot be connected to those that mean all hosts
 /// of a network. Nothing is sent. (`ip_nonlocal_bind` would make all addresses local; then none but those that are
 /// listened at by name are found.)
@@ -46,6 +55,15 @@ mod tests {
         assert_eq!(from("127.0.0.1"), Some(Ipv4Addr::LOCALHOST.into()));
         assert_eq!(from("127.5.0.1"), Some(Ipv4Addr::LOCALHOST.into()));
         assert_eq!(from("::1"), Some("::1".parse().expect("an address")));
+    }
+
+    #[test]
+    fn nobody_has_the_address_of_another_host() {
+        let name = |text: &str| Address::new(text.parse().expect("an address"), 80);
+        assert_eq!(own(name("192.0.2.1")), name("0.0.0.0"));
+        for here in ["127.0.0.9", "::ffff:127.0.0.1", "::1", "::", "0.0.0.0"] {
+            assert_eq!(own(name(here)), name(here));
+        }
     }
 
     #[test]

@@ -7,21 +7,36 @@ use rustix::io::pread;
 
 use crate::packets::retry;
 
+/// Bytes of records that one report reads at most, so that nobody can keep the monitor busy with slabs that say that
+/// they are full: a million connections. Of what lies beyond, only what has ended is counted.
+const RECORDS_PER_REPORT: usize = 512 << 20;
+
 /// Reads slabs, and adds up what those of processes that are gone said last, so that sums never go back.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
     dead: Totals,
     snapshot: Vec<u8>,
+    /// Bytes of records that the report at hand has read.
+    spent: usize,
 }
 
 impl Slabs {
+    /// A report begins.
+    pub(super) const fn begin(&mut self) {
+        self.spent = 0;
+    }
+
     /// What a process counts; zeros if that is no slab.
     pub(super) fn read(&mut self, slab: impl AsFd) -> Totals {
         self.snapshot.resize(HEADER_SIZE, 0);
         if !fill(&slab, 0, &mut self.snapshot) {
             return Totals::default();
         }
-        let size = used(&self.snapshot).unwrap_or(HEADER_SIZE);
+        let mut size = used(&self.snapshot).unwrap_or(HEADER_SIZE);
+        self.spent += size - HEADER_SIZE;
+        if self.spent > RECORDS_PER_REPORT {
+            size = HEADER_SIZE;
+        }
         self.snapshot.resize(size, 0);
         if !fill(&slab, HEADER_SIZE, &mut self.snapshot[HEADER_SIZE..]) {
             self.snapshot.truncate(HEADER_SIZE);
@@ -31,6 +46,7 @@ impl Slabs {
 
     /// Keeps what a process that is gone has counted.
     pub(super) fn bury(&mut self, slab: impl AsFd) {
+        self.begin();
         let last = self.read(slab);
         add(&mut self.dead, &last);
         self.dead.live = 0;

@@ -44,6 +44,9 @@ pub use settings::Settings;
 use self::listeners::Listeners;
 use crate::rules::{Direction, Verdict};
 
+/// Ports below this one are root's.
+const LOW_PORTS: u16 = 1024;
+
 /// Who is there, who listens, and who may talk to whom.
 #[derive(Debug)]
 pub struct Registry {
@@ -328,6 +331,10 @@ impl Registry {
         let mut local = wish.local.canonical();
         if local.ip().is_unspecified() || local.ip().is_ipv4() != peer.ip().is_ipv4() {
             local = Address::new(source, local.port());
+        }
+        // The kernel gives low ports to root alone, and whoever accepts may go by that.
+        if local.port() < LOW_PORTS && credentials.user != 0 {
+            local = local.with_port(0);
         }
         if local.port() == 0 {
             let listeners = &self.listeners;
