@@ -130,3 +130,17 @@ fn others_are_admitted_by_rules_that_let_them_do_something() {
     assert!(!admits("[[rule]]\naction = \"deny\"\nuser = 34\n"));
     assert!(admits("[[rule]]\naction = \"allow\"\nuser = 34\n"));
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_it_panic(
+        key in "action|direction|user|address|ports|x",
+        value in "\"[a-z0-9./:-]{0,12}\"|-?[0-9]{1,22}|\\[[0-9, ]{0,8}\\]|[^\n]{0,12}",
+        rest in ".{0,40}",
+    ) {
+        let text = format!("[[rule]]\naction = \"deny\"\n[[rule]]\n{key} = {value}\n{rest}");
+        if let Err(error) = parse(&text) {
+            proptest::prop_assert!(error.to_string().starts_with("line "), "{}", error);
+        }
+    }
+}
