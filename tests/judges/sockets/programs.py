@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import mongo
-from side import MILLRACE, Failed
+from side import MILLRACE, WINDOW, Failed
 
 NGINX_PORT, UPSTREAM_PORT, MEMCACHED_PORT, IPERF_PORT, SOCKPERF_PORT = 8080, 8081, 11211, 5201, 11111
 REDIS_PORT, REPLICA_PORT = 6379, 6380
@@ -333,9 +333,10 @@ def sockperf(side):
 
 
 def millrace(side):
-    """The database's own server, driven by PyMongo."""
+    """The database's own server, which listens on the window by itself, driven by PyMongo."""
+    own = [f"--sockets={side.environment['MILLRACE_SOCKETS']}"] if side.kind == WINDOW else []
     server = side.start("millrace", [MILLRACE, "serve", "--port", MILLRACE_PORT, "--dbpath", side.folder / "data",
-                                     "--cacheSizeGB", 0.1, "--journalCommitInterval", 100])
+                                     "--cacheSizeGB", 0.1, "--journalCommitInterval", 100, *own], plain=True)
     side.until_listening(MILLRACE_PORT)
     told = side.run("pymongo", [mongo.PYTHON, Path(mongo.__file__), MILLRACE_PORT]).decode()
     side.results.update(line.split("\t", 1) for line in told.splitlines())
