@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! millrace-guests-windows pair connecting|accepting [--seed 1] [--messages 10000]
+//! millrace-guests-windows sessions connecting|accepting ...
 //! millrace-guests-windows dax /dev/dax0.0 ...
 //! millrace-guests-windows bar 0000:00:03.0 ...
 //! ```
-//! `pair` is one of two guests with the same two ivshmem devices; the connecting one prints `client: half way` when
-//! the other is to be killed. `dax` and `bar` have both sides in one guest: a DAX device that is mapped twice; an
+//! `pair` is one of two guests with the same two ivshmem devices, `sessions` one of two with one; the connecting one
+//! prints `client: half way` when the other is to be killed. `dax` and `bar` have both sides in one guest: a DAX device that is mapped twice; an
 //! ivshmem device by VFIO, and another one with the same memory through sysfs. The memory must be zero. It runs in
 //! guests, so it is small and static. What the emulated machine says of speed means nothing and is not printed.
 
@@ -16,6 +17,7 @@ mod error;
 mod messages;
 mod pair;
 mod patience;
+mod sessions;
 mod slots;
 mod talk;
 
@@ -60,12 +62,16 @@ fn main() -> ExitCode {
 
 fn run(words: &[String]) -> Result<String> {
     let [work, object, options @ ..] = words else {
-        return Err(Error::Usage("pair SIDE, dax PATH or bar ADDRESS".into()));
+        return Err(Error::Usage(
+            "pair SIDE, sessions SIDE, dax PATH or bar ADDRESS".into(),
+        ));
     };
     let settings = settings(options)?;
     match (work.as_str(), object.as_str()) {
         ("pair", "connecting") => pair::run(Side::Connecting, settings),
         ("pair", "accepting") => pair::run(Side::Accepting, settings),
+        ("sessions", "connecting") => sessions::run(Side::Connecting, settings),
+        ("sessions", "accepting") => sessions::run(Side::Accepting, settings),
         ("dax", path) => alone::dax(Path::new(path), settings),
         ("bar", address) => {
             let address = address.parse().map_err(error::refused(address))?;

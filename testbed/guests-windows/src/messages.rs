@@ -40,6 +40,20 @@ impl Messages {
         }
     }
 
+    /// Whether these are the next bytes; if so they are done.
+    pub(crate) fn check(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let expected = self.rest();
+            let (part, rest) = bytes.split_at(bytes.len().min(expected.len()));
+            if part != &expected[..part.len()] {
+                return false;
+            }
+            self.take(part.len());
+            bytes = rest;
+        }
+        true
+    }
+
     /// How many messages are done.
     pub(crate) const fn count(&self) -> u64 {
         self.count

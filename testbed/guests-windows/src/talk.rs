@@ -120,18 +120,11 @@ impl Talk {
             .receiver
             .receive(&self.lane.sight, &mut self.received, &mut self.buffer)
             .map_err(refused("receiving"))?;
-        let mut bytes = &self.buffer[..received.bytes];
-        while !bytes.is_empty() {
-            let expected = self.incoming.rest();
-            let (part, rest) = bytes.split_at(bytes.len().min(expected.len()));
-            if part != &expected[..part.len()] {
-                let count = self.incoming.count();
-                return Err(Error::Wrong(format!(
-                    "message {count}: other bytes than were sent"
-                )));
-            }
-            self.incoming.take(part.len());
-            bytes = rest;
+        if !self.incoming.check(&self.buffer[..received.bytes]) {
+            let count = self.incoming.count();
+            return Err(Error::Wrong(format!(
+                "message {count}: other bytes than were sent"
+            )));
         }
         Ok((received.bytes, received.end))
     }
