@@ -9,7 +9,7 @@ use crate::error::{Error, Result, refused};
 use crate::messages::Messages;
 use crate::patience::Patience;
 
-const GEOMETRY: Geometry = Geometry::DEFAULT;
+const GEOMETRY: Geometry = Geometry { ring_lines: 4096 };
 /// The bytes of a window that a lane has, from the first on.
 pub(crate) const PLACE: usize = GEOMETRY.size();
 /// A peer that says nothing for so long is dead, where one may die.
