@@ -13,6 +13,7 @@
 //! | [`rules`] | what a file of rules says |
 //! | [`monitor`] | sockets around the registry, on one thread |
 //! | [`client`] | the other end of its socket |
+//! | [`plane`] | moves the bytes of connections that do not share memory |
 //! | [`packets`] | messages of [`millrace_stream::control`] with descriptors |
 //!
 //! # Threads, clock, memory
@@ -70,6 +71,7 @@ pub mod client;
 mod error;
 pub mod monitor;
 pub mod packets;
+pub mod plane;
 pub mod registry;
 pub mod rules;
 

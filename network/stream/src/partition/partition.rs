@@ -232,13 +232,17 @@ impl<M: Medium> Partition<M> {
     }
 
     /// Frees the number of a connection that was never established. The peer must not know of it, or must have said
-    /// that it gave it up: a frame that names it is a breach.
-    pub fn cancel(&mut self, id: ConnectionId) {
-        if let Some(index) = self.table.find(id) {
-            if self.table.at(index).peer.is_none() {
-                self.table.remove(index);
-            }
+    /// that it gave it up: a frame that names it is a breach. False if it was established, or is not there. The
+    /// endpoint is told of nothing.
+    pub fn cancel(&mut self, id: ConnectionId) -> bool {
+        let Some(index) = self.table.find(id) else {
+            return false;
+        };
+        let is_free = self.table.at(index).peer.is_none();
+        if is_free {
+            self.table.remove(index);
         }
+        is_free
     }
 
     /// The endpoint has bytes to send.
@@ -319,7 +323,7 @@ impl<M: Medium> Partition<M> {
         self.outgoing.settle();
         let is_due = match self.state {
             State::Lost(_) => false,
-            State::Greeting => hear(&self.incoming, super::geometry::INCARNATION) != 0,
+            State::Greeting => self.session.has_news(&self.incoming),
             State::Ready => {
                 self.receiving.is_readable(&self.incoming)
                     || !self.session.is_same(&self.incoming)

@@ -96,6 +96,12 @@ impl Session {
         Ok(self.is_ready)
     }
 
+    /// Whether the peer has shown itself, or answered, since it was last looked at.
+    pub(super) fn has_news<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
+        hear(incoming, ACKNOWLEDGED) == self.incarnation
+            || ![0, self.peer].contains(&hear(incoming, INCARNATION))
+    }
+
     pub(super) const fn is_ready(&self) -> bool {
         self.is_ready
     }

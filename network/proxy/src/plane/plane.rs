@@ -1,0 +1,515 @@
+//! What one thread carries.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+
+use millrace_stream::partition::Opening;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use super::command::{Command, Event, Join, Open, Token};
+use super::end::{CONNECTION_RESET, End, Endpoint};
+use super::flows::{Flows, Route};
+use super::links::Link;
+use super::pipe::Pipe;
+use super::remote::Remote;
+use crate::{Error, ErrorKind, Result};
+
+/// How a plane works.
+#[derive(Clone, Copy, Debug)]
+pub struct PlaneSettings {
+    /// For how long it looks at everything again and again before it sleeps, in nanoseconds.
+    pub spin_ns: u64,
+    /// For how long a connection on which nothing happens is looked at, in nanoseconds.
+    pub hot_ns: u64,
+    /// For how long it sleeps at most where a window cannot tell a sleeping side for certain, in nanoseconds.
+    pub nap_ns: u64,
+}
+
+/// What a plane has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaneTotals {
+    /// Connections that were opened.
+    pub opened: u64,
+    /// Connections that are over.
+    pub ended: u64,
+    /// Connections that other hosts or lost partitions have reset.
+    pub resets: u64,
+    /// Bytes that ended connections brought from applications of this host, and to them.
+    pub bytes: (u64, u64),
+    /// How often it slept.
+    pub sleeps: u64,
+}
+
+/// The connections and partitions that one thread serves.
+#[derive(Debug)]
+pub struct Plane {
+    settings: PlaneSettings,
+    commands: Receiver<Command>,
+    events: Sender<Event>,
+    wake: Arc<OwnedFd>,
+    load: Arc<AtomicU64>,
+    bells: OwnedFd,
+    flows: Flows,
+    links: Vec<Link>,
+    scratch: Box<[u8]>,
+    totals: PlaneTotals,
+    passes: u64,
+    idle_since_ns: Option<u64>,
+    is_stopped: bool,
+}
+
+/// What of the bells is the plane's own: the rest are keys of connections, twice, and one more for the second end.
+const WAKE: u64 = u64::MAX;
+/// The bells of partitions, from this number on.
+const LINKS: u64 = 1 << 40;
+/// Every so many passes the bells are looked at without waiting.
+const PASSES: u64 = 16;
+/// So many bells are answered at once.
+const BELLS_MAX: usize = 64;
+/// Bytes of a connection within the host that are moved in its turn.
+const TURN_BYTES: usize = 16 * 1024;
+
+impl Default for PlaneSettings {
+    fn default() -> Self {
+        Self {
+            spin_ns: 50_000,
+            hot_ns: 50_000,
+            nap_ns: 1_000_000,
+        }
+    }
+}
+
+impl Plane {
+    pub(super) fn new(
+        settings: PlaneSettings,
+        commands: Receiver<Command>,
+        events: Sender<Event>,
+        wake: Arc<OwnedFd>,
+        load: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        let bells = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(refused)?;
+        let data = epoll::EventData::new_u64(WAKE);
+        epoll::add(&bells, &*wake, data, epoll::EventFlags::IN).map_err(refused)?;
+        Ok(Self {
+            settings,
+            commands,
+            events,
+            wake,
+            load,
+            bells,
+            flows: Flows::default(),
+            links: Vec::new(),
+            scratch: vec![0; TURN_BYTES].into_boxed_slice(),
+            totals: PlaneTotals::default(),
+            passes: 0,
+            idle_since_ns: None,
+            is_stopped: false,
+        })
+    }
+
+    /// Works and sleeps until it is told to stop. `clock` gives nanoseconds that do not go back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`] if the bells cannot be waited for.
+    pub fn run(&mut self, mut clock: impl FnMut() -> u64) -> Result<()> {
+        while !self.is_stopped {
+            let now_ns = clock();
+            let (is_busy, due_ns) = self.poll(now_ns);
+            if is_busy {
+                self.idle_since_ns = None;
+                continue;
+            }
+            let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
+            if now_ns.saturating_sub(since_ns) < self.settings.spin_ns {
+                std::thread::yield_now();
+                continue;
+            }
+            self.sleep(now_ns, due_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Does what there is to do, once round. Whether there was anything, and when there will be at the latest.
+    pub fn poll(&mut self, now_ns: u64) -> (bool, u64) {
+        let mut is_busy = self.obey();
+        self.passes += 1;
+        if self.passes % PASSES == 0 {
+            // What cannot be waited for here is told by the next sleep.
+            is_busy |= self.answer(Some(0)).unwrap_or(false);
+        }
+        let mut due_ns = u64::MAX;
+        for link in &mut self.links {
+            let (is_link_busy, link_due_ns, event) = link.poll(now_ns, &mut self.flows);
+            is_busy |= is_link_busy;
+            due_ns = due_ns.min(link_due_ns);
+            if let Some(event) = event {
+                let _ = self.events.send(event);
+            }
+        }
+        self.links.retain(|link| !link.is_lost());
+        is_busy |= self.pass(now_ns);
+        (is_busy, due_ns)
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn totals(&self) -> PlaneTotals {
+        PlaneTotals {
+            resets: self.flows.resets,
+            ..self.totals
+        }
+    }
+
+    /// How many connections it has.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.flows.count()
+    }
+
+    /// Looks at all hot connections.
+    fn pass(&mut self, now_ns: u64) -> bool {
+        let mut is_busy = false;
+        // Those that are touched from now on are new ones.
+        let mut index = 0;
+        while let Some(&key) = self.flows.hot.get(index) {
+            match self.look(key, now_ns) {
+                Look::Busy => {
+                    is_busy = true;
+                    index += 1;
+                }
+                Look::Idle => index += 1,
+                Look::Armed => {
+                    self.flows.hot.swap_remove(index);
+                    if let Some(flow) = self.flows.get(key) {
+                        flow.is_hot = false;
+                    }
+                }
+                Look::Over => {
+                    is_busy = true;
+                    self.flows.hot.swap_remove(index);
+                    self.end(key);
+                }
+            }
+        }
+        is_busy
+    }
+
+    fn look(&mut self, key: u32, now_ns: u64) -> Look {
+        let Some(flow) = self.flows.get(key) else {
+            return Look::Armed;
+        };
+        let (is_busy, is_over) = match &mut flow.route {
+            Route::Pipe(pipe) => {
+                for side in 0..2 {
+                    let end = pipe.end(side);
+                    if end.is_closing() && !end.is_gone() {
+                        end.look_gone();
+                    }
+                }
+                (pipe.step(&mut self.scratch).is_some(), pipe.is_over())
+            }
+            Route::Remote(remote) => {
+                let end = remote.end();
+                if end.is_closing() && !end.is_gone() {
+                    end.look_gone();
+                }
+                let number = remote.link;
+                let link = self.links.iter_mut().find(|link| link.number == number);
+                let partition = link.map(|link| &mut link.partition);
+                (remote.step(partition), remote.is_over())
+            }
+        };
+        if is_over {
+            return Look::Over;
+        }
+        if is_busy {
+            flow.idle_since_ns = None;
+            return Look::Busy;
+        }
+        let since_ns = *flow.idle_since_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(since_ns) < self.settings.hot_ns {
+            return Look::Idle;
+        }
+        let is_due = match &mut flow.route {
+            Route::Pipe(pipe) => pipe.arm(),
+            Route::Remote(remote) => remote.arm(),
+        };
+        if is_due { Look::Idle } else { Look::Armed }
+    }
+
+    /// Forgets a connection.
+    fn end(&mut self, key: u32) {
+        let Some(mut flow) = self.flows.remove(key) else {
+            return;
+        };
+        // Others may hold the same descriptors: closing them is not enough.
+        match &mut flow.route {
+            Route::Pipe(pipe) => (0..2).for_each(|side| unwatch(&self.bells, pipe.end(side))),
+            Route::Remote(remote) => unwatch(&self.bells, remote.end()),
+        }
+        let bytes = match &flow.route {
+            Route::Pipe(pipe) => (pipe.bytes(), pipe.bytes()),
+            Route::Remote(remote) => remote.bytes(),
+        };
+        self.totals.ended += 1;
+        self.totals.bytes.0 += bytes.0;
+        self.totals.bytes.1 += bytes.1;
+        self.count();
+        let token = flow.token;
+        drop(flow);
+        let _ = self.events.send(Event::Ended { token, bytes });
+    }
+
+    /// Sleeps until a bell rings or something is due.
+    fn sleep(&mut self, now_ns: u64, due_ns: u64) -> Result<()> {
+        let mut wait_ns = due_ns.saturating_sub(now_ns);
+        // Whoever is hot still is armed, or there is something to do.
+        if !self.flows.hot.is_empty() {
+            return Ok(());
+        }
+        for link in &mut self.links {
+            if link.partition.arm() {
+                return Ok(());
+            }
+            if !link.can_sleep() {
+                wait_ns = wait_ns.min(self.settings.nap_ns);
+            }
+        }
+        self.totals.sleeps += 1;
+        let wait_ns = (due_ns != u64::MAX || !self.links.is_empty()).then_some(wait_ns);
+        self.answer(wait_ns).map(drop)
+    }
+
+    /// Answers the bells that ring, waiting so long for one.
+    fn answer(&mut self, wait_ns: Option<u64>) -> Result<bool> {
+        let timeout = wait_ns.map(|wait_ns| Timespec {
+            tv_sec: i64::try_from(wait_ns / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(wait_ns % 1_000_000_000).expect("less than a second"),
+        });
+        let mut found = [const { std::mem::MaybeUninit::uninit() }; BELLS_MAX];
+        let found = match epoll::wait(&self.bells, &mut found, timeout.as_ref()) {
+            Ok((found, _)) => &*found,
+            Err(Errno::INTR) => &[],
+            Err(errno) => return Err(refused(errno)),
+        };
+        for event in found {
+            let data = event.data.u64();
+            if data == WAKE {
+                let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+            } else if data >= LINKS {
+                let number = u32::try_from(data - LINKS).unwrap_or(u32::MAX);
+                let link = self.links.iter().find(|link| link.number == number);
+                if let Some(bell) = link.and_then(|link| link.bell.as_ref()) {
+                    let _ = rustix::io::read(bell, &mut [0; 8]);
+                }
+            } else {
+                let key = u32::try_from(data / 2).expect("keys are numbers");
+                let side = usize::from(data % 2 == 1);
+                if let Some(end) = self.flows.end(key, side) {
+                    end.answer();
+                }
+                self.flows.touch(key);
+            }
+        }
+        Ok(!found.is_empty())
+    }
+
+    /// Does what it was told.
+    fn obey(&mut self) -> bool {
+        let mut is_busy = false;
+        while let Ok(command) = self.commands.try_recv() {
+            is_busy = true;
+            match command {
+                Command::Join(join) => self.join(*join),
+                Command::Leave { link } => self.leave(link),
+                Command::Open(open) => {
+                    let token = open.token;
+                    let opened = self.open(*open);
+                    self.tell(token, opened.map(Some).ok());
+                }
+                Command::Loop { token, ends } => {
+                    let opened = self.carry(token, *ends);
+                    self.tell(token, opened.map(|()| None).ok());
+                }
+                Command::Establish { token, peer } => self.establish(token, peer),
+                Command::Close { token, errno } => self.close(token, errno),
+                Command::Stop => self.is_stopped = true,
+            }
+        }
+        is_busy
+    }
+
+    fn tell(&mut self, token: Token, opened: Option<Option<Event>>) {
+        match opened {
+            Some(event) => {
+                self.totals.opened += 1;
+                self.count();
+                event.map(|event| self.events.send(event));
+            }
+            None => drop(self.events.send(Event::Refused { token })),
+        }
+    }
+
+    fn join(&mut self, join: Join) {
+        let number = join.link;
+        let is_free = self.links.iter().all(|link| link.number != number);
+        let link = if is_free {
+            Link::new(join)
+        } else {
+            Err(Error::new(ErrorKind::Refused, "a partition of that number"))
+        };
+        let lost = Event::Lost {
+            link: number,
+            loss: millrace_stream::partition::Loss::Window,
+        };
+        let Ok(link) = link else {
+            let _ = self.events.send(lost);
+            return;
+        };
+        if let Some(bell) = &link.bell {
+            let data = epoll::EventData::new_u64(LINKS + u64::from(number));
+            if epoll::add(&self.bells, bell, data, epoll::EventFlags::IN).is_err() {
+                let _ = self.events.send(lost);
+                return;
+            }
+        }
+        self.links.push(link);
+    }
+
+    fn leave(&mut self, number: u32) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.number == number) {
+            // The next poll tells of it.
+            link.partition.close(&mut self.flows);
+        }
+    }
+
+    fn open(&mut self, open: Open) -> Result<Event> {
+        let Open {
+            token,
+            link,
+            endpoint,
+            class,
+            rate,
+            room,
+        } = open;
+        self.check(token)?;
+        let found = self.links.iter_mut().find(|other| other.number == link);
+        let found = found.ok_or_else(|| Error::new(ErrorKind::Refused, "no such partition"))?;
+        let end = End::new(endpoint)?;
+        let key = self.flows.next_key();
+        let opening = Opening {
+            key,
+            class,
+            rate,
+            room,
+        };
+        let opened = found.partition.open(&opening);
+        let opened = opened.ok_or_else(|| Error::new(ErrorKind::Refused, "no number is free"))?;
+        if let Err(error) = watch(&self.bells, &end, key, 0) {
+            found.partition.cancel(opened.id);
+            return Err(error);
+        }
+        let remote = Remote::new(end, link, opened.id);
+        self.flows.insert(token, Route::Remote(Box::new(remote)));
+        Ok(Event::Opened { token, opened })
+    }
+
+    fn carry(&mut self, token: Token, ends: [Endpoint; 2]) -> Result<()> {
+        self.check(token)?;
+        let [first, second] = ends;
+        let ends = [End::new(first)?, End::new(second)?];
+        let key = self.flows.next_key();
+        watch(&self.bells, &ends[0], key, 0)?;
+        if let Err(error) = watch(&self.bells, &ends[1], key, 1) {
+            unwatch(&self.bells, &ends[0]);
+            return Err(error);
+        }
+        self.flows
+            .insert(token, Route::Pipe(Box::new(Pipe::new(ends))));
+        Ok(())
+    }
+
+    fn establish(&mut self, token: Token, peer: millrace_stream::partition::Opened) {
+        let Some(key) = self.flows.find(token) else {
+            return;
+        };
+        self.flows.touch(key);
+        let Some(Route::Remote(remote)) = self.flows.get(key).map(|flow| &mut flow.route) else {
+            return;
+        };
+        let link = self
+            .links
+            .iter_mut()
+            .find(|link| link.number == remote.link);
+        if let (Some(link), Some(id)) = (link, remote.id) {
+            if !link.partition.establish(id, peer) {
+                // Two monitors that do not agree: nothing can come of it.
+                remote.reset(CONNECTION_RESET);
+            }
+        }
+    }
+
+    fn close(&mut self, token: Token, errno: u16) {
+        let Some(key) = self.flows.find(token) else {
+            return;
+        };
+        self.flows.touch(key);
+        match self.flows.get(key).map(|flow| &mut flow.route) {
+            Some(Route::Pipe(pipe)) => pipe.reset(errno),
+            Some(Route::Remote(remote)) => {
+                remote.reset(errno);
+                let link = self
+                    .links
+                    .iter_mut()
+                    .find(|link| link.number == remote.link);
+                if let (Some(link), Some(id)) = (link, remote.id) {
+                    if link.partition.cancel(id) {
+                        remote.id = None;
+                    } else {
+                        link.partition.reset(id, errno);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn check(&self, token: Token) -> Result<()> {
+        match self.flows.find(token) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Refused, "a token that is in use")),
+        }
+    }
+
+    fn count(&self) {
+        // A count alone: nothing is ordered by it.
+        self.load
+            .store(self.flows.count() as u64, Ordering::Relaxed);
+    }
+}
+
+/// What became of a connection that was looked at.
+enum Look {
+    Busy,
+    Idle,
+    Armed,
+    Over,
+}
+
+fn watch(bells: &OwnedFd, end: &End, key: u32, side: u64) -> Result<()> {
+    let data = epoll::EventData::new_u64(u64::from(key) * 2 + side);
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(bells, end.as_fd(), data, flags).map_err(refused)
+}
+
+fn unwatch(bells: &OwnedFd, end: &End) {
+    // It was added when the connection was opened, and nobody else takes it out.
+    let _ = epoll::delete(bells, end.as_fd());
+}
+
+fn refused(errno: Errno) -> Error {
+    Error::new(ErrorKind::System, "waiting for bells").caused_by(errno)
+}

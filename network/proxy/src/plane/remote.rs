@@ -1,0 +1,175 @@
+//! A connection of an application of this host with one of another host.
+
+use millrace_stream::partition::{ConnectionId, Fetched, Partition};
+
+use super::end::{CONNECTION_RESET, End, Taken};
+use super::parked::Parked;
+
+/// The application's end, and the number of the connection in its partition.
+#[derive(Debug)]
+pub(super) struct Remote {
+    end: End,
+    /// Which of the plane's partitions.
+    pub(super) link: u32,
+    /// None when the number is free again.
+    pub(super) id: Option<ConnectionId>,
+    /// What came and the application has no room for yet: at most what was granted.
+    parked: Parked,
+    /// Bytes that have found room and of which the partition does not know yet.
+    consumed: u64,
+    /// The partition knows that there is something to fetch.
+    is_announced: bool,
+    input: Input,
+    output: Output,
+}
+
+/// What the application has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    Open,
+    /// All was fetched; the partition is to be told.
+    Finished,
+    /// It broke off; the partition is to be told.
+    Reset(u16),
+    /// The partition knows.
+    Told,
+}
+
+/// What the application gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Open,
+    /// All came; the application is to be told.
+    Finished,
+    /// The application knows.
+    Told,
+}
+
+impl Remote {
+    pub(super) fn new(end: End, link: u32, id: ConnectionId) -> Self {
+        Self {
+            end,
+            link,
+            id: Some(id),
+            parked: Parked::default(),
+            consumed: 0,
+            is_announced: false,
+            input: Input::Open,
+            output: Output::Open,
+        }
+    }
+
+    pub(super) const fn end(&mut self) -> &mut End {
+        &mut self.end
+    }
+
+    /// Bytes for the partition.
+    pub(super) fn fetch(&mut self, into: &mut [u8]) -> Fetched {
+        let mut bytes = 0;
+        if self.input == Input::Open {
+            match self.end.receive(into) {
+                Taken::Bytes(count) => bytes = count,
+                Taken::Nothing => {}
+                Taken::Finished => self.input = Input::Finished,
+                Taken::Reset(errno) => self.input = Input::Reset(errno),
+            }
+        }
+        let has_more = bytes > 0 && self.end.is_readable();
+        self.is_announced = has_more;
+        Fetched { bytes, has_more }
+    }
+
+    /// Bytes from the partition, for which there is room.
+    pub(super) fn deliver(&mut self, bytes: &[u8]) {
+        if self.end.is_gone() {
+            // Nobody will read them, as the peer must hear.
+            self.input = Input::Reset(CONNECTION_RESET);
+            return;
+        }
+        let sent = if self.parked.is_empty() {
+            self.end.send(bytes)
+        } else {
+            0
+        };
+        self.parked.push(&bytes[sent..]);
+        self.consumed += sent as u64;
+    }
+
+    /// All came.
+    pub(super) const fn finished(&mut self) {
+        self.output = Output::Finished;
+    }
+
+    /// The peer or the partition has broken off. The application gets what it had room for, and this.
+    pub(super) fn reset(&mut self, errno: u16) {
+        self.parked.clear();
+        self.end.reset(errno);
+        self.input = Input::Told;
+        self.output = Output::Told;
+    }
+
+    /// Moves what there is between the application and the partition, if that is there yet. Whether there was
+    /// anything.
+    pub(super) fn step(&mut self, partition: Option<&mut Partition>) -> bool {
+        if self.end.is_gone() && !self.parked.is_empty() {
+            self.parked.clear();
+            self.output = Output::Told;
+            self.input = Input::Reset(CONNECTION_RESET);
+        }
+        let drained = self.parked.drain(|bytes| self.end.send(bytes));
+        self.consumed += drained as u64;
+        let mut is_busy = self.consumed > 0;
+        if self.output == Output::Finished && self.parked.is_empty() {
+            // One that is gone makes no room for it.
+            let is_told = self.end.finish() || self.end.is_gone();
+            if is_told {
+                self.output = Output::Told;
+                is_busy = true;
+            }
+        }
+        let (Some(id), Some(partition)) = (self.id, partition) else {
+            return is_busy;
+        };
+        if self.consumed > 0 {
+            partition.consumed(id, std::mem::take(&mut self.consumed));
+        }
+        match self.input {
+            Input::Open if !self.is_announced && self.end.is_readable() => {
+                self.is_announced = true;
+                partition.ready(id);
+                is_busy = true;
+            }
+            Input::Finished => {
+                partition.finish(id);
+                self.input = Input::Told;
+                is_busy = true;
+            }
+            Input::Reset(errno) => {
+                partition.reset(id, errno);
+                self.end.reset(errno);
+                self.parked.clear();
+                self.input = Input::Told;
+                self.output = Output::Told;
+                is_busy = true;
+            }
+            Input::Open | Input::Told => {}
+        }
+        is_busy
+    }
+
+    /// Has the application ring for whatever comes next. True if there is something already that can be moved.
+    pub(super) fn arm(&mut self) -> bool {
+        let for_data = self.input == Input::Open && !self.is_announced;
+        let for_room = !self.parked.is_empty() || self.output == Output::Finished;
+        self.end.arm(for_data, for_room)
+    }
+
+    /// Whether nothing is left to be done for it.
+    pub(super) fn is_over(&self) -> bool {
+        self.id.is_none() && self.output == Output::Told
+    }
+
+    pub(super) const fn bytes(&self) -> (u64, u64) {
+        self.end.totals()
+    }
+}

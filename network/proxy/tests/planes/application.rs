@@ -1,0 +1,194 @@
+//! A program's end of a connection.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use millrace_memory::{Pages, RegionOptions};
+use millrace_proxy::plane::Endpoint;
+use millrace_random::Random;
+use millrace_stream::{End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_window::Window;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+const GEOMETRY: Geometry = Geometry { ring_lines: 256 };
+
+/// What a program has sent and received.
+pub(crate) struct Application {
+    lane: Lane,
+    sent: SendCursor,
+    received: ReceiveCursor,
+    /// None when it was killed.
+    bell: Option<OwnedFd>,
+    pub(crate) source: Vec<u8>,
+    pub(crate) got: Vec<u8>,
+    pub(crate) end: Option<Outcome>,
+    /// The end was sent.
+    pub(crate) has_finished: bool,
+    /// It reads and writes no more, but is there.
+    pub(crate) is_stopped: bool,
+    scratch: Vec<u8>,
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Finished,
+    Reset(u16),
+    /// The bell hung up, and nothing was said.
+    HungUp,
+}
+
+/// A program's end, and the plane's of the same.
+pub(crate) fn pair(side: Side, source: Vec<u8>) -> (Application, Endpoint) {
+    let flags = SocketFlags::CLOEXEC;
+    let bells = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (bell, theirs) = bells.expect("a socket pair");
+    let options = RegionOptions {
+        pages: Pages::Base,
+        node: None,
+        locked: false,
+    };
+    let (window, memory) = Window::create(GEOMETRY.size(), &options).expect("memory");
+    let application = Application {
+        lane: Lane::new(&window, GEOMETRY, side).expect("a lane"),
+        sent: SendCursor::default(),
+        received: ReceiveCursor::default(),
+        bell: Some(bell),
+        source,
+        got: Vec::new(),
+        end: None,
+        has_finished: false,
+        is_stopped: false,
+        scratch: vec![0; 3000],
+    };
+    let endpoint = Endpoint {
+        bell: theirs,
+        memory,
+        geometry: GEOMETRY,
+        application: side,
+    };
+    (application, endpoint)
+}
+
+impl Application {
+    /// Sends and receives a part. Whether anything moved.
+    pub(crate) fn step(&mut self, random: &mut Random) -> bool {
+        if self.is_stopped {
+            return false;
+        }
+        self.drain();
+        let went = self.send(1 + random.index(3000));
+        let came = self.receive();
+        went || came
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        let is_cut = !matches!(self.end, None | Some(Outcome::Finished));
+        is_cut || self.end.is_some() && self.has_finished
+    }
+
+    pub(crate) fn total_sent(&self) -> usize {
+        usize::try_from(self.sent.total).expect("small")
+    }
+
+    /// Says that it goes to sleep. True if it must not.
+    pub(crate) fn arm(&mut self) -> bool {
+        let lane = &mut self.lane;
+        let is_data = self.end.is_none() && lane.receiver.arm(&lane.sight, &mut self.received);
+        let is_room = !self.has_finished && lane.sender.arm(&lane.sight, &mut self.sent);
+        is_data || is_room
+    }
+
+    /// It is killed: the kernel closes what it had open, and no more. What it had sent is known yet.
+    pub(crate) fn die(mut self) -> Self {
+        self.bell = None;
+        self
+    }
+
+    fn bell(&self) -> &OwnedFd {
+        self.bell.as_ref().expect("the dead do nothing")
+    }
+
+    fn send(&mut self, bytes_max: usize) -> bool {
+        if self.has_finished || self.is_cut() {
+            return false;
+        }
+        let (start, lane) = (self.total_sent(), &mut self.lane);
+        let end = self.source.len().min(start + bytes_max);
+        let moved = if start == self.source.len() {
+            self.has_finished = lane
+                .sender
+                .finish(&lane.sight, &mut self.sent)
+                .expect("sound");
+            self.has_finished
+        } else {
+            let bytes = &self.source[start..end];
+            lane.sender
+                .send(&lane.sight, &mut self.sent, bytes)
+                .expect("sound")
+                > 0
+        };
+        if moved && lane.sender.wake(&lane.sight, &mut self.sent) {
+            self.ring();
+        }
+        moved
+    }
+
+    fn receive(&mut self) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
+        // What was said before it hung up is there: the look comes after the news.
+        let is_hung_up = self.is_hung_up();
+        let lane = &mut self.lane;
+        let taken = lane
+            .receiver
+            .receive(&lane.sight, &mut self.received, &mut self.scratch);
+        let taken = taken.expect("the plane is sound");
+        self.got.extend_from_slice(&self.scratch[..taken.bytes]);
+        if lane.receiver.wake(&lane.sight, &mut self.received) {
+            self.ring();
+        }
+        self.end = match taken.end {
+            Some(End::Finished) => Some(Outcome::Finished),
+            Some(End::Reset(errno)) => Some(Outcome::Reset(errno)),
+            None if taken.bytes == 0 && is_hung_up => Some(Outcome::HungUp),
+            None => None,
+        };
+        taken.bytes > 0 || self.end.is_some()
+    }
+
+    fn is_cut(&self) -> bool {
+        !matches!(self.end, None | Some(Outcome::Finished))
+    }
+
+    fn is_hung_up(&self) -> bool {
+        let mut watched = [PollFd::new(self.bell(), PollFlags::empty())];
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut watched, Some(&zero)).expect("a poll");
+        watched[0].revents().contains(PollFlags::HUP)
+    }
+
+    fn drain(&self) {
+        for _ in 0..64 {
+            let taken = rustix::net::recv(self.bell(), &mut [0_u8; 8], RecvFlags::DONTWAIT);
+            let Ok((bytes, _)) = taken else {
+                return;
+            };
+            assert_eq!(bytes, 0, "a ring is empty");
+        }
+    }
+
+    fn ring(&self) {
+        let _ = rustix::net::send(self.bell(), &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+impl AsFd for Application {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.bell().as_fd()
+    }
+}

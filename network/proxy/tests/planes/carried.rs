@@ -1,0 +1,61 @@
+//! Nobody dies: all arrives.
+
+use millrace_proxy::plane::Command;
+use millrace_random::Random;
+use millrace_stream::Side;
+
+use crate::application::{Application, Outcome, pair};
+use crate::bed::{Host, check, connect, drive, join, source};
+
+fn run_to_the_end(applications: &mut [Option<Application>], random: &mut Random) {
+    drive(applications, random, |applications| {
+        applications.iter().flatten().all(Application::is_done)
+    });
+    for index in 0..applications.len() {
+        let [own, peer] = [index, index ^ 1].map(|index| applications[index].as_ref());
+        let (own, peer) = (own.expect("it lives"), peer.expect("it lives"));
+        check(own, peer, "whole");
+        assert_eq!(own.end, Some(Outcome::Finished), "{index}");
+        assert_eq!(own.got.len(), peer.source.len(), "{index}");
+    }
+}
+
+#[test]
+fn within_a_host() {
+    let mut random = Random::new(1);
+    let mut host = Host::new();
+    let mut applications = Vec::new();
+    for token in 0..50 {
+        let ends = [Side::Connecting, Side::Accepting].map(|side| pair(side, source(&mut random)));
+        let [(first, ours), (second, theirs)] = ends;
+        applications.extend([Some(first), Some(second)]);
+        let ends = Box::new([ours, theirs]);
+        host.tell(Command::Loop { token, ends });
+    }
+    run_to_the_end(&mut applications, &mut random);
+    while host.ended.len() < 50 {
+        host.hear();
+        std::thread::yield_now();
+    }
+    let (totals, connections) = host.stop();
+    assert_eq!((totals.opened, totals.ended, connections), (50, 50, 0));
+}
+
+#[test]
+fn between_hosts() {
+    let mut random = Random::new(2);
+    let mut hosts = [Host::new(), Host::new()];
+    join(&mut hosts, 1, 5_000_000_000);
+    let applications = connect(&mut hosts, 100, &mut random);
+    let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
+    run_to_the_end(&mut applications, &mut random);
+    while hosts.iter().any(|host| host.ended.len() < 100) {
+        hosts.iter_mut().for_each(Host::hear);
+        std::thread::yield_now();
+    }
+    for host in &mut hosts {
+        let (totals, connections) = host.stop();
+        assert_eq!((totals.opened, totals.ended, connections), (100, 100, 0));
+        assert_eq!(totals.resets, 0);
+    }
+}

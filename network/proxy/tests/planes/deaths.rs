@@ -1,0 +1,130 @@
+//! Programs and planes die at random points.
+
+use millrace_proxy::plane::{Command, Event};
+use millrace_random::Random;
+use millrace_stream::Side;
+use millrace_stream::partition::Loss;
+
+use crate::application::{Application, Outcome, pair};
+use crate::bed::{Host, check, connect, drive, join, source};
+
+/// Drops some programs without a word; what their peers get is checked.
+fn kill_some(mut applications: Vec<Option<Application>>, random: &mut Random) {
+    let count = applications.len();
+    let mut killed: Vec<Option<Application>> = (0..count).map(|_| None).collect();
+    let mut draws = Random::new(random.number());
+    drive(&mut applications, random, |applications| {
+        let index = draws.index(count);
+        // One of a pair at most.
+        let is_first = killed[index ^ 1].is_none();
+        if draws.chance(1, 40) && is_first {
+            if let Some(dead) = applications[index].take() {
+                killed[index] = Some(dead.die());
+            }
+        }
+        applications.iter().flatten().all(Application::is_done)
+    });
+    for index in 0..count {
+        let Some(own) = &applications[index] else {
+            continue;
+        };
+        let peer = applications[index ^ 1]
+            .as_ref()
+            .or(killed[index ^ 1].as_ref());
+        let peer = peer.expect("it lives or was killed");
+        check(own, peer, "beside deaths");
+        match own.end {
+            Some(Outcome::Finished) => {
+                // All that the peer has sent, even if it died.
+                assert_eq!(own.got.len(), peer.total_sent(), "{index}");
+            }
+            Some(Outcome::Reset(104)) => assert!(killed[index ^ 1].is_some(), "{index}"),
+            other => panic!("{index}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn programs_die_within_a_host() {
+    for seed in 0..5 {
+        let mut random = Random::new(100 + seed);
+        let mut host = Host::new();
+        let mut applications = Vec::new();
+        for token in 0..40 {
+            let ends =
+                [Side::Connecting, Side::Accepting].map(|side| pair(side, source(&mut random)));
+            let [(first, ours), (second, theirs)] = ends;
+            applications.extend([Some(first), Some(second)]);
+            let ends = Box::new([ours, theirs]);
+            host.tell(Command::Loop { token, ends });
+        }
+        kill_some(applications, &mut random);
+        while host.ended.len() < 40 {
+            host.hear();
+            std::thread::yield_now();
+        }
+        assert_eq!(host.stop().1, 0, "seed {seed}: memory is given back");
+    }
+}
+
+#[test]
+fn programs_die_between_hosts() {
+    for seed in 0..5 {
+        let mut random = Random::new(200 + seed);
+        let mut hosts = [Host::new(), Host::new()];
+        join(&mut hosts, 1, 5_000_000_000);
+        let applications = connect(&mut hosts, 100, &mut random);
+        kill_some(applications.into_iter().map(Some).collect(), &mut random);
+        while hosts.iter().any(|host| host.ended.len() < 100) {
+            hosts.iter_mut().for_each(Host::hear);
+            std::thread::yield_now();
+        }
+        for host in &mut hosts {
+            assert_eq!(host.stop().1, 0, "seed {seed}: memory is given back");
+        }
+    }
+}
+
+/// A plane dies: its programs' bells hang up, the others' connections are reset. No stream that was cut short ends.
+#[test]
+fn a_plane_dies() {
+    for seed in 0..5 {
+        let mut random = Random::new(300 + seed);
+        let mut hosts = [Host::new(), Host::new()];
+        join(&mut hosts, 1, 300_000_000);
+        let applications = connect(&mut hosts, 40, &mut random);
+        let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
+        let mut left = random.below(300);
+        let [dying, living] = &mut hosts;
+        drive(&mut applications, &mut random, |applications| {
+            if left == 0 {
+                dying.stop();
+            }
+            left = left.checked_sub(1).unwrap_or(u64::MAX);
+            living.hear();
+            applications.iter().flatten().all(Application::is_done)
+        });
+        for index in 0..applications.len() {
+            let [own, peer] = [index, index ^ 1].map(|index| applications[index].as_ref());
+            let (own, peer) = (own.expect("it lives"), peer.expect("it lives"));
+            check(own, peer, "beside a dead plane");
+            let is_whole = own.got.len() == peer.source.len() && peer.has_finished;
+            match own.end {
+                Some(Outcome::Finished) => assert!(is_whole, "seed {seed}: {index}"),
+                Some(Outcome::HungUp) => assert_eq!(index % 2, 0, "seed {seed}"),
+                Some(Outcome::Reset(104)) => assert_eq!(index % 2, 1, "seed {seed}"),
+                other => panic!("seed {seed}: {index}: {other:?}"),
+            }
+        }
+        while living.lost.is_empty() {
+            living.hear();
+            std::thread::yield_now();
+        }
+        let lost = Event::Lost {
+            link: 7,
+            loss: Loss::Silence,
+        };
+        assert_eq!(living.lost, [lost], "seed {seed}");
+        assert_eq!(living.stop().1, 0, "seed {seed}: memory is given back");
+    }
+}

@@ -1,0 +1,6 @@
+//! Planes with real bells and memory, in threads: what arrives is checked, whoever dies and when.
+
+mod application;
+mod bed;
+mod carried;
+mod deaths;
