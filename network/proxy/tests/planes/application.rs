@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use millrace_memory::{Pages, RegionOptions};
 use millrace_proxy::plane::Endpoint;
 use millrace_random::Random;
-use millrace_stream::{End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_stream::{Closing, End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
 use millrace_window::Window;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -24,8 +24,8 @@ pub(crate) struct Application {
     pub(crate) end: Option<Outcome>,
     /// The end was sent.
     pub(crate) has_finished: bool,
-    /// It reads and writes no more, but is there.
-    pub(crate) is_stopped: bool,
+    /// Nobody will receive what it has left to send: kernel TCP says EPIPE.
+    is_refused: bool,
     scratch: Vec<u8>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn pair(side: Side, source: Vec<u8>) -> (Application, Endpoint) {
         got: Vec::new(),
         end: None,
         has_finished: false,
-        is_stopped: false,
+        is_refused: false,
         scratch: vec![0; 3000],
     };
     let endpoint = Endpoint {
@@ -73,9 +73,6 @@ pub(crate) fn pair(side: Side, source: Vec<u8>) -> (Application, Endpoint) {
 impl Application {
     /// Sends and receives a part. Whether anything moved.
     pub(crate) fn step(&mut self, random: &mut Random) -> bool {
-        if self.is_stopped {
-            return false;
-        }
         self.drain();
         let went = self.send(1 + random.index(3000));
         let came = self.receive();
@@ -84,7 +81,7 @@ impl Application {
 
     pub(crate) fn is_done(&self) -> bool {
         let is_cut = !matches!(self.end, None | Some(Outcome::Finished));
-        is_cut || self.end.is_some() && self.has_finished
+        is_cut || self.end.is_some() && (self.has_finished || self.is_refused)
     }
 
     pub(crate) fn total_sent(&self) -> usize {
@@ -110,8 +107,12 @@ impl Application {
     }
 
     fn send(&mut self, bytes_max: usize) -> bool {
-        if self.has_finished || self.is_cut() {
+        if self.has_finished || self.is_refused || self.is_cut() {
             return false;
+        }
+        if self.end.is_some() {
+            let is_reset = matches!(self.lane.sight.closing(), Closing::Reset(_));
+            self.is_refused = is_reset || self.is_hung_up();
         }
         let (start, lane) = (self.total_sent(), &mut self.lane);
         let end = self.source.len().min(start + bytes_max);

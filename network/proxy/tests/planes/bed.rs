@@ -181,17 +181,15 @@ pub(crate) fn drive(
 }
 
 fn sleep(applications: &mut [Option<Application>]) {
-    let active =
-        || |application: &&mut Application| !application.is_done() && !application.is_stopped;
     let mut is_due = false;
-    for application in applications.iter_mut().flatten().filter(active()) {
-        is_due |= application.arm();
+    for application in applications.iter_mut().flatten() {
+        is_due |= !application.is_done() && application.arm();
     }
     if is_due {
         return;
     }
     let watched = applications.iter().flatten();
-    let watched = watched.filter(|application| !application.is_done() && !application.is_stopped);
+    let watched = watched.filter(|application| !application.is_done());
     let mut watched: Vec<PollFd<'_>> = watched
         .map(|application| PollFd::new(application, PollFlags::IN))
         .collect();

@@ -94,7 +94,7 @@ fn a_plane_dies() {
         join(&mut hosts, 1, 300_000_000);
         let applications = connect(&mut hosts, 40, &mut random);
         let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
-        let mut left = random.below(300);
+        let mut left = random.below(60);
         let [dying, living] = &mut hosts;
         drive(&mut applications, &mut random, |applications| {
             if left == 0 {
@@ -104,6 +104,9 @@ fn a_plane_dies() {
             living.hear();
             applications.iter().flatten().all(Application::is_done)
         });
+        if left < 1000 {
+            dying.stop();
+        }
         for index in 0..applications.len() {
             let [own, peer] = [index, index ^ 1].map(|index| applications[index].as_ref());
             let (own, peer) = (own.expect("it lives"), peer.expect("it lives"));
