@@ -19,6 +19,8 @@ pub(crate) struct Application {
     received: ReceiveCursor,
     /// None when it was killed.
     bell: Option<OwnedFd>,
+    memory: OwnedFd,
+    side: Side,
     pub(crate) source: Vec<u8>,
     pub(crate) got: Vec<u8>,
     pub(crate) end: Option<Outcome>,
@@ -54,6 +56,8 @@ pub(crate) fn pair(side: Side, source: Vec<u8>) -> (Application, Endpoint) {
         sent: SendCursor::default(),
         received: ReceiveCursor::default(),
         bell: Some(bell),
+        memory: memory.try_clone().expect("a descriptor"),
+        side,
         source,
         got: Vec::new(),
         end: None,
@@ -94,6 +98,25 @@ impl Application {
         let is_data = self.end.is_none() && lane.receiver.arm(&lane.sight, &mut self.received);
         let is_room = !self.has_finished && lane.sender.arm(&lane.sight, &mut self.sent);
         is_data || is_room
+    }
+
+    /// Stores what is no slot where the next one would be, and sends no more.
+    pub(crate) fn smear(&mut self) {
+        let side = self.side;
+        let area = GEOMETRY.size() / 2;
+        let start = match side {
+            Side::Connecting => 0,
+            Side::Accepting => area,
+        };
+        let window = Window::attach(&self.memory).expect("its own memory");
+        let mut outgoing = window.outgoing(start..start + area).expect("its own area");
+        let place = 4096 + usize::try_from(self.sent.position % 256).expect("small") * 64;
+        outgoing
+            .slot(place, 64)
+            .expect("a line")
+            .publish(0xdead_beef);
+        self.is_refused = true;
+        self.ring();
     }
 
     /// It is killed: the kernel closes what it had open, and no more. What it had sent is known yet.

@@ -86,6 +86,15 @@ fn event() -> OwnedFd {
 
 /// Joins two hosts by a window with bells.
 pub(crate) fn join(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) {
+    join_by(hosts, incarnation, lost_after_ns, true);
+}
+
+/// The same where no side can be rung.
+pub(crate) fn join_without_bells(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) {
+    join_by(hosts, incarnation, lost_after_ns, false);
+}
+
+fn join_by(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64, has_bells: bool) {
     let options = RegionOptions {
         pages: Pages::Base,
         node: None,
@@ -99,10 +108,14 @@ pub(crate) fn join(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) 
         Arc::new(EventDoorbell::new(bell))
     });
     let [first_ring, second_ring] = rings;
-    let windows = [
-        first.with_doorbell(second_ring),
-        second.with_doorbell(first_ring),
-    ];
+    let windows = if has_bells {
+        [
+            first.with_doorbell(second_ring),
+            second.with_doorbell(first_ring),
+        ]
+    } else {
+        [first, second]
+    };
     let sides = [Side::Connecting, Side::Accepting];
     for (index, ((window, bell), side)) in windows.into_iter().zip(bells).zip(sides).enumerate() {
         let settings = PartitionSettings {
@@ -117,7 +130,7 @@ pub(crate) fn join(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) 
             index: 0,
             side,
             settings,
-            bell: Some(bell),
+            bell: has_bells.then_some(bell),
         })));
     }
     while hosts.iter().any(|host| host.joined == 0) {
@@ -126,8 +139,8 @@ pub(crate) fn join(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) 
     }
 }
 
-/// Connections between both hosts. The programs of one connection are behind each other.
-pub(crate) fn connect(hosts: &mut [Host; 2], count: u64, random: &mut Random) -> Vec<Application> {
+/// Connections between both hosts that are not established. The programs of one are behind each other.
+pub(crate) fn open(hosts: &mut [Host; 2], count: u64, random: &mut Random) -> Vec<Application> {
     let mut applications = Vec::new();
     for token in 0..count {
         for (side, host) in [Side::Connecting, Side::Accepting].into_iter().zip(&*hosts) {
@@ -148,6 +161,12 @@ pub(crate) fn connect(hosts: &mut [Host; 2], count: u64, random: &mut Random) ->
         hosts.iter_mut().for_each(Host::hear);
         thread::yield_now();
     }
+    applications
+}
+
+/// Connections between both hosts.
+pub(crate) fn connect(hosts: &mut [Host; 2], count: u64, random: &mut Random) -> Vec<Application> {
+    let applications = open(hosts, count, random);
     for side in 0..2 {
         for (token, peer) in hosts[1 - side].opened.clone() {
             hosts[side].tell(Command::Establish { token, peer });

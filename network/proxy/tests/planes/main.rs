@@ -4,3 +4,4 @@ mod application;
 mod bed;
 mod carried;
 mod deaths;
+mod strangers;

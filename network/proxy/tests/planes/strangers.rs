@@ -1,0 +1,177 @@
+//! Programs that break the protocol or stop, windows without bells, several planes.
+
+use std::os::fd::AsFd;
+
+use millrace_proxy::plane::{Command, DataPlane, PlaneSettings};
+use millrace_random::Random;
+use millrace_stream::Side;
+use millrace_stream::partition::{ConnectionName, EndName};
+use rustix::net::{SendFlags, send};
+
+use crate::application::{Application, Outcome, pair};
+use crate::bed::{Host, connect, drive, join, join_without_bells, source};
+
+/// A program that stores what it likes, or speaks over its bell, breaks its own connection and no other.
+#[test]
+fn who_breaks_the_protocol_is_reset() {
+    for by_bell in [false, true] {
+        let mut random = Random::new(5);
+        let mut hosts = [Host::new(), Host::new()];
+        join(&mut hosts, 1, 5_000_000_000);
+        let applications = connect(&mut hosts, 10, &mut random);
+        let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
+        // More than what can be under way: neither ends before.
+        for application in applications.iter_mut().flatten().take(2) {
+            application.source = vec![1; 500_000];
+        }
+        let bad = applications[0].as_mut().expect("it lives");
+        if by_bell {
+            send(bad.as_fd(), b"bytes", SendFlags::NOSIGNAL).expect("the bell takes them");
+        } else {
+            bad.smear();
+        }
+        drive(&mut applications, &mut random, |applications| {
+            applications.iter().flatten().all(Application::is_done)
+        });
+        for (index, application) in applications.iter().flatten().enumerate() {
+            let expected = if index < 2 {
+                Outcome::Reset(104)
+            } else {
+                Outcome::Finished
+            };
+            assert_eq!(
+                application.end,
+                Some(expected),
+                "{index}, by its bell: {by_bell}"
+            );
+        }
+        for host in &mut hosts {
+            while host.ended.len() < 10 {
+                host.hear();
+                std::thread::yield_now();
+            }
+            assert_eq!(host.stop().1, 0);
+        }
+    }
+}
+
+/// Programs that never read keep what was set aside for them and their lanes, and the others end.
+#[test]
+fn who_stops_delays_nobody() {
+    let mut random = Random::new(6);
+    let mut hosts = [Host::new(), Host::new()];
+    join(&mut hosts, 1, 5_000_000_000);
+    let applications = connect(&mut hosts, 40, &mut random);
+    let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
+    let mut stopped = Vec::new();
+    for application in applications.iter_mut().take(20).skip(1).step_by(2) {
+        stopped.push(application.take());
+    }
+    drive(&mut applications, &mut random, |applications| {
+        applications
+            .iter()
+            .flatten()
+            .skip(10)
+            .all(Application::is_done)
+    });
+    for application in applications.iter().flatten().skip(10) {
+        assert_eq!(application.end, Some(Outcome::Finished));
+    }
+    // Their lane's ring, their room, the sender's ring, and a slice.
+    for application in applications.iter().flatten().take(10) {
+        let kept = 2 * 256 * 64 + 16_384 + 16_384;
+        assert!(
+            application.total_sent() <= kept,
+            "{}",
+            application.total_sent()
+        );
+    }
+    assert_eq!(stopped.len(), 10);
+    for host in &mut hosts {
+        while host.ended.len() < 30 {
+            host.hear();
+            std::thread::yield_now();
+        }
+        assert_eq!(host.stop().1, 10);
+    }
+}
+
+/// Where nobody can be rung, planes look by themselves.
+#[test]
+fn without_bells() {
+    let mut random = Random::new(7);
+    let mut hosts = [Host::new(), Host::new()];
+    join_without_bells(&mut hosts, 1, 5_000_000_000);
+    let applications = connect(&mut hosts, 5, &mut random);
+    let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
+    drive(&mut applications, &mut random, |applications| {
+        applications.iter().flatten().all(Application::is_done)
+    });
+    let is_whole = |application: &Application| application.end == Some(Outcome::Finished);
+    assert!(applications.iter().flatten().all(is_whole));
+    for host in &mut hosts {
+        host.stop();
+    }
+}
+
+/// A connection that was given up before it was established leaves nothing behind.
+#[test]
+fn what_was_given_up_is_over() {
+    let mut random = Random::new(8);
+    let mut hosts = [Host::new(), Host::new()];
+    join(&mut hosts, 1, 5_000_000_000);
+    let mut kept = crate::bed::open(&mut hosts, 8, &mut random);
+    for host in &hosts {
+        for token in 0..8 {
+            host.tell(Command::Close { token, errno: 111 });
+        }
+    }
+    for host in &mut hosts {
+        while host.ended.len() < 8 {
+            host.hear();
+            std::thread::yield_now();
+        }
+    }
+    for application in &mut kept {
+        application.step(&mut random);
+        assert_eq!(application.end, Some(Outcome::Reset(111)));
+    }
+    for host in &mut hosts {
+        assert_eq!(host.stop().1, 0);
+    }
+}
+
+/// New connections go to the plane of two that has fewer.
+#[test]
+fn planes_are_balanced() {
+    let (data_plane, planes) = DataPlane::new(4, PlaneSettings::default()).expect("planes");
+    let mut random = Random::new(9);
+    let mut counts = [0_u32; 4];
+    let mut kept = Vec::new();
+    let mut planes: Vec<_> = planes.into_iter().collect();
+    for token in 0..400_u16 {
+        let end = |host, port| EndName::new(host, ([127, 0, 0, 1], port).into());
+        let name = ConnectionName {
+            connecting: end(1, 1000 + token),
+            accepting: end(2, 80),
+        };
+        let place = data_plane.place(&name, 4);
+        counts[usize::from(place)] += 1;
+        let ends = [Side::Connecting, Side::Accepting].map(|side| pair(side, source(&mut random)));
+        let [(first, ours), (second, theirs)] = ends;
+        kept.push([first, second]);
+        let ends = Box::new([ours, theirs]);
+        let token = u64::from(token);
+        assert!(data_plane.plane(place).tell(Command::Loop { token, ends }));
+        planes[usize::from(place)].poll(0);
+        if kept.len() > 100 {
+            // Not all at once: descriptors are limited.
+            break;
+        }
+    }
+    let (most, least) = (counts.iter().max(), counts.iter().min());
+    let spread = most.zip(least).map(|(most, least)| most - least);
+    assert!(spread.is_some_and(|spread| spread <= 8), "{counts:?}");
+    let loads: u64 = data_plane.planes().iter().map(|plane| plane.load()).sum();
+    assert_eq!(loads, kept.len() as u64);
+}
