@@ -81,7 +81,7 @@ class Bench:
         status = subprocess.run(
             [str(MILLRACE), "sockets", "status", "--socket", str(self.socket), "--json"], capture_output=True, check=True
         )
-        return json.loads(status.stdout)["totals"]["sent"]
+        return json.loads(status.stdout)["totals"]["bytes_sent"]
 
     def beside(self, side, server, client, ready=None, expected=1):
         """Runs the client against the server and returns what the client printed."""
