@@ -22,7 +22,7 @@ help:
 build:
 	@scripts/setup
 	$(rocksdb)
-	cargo build --release --package millrace
+	cargo build --release --package millrace --package millrace-preload
 
 serve: build
 	@exec target/release/millrace serve --dbpath data
