@@ -18,6 +18,7 @@ use crate::multiplex::hooks;
 use crate::send;
 use crate::settings;
 use crate::slab::{self, Record, Slab, flag};
+use crate::source::{HUP, Source};
 use crate::table;
 
 /// [`Record::mode`] of a connection whose bytes a proxy moves.
@@ -33,6 +34,16 @@ pub(crate) fn lookup(fd: c_int) -> Option<&'static Entry> {
 pub(crate) fn recorded(fd: c_int) -> Option<(&'static Entry, &'static Record)> {
     let entry = lookup(fd)?;
     Some((entry, entry.record()?))
+}
+
+/// Whether a connection is over in both directions.
+pub(crate) fn is_over(fd: c_int, entry: &'static Entry) -> bool {
+    if !entry.pin(fd, Hold::Call) {
+        return true;
+    }
+    let is_over = entry.ready() & HUP != 0;
+    entry.release(Hold::Call);
+    is_over
 }
 
 /// Makes a connection's entry from what the monitor gave, with the options of the kernel's socket `model`: the one

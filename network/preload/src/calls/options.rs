@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{sockaddr, socklen_t};
 
 use crate::connection;
-use crate::errno::told;
+use crate::errno::{Errno, told};
 use crate::{names, real, settings};
 
 export! {
@@ -40,6 +40,8 @@ export! {
         match connection::recorded(fd) {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::getpeername(fd, address, size) },
+            // As with TCP, what is over has no peer.
+            Some((entry, _)) if connection::is_over(fd, entry) => told(Err(Errno(libc::ENOTCONN))),
             // SAFETY: as the caller keeps it.
             Some((_, record)) => told(unsafe { names::write(&record.peer(), address, size) }.map(|()| 0)),
         }

@@ -18,6 +18,7 @@ use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
 use crate::multiplex::hooks;
 use crate::slab::{self, Record, flag, option};
+use crate::source::{HUP, Source};
 use crate::wait::handlers_restart;
 use crate::{hidden, names, real, send, table};
 
@@ -349,8 +350,7 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
         return Err(Errno(libc::EBADF));
     }
     // As with TCP, a connection that is over on both sides cannot be shut down.
-    let is_over = record.has(flag::RESET)
-        || record.has(flag::SEND_SHUT) && record.has(flag::END_SEEN | flag::HUNG_UP);
+    let is_over = entry.ready() & HUP != 0;
     let outcome = if is_over {
         Err(Errno(libc::ENOTCONN))
     } else {
