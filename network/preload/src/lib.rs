@@ -1,4 +1,39 @@
-//! User-level sockets under the C library's names.
+//! User-level sockets under the C library's names: a library that is loaded before it (`LD_PRELOAD`), so that programs
+//! which know nothing of it talk through memory instead of the kernel's TCP.
+//!
+//! # What becomes of what
+//! | the program's | is |
+//! |---|---|
+//! | connection | the number of a *bell*, one end of a pair of the kernel's, and memory that both programs have |
+//! | listener | the kernel's, as before, and a channel on which the monitor hands connections over |
+//! | all else | the kernel's: the way there is a load and a branch |
+//!
+//! Without a monitor, without a listener of ours at the other end, or where a rule says so, a connection is the
+//! kernel's TCP. Each file says what its calls do: [`settings`] which options there are, [`wait`] and [`multiplex`] how
+//! calls wait, [`inherit`] what goes on in another program, [`process`] what a fork does.
+//!
+//! # Answers that differ from TCP's
+//! - `SCM_RIGHTS` with a connection of ours in it is refused: `EOPNOTSUPP`. `F_SETOWN`, `F_SETSIG` and `O_ASYNC` are
+//!   `EINVAL`, `MSG_FASTOPEN` is `EOPNOTSUPP`.
+//! - What passes by this library (io_uring, static programs) reads the end of a stream from a bell; what it writes
+//!   breaks the connection off.
+//! - A program that is killed with bytes unread ends its stream; TCP would reset it. One that exits resets it.
+//! - `connect` to a full backlog waits without heed of signals if it blocks; if it does not, it is the kernel's TCP.
+//! - A signal that comes while a call still spins does not break it. Of calls that sleep, all are restarted if every
+//!   handler asks for that, else none.
+//! - `dup2` onto a hidden descriptor is `EBADF`: these sit at three quarters of the limit and above.
+//! - `system` and `popen` hand nothing on. Children by a raw `clone` are not known to share anything.
+//!
+//! # Threads, signals, memory
+//! Every call may be made by any thread, at any time. A handler that meets a lock of its own thread gets `EAGAIN`.
+//! Nothing is allocated to send, receive or wait. Locks lie in memory that forked processes share; one whose owner died
+//! is taken over, and its connection broken off.
+//!
+//! # Limits
+//! Linux with glibc. Numbers below 2^20. 32,760 connections of a process at a time; more are the kernel's.
+//!
+//! # Cost
+//! To send or receive 64 bytes: a lock, the lane's lines, one fence. No system call while the peer is awake.
 
 #[macro_use]
 mod macros;
