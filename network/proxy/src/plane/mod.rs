@@ -44,6 +44,7 @@ mod command;
 mod end;
 mod flows;
 mod links;
+mod orders;
 mod parked;
 mod pipe;
 #[expect(clippy::module_inception, reason = "one main type a file")]

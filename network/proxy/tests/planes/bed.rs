@@ -17,15 +17,17 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::application::{Application, pair};
 
-const GEOMETRY: PartitionGeometry = PartitionGeometry {
-    partitions: 1,
-    ring_lines: 1024,
-};
+const fn geometry(partitions: u16) -> PartitionGeometry {
+    PartitionGeometry {
+        partitions,
+        ring_lines: 1024,
+    }
+}
 
-/// A host's plane, which a thread runs.
+/// A host's planes, which threads run.
 pub(crate) struct Host {
     pub(crate) data_plane: DataPlane,
-    thread: Option<JoinHandle<(PlaneTotals, usize)>>,
+    threads: Vec<JoinHandle<(PlaneTotals, usize)>>,
     /// Connections that are over.
     pub(crate) ended: Vec<Token>,
     pub(crate) opened: Vec<(Token, Opened)>,
@@ -35,11 +37,15 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new() -> Self {
-        let (data_plane, planes) = DataPlane::new(1, PlaneSettings::default()).expect("a plane");
-        let plane = planes.into_iter().next().expect("there is one");
+        Self::with_planes(1)
+    }
+
+    pub(crate) fn with_planes(count: u16) -> Self {
+        let (data_plane, planes) = DataPlane::new(count, PlaneSettings::default()).expect("planes");
+        let run = |plane| thread::spawn(move || serve(plane));
         Self {
             data_plane,
-            thread: Some(thread::spawn(move || serve(plane))),
+            threads: planes.into_iter().map(run).collect(),
             ended: Vec::new(),
             opened: Vec::new(),
             lost: Vec::new(),
@@ -47,8 +53,19 @@ impl Host {
         }
     }
 
-    pub(crate) fn tell(&self, command: Command) {
-        assert!(self.data_plane.plane(0).tell(command), "the plane is there");
+    fn planes(&self) -> u16 {
+        u16::try_from(self.data_plane.planes().len()).expect("few")
+    }
+
+    /// Tells the plane of a connection something.
+    pub(crate) fn tell(&self, token: Token, command: Command) {
+        let plane = self.data_plane.plane(self.partition(token));
+        assert!(plane.tell(command), "the plane is there");
+    }
+
+    /// There is a partition a plane here.
+    fn partition(&self, token: Token) -> u16 {
+        u16::try_from(token % u64::from(self.planes())).expect("few")
     }
 
     /// Hears what there is to hear.
@@ -65,11 +82,20 @@ impl Host {
         }
     }
 
-    /// Its plane dies where it is. What it had done, and how many connections it had.
+    /// Its planes die where they are. What they had done, and how many connections they had.
     pub(crate) fn stop(&mut self) -> (PlaneTotals, usize) {
-        self.data_plane.plane(0).tell(Command::Stop);
-        let thread = self.thread.take().expect("it is stopped once");
-        thread.join().expect("the plane does not panic")
+        for plane in self.data_plane.planes() {
+            plane.tell(Command::Stop);
+        }
+        let (mut all, mut connections) = (PlaneTotals::default(), 0);
+        for thread in self.threads.drain(..) {
+            let (totals, count) = thread.join().expect("the plane does not panic");
+            all.opened += totals.opened;
+            all.ended += totals.ended;
+            all.resets += totals.resets;
+            connections += count;
+        }
+        (all, connections)
     }
 }
 
@@ -100,40 +126,40 @@ fn join_by(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64, has_bell
         node: None,
         locked: false,
     };
-    let (first, file) = Window::create(GEOMETRY.size(), &options).expect("memory");
-    let second = Window::attach(&file).expect("the same memory");
-    let bells = [event(), event()];
-    let rings = bells.each_ref().map(|bell| {
-        let bell = bell.try_clone().expect("a descriptor");
-        Arc::new(EventDoorbell::new(bell))
-    });
-    let [first_ring, second_ring] = rings;
-    let windows = if has_bells {
-        [
-            first.with_doorbell(second_ring),
-            second.with_doorbell(first_ring),
-        ]
-    } else {
-        [first, second]
-    };
-    let sides = [Side::Connecting, Side::Accepting];
-    for (index, ((window, bell), side)) in windows.into_iter().zip(bells).zip(sides).enumerate() {
-        let settings = PartitionSettings {
-            incarnation: incarnation + index as u64,
-            lost_after_ns,
-            ..PartitionSettings::default()
-        };
-        hosts[index].tell(Command::Join(Box::new(Join {
-            link: 7,
-            window,
-            geometry: GEOMETRY,
-            index: 0,
-            side,
-            settings,
-            bell: has_bells.then_some(bell),
-        })));
+    let partitions = hosts[0].planes();
+    let geometry = geometry(partitions);
+    let (_window, file) = Window::create(geometry.size(), &options).expect("memory");
+    for index in 0..partitions {
+        let bells = [event(), event()];
+        for (own, side) in [Side::Connecting, Side::Accepting].into_iter().enumerate() {
+            let bell = |index: usize| bells[index].try_clone().expect("a descriptor");
+            let window = Window::attach(&file).expect("the same memory");
+            let ring = Arc::new(EventDoorbell::new(bell(1 - own)));
+            let settings = PartitionSettings {
+                incarnation: incarnation + own as u64,
+                lost_after_ns,
+                ..PartitionSettings::default()
+            };
+            let join = Join {
+                link: u32::from(index) + 7,
+                window: if has_bells {
+                    window.with_doorbell(ring)
+                } else {
+                    window
+                },
+                geometry,
+                index,
+                side,
+                settings,
+                bell: has_bells.then(|| bell(own)),
+            };
+            hosts[own].tell(index.into(), Command::Join(Box::new(join)));
+        }
     }
-    while hosts.iter().any(|host| host.joined == 0) {
+    while hosts
+        .iter()
+        .any(|host| host.joined < usize::from(partitions))
+    {
         hosts.iter_mut().for_each(Host::hear);
         thread::yield_now();
     }
@@ -146,14 +172,15 @@ pub(crate) fn open(hosts: &mut [Host; 2], count: u64, random: &mut Random) -> Ve
         for (side, host) in [Side::Connecting, Side::Accepting].into_iter().zip(&*hosts) {
             let (application, endpoint) = pair(side, source(random));
             applications.push(application);
-            host.tell(Command::Open(Box::new(Open {
+            let open = Open {
                 token,
-                link: 7,
+                link: u32::from(host.partition(token)) + 7,
                 endpoint,
                 class: Class::DEFAULT,
                 rate: None,
                 room: 16_384,
-            })));
+            };
+            host.tell(token, Command::Open(Box::new(open)));
         }
     }
     let whole = usize::try_from(count).expect("few");
@@ -169,7 +196,7 @@ pub(crate) fn connect(hosts: &mut [Host; 2], count: u64, random: &mut Random) ->
     let applications = open(hosts, count, random);
     for side in 0..2 {
         for (token, peer) in hosts[1 - side].opened.clone() {
-            hosts[side].tell(Command::Establish { token, peer });
+            hosts[side].tell(token, Command::Establish { token, peer });
         }
     }
     applications

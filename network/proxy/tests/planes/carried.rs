@@ -30,7 +30,7 @@ fn within_a_host() {
         let [(first, ours), (second, theirs)] = ends;
         applications.extend([Some(first), Some(second)]);
         let ends = Box::new([ours, theirs]);
-        host.tell(Command::Loop { token, ends });
+        host.tell(token, Command::Loop { token, ends });
     }
     run_to_the_end(&mut applications, &mut random);
     while host.ended.len() < 50 {
@@ -57,5 +57,24 @@ fn between_hosts() {
         let (totals, connections) = host.stop();
         assert_eq!((totals.opened, totals.ended, connections), (100, 100, 0));
         assert_eq!(totals.resets, 0);
+    }
+}
+
+/// Two planes on each host share the partitions of one window.
+#[test]
+fn between_hosts_by_several_partitions() {
+    let mut random = Random::new(3);
+    let mut hosts = [Host::with_planes(2), Host::with_planes(2)];
+    join(&mut hosts, 1, 5_000_000_000);
+    let applications = connect(&mut hosts, 60, &mut random);
+    let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
+    run_to_the_end(&mut applications, &mut random);
+    while hosts.iter().any(|host| host.ended.len() < 60) {
+        hosts.iter_mut().for_each(Host::hear);
+        std::thread::yield_now();
+    }
+    for host in &mut hosts {
+        let (totals, connections) = host.stop();
+        assert_eq!((totals.ended, connections), (60, 0));
     }
 }

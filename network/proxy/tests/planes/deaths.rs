@@ -56,7 +56,7 @@ fn programs_die_within_a_host() {
             let [(first, ours), (second, theirs)] = ends;
             applications.extend([Some(first), Some(second)]);
             let ends = Box::new([ours, theirs]);
-            host.tell(Command::Loop { token, ends });
+            host.tell(token, Command::Loop { token, ends });
         }
         kill_some(applications, &mut random);
         while host.ended.len() < 40 {

@@ -123,7 +123,7 @@ fn what_was_given_up_is_over() {
     let mut kept = crate::bed::open(&mut hosts, 8, &mut random);
     for host in &hosts {
         for token in 0..8 {
-            host.tell(Command::Close { token, errno: 111 });
+            host.tell(token, Command::Close { token, errno: 111 });
         }
     }
     for host in &mut hosts {

@@ -1,0 +1,182 @@
+//! What a plane is told to do.
+
+use millrace_stream::partition::{Loss, Opened, Opening};
+use rustix::event::epoll;
+
+use super::command::{Command, Event, Join, Open, Token};
+use super::end::{CONNECTION_RESET, End, Endpoint};
+use super::flows::Route;
+use super::links::Link;
+use super::pipe::Pipe;
+use super::plane::{LINKS, Plane, unwatch, watch};
+use super::remote::Remote;
+use crate::{Error, ErrorKind, Result};
+
+impl Plane {
+    /// Does what it was told.
+    pub(super) fn obey(&mut self) -> bool {
+        let mut is_busy = false;
+        while let Ok(command) = self.commands.try_recv() {
+            is_busy = true;
+            match command {
+                Command::Join(join) => self.join(*join),
+                Command::Leave { link } => self.leave(link),
+                Command::Open(open) => {
+                    let token = open.token;
+                    let opened = self.open(*open);
+                    self.tell(token, opened.map(Some).ok());
+                }
+                Command::Loop { token, ends } => {
+                    let opened = self.carry(token, *ends);
+                    self.tell(token, opened.map(|()| None).ok());
+                }
+                Command::Establish { token, peer } => self.establish(token, peer),
+                Command::Close { token, errno } => self.close(token, errno),
+                Command::Stop => self.is_stopped = true,
+            }
+        }
+        is_busy
+    }
+
+    fn tell(&mut self, token: Token, opened: Option<Option<Event>>) {
+        match opened {
+            Some(event) => {
+                self.totals.opened += 1;
+                self.count();
+                event.map(|event| self.events.send(event));
+            }
+            None => drop(self.events.send(Event::Refused { token })),
+        }
+    }
+
+    fn join(&mut self, join: Join) {
+        let number = join.link;
+        let is_free = self.links.iter().all(|link| link.number != number);
+        let link = if is_free {
+            Link::new(join)
+        } else {
+            Err(Error::new(ErrorKind::Refused, "a partition of that number"))
+        };
+        let lost = Event::Lost {
+            link: number,
+            loss: Loss::Window,
+        };
+        let Ok(link) = link else {
+            let _ = self.events.send(lost);
+            return;
+        };
+        if let Some(bell) = &link.bell {
+            let data = epoll::EventData::new_u64(LINKS + u64::from(number));
+            if epoll::add(&self.bells, bell, data, epoll::EventFlags::IN).is_err() {
+                let _ = self.events.send(lost);
+                return;
+            }
+        }
+        self.links.push(link);
+    }
+
+    fn leave(&mut self, number: u32) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.number == number) {
+            // The next poll tells of it.
+            link.partition.close(&mut self.flows);
+        }
+    }
+
+    fn open(&mut self, open: Open) -> Result<Event> {
+        let Open {
+            token,
+            link,
+            endpoint,
+            class,
+            rate,
+            room,
+        } = open;
+        self.check(token)?;
+        let found = self.links.iter_mut().find(|other| other.number == link);
+        let found = found.ok_or_else(|| Error::new(ErrorKind::Refused, "no such partition"))?;
+        let end = End::new(endpoint)?;
+        let key = self.flows.next_key();
+        let opening = Opening {
+            key,
+            class,
+            rate,
+            room,
+        };
+        let opened = found.partition.open(&opening);
+        let opened = opened.ok_or_else(|| Error::new(ErrorKind::Refused, "no number is free"))?;
+        if let Err(error) = watch(&self.bells, &end, key, 0) {
+            found.partition.cancel(opened.id);
+            return Err(error);
+        }
+        let remote = Remote::new(end, link, opened.id);
+        self.flows.insert(token, Route::Remote(Box::new(remote)));
+        Ok(Event::Opened { token, opened })
+    }
+
+    fn carry(&mut self, token: Token, ends: [Endpoint; 2]) -> Result<()> {
+        self.check(token)?;
+        let [first, second] = ends;
+        let ends = [End::new(first)?, End::new(second)?];
+        let key = self.flows.next_key();
+        watch(&self.bells, &ends[0], key, 0)?;
+        if let Err(error) = watch(&self.bells, &ends[1], key, 1) {
+            unwatch(&self.bells, &ends[0]);
+            return Err(error);
+        }
+        self.flows
+            .insert(token, Route::Pipe(Box::new(Pipe::new(ends))));
+        Ok(())
+    }
+
+    fn establish(&mut self, token: Token, peer: Opened) {
+        let Some(key) = self.flows.find(token) else {
+            return;
+        };
+        self.flows.touch(key);
+        let Some(Route::Remote(remote)) = self.flows.get(key).map(|flow| &mut flow.route) else {
+            return;
+        };
+        let link = self
+            .links
+            .iter_mut()
+            .find(|link| link.number == remote.link);
+        if let (Some(link), Some(id)) = (link, remote.id) {
+            if !link.partition.establish(id, peer) {
+                // Two monitors that do not agree: nothing can come of it.
+                remote.reset(CONNECTION_RESET);
+            }
+        }
+    }
+
+    fn close(&mut self, token: Token, errno: u16) {
+        let Some(key) = self.flows.find(token) else {
+            return;
+        };
+        self.flows.touch(key);
+        match self.flows.get(key).map(|flow| &mut flow.route) {
+            Some(Route::Pipe(pipe)) => pipe.reset(errno),
+            Some(Route::Remote(remote)) => {
+                remote.reset(errno);
+                let link = self
+                    .links
+                    .iter_mut()
+                    .find(|link| link.number == remote.link);
+                if let (Some(link), Some(id)) = (link, remote.id) {
+                    if link.partition.cancel(id) {
+                        remote.id = None;
+                    } else {
+                        link.partition.reset(id, errno);
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn check(&self, token: Token) -> Result<()> {
+        match self.flows.find(token) {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Refused, "a token that is in use")),
+        }
+    }
+}
