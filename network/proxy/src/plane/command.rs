@@ -6,7 +6,7 @@ use millrace_stream::Side;
 use millrace_stream::partition::{Class, Loss, Opened, PartitionGeometry, PartitionSettings, Rate};
 use millrace_window::Window;
 
-use super::Endpoint;
+use super::{Endpoint, PlaneTotals};
 
 /// A connection, as the monitor calls it.
 pub type Token = u64;
@@ -46,6 +46,8 @@ pub enum Command {
         /// What its applications are told.
         errno: u16,
     },
+    /// Tell what was done. Answered by [`Event::Report`].
+    Report,
     /// End [`Plane::run`](super::Plane::run). Partitions and connections are dropped as they are.
     Stop,
 }
@@ -120,4 +122,6 @@ pub enum Event {
         /// Bytes from this host's applications, and to them.
         bytes: (u64, u64),
     },
+    /// What the plane has done.
+    Report(PlaneTotals),
 }

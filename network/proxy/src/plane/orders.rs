@@ -32,6 +32,9 @@ impl Plane {
                 }
                 Command::Establish { token, peer } => self.establish(token, peer),
                 Command::Close { token, errno } => self.close(token, errno),
+                Command::Report => {
+                    let _ = self.events.send(Event::Report(self.totals()));
+                }
                 Command::Stop => self.is_stopped = true,
             }
         }

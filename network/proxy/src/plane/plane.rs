@@ -38,6 +38,14 @@ pub struct PlaneTotals {
     pub bytes: (u64, u64),
     /// How often it slept.
     pub sleeps: u64,
+    /// Connections that there are.
+    pub connections: u64,
+    /// Frames that its partitions have sent, and received.
+    pub frames: (u64, u64),
+    /// Bytes of connections that they have sent, and received.
+    pub carried: (u64, u64),
+    /// Connections in which another host broke the protocol.
+    pub breaches: u64,
 }
 
 /// The connections and partitions that one thread serves.
@@ -76,6 +84,17 @@ impl Default for PlaneSettings {
             hot_ns: 50_000,
             nap_ns: 1_000_000,
         }
+    }
+}
+
+impl PlaneTotals {
+    fn add(&mut self, link: &Link) {
+        let totals = link.partition.totals();
+        self.frames.0 += totals.frames_sent;
+        self.frames.1 += totals.frames_received;
+        self.carried.0 += totals.bytes_sent;
+        self.carried.1 += totals.bytes_received;
+        self.breaches += totals.breaches;
     }
 }
 
@@ -146,18 +165,27 @@ impl Plane {
                 let _ = self.events.send(event);
             }
         }
-        self.links.retain(|link| !link.is_lost());
+        let totals = &mut self.totals;
+        self.links.retain(|link| {
+            if link.is_lost() {
+                totals.add(link);
+            }
+            !link.is_lost()
+        });
         is_busy |= self.pass(now_ns);
         (is_busy, due_ns)
     }
 
     /// What it has done.
     #[must_use]
-    pub const fn totals(&self) -> PlaneTotals {
-        PlaneTotals {
-            resets: self.flows.resets,
-            ..self.totals
+    pub fn totals(&self) -> PlaneTotals {
+        let mut totals = self.totals;
+        totals.resets = self.flows.resets;
+        totals.connections = self.flows.count() as u64;
+        for link in &self.links {
+            totals.add(link);
         }
+        totals
     }
 
     /// How many connections it has.

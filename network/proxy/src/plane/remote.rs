@@ -21,6 +21,8 @@ pub(super) struct Remote {
     is_announced: bool,
     input: Input,
     output: Output,
+    /// The connection was broken off after all had come: told behind it.
+    late_reset: Option<u16>,
 }
 
 /// What the application has sent.
@@ -56,6 +58,7 @@ impl Remote {
             is_announced: false,
             input: Input::Open,
             output: Output::Open,
+            late_reset: None,
         }
     }
 
@@ -100,11 +103,16 @@ impl Remote {
         self.output = Output::Finished;
     }
 
-    /// The peer or the partition has broken off. The application gets what it had room for, and this.
+    /// The peer or the partition has broken off. The application gets what it had room for, and this; or all of it,
+    /// if all had come.
     pub(super) fn reset(&mut self, errno: u16) {
+        self.input = Input::Told;
+        if self.output == Output::Finished {
+            self.late_reset = Some(errno);
+            return;
+        }
         self.parked.clear();
         self.end.reset(errno);
-        self.input = Input::Told;
         self.output = Output::Told;
     }
 
@@ -125,6 +133,9 @@ impl Remote {
             if is_told {
                 self.output = Output::Told;
                 is_busy = true;
+                if let Some(errno) = self.late_reset.take() {
+                    self.end.reset(errno);
+                }
             }
         }
         let (Some(id), Some(partition)) = (self.id, partition) else {

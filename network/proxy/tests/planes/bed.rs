@@ -33,6 +33,7 @@ pub(crate) struct Host {
     pub(crate) opened: Vec<(Token, Opened)>,
     pub(crate) lost: Vec<Event>,
     pub(crate) joined: usize,
+    pub(crate) report: Option<PlaneTotals>,
 }
 
 impl Host {
@@ -50,6 +51,7 @@ impl Host {
             opened: Vec::new(),
             lost: Vec::new(),
             joined: 0,
+            report: None,
         }
     }
 
@@ -77,6 +79,7 @@ impl Host {
                 Event::Lost { .. } => self.lost.push(event),
                 Event::Opened { token, opened } => self.opened.push((token, opened)),
                 Event::Ended { token, .. } => self.ended.push(token),
+                Event::Report(totals) => self.report = Some(totals),
                 other => panic!("{other:?}"),
             }
         }

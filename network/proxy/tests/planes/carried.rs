@@ -53,10 +53,24 @@ fn between_hosts() {
         hosts.iter_mut().for_each(Host::hear);
         std::thread::yield_now();
     }
-    for host in &mut hosts {
+    let sent = |first: usize| -> u64 {
+        let sources = applications.iter().flatten().skip(first).step_by(2);
+        sources
+            .map(|application| application.source.len() as u64)
+            .sum()
+    };
+    let carried = [(sent(0), sent(1)), (sent(1), sent(0))];
+    for (host, carried) in hosts.iter_mut().zip(carried) {
+        host.tell(0, Command::Report);
+        while host.report.is_none() {
+            host.hear();
+            std::thread::yield_now();
+        }
         let (totals, connections) = host.stop();
         assert_eq!((totals.opened, totals.ended, connections), (100, 100, 0));
-        assert_eq!(totals.resets, 0);
+        assert_eq!((totals.resets, totals.breaches), (0, 0));
+        let report = host.report.expect("it has come");
+        assert_eq!((report.carried, report.bytes), (carried, carried));
     }
 }
 

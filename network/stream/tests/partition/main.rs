@@ -5,4 +5,5 @@ mod forger;
 mod golden;
 mod hostile;
 mod service;
+mod sleep;
 mod streams;
