@@ -27,7 +27,7 @@ pub struct SendCursor {
     pub armed: u64,
     /// The peer's last sleep for data that it was rung for.
     pub rung: u64,
-    /// Where it was last asked whether to begin at the ring's start again, in units of [`STRIDE`] lines.
+    /// Where it was last asked whether to begin at the ring's start again, in sixteenths of the ring.
     pub stride: u64,
     /// 1 when the end was sent.
     pub ended: u64,
@@ -35,9 +35,11 @@ pub struct SendCursor {
     pub pad: u64,
 }
 
-/// A sender whose reader keeps up goes back to the ring's start after so many lines, so that few pages and cache
-/// lines are used. It is a power of two.
-const STRIDE: u64 = 64;
+/// A sender whose reader keeps up goes back to the ring's start after this part of the ring, so that few pages and
+/// cache lines are used. Until the reader is there, too, no more than this part is free.
+const STRIDES: u64 = 16;
+/// The reader keeps up if it is no further behind than this part of a stride.
+const NEAR: u64 = 16;
 
 impl<M: Medium> Sender<M> {
     pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring<Kind>) -> Self {
@@ -60,7 +62,7 @@ impl<M: Medium> Sender<M> {
         if cursor.ended != 0 {
             return Err(Error::new(ErrorKind::Ended, "bytes behind the end"));
         }
-        if cursor.position / STRIDE != cursor.stride {
+        if cursor.position / self.stride() != cursor.stride {
             self.rewind(sight, cursor)?;
         }
         let mut rest = bytes;
@@ -189,20 +191,26 @@ impl<M: Medium> Sender<M> {
             .min(wanted))
     }
 
-    /// Goes back to the ring's start if the reader is near and there is as much room there.
+    /// How many lines there are between two places where it is asked whether to begin at the ring's start.
+    #[inline]
+    const fn stride(&self) -> u64 {
+        self.ring.lines() / STRIDES
+    }
+
+    /// Goes back to the ring's start if the reader is near.
     #[cold]
     fn rewind(&mut self, sight: &Sight<M>, cursor: &mut SendCursor) -> Result<()> {
-        let index = self.ring.index(cursor.position);
-        if index >= STRIDE {
+        let stride = self.stride();
+        if self.ring.index(cursor.position) >= stride {
             cursor.returned = sight.returned(cursor.returned, cursor.position)?;
-            if cursor.position - cursor.returned <= index / 2 {
+            if cursor.position - cursor.returned <= stride / NEAR {
                 cursor.pad = cursor.position;
                 cursor.position =
                     self.ring
                         .put(&mut self.outgoing, cursor.position, Kind::Pad, &[])?;
             }
         }
-        cursor.stride = cursor.position / STRIDE;
+        cursor.stride = cursor.position / stride;
         Ok(())
     }
 }
