@@ -93,7 +93,7 @@ impl Interest {
     }
 
     /// For what the peer shall ring. An interest in edges does not wait for room that is there: the next edge
-    /// begins with a send that finds too little, of which the set hears by [`super::sets::broadcast`].
+    /// begins with a send that finds too little, of which the set hears by [`Sets::broadcast`](super::sets::Sets::broadcast).
     pub(crate) fn awaits(&self, ready: Ready) -> u32 {
         if !self.enabled {
             0
