@@ -121,7 +121,11 @@ fn receive_slowly(
 /// Takes the urgent byte, or looks at it. It is not waited for.
 fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    let guard = record.receive.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    let guard = record
+        .receive
+        .lock
+        .take()
+        .map_err(|_| Errno(libc::EAGAIN))?;
     if !table::holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
