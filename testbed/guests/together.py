@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 
 import guest
-from guest import Machine, Payload
+from guest import Console, Machine, Payload
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Member:
     payload: Payload
     # The line of any member's console at which this one is killed, if it is to be.
     killed_at: str | None = None
+    # The line at which it is booted; without one, at once.
+    booted_at: str | None = None
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Verdict:
     passed: bool
     # The last words of each that was not to be killed, or why it failed.
     summaries: list[str]
-    consoles: list[guest.Console]
+    consoles: list[Console]
     boots: int
 
 
@@ -39,6 +41,7 @@ class Attempt:
         self.folder = folder
         self.limit_s = limit_s
         self.echo = echo
+        self.starts = [threading.Event() for _ in members]
         self.stops = [threading.Event() for _ in members]
 
     def run(self):
@@ -57,6 +60,10 @@ class Attempt:
         member = self.members[index]
         folder = self.folder / f"guest{index + 1}"
         folder.mkdir(exist_ok=True)
+        if member.booted_at is not None:
+            self.starts[index].wait()
+        if self.stops[index].is_set():
+            return Console("", began=False, timed_out=False, stopped=True)
         has_failed = True
         try:
             line = guest.command(member.machine, member.payload, [], folder)
@@ -70,13 +77,15 @@ class Attempt:
         return console
 
     def _hear(self, line):
-        for member, stop in zip(self.members, self.stops, strict=True):
+        for member, start, stop in zip(self.members, self.starts, self.stops, strict=True):
             if line == member.killed_at:
                 stop.set()
+            if line == member.booted_at:
+                start.set()
 
     def _stop_all(self):
-        for stop in self.stops:
-            stop.set()
+        for event in (*self.stops, *self.starts):
+            event.set()
 
     def judge(self, index, console):
         """Whether a member did as it should, and what is to be said of it."""

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! millrace-guests-windows pair connecting|accepting [--seed 1] [--messages 10000]
-//! millrace-guests-windows sessions connecting|accepting ...
+//! millrace-guests-windows sessions connecting|accepting|again ...
 //! millrace-guests-windows dax /dev/dax0.0 ...
 //! millrace-guests-windows bar 0000:00:03.0 ...
 //! ```
 //! `pair` is one of two guests with the same two ivshmem devices, `sessions` one of two with one; the connecting one
-//! prints `client: half way` when the other is to be killed. `dax` and `bar` have both sides in one guest: a DAX device that is mapped twice; an
+//! prints `client: half way` when the other is to be killed, and in `sessions` then `client: the peer is dead` when one is
+//! to take its place. `dax` and `bar` have both sides in one guest: a DAX device that is mapped twice; an
 //! ivshmem device by VFIO, and another one with the same memory through sysfs. The memory must be zero. It runs in
 //! guests, so it is small and static. What the emulated machine says of speed means nothing and is not printed.
 
@@ -72,6 +73,7 @@ fn run(words: &[String]) -> Result<String> {
         ("pair", "accepting") => pair::run(Side::Accepting, settings),
         ("sessions", "connecting") => sessions::run(Side::Connecting, settings),
         ("sessions", "accepting") => sessions::run(Side::Accepting, settings),
+        ("sessions", "again") => sessions::succeed(settings),
         ("dax", path) => alone::dax(Path::new(path), settings),
         ("bar", address) => {
             let address = address.parse().map_err(error::refused(address))?;

@@ -203,24 +203,48 @@ impl Host {
     }
 }
 
-/// Connections that end in order, and then some whose other host dies, which is for the connecting side to see.
+/// Connections that end in order; then some whose other host dies, which is for the connecting side to see; then some
+/// with a host that has taken its place.
 pub(crate) fn run(side: Side, settings: Settings) -> Result<String> {
+    let window = open(side)?;
+    let received = in_order(&mut Host::new(&window, 0, side, settings.seed, false)?)?;
+    println!("client: {CONNECTIONS} connections ended");
+    let mut host = Host::new(&window, 1, side, !settings.seed, true)?;
+    let half = match side {
+        Side::Connecting => received,
+        // It is the one that dies.
+        Side::Accepting => u64::MAX,
+    };
+    let until_death = to_death(&mut host, half, || println!("client: half way"))?;
+    drop(host);
+    println!("client: the peer is dead");
+    let afterwards = again(&window, side, settings)?;
+    let [received, until_death, afterwards] =
+        [received, until_death, afterwards].map(|bytes| bytes >> 10);
+    Ok(format!(
+        "{CONNECTIONS} connections at once, {received} KiB received, all ended; {CONNECTIONS} were reset when the peer \
+         died, {until_death} KiB received until then; {CONNECTIONS} with its successor, {afterwards} KiB received, all \
+         ended; all as sent"
+    ))
+}
+
+/// The host that takes the place of one that died.
+pub(crate) fn succeed(settings: Settings) -> Result<String> {
+    let received = again(&open(Side::Accepting)?, Side::Accepting, settings)?;
+    Ok(format!("the successor received {} KiB", received >> 10))
+}
+
+fn again(window: &Window, side: Side, settings: Settings) -> Result<u64> {
+    in_order(&mut Host::new(window, 1, side, settings.seed_of(1), false)?)
+}
+
+fn open(side: Side) -> Result<Window> {
     let found = devices::ivshmem(None)?;
     let kind = match side {
         Side::Connecting => Kind::WriteCombining,
         Side::Accepting => Kind::Uncached,
     };
-    let window = devices::open(devices::nth(&found, 0)?, kind)?;
-    let received = in_order(&mut Host::new(&window, 0, side, settings.seed, false)?)?;
-    println!("client: {CONNECTIONS} connections ended");
-    let mut host = Host::new(&window, 1, side, !settings.seed, true)?;
-    let until_death = to_death(&mut host, received, || println!("client: half way"))?;
-    Ok(format!(
-        "{CONNECTIONS} connections at once, {} KiB received, all ended; after the peer's death {CONNECTIONS} more were \
-         reset, {} KiB received until then, all as sent",
-        received >> 10,
-        until_death >> 10
-    ))
+    devices::open(devices::nth(&found, 0)?, kind)
 }
 
 fn in_order(host: &mut Host) -> Result<u64> {
