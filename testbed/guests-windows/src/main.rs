@@ -7,9 +7,9 @@
 //! millrace-guests-windows bar 0000:00:03.0 ...
 //! ```
 //! `pair` is one of two guests with the same two ivshmem devices, `sessions` one of two with one; the connecting one
-//! prints `client: half way` when the other is to be killed, and in `sessions` then `client: the peer is dead` when one is
-//! to take its place. `dax` and `bar` have both sides in one guest: a DAX device that is mapped twice; an
-//! ivshmem device by VFIO, and another one with the same memory through sysfs. The memory must be zero. It runs in
+//! prints `client: half way` when the other is to be killed, and in `sessions` `client: the peer is dead` when one
+//! (`again`) is to take its place. `dax` and `bar` have both sides in one guest: a DAX device that is mapped twice;
+//! an ivshmem device by VFIO, and another one with the same memory through sysfs. The memory must be zero. It runs in
 //! guests, so it is small and static. What the emulated machine says of speed means nothing and is not printed.
 
 mod alone;
