@@ -106,6 +106,6 @@ JUDGES = [
     Suite("test_selectors", cpython("test_selectors"), [PYTHON], 60, 0),
     Suite("test_ftplib", cpython("test_ftplib"), [PYTHON], 60, 1 << 10),
     Suite("test_ssl", cpython("test_ssl"), [PYTHON], 120, 1 << 10),
-    Suite("test_asyncio", cpython("test_asyncio"), [PYTHON], 240, 1 << 20),
+    Suite("test_asyncio", cpython("test_asyncio"), [PYTHON], 400, 1 << 20),
     Suite("tokio", tokio, [str(CACHE / "sockets/tokio/programs.json")], 120, 1 << 10),
 ]
