@@ -146,7 +146,7 @@ impl Plane {
         if let (Some(link), Some(id)) = (link, remote.id) {
             if !link.partition.establish(id, peer) {
                 // Two monitors that do not agree: nothing can come of it.
-                remote.reset(CONNECTION_RESET);
+                remote.break_off(&mut link.partition, CONNECTION_RESET);
             }
         }
     }
@@ -159,17 +159,9 @@ impl Plane {
         match self.flows.get(key).map(|flow| &mut flow.route) {
             Some(Route::Pipe(pipe)) => pipe.reset(errno),
             Some(Route::Remote(remote)) => {
-                remote.reset(errno);
-                let link = self
-                    .links
-                    .iter_mut()
-                    .find(|link| link.number == remote.link);
-                if let (Some(link), Some(id)) = (link, remote.id) {
-                    if link.partition.cancel(id) {
-                        remote.id = None;
-                    } else {
-                        link.partition.reset(id, errno);
-                    }
+                let number = remote.link;
+                if let Some(link) = self.links.iter_mut().find(|link| link.number == number) {
+                    remote.break_off(&mut link.partition, errno);
                 }
             }
             None => {}

@@ -98,7 +98,7 @@ impl Pipe {
                     moved += sent;
                     is_busy = true;
                     // The other connections' turn.
-                    if count == scratch.len() || sent < count {
+                    if moved >= scratch.len() || sent < count {
                         break;
                     }
                     continue;

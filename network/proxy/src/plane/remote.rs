@@ -116,6 +116,18 @@ impl Remote {
         self.output = Output::Told;
     }
 
+    /// Breaks it off on both sides; or gives it up, if it was never established.
+    pub(super) fn break_off(&mut self, partition: &mut Partition, errno: u16) {
+        self.reset(errno);
+        if let Some(id) = self.id {
+            if partition.cancel(id) {
+                self.id = None;
+            } else {
+                partition.reset(id, errno);
+            }
+        }
+    }
+
     /// Moves what there is between the application and the partition, if that is there yet. Whether there was
     /// anything.
     pub(super) fn step(&mut self, partition: Option<&mut Partition>) -> bool {

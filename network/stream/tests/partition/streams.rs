@@ -135,11 +135,11 @@ impl Scene {
     }
 
     /// One side dies. The other's connections end with all bytes or with a reset.
-    fn run_with_a_death(mut self) -> Result<(), String> {
+    fn run_with_a_death(mut self, accesses: u64) -> Result<(), String> {
         self.connect();
         let dying = self.random.index(2);
         let fault = [Fault::A, Fault::B][dying];
-        self.pair.kill(fault, self.random.below(6000));
+        self.pair.kill(fault, accesses);
         for _ in 0..2 * ACTIONS {
             self.act_unseen();
             if self.pair.is_dead(fault) {
@@ -270,11 +270,13 @@ fn streams_hold() {
 
 #[test]
 fn the_dead_leave_a_prefix() {
-    for (name, attributes) in KINDS {
-        for seed in 0..3 * SEEDS {
-            let run = Scene::new(attributes, seed).run_with_a_death();
-            assert_eq!(run, Ok(()), "{name}, seed {seed}");
-        }
+    // At each access of the first, in one kind of memory after the other; then here and there in all.
+    let first = (0..240).zip(KINDS.into_iter().cycle());
+    let later = (240..6000).step_by(100);
+    let later = later.flat_map(|accesses| KINDS.map(|kind| (accesses, kind)));
+    for (accesses, (name, attributes)) in first.chain(later) {
+        let run = Scene::new(attributes, accesses).run_with_a_death(accesses);
+        assert_eq!(run, Ok(()), "{name}, seed and access {accesses}");
     }
 }
 
