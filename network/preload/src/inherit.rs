@@ -171,9 +171,8 @@ impl Handover {
             // SAFETY: as above.
             place = unsafe { place.add(1) };
         }
-        if let Some(file) = self.file
-            && let Ok(word) = CString::new(format!("{NAME}={file}"))
-        {
+        let word = self.file.map(|file| format!("{NAME}={file}"));
+        if let Some(word) = word.and_then(|word| CString::new(word).ok()) {
             self.word = word;
             self.environment.push(self.word.as_ptr());
         }

@@ -308,10 +308,11 @@ fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Ou
 /// Why there is nothing.
 #[cold]
 fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt> {
-    if let Some(End::Reset(errno)) = end
-        && record.set(flag::RESET)
-    {
-        record.error.store(u32::from(errno), Ordering::Relaxed);
+    match end {
+        Some(End::Reset(errno)) if record.set(flag::RESET) => {
+            record.error.store(u32::from(errno), Ordering::Relaxed);
+        }
+        _ => {}
     }
     if end == Some(End::Finished) {
         record.set(flag::END_SEEN);

@@ -34,12 +34,12 @@ pub(crate) fn send(fd: c_int, entry: &'static Entry, bytes: &[u8], flags: c_int)
         return go_on(fd, entry, bytes, flags, Some(sent));
     }
     check(flags)?;
-    if flags & MSG_OOB != 0
-        && let [ahead @ .., last] = bytes
-    {
-        return send_urgent(fd, entry, ahead, *last, flags & !MSG_OOB);
+    match bytes {
+        [ahead @ .., last] if flags & MSG_OOB != 0 => {
+            send_urgent(fd, entry, ahead, *last, flags & !MSG_OOB)
+        }
+        _ => go_on(fd, entry, bytes, flags, None),
     }
-    go_on(fd, entry, bytes, flags, None)
 }
 
 /// Sends bytes of which the last is urgent.
@@ -257,11 +257,14 @@ pub(crate) fn take_error(record: &Record) -> Outcome<()> {
 
 /// Takes note of a reset by the peer. Whoever is told of it first is the only one.
 pub(crate) fn note_reset(entry: &Entry, record: &Record) {
-    if !record.has(flag::RESET)
-        && let Some(Closing::Reset(errno)) = entry.sight().map(|sight| sight.closing())
-        && record.set(flag::RESET)
-    {
-        record.error.store(u32::from(errno), Ordering::Relaxed);
+    if record.has(flag::RESET) {
+        return;
+    }
+    match entry.sight().map(|sight| sight.closing()) {
+        Some(Closing::Reset(errno)) if record.set(flag::RESET) => {
+            record.error.store(u32::from(errno), Ordering::Relaxed);
+        }
+        _ => {}
     }
 }
 

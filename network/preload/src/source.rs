@@ -91,14 +91,8 @@ impl Source for Entry {
             if events & (IN | RDNORM | RDHUP) != 0 {
                 self.arm_receiver(record);
             }
-            if events & (OUT | WRNORM) != 0
-                && let Ok(_guard) = record.send.lock.take()
-                // SAFETY: the lock is held, and the caller has pinned the entry.
-                && let Some(sender) = unsafe { self.sender() }
-            {
-                let mut cursor = record.send.send_cursor();
-                let _has_room = sender.arm(sight, &mut cursor);
-                record.send.set_send_cursor(&cursor);
+            if events & (OUT | WRNORM) != 0 {
+                self.arm_sender(record, sight);
             }
         }
         self.ready()
@@ -192,6 +186,18 @@ impl Entry {
                 .error
                 .store(libc::ECONNRESET.unsigned_abs(), Ordering::Relaxed);
             record.set(flag::RESET | flag::END_SEEN);
+        }
+    }
+
+    fn arm_sender(&self, record: &Record, sight: &Sight) {
+        let Ok(_guard) = record.send.lock.take() else {
+            return;
+        };
+        // SAFETY: the lock is held, and the caller has pinned the entry.
+        if let Some(sender) = unsafe { self.sender() } {
+            let mut cursor = record.send.send_cursor();
+            let _has_room = sender.arm(sight, &mut cursor);
+            record.send.set_send_cursor(&cursor);
         }
     }
 

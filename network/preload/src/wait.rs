@@ -134,7 +134,7 @@ fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Ou
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     rustix::event::poll(&mut fds, timeout.as_ref())?;
     let [is_rung, is_told] = [0, 1].map(|fd: usize| !fds[fd].revents().is_empty());
-    if is_told && let Some(sleeper) = sleeper {
+    if let Some(sleeper) = sleeper.filter(|_| is_told) {
         sleeper.drain();
     }
     Ok(match (is_rung, is_told) {

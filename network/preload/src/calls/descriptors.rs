@@ -120,10 +120,7 @@ fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 
 /// A copy of a number means the same entry.
 fn keep(fd: c_int, copy: c_int) -> c_int {
-    if copy >= 0
-        && copy != fd
-        && let Some(entry) = table::lookup(fd)
-    {
+    if let Some(entry) = table::lookup(fd).filter(|_| copy >= 0 && copy != fd) {
         // A number that is too high to be kept is a mere bell.
         entry.add_number(copy);
     }
@@ -206,9 +203,7 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
     if is(libc::FIONBIO) {
         // SAFETY: as the caller keeps it.
         let done = unsafe { real::ioctl(fd, request, argument) };
-        if done == 0
-            && let Some(record) = entry.record()
-        {
+        if let Some(record) = entry.record().filter(|_| done == 0) {
             // SAFETY: the kernel has read it.
             let on = unsafe { place.read_unaligned() } != 0;
             record.options.set(option::NONBLOCK, on);

@@ -247,8 +247,7 @@ unsafe fn accept_from(
     }
     loop {
         if let Some(accepted) = take_incoming(fd, entry, flags)? {
-            if !address.is_null()
-                && let Some((_, record)) = connection::recorded(accepted)
+            if let Some((_, record)) = connection::recorded(accepted).filter(|_| !address.is_null())
             {
                 // SAFETY: as the caller keeps it.
                 unsafe { names::write(&record.peer(), address, size) }?;

@@ -47,10 +47,11 @@ impl<S: Kept> Outsider<S> {
     /// Takes it out of the kernel's set.
     fn leave(&self, outer: RawFd) {
         let _ = kernel::epoll_delete(outer, self.interest.fd);
-        if let Link::Listener { channel, .. } = self.link
-            && channel >= 0
-        {
-            let _ = kernel::epoll_delete(outer, channel);
+        match self.link {
+            Link::Listener { channel, .. } if channel >= 0 => {
+                let _ = kernel::epoll_delete(outer, channel);
+            }
+            _ => {}
         }
     }
 }
@@ -158,9 +159,7 @@ impl<S: Kept> Outsiders<S> {
                     let events = interest.asked();
                     let added = kernel::epoll_add(outer, channel, events, self.channel_word(index));
                     // EEXIST: the listener is in the set under another number, which hears of the channel.
-                    if let Err(error) = added
-                        && error != Errno(libc::EEXIST)
-                    {
+                    if let Some(error) = added.err().filter(|error| *error != Errno(libc::EEXIST)) {
                         let _ = kernel::epoll_delete(outer, interest.fd);
                         return Err(error);
                     }
@@ -196,11 +195,15 @@ impl<S: Kept> Outsiders<S> {
             return Err(Errno(libc::ENOENT));
         };
         one.interest.modify(events, data);
-        if let Link::Listener { channel, .. } = one.link
-            && channel >= 0
-            && kernel::epoll_modify(outer, channel, events, word) == Err(Errno(libc::ENOENT))
-        {
-            kernel::epoll_add(outer, channel, events, word)?;
+        match one.link {
+            Link::Listener { channel, .. }
+                if channel >= 0
+                    && kernel::epoll_modify(outer, channel, events, word)
+                        == Err(Errno(libc::ENOENT)) =>
+            {
+                kernel::epoll_add(outer, channel, events, word)?;
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -288,11 +291,11 @@ impl<S: Kept> Outsiders<S> {
                 ONCE
             };
             let _ = kernel::epoll_add(outer, one.interest.fd, events, own);
-            if let Link::Listener { channel, .. } = one.link
-                && channel >= 0
-                && one.interest.is_enabled()
-            {
-                let _ = kernel::epoll_add(outer, channel, events, other);
+            match one.link {
+                Link::Listener { channel, .. } if channel >= 0 && one.interest.is_enabled() => {
+                    let _ = kernel::epoll_add(outer, channel, events, other);
+                }
+                _ => {}
             }
         }
     }

@@ -248,9 +248,7 @@ impl<'a, S: Kept> Poll<'a, S> {
         };
         // SAFETY: the caller's promise.
         let woken = unsafe { kernel::poll(&mut self.room[..=count], left, mask) };
-        if let Ok(woken) = woken
-            && woken > 0
-        {
+        if woken.is_ok_and(|woken| woken > 0) {
             self.take_rings();
             if let Some(sleeper) = sleeper.filter(|_| self.room[count].revents != 0) {
                 sleeper.drain();
@@ -263,12 +261,12 @@ impl<'a, S: Kept> Poll<'a, S> {
 
     fn take_rings(&mut self) {
         for (place, told) in self.room.iter_mut().enumerate() {
-            if let Some(Target::Source(source)) = self.targets.get(place)
-                && told.revents != 0
-                && source.take_rings()
-            {
+            match self.targets.get(place) {
                 // Its bell would be ready for ever, and says no more than the loads do.
-                told.fd = -1;
+                Some(Target::Source(source)) if told.revents != 0 && source.take_rings() => {
+                    told.fd = -1;
+                }
+                _ => {}
             }
         }
     }
