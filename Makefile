@@ -79,6 +79,7 @@ bench:
 	cargo build --release --package millrace
 	bench/run
 	bench/files
+	bench/sockets
 
 judges:
 	@scripts/setup clients rocksdb cross guests sockets
