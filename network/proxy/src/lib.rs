@@ -13,6 +13,7 @@
 //! | [`rules`] | what a file of rules says |
 //! | [`monitor`] | sockets around the registry, on one thread |
 //! | [`client`] | the other end of its socket |
+//! | [`peer`] | what monitors of two hosts say to each other; no I/O |
 //! | [`plane`] | moves the bytes of connections that do not share memory |
 //! | [`packets`] | messages of [`millrace_stream::control`] with descriptors |
 //!
@@ -20,7 +21,7 @@
 //! No thread is spawned, no clock is read. [`registry::Limits`] bounds what there may be of everything.
 //!
 //! # Limits
-//! Linux. One network namespace. Connections within one host and of users who may share memory; all others are left to
+//! Linux. One network namespace. A window joins two hosts; what neither memory nor planes can serve is left to
 //! the kernel's TCP.
 //!
 //! # Example
@@ -71,6 +72,7 @@ pub mod client;
 mod error;
 pub mod monitor;
 pub mod packets;
+pub mod peer;
 pub mod plane;
 pub mod registry;
 pub mod rules;

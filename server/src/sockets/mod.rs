@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   run ----> library (where it lies), monitor (one that listens, or a new one) ----> the program, in this process
-//!   monitor -> rules, the folder -> millrace_proxy::monitor
+//!   monitor -> rules, the folder, planes on threads, peers -> millrace_proxy::monitor
 //!   status, top -> millrace_proxy::client -> report -> text or JSON
 //! ```
 //! A command that did what it was asked ends with 0; one that failed with 1; arguments that make no sense with 2.
@@ -12,7 +12,9 @@ mod error;
 mod library;
 mod monitor;
 mod options;
+mod peers;
 mod place;
+mod planes;
 mod report;
 mod run;
 mod status;
@@ -21,7 +23,9 @@ mod top;
 use std::io::Write;
 
 pub use error::{ErrorKind, SocketsError};
-pub use options::{Command, MonitorOptions, RunOptions, SocketsOptions, StatusOptions, TopOptions};
+pub use options::{
+    Command, Mode, MonitorOptions, RunOptions, SocketsOptions, StatusOptions, TopOptions,
+};
 
 /// Runs a command; what it has to say goes to `out`.
 ///

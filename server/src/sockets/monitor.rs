@@ -14,7 +14,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::place::Place;
-use super::{ErrorKind, MonitorOptions, SocketsError};
+use super::planes::Planes;
+use super::{ErrorKind, MonitorOptions, SocketsError, peers};
 
 /// Descriptors of a monitor whose every limit is reached, and some more.
 const DESCRIPTORS: u64 = 32_768;
@@ -28,21 +29,31 @@ pub(super) fn run(options: &MonitorOptions, out: &mut dyn Write) -> Result<(), S
     let settings = Settings {
         rules: rules.unwrap_or_default(),
         ports: ports(),
+        carriage: options.mode.into(),
         ..Settings::default()
     };
+    let peers = peers::settings(options)?;
     let mut monitor = bind(&place, settings)?;
     raise_limit();
     let stop = stop_on_signals()?;
+    let planes = Planes::start(options, &mut monitor)?;
+    if let Some(peers) = peers {
+        monitor
+            .meet(peers)
+            .map_err(|error| SocketsError::of_monitor(&error))?;
+    }
     writeln!(out, "listening at {}", place.path.display())
         .and_then(|()| out.flush())
         .map_err(SocketsError::output)?;
-    if options.while_used {
+    let served = if options.while_used {
         leave_terminal()?;
         monitor.run_while_used(&stop, std::io::stdin())
     } else {
         monitor.run(&stop)
-    }
-    .map_err(|error| SocketsError::of_monitor(&error))
+    };
+    monitor.dismiss();
+    planes.join();
+    served.map_err(|error| SocketsError::of_monitor(&error))
 }
 
 fn bind(place: &Place, settings: Settings) -> Result<Monitor, SocketsError> {

@@ -1,9 +1,11 @@
 //! The command line of `millrace sockets`.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use millrace_proxy::registry::Carriage;
 
 /// The options of `millrace sockets`.
 #[derive(Args, Clone, Debug)]
@@ -72,6 +74,13 @@ pub struct RunOptions {
 #[command(after_help = "Examples:
   millrace sockets monitor
   millrace sockets monitor --rules /etc/millrace/sockets.toml
+  millrace sockets monitor --planes 1 --mode proxy
+  millrace sockets monitor --host left --listen 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
+  millrace sockets monitor --host right --peer 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
+
+Planes are threads that carry connections between processes that may not share memory, and those with other hosts.
+Two hosts need a window that both have, a secret that both know (32 bytes or more, in a file that only its owner can
+read), and one that dials the other. A window is a BAR's file in sysfs, a DAX device, or sealed memory.
 
 Rules are tried in order; the first that fits decides. What is left out fits everything.
   [[rule]]
@@ -88,12 +97,60 @@ pub struct MonitorOptions {
     /// A file that says who may listen and connect
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
+    /// Who moves the bytes between processes of this host
+    #[arg(long, value_enum, default_value_t = Mode::Auto)]
+    pub mode: Mode,
+    /// How many planes to run [default: 1 with a window, else 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=64))]
+    pub planes: Option<u16>,
+    /// The processors of the planes, one after the other
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cpus: Vec<usize>,
+    /// What this host is called [default: the kernel's name of it]
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Where other hosts' monitors may dial
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "window")]
+    pub listen: Option<SocketAddr>,
+    /// Another host's monitor, to be dialled; may be given several times
+    #[arg(long = "peer", value_name = "ADDRESS:PORT", requires = "window")]
+    pub peers: Vec<SocketAddr>,
+    /// The file with the hosts' secret
+    #[arg(long, value_name = "FILE")]
+    pub secret: Option<PathBuf>,
+    /// A window to another host, whose name may be said; may be given several times
+    #[arg(long, value_name = "[HOST=]PATH", requires = "secret")]
+    pub window: Vec<String>,
+    /// Into how many partitions to cut a window [default: as many as there are planes]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub partitions: Option<u16>,
     /// For `run`: start one that ends when nobody is left, and return once it listens
     #[arg(long, hide = true)]
     pub detach: bool,
     /// For `run`: end when nobody is left and the standard input has ended
     #[arg(long, hide = true, conflicts_with = "detach")]
     pub while_used: bool,
+}
+
+/// Who moves the bytes between processes of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// The processes themselves; of different users, the kernel
+    Direct,
+    /// Planes
+    Proxy,
+    /// The processes themselves; of different users, planes if there are some, else the kernel
+    Auto,
+}
+
+impl From<Mode> for Carriage {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Direct => Self::Direct,
+            Mode::Proxy => Self::Proxy,
+            Mode::Auto => Self::Auto,
+        }
+    }
 }
 
 /// The options of `millrace sockets status`.

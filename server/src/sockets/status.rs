@@ -34,12 +34,63 @@ fn text(status: &Value) -> String {
     all.row("bells rung", number(&totals["bells"]));
     all.row("sleeps", number(&totals["sleeps"]));
     all.row("resets", number(&totals["resets"]));
+    all.row("of these by planes", number(&requests["proxied"]));
+    all.row("to other hosts", number(&requests["to_hosts"]));
+    all.row("from other hosts", number(&requests["from_hosts"]));
     format!(
-        "{}{}{}",
+        "{}{}{}{}{}",
         now.text(),
         all.text(),
+        planes(&status["planes"]),
+        peers(list(status, "peers")),
         listeners(list(status, "listeners"))
     )
+}
+
+fn planes(planes: &Value) -> String {
+    if planes.is_null() {
+        return String::new();
+    }
+    let mut section = Section::new("planes");
+    section.row("connections within this host", number(&planes["within"]));
+    section.row("connections with other hosts", number(&planes["across"]));
+    for (index, load) in list(planes, "connections").iter().enumerate() {
+        section.row(&format!("connections of plane {index}"), number(load));
+    }
+    section.row("connections that are over", number(&planes["ended"]));
+    section.row("bytes of these, sent", number(&planes["ended_bytes_sent"]));
+    let received = number(&planes["ended_bytes_received"]);
+    section.row("bytes of these, received", received);
+    section.text()
+}
+
+fn peers(peers: &[Value]) -> String {
+    if peers.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("HOST", Side::Left),
+        ("STATE", Side::Left),
+        ("PARTITIONS", Side::Right),
+        ("WINDOW", Side::Left),
+        ("WHY", Side::Left),
+    ]);
+    for peer in peers {
+        let called = if peer["host"].is_string() {
+            &peer["host"]
+        } else {
+            &peer["address"]
+        };
+        let is_alive = peer["alive"] == true;
+        table.row(vec![
+            name(called),
+            if is_alive { "alive" } else { "away" }.to_owned(),
+            number(&peer["partitions"]),
+            name(&peer["window"]),
+            name(&peer["why"]),
+        ]);
+    }
+    table.text()
 }
 
 fn listeners(listeners: &[Value]) -> String {

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use millrace_stream::control::{Message, Packet};
+use millrace_stream::control::{Message, Mode, Packet};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
@@ -45,9 +45,15 @@ impl Monitor {
         if attempt.wish.no_wait && !channel.has_room() {
             return Outcome::Full;
         }
-        let Ok(connection) = Connection::new(self.geometry) else {
+        let is_proxied = attempt.connecting.mode == Mode::Proxy;
+        let made = Connection::new(self.geometry).and_then(|first| {
+            let second = is_proxied.then(|| Connection::new(self.geometry));
+            Ok((first, second.transpose()?))
+        });
+        let Ok((first, second)) = made else {
             return Outcome::Failed;
         };
+        let accepting = second.as_ref().unwrap_or(&first);
         let incoming = Packet {
             serial: 0,
             message: Message::Incoming {
@@ -56,8 +62,8 @@ impl Monitor {
                 process: attempt.credentials.process,
             },
         };
-        let memory = connection.memory.as_fd();
-        let sent = channel.send(&incoming, &[connection.accepting.as_fd(), memory]);
+        let descriptors = [accepting.accepting.as_fd(), accepting.memory.as_fd()];
+        let sent = channel.send(&incoming, &descriptors);
         let room = channel.has_room();
         match sent {
             Ok(()) => {}
@@ -74,8 +80,11 @@ impl Monitor {
             serial: attempt.wish.serial,
             message: Message::Connected(attempt.connecting),
         };
-        let descriptors = [connection.connecting.as_fd(), memory];
+        let descriptors = [first.connecting.as_fd(), first.memory.as_fd()];
         self.reply(attempt.client, &connected, &descriptors);
+        if let Some(second) = second {
+            self.carry_within(first, second);
+        }
         if !room {
             self.watch_room(attempt.listener, true);
         }
@@ -83,7 +92,7 @@ impl Monitor {
     }
 
     /// Whether to be told when a channel has room.
-    fn watch_room(&self, id: ListenerId, watch: bool) {
+    pub(super) fn watch_room(&self, id: ListenerId, watch: bool) {
         let Some(channel) = self.channels.get(&id) else {
             return;
         };

@@ -8,6 +8,9 @@
 //! One thread does all ([`Monitor::run`]); it waits for nothing but the epoll. It is given no memory of a connection
 //! to map and keeps no end of one, so that the kernel tells each side when the other has died.
 //!
+//! With planes ([`Monitor::carry`]) it joins processes that may not share memory, and with peers ([`Monitor::meet`])
+//! those of two hosts. It gives planes one side of each connection's memory and keeps none of it.
+//!
 //! # Trust
 //! Every process that may connect is taken to be hostile:
 //! 1. *A packet that is none ends its own connection*, as does one with the wrong descriptors, or one out of turn.
@@ -25,14 +28,20 @@
 //! All processes of one monitor are in its network namespace. Those of others are sent away with `ENETUNREACH` if the
 //! kernel lets this process see theirs.
 
+mod addresses;
+mod carriers;
 mod channel;
 mod connection;
+mod hosts;
+mod joint;
 mod links;
+mod peers;
 mod place;
 mod proof;
 mod report;
 mod requests;
 mod route;
+mod wire;
 mod slabs;
 
 use std::collections::{HashMap, VecDeque};
@@ -46,10 +55,13 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with};
 
+pub use peers::PeerSettings;
 pub use place::prepare_folder;
 pub use report::View;
 
+use self::carriers::Carriers;
 use self::channel::{Channel, PacketCost};
+use self::peers::Peers;
 use self::place::Place;
 use self::slabs::Slabs;
 use crate::error::system;
@@ -71,6 +83,8 @@ pub struct Monitor {
     cost: PacketCost,
     slabs: Slabs,
     geometry: Geometry,
+    carriers: Option<Carriers>,
+    peers: Option<Peers>,
     last_client: u64,
     todo: VecDeque<Action>,
     /// Given up for a moment to turn a process away when there are no descriptors left.
@@ -100,15 +114,30 @@ enum Token {
     Stop,
     Arrival,
     Wanted,
+    /// Planes have something to say.
+    Planes,
+    /// Time has passed for peers.
+    Tick,
+    /// A peer dials.
+    Dialled,
+    /// A stream to a peer.
+    Peer(u64),
     Client(ClientId),
     Channel(ListenerId),
 }
+
+/// The streams to peers, from this number on.
+const PEERS: u64 = 20;
 
 impl Token {
     const fn data(self) -> EventData {
         EventData::new_u64(match self {
             Self::Stop => 0,
             Self::Wanted => 4,
+            Self::Planes => 8,
+            Self::Tick => 12,
+            Self::Dialled => 16,
+            Self::Peer(number) => (number << 2) + PEERS,
             Self::Arrival => 1,
             Self::Client(ClientId(id)) => id << 2 | 2,
             Self::Channel(ListenerId(id)) => id << 2 | 3,
@@ -117,8 +146,14 @@ impl Token {
 
     const fn of(data: u64) -> Self {
         match data & 3 {
-            0 if data == 4 => Self::Wanted,
-            0 => Self::Stop,
+            0 => match data {
+                0 => Self::Stop,
+                4 => Self::Wanted,
+                8 => Self::Planes,
+                12 => Self::Tick,
+                16 => Self::Dialled,
+                data => Self::Peer((data - PEERS) >> 2),
+            },
             1 => Self::Arrival,
             2 => Self::Client(ClientId(data >> 2)),
             _ => Self::Channel(ListenerId(data >> 2)),
@@ -155,6 +190,8 @@ impl Monitor {
             cost,
             slabs: Slabs::default(),
             geometry,
+            carriers: None,
+            peers: None,
             last_client: 0,
             todo: VecDeque::new(),
             spare: spare(),
@@ -215,6 +252,10 @@ impl Monitor {
                     Token::Stop => return Ok(()),
                     Token::Wanted => until = self.not_wanted(until),
                     Token::Arrival => self.welcome_all(),
+                    Token::Planes => self.hear_planes(),
+                    Token::Tick => self.tick(),
+                    Token::Dialled => self.answer_peers(),
+                    Token::Peer(number) => self.serve_peer(number, event.flags),
                     Token::Client(id) => self.read(id),
                     Token::Channel(id) => self.look_at_channel(id, event.flags),
                 }
@@ -253,6 +294,10 @@ impl Monitor {
     /// Tells the registry what happened and does what it wants done.
     fn happened(&mut self, event: Event) {
         self.tell(event);
+        self.perform_all();
+    }
+
+    fn perform_all(&mut self) {
         while let Some(action) = self.todo.pop_front() {
             self.perform(action);
         }
@@ -271,6 +316,12 @@ impl Monitor {
                 let outcome = self.link(&attempt);
                 self.tell(Event::Linked { attempt, outcome });
             }
+            Action::Reach {
+                client,
+                credentials,
+                wish,
+                host,
+            } => self.reach(client, credentials, wish, host),
             Action::Hang { client } => self.forget(client),
             Action::Close { listener } => drop(self.channels.remove(&listener)),
         }

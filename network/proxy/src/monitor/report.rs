@@ -55,6 +55,8 @@ impl Monitor {
                 "processes": processes.len(),
                 "listeners": listeners(&self.registry, sees),
                 "requests": requests(&self.registry),
+                "planes": self.planes(),
+                "peers": self.peers.as_ref().map(super::peers::Peers::report),
                 "totals": counters(&sum),
             }),
             View::Processes => json!({
@@ -63,6 +65,25 @@ impl Monitor {
             }),
         };
         value.to_string()
+    }
+}
+
+impl Monitor {
+    /// What planes carry; null without planes.
+    fn planes(&self) -> Value {
+        let Some(carriers) = &self.carriers else {
+            return Value::Null;
+        };
+        let (within, across) = carriers.counts();
+        let loads = carriers.planes.planes().iter().map(|plane| plane.load());
+        json!({
+            "connections": loads.collect::<Vec<u64>>(),
+            "within": within,
+            "across": across,
+            "ended": carriers.ended,
+            "ended_bytes_sent": carriers.bytes.0,
+            "ended_bytes_received": carriers.bytes.1,
+        })
     }
 }
 
@@ -91,6 +112,9 @@ fn requests(registry: &Registry) -> Value {
         "listeners": counters.listeners,
         "connects": counters.requests,
         "connected": counters.connections,
+        "proxied": counters.proxied,
+        "to_hosts": counters.across.0,
+        "from_hosts": counters.across.1,
         "waited": counters.waited,
         "kernel": counters.kernel,
         "refused": counters.refused,

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use millrace_stream::Address;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with,
+};
 
 /// The address that the kernel would connect from to a canonical one; none if that is not of this host.
 pub(super) fn source(peer: Address) -> Option<IpAddr> {
@@ -23,6 +25,19 @@ pub(super) fn own(local: Address) -> Address {
         return local;
     }
     Address::new(Ipv4Addr::UNSPECIFIED.into(), local.port())
+}
+
+/// The address that the kernel would connect from to one of another host; none if it knows no way.
+pub(super) fn toward(peer: Address) -> Option<IpAddr> {
+    let family = match peer.ip() {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
+    // Nothing is sent.
+    connect(&socket, &SocketAddr::from(peer.with_port(peer.port().max(1)))).ok()?;
+    let own = SocketAddr::try_from(getsockname(&socket).ok()?).ok()?;
+    Some(own.ip())
 }
 
 /// A socket can be bound to the addresses of this host alone, and cannot be connected to those that mean all hosts

@@ -46,9 +46,13 @@ impl Plane {
             Some(event) => {
                 self.totals.opened += 1;
                 self.count();
-                event.map(|event| self.events.send(event));
+                if let Some(event) = event {
+                    let _ = self.events.send(event);
+                }
             }
-            None => drop(self.events.send(Event::Refused { token })),
+            None => {
+                let _ = self.events.send(Event::Refused { token });
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Receiver;
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -12,6 +12,7 @@ use super::command::{Command, Event};
 use super::end::End;
 use super::flows::{Flows, Route};
 use super::links::Link;
+use super::planes::Voice;
 use crate::{Error, ErrorKind, Result};
 
 /// How a plane works.
@@ -53,7 +54,7 @@ pub struct PlaneTotals {
 pub struct Plane {
     settings: PlaneSettings,
     pub(super) commands: Receiver<Command>,
-    pub(super) events: Sender<Event>,
+    pub(super) events: Voice,
     wake: Arc<OwnedFd>,
     load: Arc<AtomicU64>,
     pub(super) bells: OwnedFd,
@@ -102,7 +103,7 @@ impl Plane {
     pub(super) fn new(
         settings: PlaneSettings,
         commands: Receiver<Command>,
-        events: Sender<Event>,
+        events: Voice,
         wake: Arc<OwnedFd>,
         load: Arc<AtomicU64>,
     ) -> Result<Self> {

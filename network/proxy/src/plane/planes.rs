@@ -1,6 +1,6 @@
 //! Several planes.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -27,6 +27,25 @@ pub struct PlaneHandle {
 pub struct DataPlane {
     planes: Vec<PlaneHandle>,
     events: Receiver<Event>,
+    /// Readable when there are events.
+    bell: Arc<OwnedFd>,
+}
+
+/// Where planes say what they have to say.
+#[derive(Clone, Debug)]
+pub(super) struct Voice {
+    events: Sender<Event>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Voice {
+    /// Whether anybody hears it.
+    pub(super) fn send(&self, event: Event) -> bool {
+        let is_heard = self.events.send(event).is_ok();
+        // The count is at its largest: it is readable.
+        let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
+        is_heard
+    }
 }
 
 impl DataPlane {
@@ -36,15 +55,21 @@ impl DataPlane {
     /// [`ErrorKind::System`] if the kernel refuses their descriptors.
     pub fn new(count: u16, settings: PlaneSettings) -> Result<(Self, Vec<Plane>)> {
         let (tell, events) = channel();
+        let bell = Arc::new(bell()?);
+        let voice = Voice {
+            events: tell,
+            bell: Arc::clone(&bell),
+        };
         let (mut handles, mut planes) = (Vec::new(), Vec::new());
         for _ in 0..count {
-            let (handle, plane) = PlaneHandle::new(settings, tell.clone())?;
+            let (handle, plane) = PlaneHandle::new(settings, voice.clone())?;
             handles.push(handle);
             planes.push(plane);
         }
         let data_plane = Self {
             planes: handles,
             events,
+            bell,
         };
         Ok((data_plane, planes))
     }
@@ -87,20 +112,22 @@ impl DataPlane {
 
     /// What the planes have to say, in order.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        // Quiet first: what is said from now on rings again.
+        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
         self.events.try_iter()
+    }
+
+    /// What is readable when there are events, for polls.
+    #[must_use]
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 }
 
 impl PlaneHandle {
     /// A plane, and what to tell it things by.
-    ///
-    /// # Errors
-    /// [`ErrorKind::System`] if the kernel refuses its descriptors.
-    pub fn new(settings: PlaneSettings, events: Sender<Event>) -> Result<(Self, Plane)> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = eventfd(0, flags).map_err(|errno| {
-            Error::new(ErrorKind::System, "an eventfd for a plane").caused_by(errno)
-        })?;
+    fn new(settings: PlaneSettings, events: Voice) -> Result<(Self, Plane)> {
+        let wake = bell()?;
         let (wake, load) = (Arc::new(wake), Arc::new(AtomicU64::new(0)));
         let (commands, received) = channel();
         let plane = Plane::new(
@@ -132,4 +159,10 @@ impl PlaneHandle {
         // A count alone: nothing is ordered by it.
         self.load.load(Ordering::Relaxed)
     }
+}
+
+fn bell() -> Result<OwnedFd> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    eventfd(0, flags)
+        .map_err(|errno| Error::new(ErrorKind::System, "an eventfd for a plane").caused_by(errno))
 }

@@ -11,6 +11,10 @@ pub struct Counters {
     pub requests: u64,
     /// Connections that were made.
     pub connections: u64,
+    /// Of these, those within this host whose bytes planes move.
+    pub proxied: u64,
+    /// Of these, those with other hosts, from here and to here.
+    pub across: (u64, u64),
     /// Connections that waited for a backlog.
     pub waited: u64,
     /// Connections that were left to the kernel.

@@ -166,6 +166,17 @@ pub enum Action {
     /// Make a connection and say by [`Event::Linked`] what became of it. For one that is not to wait, look first
     /// whether there is room: its listener may have made some that the registry has not heard of.
     Link(Attempt),
+    /// Have a peer host make a connection. The process waits for an answer.
+    Reach {
+        /// Who asks.
+        client: ClientId,
+        /// Who that is.
+        credentials: Credentials,
+        /// What it wants.
+        wish: Wish,
+        /// Which host.
+        host: u128,
+    },
     /// End a process's connection. No [`Event::Departed`] is to follow.
     Hang {
         /// Which.

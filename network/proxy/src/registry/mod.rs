@@ -13,7 +13,8 @@
 //! # Invariants
 //! 1. *Every request has one answer*, unless its process has gone: a reply, a channel, a connection, or later the same
 //!    for one that waits.
-//! 2. *A connection goes to a listener of the same user*, or of another where a rule says `direct`.
+//! 2. *Memory is shared with the same user*, or with another where a rule says `direct`. Between other users planes
+//!    move the bytes, or the kernel does.
 //! 3. *Whoever waits does so because the channel is full.* A listener with room has nobody waiting.
 //! 4. *What is kept is bounded* by [`Limits`]. What is over a limit is refused: processes with `EUSERS`, listeners with
 //!    `EMFILE`, connections that would wait with `ENOBUFS`.
@@ -22,6 +23,7 @@
 
 mod counters;
 mod event;
+mod hosts;
 mod limits;
 mod listeners;
 mod ports;
@@ -39,8 +41,11 @@ pub use event::{Action, Attempt, ClientId, Credentials, Event, ListenerId, Outco
 pub use limits::Limits;
 pub use listeners::Listener;
 pub use ports::Ports;
-pub use settings::Settings;
+pub use settings::{Carriage, Settings};
 
+pub(crate) use hosts::Refusal;
+
+use self::hosts::Hosts;
 use self::listeners::Listeners;
 use crate::rules::{Direction, Verdict};
 
@@ -56,6 +61,9 @@ pub struct Registry {
     users: HashMap<u32, User>,
     counters: Counters,
     last_listener: u64,
+    /// Whether there are planes.
+    has_planes: bool,
+    hosts: Hosts,
 }
 
 /// A process.
@@ -88,6 +96,8 @@ impl Registry {
             users: HashMap::new(),
             counters: Counters::default(),
             last_listener: 0,
+            has_planes: false,
+            hosts: Hosts::default(),
         }
     }
 
@@ -275,6 +285,17 @@ impl Registry {
         if verdict == Verdict::Deny {
             return self.refuse(id, wish.serial, Errno::ACCESS, actions);
         }
+        if let Some(host) = self.hosts.of(peer.ip()).filter(|_| wish.source.is_none()) {
+            if verdict == Verdict::Kernel || !self.has_planes {
+                return self.leave_to_kernel(id, wish.serial, actions);
+            }
+            return actions.push(Action::Reach {
+                client: id,
+                credentials,
+                wish,
+                host,
+            });
+        }
         let chosen = wish
             .source
             .filter(|_| verdict != Verdict::Kernel)
@@ -285,13 +306,25 @@ impl Registry {
         let Some(found) = self.listeners.get_mut(listener) else {
             return self.leave_to_kernel(id, wish.serial, actions);
         };
-        if found.owner.user != credentials.user && verdict != Verdict::Direct {
+        let is_same = found.owner.user == credentials.user;
+        let has_to_wait = found.full && !(wish.no_wait && found.waiting.is_empty());
+        if self.mode(is_same, verdict).is_none() {
             self.leave_to_kernel(id, wish.serial, actions);
-        } else if found.full && !(wish.no_wait && found.waiting.is_empty()) {
+        } else if has_to_wait {
             self.wait(listener, id, wish, actions);
         } else {
             let attempt = self.attempt(listener, id, credentials, wish, source);
             actions.extend(attempt.map(Action::Link));
+        }
+    }
+
+    /// Who moves the bytes of a connection within this host; none: the kernel.
+    const fn mode(&self, is_same: bool, verdict: Verdict) -> Option<Mode> {
+        let may_share = is_same || matches!(verdict, Verdict::Direct);
+        match self.settings.carriage {
+            Carriage::Direct | Carriage::Auto if may_share => Some(Mode::Direct),
+            Carriage::Proxy | Carriage::Auto if self.has_planes => Some(Mode::Proxy),
+            _ => None,
         }
     }
 
@@ -318,15 +351,8 @@ impl Registry {
         }
     }
 
-    /// The two names of a connection, each side's as a socket of its family shows them.
-    fn attempt(
-        &mut self,
-        listener: ListenerId,
-        client: ClientId,
-        credentials: Credentials,
-        wish: Wish,
-        source: IpAddr,
-    ) -> Option<Attempt> {
+    /// The name of whoever connects.
+    fn local(&mut self, credentials: Credentials, wish: Wish, source: IpAddr) -> Address {
         let peer = destination(wish.peer);
         let mut local = wish.local.canonical();
         if local.ip().is_unspecified() || local.ip().is_ipv4() != peer.ip().is_ipv4() {
@@ -340,15 +366,28 @@ impl Registry {
             let listeners = &self.listeners;
             local = local.with_port(self.settings.ports.take(|port| listeners.has_port(port)));
         }
-        let accepts_v6 = self
-            .listeners
-            .get_mut(listener)?
-            .proof
-            .address
-            .ip()
-            .is_ipv6();
+        local
+    }
+
+    /// The two names of a connection, each side's as a socket of its family shows them.
+    fn attempt(
+        &mut self,
+        listener: ListenerId,
+        client: ClientId,
+        credentials: Credentials,
+        wish: Wish,
+        source: IpAddr,
+    ) -> Option<Attempt> {
+        let peer = destination(wish.peer);
+        let local = self.local(credentials, wish, source);
+        let found = self.listeners.get_mut(listener)?;
+        let accepts_v6 = found.proof.address.ip().is_ipv6();
+        let is_same = found.owner.user == credentials.user;
+        let rules = &self.settings.rules;
+        let verdict = rules.decide(Direction::Connect, credentials.user, peer);
+        let mode = self.mode(is_same, verdict)?;
         let link = |local: Address, peer: Address, mapped: bool| Link {
-            mode: Mode::Direct,
+            mode,
             ring_lines: self.settings.ring_lines,
             local: if mapped { local.mapped() } else { local },
             peer: if mapped { peer.mapped() } else { peer },
@@ -369,6 +408,7 @@ impl Registry {
         match outcome {
             Outcome::Done { room } => {
                 self.counters.connections += 1;
+                self.counters.proxied += u64::from(attempt.connecting.mode == Mode::Proxy);
                 if let Some(found) = self.listeners.get_mut(listener) {
                     found.accepted += 1;
                     found.full = !room;
@@ -408,8 +448,11 @@ impl Registry {
         // By this listener and no other: its next one is only served once this one is.
         let credentials = self.clients.get(&client).map(|found| found.credentials);
         if let (Some(credentials), Some(source)) = (credentials, wish.source) {
-            let attempt = self.attempt(id, client, credentials, wish, source);
-            actions.extend(attempt.map(Action::Link));
+            match self.attempt(id, client, credentials, wish, source) {
+                Some(attempt) => actions.push(Action::Link(attempt)),
+                // Planes that it waited for are gone.
+                None => self.leave_to_kernel(client, wish.serial, actions),
+            }
         }
     }
 

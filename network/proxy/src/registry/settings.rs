@@ -19,8 +19,22 @@ pub struct Settings {
     pub ports: Ports,
     /// The lines of each ring of a connection.
     pub ring_lines: u32,
+    /// Who is to move the bytes within this host.
+    pub carriage: Carriage,
     /// For how long a process may spin before it sleeps, in microseconds.
     pub spin_us_max: u32,
+}
+
+/// Who is to move the bytes of connections within this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carriage {
+    /// The processes themselves; those of users that share no memory are left to the kernel.
+    Direct,
+    /// Planes; where there is none, the kernel.
+    Proxy,
+    /// The processes themselves where they may share memory, else planes if there are some, else the kernel.
+    #[default]
+    Auto,
 }
 
 impl Default for Settings {
@@ -30,6 +44,7 @@ impl Default for Settings {
             limits: Limits::DEFAULT,
             ports: Ports::new(Ports::DEFAULT_RANGE),
             ring_lines: Geometry::DEFAULT.ring_lines,
+            carriage: Carriage::Auto,
             spin_us_max: SPIN_US_MAX,
         }
     }

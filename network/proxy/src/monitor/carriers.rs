@@ -1,0 +1,193 @@
+//! What planes carry.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use millrace_stream::control::Link;
+use millrace_stream::partition::Opened;
+use millrace_stream::{Geometry, Side};
+use rustix::event::epoll;
+
+use super::connection::Connection;
+use super::{Monitor, Token};
+use crate::Result;
+use crate::error::system;
+use crate::plane::{Command, DataPlane, Endpoint, Event, Token as Number};
+use crate::registry::{ClientId, ListenerId, Refusal};
+
+/// The planes, and the connections that they carry.
+#[derive(Debug)]
+pub(super) struct Carriers {
+    pub(super) planes: DataPlane,
+    last: Number,
+    pub(super) flows: HashMap<Number, Flow>,
+    /// Connections that are over.
+    pub(super) ended: u64,
+    /// Bytes of these, from processes here and to them.
+    pub(super) bytes: (u64, u64),
+}
+
+/// How far a connection is.
+#[derive(Debug)]
+pub(super) enum Flow {
+    /// Carried, between two processes of this host.
+    Within,
+    /// A process here wants it.
+    Asking(Box<Asking>),
+    /// Another host's monitor wants it.
+    Asked(Box<Asked>),
+    /// Carried, with another host.
+    Across,
+}
+
+/// A connection that a process here wants.
+#[derive(Debug)]
+pub(super) struct Asking {
+    /// The stream to the other monitor.
+    pub(super) session: u64,
+    pub(super) partition: u16,
+    pub(super) client: ClientId,
+    pub(super) serial: u32,
+    pub(super) user: u32,
+    pub(super) process: u32,
+    pub(super) link: Link,
+    pub(super) bell: OwnedFd,
+    pub(super) memory: OwnedFd,
+    /// How long it has waited.
+    pub(super) ticks: u32,
+}
+
+/// A connection that another host's monitor wants.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) session: u64,
+    pub(super) partition: u16,
+    /// How the other monitor calls it.
+    pub(super) theirs: Number,
+    pub(super) listener: ListenerId,
+    pub(super) user: u32,
+    pub(super) process: u32,
+    pub(super) link: Link,
+    pub(super) bell: OwnedFd,
+    pub(super) memory: OwnedFd,
+    pub(super) peer: Opened,
+}
+
+impl Carriers {
+    /// A number for a connection.
+    pub(super) const fn next(&mut self) -> Number {
+        self.last += 1;
+        self.last
+    }
+
+    /// Tells the plane of a partition something. False if it is gone.
+    pub(super) fn tell(&self, partition: u16, command: Command) -> bool {
+        self.planes.plane(partition).tell(command)
+    }
+
+    /// How many connections are carried: within this host, and with others.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let within = |flow: &&Flow| matches!(flow, Flow::Within);
+        let across = |flow: &&Flow| matches!(flow, Flow::Across);
+        let count = |of: &dyn Fn(&&Flow) -> bool| self.flows.values().filter(of).count();
+        (count(&within), count(&across))
+    }
+}
+
+impl Monitor {
+    /// Has planes carry what processes cannot move themselves. Threads run them; they are stopped by
+    /// [`Monitor::dismiss`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`](crate::ErrorKind::System) if the kernel refuses to watch them.
+    pub fn carry(&mut self, planes: DataPlane) -> Result<()> {
+        let (data, flags) = (Token::Planes.data(), epoll::EventFlags::IN);
+        epoll::add(&self.epoll, planes.bell(), data, flags)
+            .map_err(system("watching the planes"))?;
+        self.registry.set_planes(!planes.planes().is_empty());
+        self.carriers = Some(Carriers {
+            planes,
+            last: 0,
+            flows: HashMap::new(),
+            ended: 0,
+            bytes: (0, 0),
+        });
+        Ok(())
+    }
+
+    /// Stops the planes: what they carry ends in resets.
+    pub fn dismiss(&mut self) {
+        self.registry.set_planes(false);
+        for plane in self.carriers.iter().flat_map(|found| found.planes.planes()) {
+            plane.tell(Command::Stop);
+        }
+    }
+
+    /// Has the plane with the fewest connections carry one between two processes. If there is none any more, both get
+    /// a reset, as their bells hang up.
+    pub(super) fn carry_within(&mut self, connecting: Connection, accepting: Connection) {
+        let geometry = self.geometry;
+        let Some(carriers) = &mut self.carriers else {
+            return;
+        };
+        let token = carriers.next();
+        let ends = Box::new([
+            endpoint(
+                connecting.accepting,
+                connecting.memory,
+                geometry,
+                Side::Connecting,
+            ),
+            endpoint(
+                accepting.connecting,
+                accepting.memory,
+                geometry,
+                Side::Accepting,
+            ),
+        ]);
+        let planes = carriers.planes.planes().iter();
+        if let Some(plane) = planes.min_by_key(|plane| plane.load()) {
+            if plane.tell(Command::Loop { token, ends }) {
+                carriers.flows.insert(token, Flow::Within);
+            }
+        }
+    }
+
+    /// Hears what planes have to say.
+    pub(super) fn hear_planes(&mut self) {
+        let Some(carriers) = &self.carriers else {
+            return;
+        };
+        let events: Vec<Event> = carriers.planes.events().collect();
+        for event in events {
+            match event {
+                Event::Joined { link } => self.joined(link),
+                Event::Lost { link, loss } => self.lost(link, loss),
+                Event::Opened { token, opened } => self.opened(token, opened),
+                Event::Refused { token } => self.unopened(token, Refusal::Kernel),
+                Event::Ended { token, bytes } => {
+                    if let Some(carriers) = &mut self.carriers {
+                        carriers.ended += 1;
+                        carriers.bytes.0 += bytes.0;
+                        carriers.bytes.1 += bytes.1;
+                    }
+                    self.unopened(token, Refusal::Kernel);
+                }
+            }
+        }
+    }
+}
+
+pub(super) const fn endpoint(
+    bell: OwnedFd,
+    memory: OwnedFd,
+    geometry: Geometry,
+    application: Side,
+) -> Endpoint {
+    Endpoint {
+        bell,
+        memory,
+        geometry,
+        application,
+    }
+}

@@ -1,0 +1,341 @@
+//! Connections with other hosts.
+//!
+//! ```text
+//! process: CONNECT -> open at the plane -> Opened -> CONNECT to the peer -> ACCEPT -> establish, CONNECTED
+//! peer: CONNECT -> listener -> open at the plane -> Opened -> INCOMING, establish -> ACCEPT
+//! ```
+
+use std::os::fd::AsFd;
+
+use millrace_stream::Side;
+use millrace_stream::control::{Link, Message, Packet};
+use millrace_stream::partition::{Class, ConnectionName, EndName, Opened};
+use rustix::io::Errno;
+
+use super::carriers::{Asked, Asking, Flow, endpoint};
+use super::connection::Connection;
+use super::{Monitor, route};
+use crate::peer::PeerMessage;
+use crate::plane::{Command, Open, Token as Number};
+use crate::registry::{ClientId, Credentials, ListenerId, Refusal, Wish, destination};
+
+/// Bytes that are kept for a process that does not read.
+const ROOM: u64 = 256 << 10;
+/// Connections that planes may carry, and those that wait for it.
+const FLOWS_MAX: usize = 65_536;
+/// What a process is told whose connection is given up.
+const CONNECTION_RESET: u16 = 104;
+
+/// What another monitor wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) token: Number,
+    pub(super) partition: u16,
+    pub(super) user: u32,
+    pub(super) process: u32,
+    pub(super) opened: Opened,
+    pub(super) name: ConnectionName,
+}
+
+impl Monitor {
+    /// Asks the plane for an end, to ask another host for the other one.
+    pub(super) fn reach(
+        &mut self,
+        client: ClientId,
+        credentials: Credentials,
+        wish: Wish,
+        host: u128,
+    ) {
+        if self.try_reach(client, credentials, wish, host).is_none() {
+            self.no_connection(client, wish.serial, Refusal::Kernel);
+        }
+    }
+
+    fn try_reach(
+        &mut self,
+        client: ClientId,
+        credentials: Credentials,
+        wish: Wish,
+        host: u128,
+    ) -> Option<()> {
+        let (session, partitions, own) = self.peers.as_ref()?.alive(host)?;
+        let source = route::toward(destination(wish.peer))?;
+        let link = self.registry.link_across(credentials, wish, source);
+        let connection = Connection::new(self.geometry).ok()?;
+        let name = name(own, host, link);
+        let carriers = self.carriers.as_mut()?;
+        if carriers.flows.len() >= FLOWS_MAX {
+            return None;
+        }
+        let partition = carriers.planes.place(&name, partitions);
+        let asking = Asking {
+            session,
+            partition,
+            client,
+            serial: wish.serial,
+            user: credentials.user,
+            process: credentials.process,
+            link,
+            bell: connection.connecting,
+            memory: connection.memory.try_clone().ok()?,
+            ticks: 0,
+        };
+        let token = carriers.next();
+        let end = endpoint(
+            connection.accepting,
+            connection.memory,
+            self.geometry,
+            Side::Connecting,
+        );
+        let link = self.peers.as_ref()?.link(session, partition)?;
+        carriers
+            .tell(partition, open(token, link, end))
+            .then_some(())?;
+        carriers.flows.insert(token, Flow::Asking(Box::new(asking)));
+        Some(())
+    }
+
+    /// Another host's monitor asks.
+    pub(super) fn asked(&mut self, session: u64, request: Request) {
+        if let Err(refusal) = self.try_asked(session, request) {
+            self.refuse_peer(session, request.token, refusal);
+        }
+    }
+
+    fn try_asked(&mut self, session: u64, request: Request) -> Result<(), Refusal> {
+        let peers = self.peers.as_ref().ok_or(Refusal::Kernel)?;
+        let link = peers.link(session, request.partition);
+        let plane_link = link.ok_or(Refusal::Kernel)?;
+        if !peers.fits(session, &request.name) {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
+        let to = request.name.accepting.address;
+        let is_reachable = !to.ip().to_canonical().is_loopback();
+        if !is_reachable || route::source(to.canonical()).is_none() {
+            return Err(Refusal::Kernel);
+        }
+        let from = request.name.connecting.address.canonical();
+        let (listener, link) = self.registry.accept_across(request.user, from, to)?;
+        let connection = Connection::new(self.geometry).map_err(|_| Refusal::Kernel)?;
+        let memory = connection.memory.try_clone();
+        let carriers = self.carriers.as_mut().ok_or(Refusal::Kernel)?;
+        if carriers.flows.len() >= FLOWS_MAX {
+            return Err(Refusal::Errno(Errno::NOBUFS));
+        }
+        let asked = Asked {
+            session,
+            partition: request.partition,
+            theirs: request.token,
+            listener,
+            user: request.user,
+            process: request.process,
+            link,
+            bell: connection.accepting,
+            memory: memory.map_err(|_| Refusal::Kernel)?,
+            peer: request.opened,
+        };
+        let token = carriers.next();
+        let end = endpoint(
+            connection.connecting,
+            connection.memory,
+            self.geometry,
+            Side::Accepting,
+        );
+        if !carriers.tell(request.partition, open(token, plane_link, end)) {
+            return Err(Refusal::Kernel);
+        }
+        carriers.flows.insert(token, Flow::Asked(Box::new(asked)));
+        Ok(())
+    }
+
+    /// A plane has opened an end.
+    pub(super) fn opened(&mut self, token: Number, opened: Opened) {
+        let Some(carriers) = &mut self.carriers else {
+            return;
+        };
+        match carriers.flows.remove(&token) {
+            Some(Flow::Asking(asking)) => {
+                let (session, partition) = (asking.session, asking.partition);
+                let own = self.peers.as_ref().and_then(|peers| peers.hosts(session));
+                let message = own.map(|(own, host)| PeerMessage::Connect {
+                    token,
+                    partition,
+                    user: asking.user,
+                    process: asking.process,
+                    opened,
+                    name: name(own, host, asking.link),
+                });
+                carriers.flows.insert(token, Flow::Asking(asking));
+                match message {
+                    Some(message) => self.say(session, &message),
+                    None => self.unopened(token, Refusal::Kernel),
+                }
+            }
+            Some(Flow::Asked(asked)) => self.deliver(token, &asked, opened),
+            Some(other) => drop(carriers.flows.insert(token, other)),
+            // It was given up meanwhile, and the plane was told.
+            None => {}
+        }
+    }
+
+    /// Puts a connection of another host into its listener's channel.
+    fn deliver(&mut self, token: Number, asked: &Asked, opened: Opened) {
+        let incoming = Packet {
+            serial: 0,
+            message: Message::Incoming {
+                link: asked.link,
+                user: asked.user,
+                process: asked.process,
+            },
+        };
+        let descriptors = [asked.bell.as_fd(), asked.memory.as_fd()];
+        let sent = self.put(asked.listener, &incoming, &descriptors);
+        let Some(carriers) = &mut self.carriers else {
+            return;
+        };
+        let partition = asked.partition;
+        if sent {
+            let peer = asked.peer;
+            carriers.tell(partition, Command::Establish { token, peer });
+            carriers.flows.insert(token, Flow::Across);
+            let token = asked.theirs;
+            self.say(asked.session, &PeerMessage::Accept { token, opened });
+        } else {
+            let errno = CONNECTION_RESET;
+            carriers.tell(partition, Command::Close { token, errno });
+            self.refuse_peer(asked.session, asked.theirs, Refusal::Kernel);
+        }
+    }
+
+    /// Another host has accepted.
+    pub(super) fn accepted(&mut self, session: u64, token: Number, peer: Opened) {
+        let Some(carriers) = &mut self.carriers else {
+            return;
+        };
+        let asking = match carriers.flows.remove(&token) {
+            Some(Flow::Asking(asking)) if asking.session == session => asking,
+            Some(other) => return drop(carriers.flows.insert(token, other)),
+            None => return,
+        };
+        let partition = asking.partition;
+        carriers.tell(partition, Command::Establish { token, peer });
+        carriers.flows.insert(token, Flow::Across);
+        self.registry.connected_across();
+        let packet = Packet {
+            serial: asking.serial,
+            message: Message::Connected(asking.link),
+        };
+        let descriptors = [asking.bell.as_fd(), asking.memory.as_fd()];
+        self.reply(asking.client, &packet, &descriptors);
+        self.perform_all();
+    }
+
+    /// Another host has refused.
+    pub(super) fn refused(&mut self, session: u64, token: Number, errno: u32) {
+        let flow = self.carriers.as_ref().and_then(|it| it.flows.get(&token));
+        if !matches!(flow, Some(Flow::Asking(asking)) if asking.session == session) {
+            return;
+        }
+        let refusal = match i32::try_from(errno) {
+            Ok(errno @ 1..) => Refusal::Errno(Errno::from_raw_os_error(errno)),
+            _ => Refusal::Kernel,
+        };
+        self.unopened(token, refusal);
+    }
+
+    /// A connection is over, or there will be none: whoever waits for it hears of it.
+    pub(super) fn unopened(&mut self, token: Number, refusal: Refusal) {
+        let Some(carriers) = &mut self.carriers else {
+            return;
+        };
+        let errno = CONNECTION_RESET;
+        match carriers.flows.remove(&token) {
+            Some(Flow::Asking(asking)) => {
+                carriers.tell(asking.partition, Command::Close { token, errno });
+                self.no_connection(asking.client, asking.serial, refusal);
+                self.perform_all();
+            }
+            Some(Flow::Asked(asked)) => {
+                carriers.tell(asked.partition, Command::Close { token, errno });
+                self.refuse_peer(asked.session, asked.theirs, refusal);
+            }
+            Some(Flow::Within | Flow::Across) | None => {}
+        }
+    }
+
+    /// Ends what waits for a stream that is gone, or has waited for too long.
+    pub(super) fn give_up(&mut self, is_due: impl Fn(u64, u32) -> bool) {
+        let Some(carriers) = &self.carriers else {
+            return;
+        };
+        let waiting = carriers.flows.iter().filter(|(_, flow)| match flow {
+            Flow::Asking(asking) => is_due(asking.session, asking.ticks),
+            Flow::Asked(asked) => is_due(asked.session, 0),
+            Flow::Within | Flow::Across => false,
+        });
+        let tokens: Vec<Number> = waiting.map(|(token, _)| *token).collect();
+        for token in tokens {
+            self.unopened(token, Refusal::Kernel);
+        }
+    }
+
+    fn no_connection(&mut self, client: ClientId, serial: u32, refusal: Refusal) {
+        let mut actions = Vec::new();
+        self.registry
+            .refused_across(client, serial, refusal, &mut actions);
+        self.todo.extend(actions);
+    }
+
+    fn refuse_peer(&mut self, session: u64, token: Number, refusal: Refusal) {
+        let errno = match refusal {
+            Refusal::Kernel => 0,
+            Refusal::Errno(errno) => errno.raw_os_error().unsigned_abs(),
+        };
+        self.say(session, &PeerMessage::Refuse { token, errno });
+    }
+
+    fn put(
+        &mut self,
+        listener: ListenerId,
+        packet: &Packet,
+        descriptors: &[std::os::fd::BorrowedFd<'_>],
+    ) -> bool {
+        let Some(channel) = self.channels.get(&listener) else {
+            return false;
+        };
+        let is_sent = channel.send(packet, descriptors).is_ok();
+        let has_room = channel.has_room();
+        if is_sent {
+            self.registry.accepted_across(listener, has_room);
+        }
+        if !has_room {
+            self.watch_room(listener, true);
+        }
+        is_sent
+    }
+}
+
+fn open(token: Number, link: u32, endpoint: crate::plane::Endpoint) -> Command {
+    Command::Open(Box::new(Open {
+        token,
+        link,
+        endpoint,
+        class: Class::DEFAULT,
+        rate: None,
+        room: ROOM,
+    }))
+}
+
+/// The connection as both monitors call it.
+fn name(own: u128, host: u128, link: Link) -> ConnectionName {
+    ConnectionName {
+        connecting: EndName {
+            host: own,
+            address: link.local.canonical(),
+        },
+        accepting: EndName {
+            host,
+            address: link.peer.canonical(),
+        },
+    }
+}

@@ -1,0 +1,132 @@
+//! Connections with other hosts.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use millrace_stream::Address;
+use millrace_stream::control::{Link, Message, Mode};
+use rustix::io::Errno;
+
+use super::{Action, ClientId, Credentials, ListenerId, Registry, Wish, destination, reply};
+use crate::rules::{Direction, Verdict};
+
+/// Which addresses the hosts have that can be reached.
+#[derive(Debug, Default)]
+pub(super) struct Hosts {
+    by_address: HashMap<IpAddr, u128>,
+}
+
+/// Why a host makes no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The kernel's TCP may try.
+    Kernel,
+    /// Nobody shall.
+    Errno(Errno),
+}
+
+impl Hosts {
+    pub(super) fn of(&self, ip: IpAddr) -> Option<u128> {
+        self.by_address.get(&ip).copied()
+    }
+}
+
+impl Registry {
+    /// Whether there are planes.
+    pub const fn set_planes(&mut self, has_planes: bool) {
+        self.has_planes = has_planes;
+    }
+
+    /// A host can be reached, at these addresses. One that another host has stays that one's.
+    pub fn host_up(&mut self, host: u128, addresses: &[IpAddr]) {
+        self.host_down(host);
+        for address in addresses {
+            self.hosts.by_address.entry(*address).or_insert(host);
+        }
+    }
+
+    /// A host cannot be reached any more. Its addresses are the kernel's.
+    pub fn host_down(&mut self, host: u128) {
+        self.hosts.by_address.retain(|_, other| *other != host);
+    }
+
+    /// How a process here sees a connection with another host.
+    pub(crate) fn link_across(
+        &mut self,
+        credentials: Credentials,
+        wish: Wish,
+        source: IpAddr,
+    ) -> Link {
+        let local = self.local(credentials, wish, source);
+        let peer = destination(wish.peer);
+        let mapped = wish.peer.is_mapped();
+        Link {
+            mode: Mode::Proxy,
+            ring_lines: self.settings.ring_lines,
+            local: if mapped { local.mapped() } else { local },
+            peer: if mapped { peer.mapped() } else { peer },
+        }
+    }
+
+    /// Who is to accept a connection from another host's user to an address of this one, and how it sees that.
+    pub(crate) fn accept_across(
+        &mut self,
+        user: u32,
+        from: Address,
+        to: Address,
+    ) -> Result<(ListenerId, Link), Refusal> {
+        let to = to.canonical();
+        let rules = &self.settings.rules;
+        match rules.decide(Direction::Connect, user, to) {
+            Verdict::Deny => return Err(Refusal::Errno(Errno::ACCESS)),
+            Verdict::Kernel => return Err(Refusal::Kernel),
+            Verdict::Allow | Verdict::Direct => {}
+        }
+        let id = self.listeners.choose(to).ok_or(Refusal::Kernel)?;
+        let listener = self.listeners.get_mut(id).ok_or(Refusal::Kernel)?;
+        if listener.full {
+            return Err(Refusal::Kernel);
+        }
+        let mapped = listener.proof.address.ip().is_ipv6();
+        let link = Link {
+            mode: Mode::Proxy,
+            ring_lines: self.settings.ring_lines,
+            local: if mapped { to.mapped() } else { to },
+            peer: if mapped { from.mapped() } else { from },
+        };
+        Ok((id, link))
+    }
+
+    /// A listener got a connection of another host.
+    pub(crate) fn accepted_across(&mut self, listener: ListenerId, has_room: bool) {
+        self.counters.connections += 1;
+        self.counters.across.1 += 1;
+        if let Some(found) = self.listeners.get_mut(listener) {
+            found.accepted += 1;
+            found.full = !has_room;
+        }
+    }
+
+    /// A process here got one.
+    pub(crate) const fn connected_across(&mut self) {
+        self.counters.connections += 1;
+        self.counters.across.0 += 1;
+    }
+
+    /// A process here gets none.
+    pub(crate) fn refused_across(
+        &mut self,
+        client: ClientId,
+        serial: u32,
+        refusal: Refusal,
+        actions: &mut Vec<Action>,
+    ) {
+        match refusal {
+            Refusal::Kernel => {
+                self.counters.kernel += 1;
+                reply(client, serial, Message::Kernel, actions);
+            }
+            Refusal::Errno(errno) => self.refuse(client, serial, errno, actions),
+        }
+    }
+}
