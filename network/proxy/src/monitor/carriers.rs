@@ -173,6 +173,8 @@ impl Monitor {
                     }
                     self.unopened(token, Refusal::Kernel);
                 }
+                // Nobody has asked for one.
+                Event::Report(_) => {}
             }
         }
     }
