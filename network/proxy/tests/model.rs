@@ -286,6 +286,7 @@ impl Model {
                 let outcome = self.link(&attempt);
                 self.tell(Event::Linked { attempt, outcome });
             }
+            Action::Reach { .. } => panic!("no host has said that it is there"),
             Action::Hang { client } => {
                 self.clients.remove(&client);
                 self.open.retain(|(other, _), _| *other != client);
