@@ -23,6 +23,7 @@ use millrace_stream::{Geometry, Side};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::FdFlags;
 
+use crate::calls::streams;
 use crate::connection::attach;
 use crate::entry::{Entry, Kind};
 use crate::monitor::variable;
@@ -253,6 +254,7 @@ pub(crate) fn take_over() {
         for number in found {
             if let Some(entry) = made {
                 entry.add_number(number);
+                streams::stand_in(number);
             }
         }
     }

@@ -117,7 +117,13 @@ impl Source for Entry {
                         return true;
                     }
                 }
-                Ok(_) => self.intrude(),
+                Ok(_) => {
+                    self.intrude();
+                    if let Some(record) = self.record() {
+                        crate::send::reset(self, record, 104);
+                        crate::send::ring(self);
+                    }
+                }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(_) => return self.look_for_peer(),

@@ -35,5 +35,5 @@ macro_rules! programs {
 }
 
 programs! {
-    bulk copies duplicates echo full half_close inherit many numbers options peek pipes reset streams timeouts urgent workers
+    bulk copies duplicates echo full half_close inherit many names numbers options peek pipes reset streams timeouts urgent workers
 }

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, O_ASYNC, O_NONBLOCK};
 
+use super::streams;
 use crate::connection::{self, leave};
 use crate::entry::{Entry, Hold};
 use crate::errno::{Errno, Outcome, told};
@@ -21,6 +22,9 @@ export! {
     fn close(fd: c_int) -> c_int {
         if hidden::is_hidden(fd) {
             return told(Err(Errno(libc::EBADF)));
+        }
+        if fd <= libc::STDERR_FILENO {
+            streams::stand_back(fd);
         }
         let left = leave(fd);
         // SAFETY: as the caller keeps it.
@@ -123,6 +127,9 @@ fn keep(fd: c_int, copy: c_int) -> c_int {
     if let Some(entry) = table::lookup(fd).filter(|_| copy >= 0 && copy != fd) {
         // A number that is too high to be kept is a mere bell.
         entry.add_number(copy);
+        if copy <= libc::STDERR_FILENO {
+            streams::stand_in(copy);
+        }
     }
     copy
 }
@@ -133,6 +140,9 @@ fn replaced(fd: c_int, to: c_int, work: impl FnOnce() -> c_int) -> c_int {
         return told(Err(Errno(libc::EBADF)));
     }
     let is_open = fd >= 0 && rustix::io::fcntl_getfd(hidden::borrow(fd)).is_ok();
+    if is_open && to <= libc::STDERR_FILENO {
+        streams::stand_back(to);
+    }
     let left = if is_open { leave(to) } else { None };
     let copy = work();
     if let Some(left) = left {

@@ -2,12 +2,14 @@
 //!
 //! Each looks whether its descriptor is ours, which is a load and a branch, and calls the next definition if not.
 
+mod aliases;
 mod bytes;
 mod copying;
 mod descriptors;
 mod messages;
 mod options;
+mod prints;
 mod processes;
 mod raw;
 mod sockets;
-mod streams;
+pub(crate) mod streams;

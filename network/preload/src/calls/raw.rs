@@ -209,7 +209,7 @@ unsafe fn describes(number: c_long, arguments: Arguments) -> Option<c_long> {
 /// # Safety
 /// The arguments are those of the call with this number.
 unsafe fn waits(number: c_long, arguments: Arguments) -> Option<c_long> {
-    let [a, b, c, d, e, _] = arguments;
+    let [a, b, c, d, e, f] = arguments;
     let fd = int(a);
     let answer = match number {
         // SAFETY: as the caller keeps it, for this and all that follow.
@@ -234,6 +234,32 @@ unsafe fn waits(number: c_long, arguments: Arguments) -> Option<c_long> {
         libc::SYS_ppoll => unsafe {
             waiting::ppoll(a as *mut _, b as libc::nfds_t, c as *const _, d as *const _)
         },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        libc::SYS_select => unsafe {
+            waiting::select(fd, b as *mut _, c as *mut _, d as *mut _, e as *mut _)
+        },
+        libc::SYS_pselect6 => {
+            // The kernel takes a place with the mask's address and size.
+            let place = f as *const *const libc::sigset_t;
+            let mask = if place.is_null() {
+                std::ptr::null()
+            } else {
+                // SAFETY: as above.
+                unsafe { place.read_unaligned() }
+            };
+            // SAFETY: as above.
+            unsafe {
+                waiting::pselect(
+                    fd,
+                    b as *mut _,
+                    c as *mut _,
+                    d as *mut _,
+                    e as *const _,
+                    mask,
+                )
+            }
+        }
         _ => return None,
     };
     long(answer)

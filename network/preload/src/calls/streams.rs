@@ -1,9 +1,13 @@
 //! `fdopen`: the C library's own streams read and write past the names that this library stands before, so that a
 //! stream of a connection is one whose functions are given to it.
 //!
-//! `fileno` of such a stream is -1, and it cannot be reopened.
+//! The same becomes of `stdin`, `stdout` and `stderr` while their numbers are connections, in a program that inetd
+//! starts or that has put a connection there: the C library takes them from variables, which are changed. Such a
+//! stream cannot be reopened, and `fileno(stderr)` is -1 then.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{FILE, off64_t, size_t, ssize_t};
 
@@ -21,7 +25,27 @@ struct Functions {
     close: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
 }
 
+/// The beginning of the C library's `FILE`, which its header shows.
+#[repr(C)]
+struct Head {
+    flags: c_int,
+    read: [*mut c_char; 3],
+    write_base: *mut c_char,
+    write_place: *mut c_char,
+    others: [*mut c_void; 8],
+    number: c_int,
+}
+
+const _: () = assert!(std::mem::offset_of!(Head, number) == 112);
+
+/// What the variables of the streams 0, 1 and 2 were before a connection had their numbers.
+static BEFORE: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(ptr::null_mut()) }; 3];
+
 unsafe extern "C" {
+    static stdin: AtomicPtr<FILE>;
+    static stdout: AtomicPtr<FILE>;
+    static stderr: AtomicPtr<FILE>;
+    fn __fpurge(stream: *mut FILE) -> ();
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut FILE;
 }
 
@@ -31,14 +55,103 @@ export! {
             // SAFETY: as the caller keeps it.
             return unsafe { real::fdopen(fd, mode) }.cast();
         }
-        let functions = Functions {
-            read: Some(read_some),
-            write: Some(write_all),
-            seek: None,
-            close: Some(close_it),
-        };
-        // SAFETY: as the caller keeps it; the functions take the number that is given along.
-        unsafe { fopencookie(std::ptr::without_provenance_mut(number(fd)), mode, functions) }
+        // SAFETY: as the caller keeps it.
+        unsafe { open(fd, mode) }
+    }
+}
+
+/// # Safety
+/// The mode ends in a zero byte.
+unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
+    let functions = Functions {
+        read: Some(read_some),
+        write: Some(write_all),
+        seek: None,
+        close: Some(close_it),
+    };
+    // SAFETY: as the caller keeps it; the functions take the number that is given along.
+    let stream = unsafe { fopencookie(ptr::without_provenance_mut(number(fd)), mode, functions) };
+    if fd != libc::STDERR_FILENO && !stream.is_null() {
+        // What `fileno` says. (`perror` copies the number that it finds, and writes there by itself.)
+        // SAFETY: a stream begins so, and nobody else knows this one.
+        let head = unsafe { &mut *stream.cast::<Head>() };
+        head.number = fd;
+    }
+    stream
+}
+
+/// The variable of a stream, and the mode in which it is opened.
+fn standard(fd: c_int) -> Option<(&'static AtomicPtr<FILE>, &'static CStr, usize)> {
+    // SAFETY: the C library defines it, as a word that is aligned.
+    let [first, second, third] = unsafe { [&stdin, &stdout, &stderr] };
+    match fd {
+        libc::STDIN_FILENO => Some((first, c"r", 0)),
+        libc::STDOUT_FILENO => Some((second, c"w", 1)),
+        libc::STDERR_FILENO => Some((third, c"w", 2)),
+        _ => None,
+    }
+}
+
+/// A number has become a connection's: if it is a standard stream's, that goes by way of the connection from now on.
+#[cold]
+pub(crate) fn stand_in(fd: c_int) {
+    let Some((variable, mode, place)) = standard(fd).filter(|_| lookup(fd).is_some()) else {
+        return;
+    };
+    if !BEFORE[place].load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: the mode ends in a zero byte.
+    let stream = unsafe { open(fd, mode.as_ptr()) };
+    if stream.is_null() {
+        return;
+    }
+    if fd == libc::STDERR_FILENO {
+        // SAFETY: the stream was just opened; no room is given.
+        unsafe { libc::setvbuf(stream, ptr::null_mut(), libc::_IONBF, 0) };
+    }
+    let before = variable.swap(stream, Ordering::Relaxed);
+    BEFORE[place].store(before, Ordering::Relaxed);
+    if !before.is_null() && fd != libc::STDIN_FILENO {
+        // SAFETY: what the variable held is a stream.
+        unsafe { take_unwritten(before, stream) };
+    }
+}
+
+/// What a stream holds that was not written goes by way of the one that is in its place now, as the number's.
+///
+/// # Safety
+/// Both are streams of the program's.
+unsafe fn take_unwritten(before: *mut FILE, stream: *mut FILE) {
+    // SAFETY: a stream begins so.
+    let head = unsafe { before.cast::<Head>().read() };
+    let size = head
+        .write_place
+        .addr()
+        .saturating_sub(head.write_base.addr());
+    if size > 0 {
+        // SAFETY: the stream's own words say that so many bytes are there.
+        unsafe { libc::fwrite(head.write_base.cast(), 1, size, stream) };
+        // SAFETY: as the caller keeps it.
+        unsafe { __fpurge(before) };
+    }
+}
+
+/// A number is about to be a connection's no more.
+#[cold]
+pub(crate) fn stand_back(fd: c_int) {
+    let Some((variable, _, place)) = standard(fd) else {
+        return;
+    };
+    let before = BEFORE[place].swap(ptr::null_mut(), Ordering::Relaxed);
+    if before.is_null() {
+        return;
+    }
+    let stream = variable.swap(before, Ordering::Relaxed);
+    if fd != libc::STDIN_FILENO && !stream.is_null() {
+        // It stays open, as others may have it.
+        // SAFETY: what the variable held are streams.
+        unsafe { take_unwritten(stream, before) };
     }
 }
 

@@ -1,0 +1,140 @@
+//! `dprintf` and its kin: the C library formats and writes at once, past the names that this library stands before.
+//! Here the text is made in memory, and sent.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use super::bytes::write;
+use crate::connection::lookup;
+use crate::real;
+
+/// Arguments that were collected: by the conventions of x86-64, aarch64 and ppc64le one pointer.
+type List = *mut c_void;
+
+unsafe extern "C" {
+    fn vasprintf(text: *mut *mut c_char, format: *const c_char, list: List) -> c_int;
+    fn __vasprintf_chk(
+        text: *mut *mut c_char,
+        flag: c_int,
+        format: *const c_char,
+        list: List,
+    ) -> c_int;
+}
+
+export! {
+    fn vdprintf(fd: c_int, format: *const c_char, list: List) -> c_int {
+        if lookup(fd).is_none() {
+            // SAFETY: as the caller keeps it.
+            return unsafe { real::vdprintf(fd, format, list) };
+        }
+        // SAFETY: as the caller keeps it; the place is this function's.
+        send_text(fd, |text| unsafe { vasprintf(text, format, list) })
+    }
+
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: List) -> c_int {
+        if lookup(fd).is_none() {
+            // SAFETY: as the caller keeps it.
+            return unsafe { real::__vdprintf_chk(fd, flag, format, list) };
+        }
+        // SAFETY: as the caller keeps it; the place is this function's.
+        send_text(fd, |text| unsafe { __vasprintf_chk(text, flag, format, list) })
+    }
+}
+
+/// Sends the text that `print` puts into memory; how many bytes it has, or -1.
+fn send_text(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
+    let mut text: *mut c_char = ptr::null_mut();
+    let printed = print(&raw mut text);
+    let Ok(size) = usize::try_from(printed) else {
+        return printed;
+    };
+    // SAFETY: what was printed is so many bytes long.
+    let outcome = unsafe { write_all(fd, text, size) };
+    // SAFETY: the C library has allocated it, and nobody else knows it.
+    unsafe { libc::free(text.cast()) };
+    outcome.map_or(-1, |()| printed)
+}
+
+/// # Safety
+/// There are `size` bytes.
+unsafe fn write_all(fd: c_int, text: *const c_char, size: usize) -> Option<()> {
+    let mut done = 0;
+    while done < size {
+        // SAFETY: `done` is less than the size.
+        let rest = unsafe { text.add(done) };
+        // SAFETY: as the caller keeps it.
+        let written = unsafe { write(fd, rest.cast(), size - done) };
+        done += usize::try_from(written).ok()?;
+    }
+    Some(())
+}
+
+/// `dprintf` takes as many arguments as its format says: by the conventions of x86-64 the first of them are in
+/// registers for numbers and in registers for floats, the others where a large structure would be that is passed by
+/// value. Elsewhere these calls are the C library's, and break the connection off.
+#[cfg(target_arch = "x86_64")]
+mod lists {
+    use std::ffi::{c_char, c_int};
+    use std::ptr;
+
+    use super::{__vdprintf_chk, vdprintf};
+
+    /// Arguments on the stack. Behind the last of them there may be anything; it is not looked at.
+    #[repr(C)]
+    pub(crate) struct Rest([usize; 250]);
+
+    /// What was in registers, in the order in which a list has it.
+    #[repr(C, align(16))]
+    struct Registers {
+        numbers: [usize; 6],
+        floats: [[f64; 2]; 8],
+    }
+
+    /// What collected arguments are.
+    #[repr(C)]
+    struct Collected {
+        /// Where the next number lies among the registers.
+        numbers: u32,
+        /// Where the next float lies.
+        floats: u32,
+        rest: *const Rest,
+        registers: *const Registers,
+    }
+
+    /// Calls `print` with a list of all arguments but the `given` first ones.
+    fn collected(
+        given: u32,
+        numbers: [usize; 6],
+        floats: [f64; 8],
+        rest: *const Rest,
+        print: impl FnOnce(super::List) -> c_int,
+    ) -> c_int {
+        let registers = Registers {
+            numbers,
+            floats: floats.map(|float| [float, 0.0]),
+        };
+        let mut list = Collected {
+            numbers: given * 8,
+            floats: 6 * 8,
+            rest,
+            registers: &raw const registers,
+        };
+        print(ptr::from_mut(&mut list).cast())
+    }
+
+    export! {
+        fn dprintf(fd: c_int, format: *const c_char, a: usize, b: usize, c: usize, d: usize, e: f64, f: f64, g: f64, h: f64, i: f64, j: f64, k: f64, l: f64, rest: Rest) -> c_int {
+            collected(2, [0, 0, a, b, c, d], [e, f, g, h, i, j, k, l], &raw const rest, |list| {
+                // SAFETY: as the caller keeps it; the list has the arguments where the caller has put them.
+                unsafe { vdprintf(fd, format, list) }
+            })
+        }
+
+        fn __dprintf_chk(fd: c_int, flag: c_int, format: *const c_char, a: usize, b: usize, c: usize, e: f64, f: f64, g: f64, h: f64, i: f64, j: f64, k: f64, l: f64, rest: Rest) -> c_int {
+            collected(3, [0, 0, 0, a, b, c], [e, f, g, h, i, j, k, l], &raw const rest, |list| {
+                // SAFETY: as the caller keeps it; the list has the arguments where the caller has put them.
+                unsafe { __vdprintf_chk(fd, flag, format, list) }
+            })
+        }
+    }
+}
