@@ -267,8 +267,7 @@ fn open_window(path: &Path) -> Result<Window> {
 
 fn said(error: &Error) -> String {
     use std::error::Error as _;
-    error.source().map_or_else(
-        || error.to_string(),
-        |source| format!("{error}: {source}"),
-    )
+    error
+        .source()
+        .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }

@@ -41,8 +41,8 @@ mod proof;
 mod report;
 mod requests;
 mod route;
-mod wire;
 mod slabs;
+mod wire;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;

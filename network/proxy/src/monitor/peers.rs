@@ -21,13 +21,12 @@ use rustix::time::{
 use serde_json::{Value, json};
 
 use super::hosts::Request;
-use super::wire::{Heard, Wire, listener};
 use super::joint::Joint;
+use super::wire::{Heard, Wire, listener};
 use super::{Monitor, Token, addresses};
 use crate::Result;
 use crate::error::system;
 use crate::peer::{PeerMessage, Role, Secret, Session, host_number};
-
 
 /// How this host meets others.
 #[derive(Clone, Debug)]
@@ -120,8 +119,7 @@ impl Monitor {
             it_interval: tick,
             it_value: tick,
         };
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)
-            .map_err(system(attempted()))?;
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times).map_err(system(attempted()))?;
         epoll::add(&self.epoll, &timer, Token::Tick.data(), EventFlags::IN)
             .map_err(system(attempted()))?;
         let listener = settings.listen.map(|address| {
@@ -343,7 +341,11 @@ impl Monitor {
         for number in names.into_iter().filter(|_| is_changed) {
             self.say_names(number);
         }
-        for flow in self.carriers.iter_mut().flat_map(|it| it.flows.values_mut()) {
+        for flow in self
+            .carriers
+            .iter_mut()
+            .flat_map(|it| it.flows.values_mut())
+        {
             if let super::carriers::Flow::Asking(asking) = flow {
                 asking.ticks += 1;
             }
@@ -385,7 +387,12 @@ impl Peers {
     fn session(&self, role: Role) -> Session {
         let mut nonce = [0; 32];
         (self.settings.draw)(&mut nonce);
-        Session::new(role, &self.settings.name, self.settings.secret.clone(), nonce)
+        Session::new(
+            role,
+            &self.settings.name,
+            self.settings.secret.clone(),
+            nonce,
+        )
     }
 
     /// Whether the host has other addresses than before.

@@ -35,7 +35,11 @@ pub(super) fn toward(peer: Address) -> Option<IpAddr> {
     };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
     // Nothing is sent.
-    connect(&socket, &SocketAddr::from(peer.with_port(peer.port().max(1)))).ok()?;
+    connect(
+        &socket,
+        &SocketAddr::from(peer.with_port(peer.port().max(1))),
+    )
+    .ok()?;
     let own = SocketAddr::try_from(getsockname(&socket).ok()?).ok()?;
     Some(own.ip())
 }
