@@ -28,6 +28,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bars import bars
+
 ROOT = Path(__file__).resolve().parent.parent
 MILLRACE = ROOT / "target/release/millrace"
 TALK = ROOT / "target/bench-sockets/talk"
@@ -260,12 +262,42 @@ def print_pairs(title, table, fields, of):
         print(f"| {row} | {' | '.join(cells)} |")
 
 
+def plot(tables, folder):
+    """Pictures of the tables: bars are medians, thin lines the 99th percentiles."""
+    folder.mkdir(exist_ok=True)
+
+    def write(name, table, title, unit, value, mark, scale):
+        def of(row, field):
+            return table.median(row, field) / scale if field else None
+
+        rows = [(row, of(row, value), of(row, mark)) for row in table.rows]
+        if rows:
+            (folder / f"sockets-{name.replace(' ', '-')}.svg").write_text(bars(title, unit, rows))
+
+    for name, table in tables.items():
+        if name == "trips":
+            write(name, table, "64 B there and back: median, and 99th percentile", "us", "p50_ns", "p99_ns", 1e3)
+        elif name == "growth":
+            write(name, table, "One of N connections active at a time: median, and 99th percentile", "us", "p50_ns", "p99_ns", 1e3)
+        elif name.startswith("flood"):
+            size = int(name.split()[1])
+            if size < 1024:
+                write(name, table, f"{size} B one way", "million/s", "messages_a_second", None, 1e6)
+            else:
+                write(name, table, f"{size} B one way", "GB/s", "bytes_a_second", None, 1e9)
+        elif name == "nginx":
+            write(name, table, "nginx, files of 1 KB, ab -k: mean time of a request", "us", "mean_us", None, 1)
+        elif name == "redis":
+            write(name, table, "redis GET: median, and 99th percentile", "us", "p50_us", "p99_us", 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sides", default="ring,tcp,unix,direct,proxy")
     parser.add_argument("--parts", default="trips,floods,growth,nginx,redis")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on all counts of messages and requests")
+    parser.add_argument("--plots", type=Path, help="a folder for pictures")
     parser.add_argument("--json", type=Path, help="every value of every round")
     options = parser.parse_args()
     bench = Bench(options)
@@ -330,6 +362,8 @@ def main():
                 print(path.read_text()[-1000:], file=sys.stderr)
         sys.exit(1)
     finally:
+        if options.plots:
+            plot(dict(tables), options.plots)
         if options.json:
             options.json.write_text(json.dumps({name: table.rows for name, table in tables.items()}, indent=1))
         bench.close()
