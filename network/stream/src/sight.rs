@@ -14,6 +14,9 @@ pub struct Sight<M: Medium = Mapped> {
     ring: Ring<Kind>,
 }
 
+/// With so many lines free there is one for a slot, and the one behind it.
+const LINES_LEAST: u64 = 3;
+
 /// What the peer says of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
@@ -42,9 +45,11 @@ impl<M: Medium> Sight<M> {
     #[inline]
     pub fn has_room(&self, cursor: &SendCursor) -> bool {
         let returned = self.word(RETURNED);
-        let reach = self.ring.reach();
+        let (lines, reach) = (self.ring.lines(), self.ring.reach());
         let out = cursor.position.wrapping_sub(returned);
-        out.saturating_sub(self.ring.padded(cursor.pad, returned)) <= reach - reach / 4
+        let slots = out.saturating_sub(self.ring.padded(cursor.pad, returned));
+        // Behind a pad that the reader has not passed there may be none, whatever slots may take up.
+        out.saturating_add(LINES_LEAST) <= lines && slots <= reach - reach / 4
     }
 
     /// The position behind the last slot that is there, of those from `position` on, which a receiver has not taken,

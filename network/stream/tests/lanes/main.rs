@@ -3,6 +3,7 @@
 mod bed;
 mod golden;
 mod hostile;
+mod room;
 mod sleep;
 mod streams;
 mod urgent;
