@@ -2,11 +2,21 @@
 
 mod bed;
 
-use bed::Bed;
+use bed::{Bed, Totals};
 
 /// Runs a program both ways and compares. The slabs say that its bytes went past the kernel.
 fn same(name: &str) {
-    let bed = Bed::new();
+    let totals = compare(&Bed::new(), name);
+    assert_eq!(totals.proxied, 0, "{name}: {totals:?}");
+}
+
+/// The same where a plane stands between the two.
+fn same_by_plane(name: &str) {
+    let totals = compare(&Bed::proxied(), name);
+    assert!(totals.proxied > 0, "{name}: {totals:?}");
+}
+
+fn compare(bed: &Bed, name: &str) -> Totals {
     let program = bed.compile(name);
     let by_kernel = bed.run(&program, false);
     let by_user = bed.run(&program, true);
@@ -21,6 +31,7 @@ fn same(name: &str) {
     );
     assert_eq!(totals.kernel_connects, 0, "{name}: {totals:?}");
     assert_eq!(totals.kernel_accepts, 0, "{name}: {totals:?}");
+    totals
 }
 
 macro_rules! programs {
@@ -31,6 +42,16 @@ macro_rules! programs {
                 same(stringify!($name));
             }
         )*
+
+        /// By a plane.
+        mod by_plane {
+            $(
+                #[test]
+                fn $name() {
+                    super::same_by_plane(stringify!($name));
+                }
+            )*
+        }
     };
 }
 

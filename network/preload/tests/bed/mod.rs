@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use millrace_proxy::client::Client;
 use millrace_proxy::monitor::Monitor;
-use millrace_proxy::registry::Settings;
+use millrace_proxy::plane::{DataPlane, Plane, PlaneSettings};
+use millrace_proxy::registry::{Carriage, Settings};
 use millrace_stream::control::Message;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde_json::Value;
@@ -19,6 +21,8 @@ pub(crate) struct Bed {
     /// When this is closed, the monitor ends.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    /// Ends by itself when the monitor has ended.
+    plane: Option<JoinHandle<()>>,
 }
 
 /// What a run came to.
@@ -32,6 +36,8 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct Totals {
     pub(crate) connects: u64,
+    /// Connections that planes carry.
+    pub(crate) proxied: u64,
     pub(crate) received: u64,
     pub(crate) kernel_connects: u64,
     pub(crate) kernel_accepts: u64,
@@ -39,12 +45,42 @@ pub(crate) struct Totals {
 
 impl Bed {
     pub(crate) fn new() -> Self {
+        Self::with(Settings::default(), Vec::new())
+    }
+
+    /// All connections are carried by a plane.
+    pub(crate) fn proxied() -> Self {
+        let settings = Settings {
+            carriage: Carriage::Proxy,
+            ..Settings::default()
+        };
+        let (data_plane, planes) =
+            DataPlane::new(1, PlaneSettings::default()).expect("its descriptors");
+        Self::with(settings, vec![(data_plane, planes)])
+    }
+
+    fn with(settings: Settings, planes: Vec<(DataPlane, Vec<Plane>)>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut monitor = Monitor::bind(&folder.path().join("sockets"), Settings::default())
-            .expect("nobody listens there");
+        let mut monitor =
+            Monitor::bind(&folder.path().join("sockets"), settings).expect("nobody listens there");
+        let mut plane = None;
+        for (data_plane, planes) in planes {
+            monitor.carry(data_plane).expect("it is watched");
+            plane = Some(std::thread::spawn(move || {
+                let start = Instant::now();
+                for mut plane in planes {
+                    let clock = || u64::try_from(start.elapsed().as_nanos()).expect("centuries");
+                    plane.run(clock).expect("the plane works");
+                }
+            }));
+        }
         let (stop, told) = UnixStream::pair().expect("a pair of sockets");
-        let thread = std::thread::spawn(move || monitor.run(told).expect("the epoll waits"));
+        let thread = std::thread::spawn(move || {
+            monitor.run(told).expect("the epoll waits");
+            monitor.dismiss();
+        });
         Self {
+            plane,
             folder,
             stop: Some(stop),
             thread: Some(thread),
@@ -99,7 +135,9 @@ impl Bed {
                 continue;
             }
             let counter = |name: &str| report["totals"][name].as_u64().expect("a counter");
+            let proxied = report["requests"]["proxied"].as_u64();
             return Totals {
+                proxied: proxied.expect("a counter"),
                 connects: counter("connects"),
                 received: counter("bytes_received"),
                 kernel_connects: counter("kernel_connects"),
@@ -117,6 +155,13 @@ impl Drop for Bed {
             assert!(
                 ended.is_ok() || std::thread::panicking(),
                 "the monitor ends well"
+            );
+        }
+        if let Some(plane) = self.plane.take() {
+            let ended = plane.join();
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "the plane ends well"
             );
         }
     }

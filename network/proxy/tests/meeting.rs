@@ -1,0 +1,233 @@
+//! Monitors that meet over TCP and a window, and strangers at their door.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use millrace_memory::{Pages, RegionOptions};
+use millrace_proxy::client::Client;
+use millrace_proxy::monitor::{Monitor, PeerSettings};
+use millrace_proxy::peer::{Role, Secret, Session};
+use millrace_proxy::plane::{DataPlane, PlaneSettings};
+use millrace_proxy::registry::Settings;
+use millrace_stream::control::Message;
+use millrace_window::Window;
+use rustix::event::{EventfdFlags, eventfd};
+use serde_json::Value;
+
+/// A monitor with a plane, until this is dropped.
+struct Host {
+    folder: tempfile::TempDir,
+    stop: OwnedFd,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Host {
+    fn new(settings: PeerSettings) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sockets");
+        let mut monitor = Monitor::bind(&path, Settings::default()).expect("nobody listens there");
+        let (data_plane, planes) =
+            DataPlane::new(1, PlaneSettings::default()).expect("its descriptors");
+        monitor.carry(data_plane).expect("it is watched");
+        monitor.meet(settings).expect("the port is free");
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+        let told = stop.try_clone().expect("a descriptor");
+        let mut threads = vec![std::thread::spawn(move || {
+            monitor.run(told).expect("the epoll waits");
+            monitor.dismiss();
+        })];
+        for mut plane in planes {
+            threads.push(std::thread::spawn(move || {
+                let start = Instant::now();
+                let clock = || u64::try_from(start.elapsed().as_nanos()).expect("centuries");
+                plane.run(clock).expect("the plane works");
+            }));
+        }
+        Self {
+            folder,
+            stop,
+            threads,
+        }
+    }
+
+    /// What it says of its peers.
+    fn peers(&self) -> Vec<Value> {
+        let path = self.folder.path().join("sockets");
+        let mut client = Client::connect(&path).expect("it listens");
+        let report = client.report(Message::Status).expect("an answer");
+        let report: Value = serde_json::from_str(&report).expect("it is JSON");
+        report["peers"].as_array().cloned().expect("a list")
+    }
+
+    fn is_met(&self) -> bool {
+        self.peers().iter().any(|peer| peer["alive"] == true)
+    }
+
+    /// Waits until what it says of a peer is so.
+    fn until(&self, is_so: impl Fn(&Value) -> bool) {
+        while !self.peers().iter().any(&is_so) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        rustix::io::write(&self.stop, &1_u64.to_ne_bytes()).expect("it has room");
+        for thread in self.threads.drain(..) {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "it ends well");
+        }
+    }
+}
+
+/// A port that nobody has.
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("it has a name")
+}
+
+/// Memory for both, and how a path names it.
+fn window() -> (OwnedFd, PathBuf) {
+    let options = RegionOptions {
+        pages: Pages::Base,
+        node: None,
+        locked: false,
+    };
+    let (_, file) = Window::create(1 << 20, &options).expect("memory");
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    (file, path.into())
+}
+
+fn settings(name: &str, secret: u8, window: &PathBuf) -> PeerSettings {
+    PeerSettings {
+        name: name.to_owned(),
+        secret: Secret::new(&[secret; 32]).expect("it is long enough"),
+        listen: None,
+        peers: Vec::new(),
+        windows: vec![(None, window.clone())],
+        partitions: 1,
+        draw: |bytes| {
+            let file = std::fs::File::open("/dev/urandom");
+            let filled = file.and_then(|mut file| file.read_exact(bytes));
+            filled.expect("the kernel draws");
+        },
+    }
+}
+
+fn listening(name: &str, secret: u8, window: &PathBuf, at: SocketAddr) -> PeerSettings {
+    PeerSettings {
+        listen: Some(at),
+        ..settings(name, secret, window)
+    }
+}
+
+fn dialling(name: &str, secret: u8, window: &PathBuf, at: SocketAddr) -> PeerSettings {
+    PeerSettings {
+        peers: vec![at],
+        ..settings(name, secret, window)
+    }
+}
+
+#[test]
+fn hosts_meet_part_and_meet_again() {
+    let (_file, window) = window();
+    let at = free();
+    let right = Host::new(dialling("right", 7, &window, at));
+    right.until(|peer| peer["why"] != "" && peer["alive"] == false);
+    for _ in 0..2 {
+        let left = Host::new(listening("left", 7, &window, at));
+        right.until(|peer| peer["alive"] == true && peer["host"] == "left");
+        left.until(|peer| peer["alive"] == true && peer["host"] == "right");
+        drop(left);
+        right.until(|peer| peer["alive"] == false);
+    }
+}
+
+#[test]
+fn hosts_that_dial_each_other_meet() {
+    let (_file, window) = window();
+    let (first, second) = (free(), free());
+    let left = Host::new(PeerSettings {
+        listen: Some(first),
+        ..dialling("left", 7, &window, second)
+    });
+    let right = Host::new(PeerSettings {
+        listen: Some(second),
+        ..dialling("right", 7, &window, first)
+    });
+    left.until(|peer| peer["alive"] == true);
+    right.until(|peer| peer["alive"] == true);
+}
+
+#[test]
+fn another_secret_does_not_meet() {
+    let (_file, window) = window();
+    let at = free();
+    let left = Host::new(listening("left", 7, &window, at));
+    let right = Host::new(dialling("right", 8, &window, at));
+    // The left one hears the proof first and ends the stream.
+    right.until(|peer| peer["why"] == "it has ended the stream");
+    assert!(!left.is_met() && !right.is_met());
+}
+
+#[test]
+fn the_same_name_does_not_meet() {
+    let (_file, window) = window();
+    let at = free();
+    let left = Host::new(listening("one", 7, &window, at));
+    let right = Host::new(dialling("one", 7, &window, at));
+    right.until(|peer| peer["alive"] == false && peer["why"] != "");
+    assert!(!left.is_met());
+}
+
+/// Whoever has no secret, or says what cannot be, is parted from; others are served meanwhile.
+#[test]
+fn strangers_are_sent_away() {
+    let (_file, window) = window();
+    let at = free();
+    let left = Host::new(listening("left", 7, &window, at));
+    // Some say nothing.
+    let _silent: Vec<TcpStream> = (0..8)
+        .map(|_| TcpStream::connect(at).expect("it listens"))
+        .collect();
+    for said in [&[0xff; 64][..], &[0; 64], b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut stranger = TcpStream::connect(at).expect("it listens");
+        stranger.write_all(said).expect("there is room");
+        // Its greeting, then the end; or a reset, as what was said is not all read.
+        let _ = stranger.read_to_end(&mut Vec::new());
+    }
+    let right = Host::new(dialling("right", 7, &window, at));
+    right.until(|peer| peer["alive"] == true);
+    left.until(|peer| peer["alive"] == true);
+}
+
+/// A host with the secret that says what it may not is parted from.
+#[test]
+fn a_peer_that_breaks_the_protocol_is_parted_from() {
+    use millrace_proxy::peer::PeerMessage;
+    let (_file, window) = window();
+    let at = free();
+    let left = Host::new(listening("left", 7, &window, at));
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    let secret = Secret::new(&[7; 32]).expect("it is long enough");
+    let mut session = Session::new(Role::Dialled, "evil", secret, [9; 32]);
+    let mut bytes = [0; 4096];
+    stream.write_all(session.output()).expect("there is room");
+    session.sent(usize::MAX);
+    while session.peer().is_none() {
+        let count = stream.read(&mut bytes).expect("it greets");
+        let heard = session.receive(&bytes[..count], &mut Vec::new());
+        heard.expect("it has the secret");
+    }
+    // Out of turn: nobody knows yet what this host has.
+    let refuse = PeerMessage::Refuse { token: 1, errno: 5 };
+    session.send(&refuse).expect("there is room");
+    stream.write_all(session.output()).expect("there is room");
+    let _ = stream.read_to_end(&mut Vec::new());
+    assert!(!left.is_met());
+}
