@@ -103,7 +103,7 @@ impl Handover {
                     && table::numbers(0, usize::MAX)
                         .any(|(fd, other)| ptr::eq(entry, other) && is_open(fd));
             if let Some(record) = entry.record().filter(|_| !is_kept) {
-                record.holders.fetch_sub(1, Ordering::Relaxed);
+                record.leave();
                 self.left.push(record);
             }
         }

@@ -139,7 +139,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-fn is_dead(tid: u32) -> bool {
+pub(crate) fn is_dead(tid: u32) -> bool {
     i32::try_from(tid)
         .ok()
         .and_then(Pid::from_raw)

@@ -43,7 +43,7 @@ extern "C" fn end() {
     for entry in connections() {
         connection::part(entry);
         if let Some(record) = entry.record() {
-            record.holders.fetch_sub(1, Ordering::Relaxed);
+            record.leave();
         }
     }
 }

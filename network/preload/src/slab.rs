@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use millrace_stream::slab::{
     HEADER_SIZE, MAGIC, RECORD_SIZE, RECORDS, SIZE, VERSION, decode_address, encode_address,
@@ -47,7 +47,9 @@ pub(crate) struct Record {
     pub(crate) error: AtomicU32,
     pub(crate) mode: AtomicU32,
     pub(crate) side: AtomicU32,
-    _apart: u64,
+    /// The process that let go of it last without giving it back: it may still use it until it is dead.
+    leaver: AtomicU32,
+    _apart: u32,
     local: Address,
     peer: Address,
     _options_apart: [u64; 6],
@@ -168,6 +170,8 @@ pub(crate) struct Slab {
 
 /// This process's own slab, or null.
 static OWN: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
+/// Below this number there was no free record when last looked at.
+static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
 /// The hidden descriptor of its file.
 static OWN_FILE: AtomicI32 = AtomicI32::new(-1);
 
@@ -242,6 +246,7 @@ impl Slab {
     /// In the child of a fork: the slab is the parent's, for what was inherited.
     pub(crate) fn disown() {
         OWN.store(ptr::null_mut(), Ordering::Relaxed);
+        FREE_FROM.store(0, Ordering::Relaxed);
     }
 
     fn header(self) -> &'static Header {
@@ -268,20 +273,35 @@ impl Slab {
         Some(offset / RECORD_SIZE).filter(|number| *number < RECORDS)
     }
 
-    /// Takes a free record, all of whose words but the locks are zero then.
+    /// Takes a free record, all of whose words but the locks are zero then. When there is none, those whose last
+    /// holders have died are free.
     pub(crate) fn allocate(self) -> Option<&'static Record> {
-        for number in 0..RECORDS {
-            let record = self.record(number)?;
+        // Those below were taken when last looked at.
+        let first = FREE_FROM.load(Ordering::Relaxed).min(RECORDS - 1);
+        let all = (first..RECORDS).chain(0..first);
+        self.take_first(all, |record| {
             let state = &record.state;
             // Acquire pairs with the release of `release`.
-            if state.load(Ordering::Relaxed) == 0
+            state.load(Ordering::Relaxed) == 0
                 && state
                     .compare_exchange(0, 2, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
-            {
+        })
+        .or_else(|| self.take_first(0..RECORDS, |record| self.reap(record)))
+    }
+
+    fn take_first(
+        self,
+        numbers: impl Iterator<Item = usize>,
+        is_ours: impl Fn(&Record) -> bool,
+    ) -> Option<&'static Record> {
+        for number in numbers {
+            let record = self.record(number)?;
+            if is_ours(record) {
+                FREE_FROM.store(number + 1, Ordering::Relaxed);
                 record.clear();
                 record.holders.store(1, Ordering::Relaxed);
-                state.store(1, Ordering::Release);
+                record.state.store(1, Ordering::Release);
                 let used = u32::try_from(number + 1).unwrap_or(u32::MAX);
                 self.header().records.fetch_max(used, Ordering::Relaxed);
                 return Some(record);
@@ -290,14 +310,42 @@ impl Slab {
         None
     }
 
-    /// Gives a record back; what its connection has moved goes to the slab's counters.
-    pub(crate) fn release(self, record: &Record) {
+    /// Takes a record that nobody holds, whose last holder is dead.
+    fn reap(self, record: &Record) -> bool {
+        let leaver = record.leaver.load(Ordering::Relaxed);
+        let is_left = record.state.load(Ordering::Acquire) == 1
+            && record.holders.load(Ordering::Acquire) == 0
+            && leaver != 0
+            && crate::lock::is_dead(leaver);
+        if !is_left
+            || record
+                .state
+                .compare_exchange(1, 2, Ordering::Acquire, Ordering::Relaxed)
+                .is_err()
+        {
+            return false;
+        }
+        self.add_up(record);
+        true
+    }
+
+    fn add_up(self, record: &Record) {
         let sent = record.send.cursor[2].load(Ordering::Relaxed);
         let received = record.receive.cursor[4].load(Ordering::Relaxed);
-        record.state.store(0, Ordering::Release);
         let counters = &self.header().counters;
         counters[header::counter::SENT].fetch_add(sent, Ordering::Relaxed);
         counters[header::counter::RECEIVED].fetch_add(received, Ordering::Relaxed);
+    }
+
+    /// Gives a record back; what its connection has moved goes to the slab's counters.
+    pub(crate) fn release(self, record: &Record) {
+        self.add_up(record);
+        let number = ptr::from_ref(record)
+            .addr()
+            .saturating_sub(self.first.addr().get() + HEADER_SIZE)
+            / RECORD_SIZE;
+        FREE_FROM.fetch_min(number, Ordering::Relaxed);
+        record.state.store(0, Ordering::Release);
     }
 }
 
@@ -309,8 +357,21 @@ pub(crate) fn count(counter: usize) {
 }
 
 impl Record {
+    /// Lets go of it in a process that is about to end, or to become another program: it may be used until then.
+    pub(crate) fn leave(&self) {
+        self.leaver.store(std::process::id(), Ordering::Relaxed);
+        // Release: who finds no holder finds who left.
+        self.holders.fetch_sub(1, Ordering::Release);
+    }
+
     fn clear(&self) {
-        for word in [&self.flags, &self.error, &self.mode, &self.side] {
+        for word in [
+            &self.flags,
+            &self.error,
+            &self.mode,
+            &self.side,
+            &self.leaver,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         self.options.clear();

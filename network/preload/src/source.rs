@@ -24,6 +24,9 @@ pub(crate) const RDNORM: Ready = 0x040;
 pub(crate) const WRNORM: Ready = 0x100;
 pub(crate) const RDHUP: Ready = 0x2000;
 
+/// So many rings are taken at once. A peer that rings without end is heard again.
+const RINGS_MAX: u32 = 64;
+
 /// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
 pub(crate) trait Source {
     /// What is there now, from loads alone, but for the question whether the peer is gone after it hinted at that.
@@ -107,7 +110,7 @@ impl Source for Entry {
         if bell < 0 {
             return true;
         }
-        for taken in 0u32.. {
+        for taken in 0..RINGS_MAX {
             let mut byte = [0];
             match rustix::net::recv(hidden::borrow(bell), &mut byte, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
@@ -174,9 +177,11 @@ impl Entry {
             return true;
         }
         let bell = hidden::borrow(bell);
-        let mut fds = [PollFd::new(&bell, PollFlags::IN)];
+        let mut fds = [PollFd::new(&bell, PollFlags::IN | PollFlags::RDHUP)];
         let asked = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
-        let is_gone = asked.is_ok() && fds[0].revents().contains(PollFlags::HUP);
+        // A bell that was shut down is of no use any more.
+        let gone = PollFlags::HUP | PollFlags::RDHUP;
+        let is_gone = asked.is_ok() && fds[0].revents().intersects(gone);
         if is_gone {
             record.set(flag::HUNG_UP);
         }

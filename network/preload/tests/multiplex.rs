@@ -2,39 +2,12 @@
 
 mod bed;
 
-use bed::Bed;
-
-/// Runs a program both ways and compares. The slabs say that its bytes went past the kernel.
-fn same(name: &str) {
-    let bed = Bed::new();
-    let program = bed.compile(name);
-    let by_kernel = bed.run(&program, false);
-    let by_user = bed.run(&program, true);
-    assert_eq!(
-        by_user.text, by_kernel.text,
-        "{name}: at user level and by the kernel"
-    );
-    let totals = by_user.totals;
-    assert!(
-        totals.connects > 0 && totals.received > 0,
-        "{name}: {totals:?}"
-    );
-    assert_eq!(totals.kernel_connects, 0, "{name}: {totals:?}");
-    assert_eq!(totals.kernel_accepts, 0, "{name}: {totals:?}");
-}
-
-macro_rules! programs {
-    ($($name:ident)*) => {
-        $(
-            #[test]
-            fn $name() {
-                same(stringify!($name));
-            }
-        )*
-    };
-}
+use bed::programs;
 
 programs! {
-    wait_edges wait_forks wait_levels wait_moves wait_nested wait_polls wait_selects wait_server wait_signals
-    wait_threads
+    direct:
+        wait_edges wait_forks wait_levels wait_moves wait_nested wait_polls wait_selects wait_server
+        wait_signals wait_threads;
+    by_plane:
+        wait_forks wait_moves wait_polls wait_server wait_signals wait_threads
 }

@@ -196,7 +196,7 @@ impl Totals {
         for end in ends(snapshot) {
             totals.sent = totals.sent.wrapping_add(end.sent);
             totals.received = totals.received.wrapping_add(end.received);
-            totals.live += 1;
+            totals.live += u64::from(end.holders > 0);
         }
         Some(totals)
     }

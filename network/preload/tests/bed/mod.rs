@@ -194,3 +194,57 @@ fn library() -> &'static Path {
         file.expect("cargo says where it is")
     })
 }
+
+/// Runs a program both ways and compares. The slabs say that its bytes went past the kernel.
+pub(crate) fn same(name: &str) {
+    let totals = compare(&Bed::new(), name);
+    assert_eq!(totals.proxied, 0, "{name}: {totals:?}");
+}
+
+/// The same where a plane stands between the two.
+pub(crate) fn same_by_plane(name: &str) {
+    let totals = compare(&Bed::proxied(), name);
+    assert!(totals.proxied > 0, "{name}: {totals:?}");
+}
+
+fn compare(bed: &Bed, name: &str) -> Totals {
+    let program = bed.compile(name);
+    let by_kernel = bed.run(&program, false);
+    let by_user = bed.run(&program, true);
+    assert_eq!(
+        by_user.text, by_kernel.text,
+        "{name}: at user level and by the kernel"
+    );
+    let totals = by_user.totals;
+    assert!(
+        totals.connects > 0 && totals.received > 0,
+        "{name}: {totals:?}"
+    );
+    assert_eq!(totals.kernel_connects, 0, "{name}: {totals:?}");
+    assert_eq!(totals.kernel_accepts, 0, "{name}: {totals:?}");
+    totals
+}
+
+/// A test for each program, and one of the same by a plane for each that does not rely on bytes being there as soon
+/// as they were sent.
+macro_rules! programs {
+    (direct: $($direct:ident)*; by_plane: $($by_plane:ident)*) => {
+        $(
+            #[test]
+            fn $direct() {
+                $crate::bed::same(stringify!($direct));
+            }
+        )*
+
+        mod by_plane {
+            $(
+                #[test]
+                fn $by_plane() {
+                    $crate::bed::same_by_plane(stringify!($by_plane));
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use programs;
