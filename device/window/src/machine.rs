@@ -49,7 +49,7 @@ fn each_line(
 mod x86_64 {
     use core::arch::asm;
     use std::ptr::NonNull;
-    use std::sync::atomic::{self, Ordering};
+    use std::sync::atomic::{self, AtomicU32, Ordering};
 
     use super::each_line;
     use crate::Fence;
@@ -76,13 +76,29 @@ mod x86_64 {
     /// No line is shorter.
     const STEP: usize = 64;
 
+    /// Bits of EBX of leaf 7.
+    const CLFLUSHOPT: u32 = 1 << 23;
+    const CLWB: u32 = 1 << 24;
+    /// The processor was asked.
+    const KNOWN: u32 = 1;
+    /// What it said.
+    static FEATURES: AtomicU32 = AtomicU32::new(0);
+
     impl Lines {
-        /// As this processor does.
+        /// As this processor does. It is asked once: on a virtual machine the answer comes from its host.
         pub(crate) fn detect() -> Self {
-            let features = if cpuid(0).0 >= 7 { cpuid(7).1 } else { 0 };
+            let known = FEATURES.load(Ordering::Relaxed);
+            let features = if known & KNOWN != 0 {
+                known
+            } else {
+                let features = if cpuid(0).0 >= 7 { cpuid(7).1 } else { 0 };
+                let features = features & (CLWB | CLFLUSHOPT);
+                FEATURES.store(features | KNOWN, Ordering::Relaxed);
+                features
+            };
             Self {
-                has_clwb: features & 1 << 24 != 0,
-                has_clflushopt: features & 1 << 23 != 0,
+                has_clwb: features & CLWB != 0,
+                has_clflushopt: features & CLFLUSHOPT != 0,
             }
         }
 
