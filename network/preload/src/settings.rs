@@ -337,10 +337,12 @@ pub(crate) fn carry(model: c_int, record: &Record) {
         (option::REUSEPORT, sockopt::socket_reuseport(model)),
         (option::QUICKACK, sockopt::tcp_quickack(model)),
         (option::OOBINLINE, sockopt::socket_oobinline(model)),
-        (option::V6ONLY, sockopt::ipv6_v6only(model)),
     ];
     for (bit, value) in bits {
         options.set(bit, value.unwrap_or(false));
+    }
+    if family(record) == libc::AF_INET6 {
+        options.set(option::V6ONLY, sockopt::ipv6_v6only(model).unwrap_or(false));
     }
     keep_urgent_inline(record, options.has(option::OOBINLINE));
     let linger = sockopt::socket_linger(model).ok().flatten();
