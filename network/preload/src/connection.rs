@@ -13,12 +13,11 @@ use millrace_window::Window;
 use crate::entry::{Entry, Hold, Kind};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
-use crate::monitor::Ends;
+use crate::monitor::{self, Ends};
 use crate::multiplex::hooks;
 use crate::send;
 use crate::settings;
 use crate::slab::{self, Record, Slab, flag};
-use crate::source::{HUP, Source};
 use crate::table;
 
 /// [`Record::mode`] of a connection whose bytes a proxy moves.
@@ -36,12 +35,12 @@ pub(crate) fn recorded(fd: c_int) -> Option<(&'static Entry, &'static Record)> {
     Some((entry, entry.record()?))
 }
 
-/// Whether a connection is over in both directions.
+/// Whether a connection has ended by both sides.
 pub(crate) fn is_over(fd: c_int, entry: &'static Entry) -> bool {
     if !entry.pin(fd, Hold::Call) {
         return true;
     }
-    let is_over = entry.ready() & HUP != 0;
+    let is_over = entry.is_closed();
     entry.release(Hold::Call);
     is_over
 }
@@ -142,8 +141,10 @@ pub(crate) fn leave(fd: c_int) -> Option<Left> {
     entry.hold(Hold::Call);
     if entry.drop_number(fd) {
         hooks::forget(entry);
-        if entry.kind() == Kind::Connection {
-            part(entry);
+        match entry.kind() {
+            Kind::Connection => part(entry),
+            Kind::Listener => refuse(entry),
+            _ => {}
         }
     }
     Some(Left(entry))
@@ -181,6 +182,25 @@ pub(crate) fn part(entry: &'static Entry) {
             let _unsaid = send::finish(entry, record);
         }
         send::close(entry, record);
+    }
+}
+
+/// Resets the connections that a listener has not accepted, as nobody will. If other processes may have the listener
+/// then they may accept them; when the last of those goes, what is left ends like a stream.
+pub(crate) fn refuse(entry: &'static Entry) {
+    let Some(channel) = entry.channel() else {
+        return;
+    };
+    if entry.is_shared.load(Ordering::Relaxed) {
+        return;
+    }
+    while let Ok(Some(ends)) = monitor::incoming(channel, true) {
+        if let Ok(mut lane) = map(&ends.link, Side::Accepting, ends.memory) {
+            lane.sender.reset(104);
+            send::ring_at(ends.bell);
+        }
+        hidden::close_raw(ends.memory);
+        hidden::close_raw(ends.bell);
     }
 }
 

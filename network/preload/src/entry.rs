@@ -87,6 +87,8 @@ pub(crate) struct Entry {
     pub(crate) hidden: AtomicI32,
     /// Of a listener: the channel is dead, the kernel's queue is all there is.
     pub(crate) is_deaf: AtomicBool,
+    /// Of a listener: other processes may have it, too.
+    pub(crate) is_shared: AtomicBool,
     slab: UnsafeCell<Option<Slab>>,
     set: AtomicPtr<c_void>,
     next: AtomicPtr<Entry>,
@@ -168,6 +170,7 @@ impl Entry {
         entry.bell.store(-1, Ordering::Relaxed);
         entry.hidden.store(-1, Ordering::Relaxed);
         entry.is_deaf.store(false, Ordering::Relaxed);
+        entry.is_shared.store(false, Ordering::Relaxed);
         entry.kind.store(kind as u32, Ordering::Relaxed);
         Ok(entry)
     }
@@ -206,6 +209,7 @@ impl Entry {
             empty: AtomicU32::new(0),
             hidden: AtomicI32::new(-1),
             is_deaf: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
             slab: UnsafeCell::new(None),
             set: AtomicPtr::new(ptr::null_mut()),
             next: AtomicPtr::new(next),

@@ -138,7 +138,10 @@ impl Handover {
                 self.let_pass(slab.file);
                 words.extend([CONNECTION, inode, hidden_word, file, number as u64, 0]);
             }
-            (Kind::Listener, ..) => words.extend([LISTENER, inode, hidden_word, 0, 0, 0]),
+            (Kind::Listener, ..) => {
+                entry.is_shared.store(true, Ordering::Relaxed);
+                words.extend([LISTENER, inode, hidden_word, 0, 0, 0]);
+            }
             _ => return,
         }
         self.let_pass(hidden);
@@ -367,6 +370,9 @@ fn listener(entry: &[u64], found: &[RawFd]) -> Option<&'static Entry> {
     } else {
         Entry::listener(channel).ok()
     };
+    if let Some(made) = made {
+        made.is_shared.store(true, Ordering::Relaxed);
+    }
     if made.is_none() {
         hidden::close(channel);
     }

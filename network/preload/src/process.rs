@@ -40,6 +40,9 @@ extern "C" fn end() {
     if HAS_ENDED.swap(true, Ordering::Relaxed) {
         return;
     }
+    for entry in entries().filter(|entry| entry.kind() == Kind::Listener) {
+        connection::refuse(entry);
+    }
     for entry in connections() {
         connection::part(entry);
         if let Some(record) = entry.record() {
@@ -97,9 +100,12 @@ unsafe extern "C" fn prepare() {
     if let Ok(guard) = CONTROL.take() {
         std::mem::forget(guard);
     }
-    for entry in connections() {
+    for entry in entries() {
         if let Some(record) = entry.record() {
             record.holders.fetch_add(1, Ordering::Relaxed);
+        }
+        if entry.kind() == Kind::Listener {
+            entry.is_shared.store(true, Ordering::Relaxed);
         }
     }
 }

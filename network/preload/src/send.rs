@@ -296,14 +296,19 @@ fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
 pub(crate) fn ring(entry: &Entry) {
     let bell = entry.bell();
     if bell >= 0 {
-        // If it is full then rings are pending; if the peer is gone then nobody sleeps.
-        let _sent = rustix::net::send(
-            hidden::borrow(bell),
-            &[],
-            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-        );
-        slab::count(millrace_stream::slab::header::counter::BELLS);
+        ring_at(bell);
     }
+}
+
+/// Wakes who has the other end of a bell.
+pub(crate) fn ring_at(bell: c_int) {
+    // If it is full then rings are pending; if the peer is gone then nobody sleeps.
+    let _sent = rustix::net::send(
+        hidden::borrow(bell),
+        &[],
+        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+    );
+    slab::count(millrace_stream::slab::header::counter::BELLS);
 }
 
 /// Sends the end, if there is room, or remembers that it is to be sent.

@@ -4,14 +4,15 @@
 //! |---|---|
 //! | `SO_ERROR`, `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | honoured; they cannot be set |
 //! | `SO_LINGER` | honoured: `{1, 0}` makes the last close a reset; a time has no effect, as all that was sent is in the peer's reach at once |
-//! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_RCVLOWAT` | honoured; the low water by receives that wait, not by polls |
+//! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_RCVLOWAT` | honoured |
 //! | `TCP_NODELAY`, `TCP_CORK`, `TCP_QUICKACK` | kept and told; every send is visible to the peer at once in any case |
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | kept and told; the kernel says at once when the peer is gone |
 //! | `SO_SNDBUF` | kept and told; one that is smaller than half of the ring bounds what is on its way |
 //! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
 //! | `SO_OOBINLINE` | honoured |
 //! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_PRIORITY`, `IP_TOS`, `IPV6_TCLASS` | kept and told |
-//! | `SO_DONTROUTE`, `SO_BROADCAST` | told as 0 |
+//! | `SO_DONTROUTE`, `SO_BROADCAST` | kept and told |
+//! | `SO_PEEK_OFF` | told as -1: none |
 //! | `IP_TTL`, `IPV6_UNICAST_HOPS` | told as 64 |
 //! | `IPV6_V6ONLY` | told; setting it is refused as for every connected socket |
 //! | `TCP_MAXSEG` | told: the largest slot |
@@ -77,7 +78,10 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
             libc::SO_TYPE => Place::Told(libc::SOCK_STREAM),
             libc::SO_DOMAIN => Place::Told(family(record)),
             libc::SO_PROTOCOL => Place::Told(IPPROTO_TCP),
-            libc::SO_ACCEPTCONN | libc::SO_DONTROUTE | libc::SO_BROADCAST => Place::Told(0),
+            libc::SO_ACCEPTCONN => Place::Told(0),
+            libc::SO_PEEK_OFF => Place::Told(-1),
+            libc::SO_DONTROUTE => Place::Bit(option::DONTROUTE),
+            libc::SO_BROADCAST => Place::Bit(option::BROADCAST),
             libc::SO_SNDLOWAT => Place::Told(1),
             libc::SO_KEEPALIVE => Place::Bit(option::KEEPALIVE),
             libc::SO_REUSEADDR => Place::Bit(option::REUSEADDR),
@@ -151,7 +155,11 @@ pub(crate) unsafe fn get(
         .and_then(|room| usize::try_from(room).ok())
         .ok_or(Errno(EINVAL))?;
     let mut bytes = [0; 128];
-    let length = match place(record, level, name)? {
+    let place = match level {
+        SOL_SOCKET | IPPROTO_TCP | IPPROTO_IP | IPPROTO_IPV6 => place(record, level, name)?,
+        _ => return Err(Errno(libc::EOPNOTSUPP)),
+    };
+    let length = match place {
         Place::Bit(bit) => put(
             &mut bytes,
             &c_int::from(record.options.has(bit)).to_ne_bytes(),
@@ -264,7 +272,11 @@ pub(crate) unsafe fn set(
                 keep_urgent_inline(record, on);
             }
         }
-        Place::Number(place) => set_number(place, number(read(4)?, 0))?,
+        Place::Number(place) => {
+            let number = number(read(4)?, 0);
+            check(level, name, number)?;
+            set_number(place, number)?;
+        }
         Place::Buffer(place, least) => {
             let wanted = u32::try_from(number(read(4)?, 0))
                 .unwrap_or(BUFFER_MAX)
@@ -300,6 +312,19 @@ fn keep_urgent_inline(record: &Record, on: bool) {
         cursor.set_urgent_inline(on);
         record.receive.set_receive_cursor(&cursor);
     }
+}
+
+/// Numbers that the kernel takes within limits.
+fn check(level: c_int, name: c_int, number: c_int) -> Outcome<()> {
+    let limits = match (level, name) {
+        (IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL) => 1..=32_767,
+        (IPPROTO_TCP, libc::TCP_KEEPCNT) => 1..=127,
+        _ => return Ok(()),
+    };
+    if limits.contains(&number) {
+        return Ok(());
+    }
+    Err(Errno(EINVAL))
 }
 
 fn set_number(place: &AtomicU32, number: c_int) -> Outcome<()> {

@@ -135,6 +135,8 @@ pub(crate) mod option {
     pub(crate) const OOBINLINE: u32 = 1 << 8;
     /// A non-blocking connect whose success was not told yet.
     pub(crate) const CONNECT_TOLD_LATER: u32 = 1 << 9;
+    pub(crate) const DONTROUTE: u32 = 1 << 10;
+    pub(crate) const BROADCAST: u32 = 1 << 11;
 }
 
 const _: () = assert!(offset_of!(Header, records) == header::RECORDS);

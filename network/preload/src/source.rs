@@ -66,10 +66,12 @@ impl Source for Entry {
         if flags & (flag::END_SEEN | flag::RECEIVE_SHUT) != 0 || is_gone {
             ready |= IN | RDNORM | RDHUP;
         } else if sight.is_readable(record.receive.position()) {
-            ready |= IN | RDNORM;
             self.look_at_arrivals(record, sight);
+            let low_water = record.options.low_water.load(Ordering::Relaxed);
             if self.is_finished.load(Ordering::Relaxed) {
-                ready |= RDHUP;
+                ready |= IN | RDNORM | RDHUP;
+            } else if low_water <= 1 || self.reaches(record, sight, low_water) {
+                ready |= IN | RDNORM;
             }
         }
         if flags & flag::SEND_SHUT != 0 || is_gone || has_room(record, sight) {
@@ -91,7 +93,8 @@ impl Source for Entry {
                 // It fails in a signal handler above a send alone: then the next one who waits does it.
                 let _unsaid = crate::send::finish(self, record);
             }
-            if events & (IN | RDNORM | RDHUP) != 0 {
+            // Who has sent its end is told of the peer's, whatever it asks for.
+            if events & (IN | RDNORM | RDHUP) != 0 || record.has(flag::SEND_SHUT) {
                 self.arm_receiver(record);
             }
             if events & (OUT | WRNORM) != 0 {
@@ -148,6 +151,31 @@ impl Source for Entry {
 }
 
 impl Entry {
+    /// Whether the connection was broken off, or both sides have sent their ends: then it has no peer any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        let ready = self.ready();
+        let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
+            return true;
+        };
+        self.look_at_arrivals(record, sight);
+        let has_finished =
+            record.has(flag::HUNG_UP | flag::END_SEEN) || self.is_finished.load(Ordering::Relaxed);
+        let is_broken = record.has(flag::RESET) || matches!(sight.closing(), Closing::Reset(_));
+        ready & HUP != 0 && (is_broken || has_finished)
+    }
+
+    /// Whether there are as many bytes as `SO_RCVLOWAT` asks for.
+    #[cold]
+    fn reaches(&self, record: &Record, sight: &Sight, low_water: u32) -> bool {
+        let Ok(_guard) = record.receive.lock.take() else {
+            return true;
+        };
+        // SAFETY: the lock is held, and the caller has pinned the entry.
+        unsafe { self.receiver() }.is_none_or(|receiver| {
+            receiver.pending(sight, &record.receive.receive_cursor()) >= low_water as usize
+        })
+    }
+
     /// Up to where there are arrivals, and notes whether they end there.
     fn look_at_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
         // What lies before was looked at, or taken since.

@@ -78,13 +78,25 @@ unsafe fn scattering(
     entry: &'static Entry,
     first: *const iovec,
     count: c_int,
+    flags: c_int,
 ) -> Outcome<usize> {
     // SAFETY: as the caller keeps it.
     let mut pieces = unsafe { PiecesMut::new(first, pieces::count(count)) }?;
     if pieces.size()? == 0 {
         return Ok(0);
     }
-    receive_pieces(fd, entry, &mut pieces, 0)
+    receive_pieces(fd, entry, &mut pieces, flags)
+}
+
+/// `RWF_NOWAIT`, and what it is for a socket.
+const NO_WAIT: c_int = 8;
+
+const fn at_once(flags: c_int) -> c_int {
+    if flags & NO_WAIT == 0 {
+        0
+    } else {
+        libc::MSG_DONTWAIT
+    }
 }
 
 /// Flags of `preadv2` and `pwritev2` that are advice alone: `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`.
@@ -184,7 +196,7 @@ export! {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::readv(fd, first, count) },
             // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { scattering(fd, entry, first, count) }),
+            Some(entry) => counted(unsafe { scattering(fd, entry, first, count, 0) }),
         }
     }
 
@@ -257,9 +269,9 @@ export! {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::preadv2(fd, first, count, offset, flags) },
             Some(_) if offset != -1 => unseekable(),
-            Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            Some(_) if flags & !(ADVICE | NO_WAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
             // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { scattering(fd, entry, first, count) }),
+            Some(entry) => counted(unsafe { scattering(fd, entry, first, count, at_once(flags)) }),
         }
     }
 
@@ -268,9 +280,9 @@ export! {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::preadv64v2(fd, first, count, offset, flags) },
             Some(_) if offset != -1 => unseekable(),
-            Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            Some(_) if flags & !(ADVICE | NO_WAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
             // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { scattering(fd, entry, first, count) }),
+            Some(entry) => counted(unsafe { scattering(fd, entry, first, count, at_once(flags)) }),
         }
     }
 

@@ -18,7 +18,6 @@ use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
 use crate::multiplex::hooks;
 use crate::slab::{self, Record, flag, option};
-use crate::source::{HUP, Source};
 use crate::wait::handlers_restart;
 use crate::{hidden, names, real, send, table};
 
@@ -349,7 +348,7 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
         return Err(Errno(libc::EBADF));
     }
     // As with TCP, a connection that is over on both sides cannot be shut down.
-    let is_over = entry.ready() & HUP != 0;
+    let is_over = entry.is_closed();
     let outcome = if is_over {
         Err(Errno(libc::ENOTCONN))
     } else {
