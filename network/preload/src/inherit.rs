@@ -238,7 +238,7 @@ pub(crate) fn take_over() {
     let Some(file) = file else {
         return;
     };
-    let words = load(file);
+    let words = claim(file);
     hidden::adopt(file);
     hidden::close(file);
     let numbers = sockets();
@@ -265,6 +265,20 @@ pub(crate) fn take_over() {
         if slab.is_none() {
             hidden::close(file);
         }
+    }
+}
+
+/// The words, for whoever asks first: a program that knows nothing of them may leave the file to several others.
+fn claim(file: RawFd) -> Vec<u64> {
+    // Between processes, and gone with the last of their descriptors.
+    let lock = rustix::fs::FlockOperation::LockExclusive;
+    if rustix::fs::fcntl_lock(hidden::borrow(file), lock).is_err() {
+        return Vec::new();
+    }
+    let words = load(file);
+    match rustix::fs::ftruncate(hidden::borrow(file), 0) {
+        Ok(()) => words,
+        Err(_) => Vec::new(),
     }
 }
 

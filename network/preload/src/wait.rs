@@ -14,8 +14,8 @@ use crate::hidden;
 use crate::multiplex::Kept;
 use crate::multiplex::sleepers::Sleeper;
 use crate::multiplex::spin::spin;
-use crate::slab::{self, option};
-use crate::source::{ERR, HUP, OUT, Ready, Source};
+use crate::slab;
+use crate::source::{ERR, HUP, Ready, Source};
 
 /// How long a sleep is, when somebody may take the ring that was for this thread without telling it.
 const SLICE: Duration = Duration::from_millis(10);
@@ -166,22 +166,6 @@ pub(crate) fn handlers_restart() -> bool {
             && action.sa_sigaction != libc::SIG_IGN;
         !is_handled || action.sa_flags & libc::SA_RESTART != 0
     })
-}
-
-/// Waits until a connection has room, unless it must not wait. True if it has, or a send would tell why not.
-pub(crate) fn is_writable(fd: c_int, entry: &'static Entry, must_not_wait: bool) -> bool {
-    if !entry.pin(fd, Hold::Call) {
-        return true;
-    }
-    let is_writable = entry.ready() & (OUT | ERR | HUP) != 0;
-    let is_patient = entry
-        .record()
-        .is_some_and(|record| !record.options.has(option::NONBLOCK));
-    entry.release(Hold::Call);
-    if is_writable || must_not_wait || !is_patient {
-        return is_writable;
-    }
-    Wait::new(OUT).wait(fd, entry, 0).is_ok()
 }
 
 /// Sends this thread `SIGPIPE`.

@@ -1,9 +1,12 @@
 //! Calls by which the kernel moves bytes between descriptors: with one end of ours, they are moved by copying.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
+use std::os::fd::RawFd;
 
 use libc::{SPLICE_F_NONBLOCK, iovec, off_t, off64_t, size_t, ssize_t};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
+use rustix::pipe::{PipeFlags, SpliceFlags};
 
 use super::bytes::counted;
 use crate::connection::lookup;
@@ -139,8 +142,62 @@ unsafe fn send_file(
     failed.filter(|_| done == 0).map_or(Ok(done), Err)
 }
 
-/// From a connection into a pipe: what was taken is put into the pipe as a whole, hence no more is taken than there
-/// is room for.
+/// A pipe of this call's own, through which bytes are looked at, or put into another as far as there is room.
+struct Aside {
+    output: RawFd,
+    input: RawFd,
+}
+
+impl Aside {
+    fn new() -> Outcome<Self> {
+        let (output, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self {
+            output: hidden::into_raw(output),
+            input: hidden::into_raw(input),
+        })
+    }
+
+    /// Copies what is in the pipe, and leaves it there.
+    fn look(&self, pipe: c_int, into: &mut [u8]) -> Outcome<usize> {
+        let (pipe, input) = (hidden::borrow(pipe), hidden::borrow(self.input));
+        let seen = rustix::pipe::tee(pipe, input, into.len(), SpliceFlags::NONBLOCK)?;
+        take_all(self.output, &mut into[..seen])?;
+        Ok(seen)
+    }
+
+    /// Puts bytes into the pipe, as many as it takes. It is used once.
+    fn put(self, pipe: c_int, bytes: &[u8]) -> Outcome<usize> {
+        let written = rustix::io::write(hidden::borrow(self.input), bytes)?;
+        let (output, pipe) = (hidden::borrow(self.output), hidden::borrow(pipe));
+        let flags = SpliceFlags::NONBLOCK;
+        Ok(rustix::pipe::splice(
+            output, None, pipe, None, written, flags,
+        )?)
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        hidden::close_raw(self.output);
+        hidden::close_raw(self.input);
+    }
+}
+
+/// Takes bytes out of a pipe that are known to be there.
+fn take_all(pipe: c_int, into: &mut [u8]) -> Outcome<()> {
+    let mut done = 0;
+    while done < into.len() {
+        match rustix::io::read(hidden::borrow(pipe), &mut into[done..]) {
+            Ok(0) => break,
+            Ok(taken) => done += taken,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// From a connection into a pipe: bytes are looked at, and taken once the pipe has them.
 fn to_pipe(
     from: c_int,
     entry: &'static Entry,
@@ -149,31 +206,26 @@ fn to_pipe(
     flags: c_uint,
 ) -> Outcome<usize> {
     let pipe = pipe_of(to)?;
-    let is_patient = flags & SPLICE_F_NONBLOCK == 0 && !pipe.contains(OFlags::NONBLOCK);
-    let room = free_in(to)?;
-    if room == 0 && !is_patient {
-        return Err(Errno(libc::EAGAIN));
+    if count == 0 {
+        return Ok(0);
     }
+    let is_patient = flags & SPLICE_F_NONBLOCK == 0 && !pipe.contains(OFlags::NONBLOCK);
     let mut bytes = [0; CHUNK];
-    let part = count.min(CHUNK).min(if room == 0 { CHUNK } else { room });
-    // As the kernel: the flag is about the pipe alone.
-    let taken = receive(from, entry, &mut bytes[..part], 0)?;
-    let mut put = 0;
-    while put < taken {
-        // SAFETY: the bytes are there.
-        let done = unsafe { real::write(to, bytes[put..].as_ptr().cast::<c_void>(), taken - put) };
-        match usize::try_from(done) {
-            Ok(done) => put += done,
-            // The room that was there was taken by somebody else: it comes back.
-            Err(_) if last() == Errno(libc::EAGAIN) => wait_for_room(to)?,
-            Err(_) if last() == Errno(libc::EINTR) => {}
-            Err(_) => return Err(last()),
+    loop {
+        // As the kernel: the flag is about the pipe alone.
+        let seen = receive(from, entry, &mut bytes[..count.min(CHUNK)], libc::MSG_PEEK)?;
+        if seen == 0 {
+            return Ok(0);
+        }
+        match Aside::new()?.put(to, &bytes[..seen]) {
+            Ok(put) => return receive(from, entry, &mut bytes[..put], libc::MSG_DONTWAIT),
+            Err(Errno(libc::EAGAIN)) if is_patient => wait_for(to, PollFlags::OUT)?,
+            Err(errno) => return Err(errno),
         }
     }
-    Ok(taken)
 }
 
-/// From a pipe into a connection.
+/// From a pipe into a connection: bytes are looked at, and taken once they were sent.
 fn from_pipe(
     from: c_int,
     to: c_int,
@@ -181,49 +233,36 @@ fn from_pipe(
     count: usize,
     flags: c_uint,
 ) -> Outcome<usize> {
-    let pipe = pipe_of(from)?;
-    let waiting = rustix::io::ioctl_fionread(hidden::borrow(from))?;
-    if waiting == 0 && flags & SPLICE_F_NONBLOCK != 0 && !pipe.contains(OFlags::NONBLOCK) {
-        return Err(Errno(libc::EAGAIN));
-    }
+    let is_at_once = flags & SPLICE_F_NONBLOCK != 0;
+    let is_patient = !is_at_once && !pipe_of(from)?.contains(OFlags::NONBLOCK);
+    let how = if is_at_once { libc::MSG_DONTWAIT } else { 0 };
+    let aside = Aside::new()?;
     let mut bytes = [0; CHUNK];
     let mut done = 0;
-    // What was taken from the pipe must go: so no more is taken than goes, but for what must wait.
     while done < count {
         let part = (count - done).min(CHUNK);
-        if done > 0 && rustix::io::ioctl_fionread(hidden::borrow(from))? == 0 {
-            break;
-        }
-        if !crate::wait::is_writable(to, entry, flags & SPLICE_F_NONBLOCK != 0) {
-            return if done > 0 {
-                Ok(done)
-            } else {
-                Err(Errno(libc::EAGAIN))
-            };
-        }
-        // SAFETY: there is room for so many.
-        let read = unsafe { real::read(from, bytes.as_mut_ptr().cast::<c_void>(), part) };
-        let Ok(read) = usize::try_from(read) else {
-            return if done > 0 { Ok(done) } else { Err(last()) };
+        let sent = match aside.look(from, &mut bytes[..part]) {
+            Ok(0) => break,
+            Ok(seen) => send(to, entry, &bytes[..seen], how).map(|sent| (sent, sent < seen)),
+            Err(Errno(libc::EAGAIN)) if is_patient && done == 0 => {
+                wait_for(from, PollFlags::IN)?;
+                continue;
+            }
+            Err(errno) => Err(errno),
         };
-        if read == 0 {
-            break;
-        }
-        match send(to, entry, &bytes[..read], 0) {
-            Ok(sent) => done += sent,
+        match sent {
+            Ok((sent, is_less)) => {
+                take_all(from, &mut bytes[..sent])?;
+                done += sent;
+                if is_less {
+                    break;
+                }
+            }
             Err(_) if done > 0 => break,
             Err(errno) => return Err(errno),
         }
     }
     Ok(done)
-}
-
-fn last() -> Errno {
-    Errno(
-        std::io::Error::last_os_error()
-            .raw_os_error()
-            .unwrap_or(libc::EIO),
-    )
 }
 
 /// The flags of a pipe.
@@ -238,17 +277,10 @@ fn pipe_of(fd: c_int) -> Outcome<OFlags> {
     Ok(rustix::fs::fcntl_getfl(hidden::borrow(fd))?)
 }
 
-/// How much there is room for in a pipe.
-fn free_in(pipe: c_int) -> Outcome<usize> {
-    let size = rustix::pipe::fcntl_getpipe_size(hidden::borrow(pipe))?;
-    let used = rustix::io::ioctl_fionread(hidden::borrow(pipe))?;
-    Ok(size.saturating_sub(usize::try_from(used).unwrap_or(usize::MAX)))
-}
-
-fn wait_for_room(pipe: c_int) -> Outcome<()> {
-    use rustix::event::{PollFd, PollFlags};
+/// Waits for a pipe that has bytes, or room.
+fn wait_for(pipe: c_int, events: PollFlags) -> Outcome<()> {
     let pipe = hidden::borrow(pipe);
-    let mut fds = [PollFd::new(&pipe, PollFlags::OUT)];
+    let mut fds = [PollFd::new(&pipe, events)];
     rustix::event::poll(&mut fds, None)?;
     Ok(())
 }

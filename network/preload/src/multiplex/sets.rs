@@ -166,8 +166,14 @@ impl<S: Kept> Sets<S> {
     pub(crate) fn after_fork_in_parent(&self) {
         self.each().for_each(|set| {
             set.state.release();
-            set.state.lock().has_shared = true;
+            let mut state = set.state.lock();
+            state.has_shared = true;
+            // The child takes rings, and does not tell: who sleeps already must not do so for long.
+            if set.asleep.load(Ordering::SeqCst) > 0 {
+                state.wake();
+            }
         });
+        sleepers::wake_all();
     }
 
     /// After a fork, in the child: nobody else is there; the kernel's sets are the parent's too.

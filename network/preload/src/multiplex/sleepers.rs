@@ -93,6 +93,15 @@ pub(crate) fn wake(key: usize) {
     }
 }
 
+/// Wakes all who sleep.
+pub(crate) fn wake_all() {
+    for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
+        if place.key.load(Ordering::SeqCst) != NOTHING {
+            kernel::ring_eventfd(place.eventfd.load(Ordering::Relaxed));
+        }
+    }
+}
+
 /// In the child of a fork: the other threads are not there, and the eventfds are the parent's.
 pub(crate) fn after_fork() {
     for place in PLACE.iter().take(USED.load(Ordering::Relaxed)) {

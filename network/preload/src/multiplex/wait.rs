@@ -193,6 +193,10 @@ impl<S: Kept> Set<S> {
         state.heed_notes();
         if state.has_shared {
             state.has_shared = state.members.heat_shared();
+            if !state.has_shared {
+                // Who shared them is gone, perhaps with rings that were not told of.
+                state.members.heat_all();
+            }
         }
         let inner = state.inner;
         let found = state.members.arm_all(inner, None);
