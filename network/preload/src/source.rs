@@ -26,6 +26,8 @@ pub(crate) const RDHUP: Ready = 0x2000;
 
 /// So many rings are taken at once. A peer that rings without end is heard again.
 const RINGS_MAX: u32 = 64;
+/// Where the state begins in the second part of [`Source::progress`].
+pub(crate) const STATE: u32 = 56;
 
 /// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
 pub(crate) trait Source {
@@ -37,7 +39,8 @@ pub(crate) trait Source {
     fn bell(&self) -> RawFd;
     /// Takes all rings. True if the peer is gone.
     fn drain(&self) -> bool;
-    /// Changes with every arrival | with every time that room was missed.
+    /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a
+    /// direction.
     fn progress(&self) -> (u64, u64);
 }
 
@@ -146,7 +149,13 @@ impl Source for Entry {
         };
         let arrived = self.look_at_arrivals(record, sight);
         let is_over = record.has(flag::HUNG_UP | flag::RESET);
-        (arrived.wrapping_add(u64::from(is_over)), stalls)
+        let has_ended = is_over || self.is_finished.load(Ordering::Relaxed);
+        let shut = record.flags.load(Ordering::Relaxed) & (flag::SEND_SHUT | flag::RECEIVE_SHUT);
+        let state = u64::from(shut) | u64::from(has_ended) << 2;
+        (
+            arrived.wrapping_add(u64::from(is_over)),
+            stalls & ((1 << STATE) - 1) | state << STATE,
+        )
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::os::fd::RawFd;
 
+use crate::source::STATE;
+
 use super::{ALWAYS, ARRIVALS, EDGE, EXCLUSIVE, ONCE, ROOM, Ready};
 
 /// What a look at a source gave. The progress was read before the bits, so that what comes between the two is
@@ -79,7 +81,9 @@ impl Interest {
         self.reported &= ready;
         let arrived = ready & ARRIVALS != 0 && look.progress.0 != self.seen.0;
         let freed = ready & ROOM != 0 && look.progress.1 != self.seen.1;
-        let is_news = ready & !self.reported != 0 || arrived || freed;
+        // The kernel tells all who wait of the end of a direction, whatever they wait for.
+        let has_changed = look.progress.1 >> STATE != self.seen.1 >> STATE;
+        let is_news = ready & !self.reported != 0 || arrived || freed || has_changed;
         if is_news { ready } else { 0 }
     }
 
