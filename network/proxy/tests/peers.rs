@@ -67,7 +67,9 @@ fn connect() -> PeerMessage {
 }
 
 fn addresses(count: u32) -> Vec<IpAddr> {
-    (0..count).map(|low| IpAddr::from((0x0a00_0000 + low).to_be_bytes())).collect()
+    (0..count)
+        .map(|low| IpAddr::from((0x0a00_0000 + low).to_be_bytes()))
+        .collect()
 }
 
 #[test]
@@ -156,7 +158,10 @@ fn nothing_can_be_sent_back() {
     // A first frame that comes back is from somebody in the same role.
     let mut session = Session::new(Role::Dialled, "left", secret(7), [1; 32]);
     let own = taken(&mut session);
-    assert_eq!(session.receive(&own, &mut Vec::new()), Err(Breach::Greeting));
+    assert_eq!(
+        session.receive(&own, &mut Vec::new()),
+        Err(Breach::Greeting)
+    );
 }
 
 #[test]
@@ -164,9 +169,13 @@ fn what_was_recorded_is_worth_nothing_in_another_session() {
     let mut sessions = pair(secret(7), secret(7));
     let greeting = taken(&mut sessions[0]);
     let mut ignored = Vec::new();
-    sessions[1].receive(&greeting, &mut ignored).expect("it is one");
+    sessions[1]
+        .receive(&greeting, &mut ignored)
+        .expect("it is one");
     let answer = taken(&mut sessions[1]);
-    sessions[0].receive(&answer, &mut ignored).expect("it is one");
+    sessions[0]
+        .receive(&answer, &mut ignored)
+        .expect("it is one");
     sessions[0].send(&PeerMessage::Beat).expect("there is room");
     let proof = taken(&mut sessions[0]);
     // Another stream, for which other bytes were drawn.
@@ -188,7 +197,10 @@ fn what_waits_is_bounded() {
     while sent.is_ok() {
         sent = sessions[0].send(&names);
         count += 1;
-        assert!(count < OUTPUT_MAX / (ADDRESSES_MAX * 17) + 2, "more waits than may");
+        assert!(
+            count < OUTPUT_MAX / (ADDRESSES_MAX * 17) + 2,
+            "more waits than may"
+        );
     }
     assert_eq!(sent, Err(Breach::Output));
 }
@@ -197,9 +209,15 @@ fn what_waits_is_bounded() {
 fn frames_are_bounded() {
     let mut stranger = Session::new(Role::Answers, "right", secret(7), [2; 32]);
     let long = [0xff; 2];
-    assert_eq!(stranger.receive(&long, &mut Vec::new()), Err(Breach::Length));
+    assert_eq!(
+        stranger.receive(&long, &mut Vec::new()),
+        Err(Breach::Length)
+    );
     let mut sessions = greeted();
-    assert_eq!(sessions[1].receive(&long, &mut Vec::new()), Err(Breach::Length));
+    assert_eq!(
+        sessions[1].receive(&long, &mut Vec::new()),
+        Err(Breach::Length)
+    );
 }
 
 #[test]
@@ -214,7 +232,11 @@ fn one_changed_bit_is_noticed() {
         said[at] ^= 1 << random.below(8);
         let mut messages = Vec::new();
         let heard = sessions[1].receive(&said, &mut messages);
-        assert_eq!(messages, [], "seed {seed}: a message that was changed at byte {at}");
+        assert_eq!(
+            messages,
+            [],
+            "seed {seed}: a message that was changed at byte {at}"
+        );
         // A length that grew leaves a frame that is not whole.
         assert!(heard.is_err() || at < 2, "seed {seed}: byte {at}");
     }
