@@ -120,7 +120,7 @@ impl<M: Medium> Receiver<M> {
         let mut is_dry = false;
         // A peer that stores as fast as this loop looks does not keep it from ending.
         let mut pads = 0;
-        while bytes < into.len() && pads < 2 {
+        while bytes < into.len() && pads < 3 {
             let Some((head, slot)) = sight.look(cursor.position)? else {
                 is_dry = true;
                 break;
@@ -169,6 +169,8 @@ impl<M: Medium> Receiver<M> {
         if is_dry && bytes == 0 {
             end = reset(sight, cursor.position);
         }
+        // Whoever reads just what there is has read it to its end, too.
+        is_dry |= bytes == into.len() && cursor.taken == 0 && !sight.is_there(cursor.position);
         self.give(cursor, is_dry);
         let end = if bytes == 0 { end } else { None };
         Ok(Received { bytes, end })

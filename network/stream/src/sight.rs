@@ -121,6 +121,12 @@ impl<M: Medium> Sight<M> {
         ))
     }
 
+    /// Whether there is a slot at this position.
+    #[inline]
+    pub(crate) fn is_there(&self, position: u64) -> bool {
+        self.ring.is_set(&self.incoming, position)
+    }
+
     #[inline]
     pub(crate) fn waits_for_data(&self) -> u64 {
         self.word(WAITS_FOR_DATA)

@@ -55,7 +55,7 @@ fn planes(planes: &Value) -> String {
     section.row("connections within this host", number(&planes["within"]));
     section.row("connections with other hosts", number(&planes["across"]));
     for (index, load) in list(planes, "connections").iter().enumerate() {
-        section.row(&format!("connections of plane {index}"), number(load));
+        section.row(format!("connections of plane {index}"), number(load));
     }
     section.row("connections that are over", number(&planes["ended"]));
     section.row("bytes of these, sent", number(&planes["ended_bytes_sent"]));
