@@ -53,6 +53,8 @@ pub(super) struct End {
 
 /// What an application is told that lost its peer.
 pub(super) const CONNECTION_RESET: u16 = 104;
+/// The same, if it knows that the peer has finished.
+pub(super) const BROKEN_PIPE: u16 = 32;
 /// So many rings are answered at once.
 const RINGS_MAX: usize = 64;
 
@@ -64,10 +66,13 @@ impl End {
         let window = Window::attach(&endpoint.memory).map_err(|error| refused(error.into()))?;
         let side = endpoint.application.peer();
         let lane = Lane::new(&window, endpoint.geometry, side);
+        // Urgent bytes are carried in their place.
+        let mut received = ReceiveCursor::default();
+        received.set_urgent_inline(true);
         Ok(Self {
             lane: lane.map_err(|error| refused(error.into()))?,
             sent: SendCursor::default(),
-            received: ReceiveCursor::default(),
+            received,
             bell: endpoint.bell,
             is_gone: false,
             is_broken: false,
@@ -100,6 +105,28 @@ impl End {
                 Taken::Reset(CONNECTION_RESET)
             }
         }
+    }
+
+    /// Whether the next byte is an urgent one.
+    pub(super) fn is_at_mark(&self) -> bool {
+        let sight = &self.lane.sight;
+        sight.is_at_mark(&self.received) && sight.is_readable(self.received.position)
+    }
+
+    /// Gives the application an urgent byte, if there is room for it.
+    pub(super) fn send_urgent(&mut self, byte: u8) -> bool {
+        if self.is_broken {
+            return false;
+        }
+        let lane = &mut self.lane;
+        let sent = lane.sender.send_urgent(&lane.sight, &mut self.sent, byte);
+        if matches!(sent, Ok(true)) {
+            self.wake();
+        }
+        sent.unwrap_or_else(|_| {
+            self.is_broken = true;
+            false
+        })
     }
 
     /// Whether there is something to receive: bytes or an end.

@@ -22,6 +22,10 @@
 //! hot, the plane sleeps on its bells; where a window cannot tell a sleeping side for certain, for a millisecond at a
 //! time.
 //!
+//! # Urgent bytes
+//! Within a host they stay urgent; they are told of when all bytes before them were moved. Between hosts they are bytes
+//! like others.
+//!
 //! # Ends
 //! | what happened | what the other application gets |
 //! |---|---|

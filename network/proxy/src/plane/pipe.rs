@@ -1,6 +1,6 @@
 //! A connection between two applications of this host.
 
-use super::end::{CONNECTION_RESET, End, Taken};
+use super::end::{BROKEN_PIPE, CONNECTION_RESET, End, Taken};
 use super::parked::Parked;
 
 /// Both applications' ends. What one sends goes to the other.
@@ -15,10 +15,30 @@ pub(super) struct Pipe {
 struct Way {
     /// What the other end had no room for.
     parked: Parked,
+    /// An urgent byte behind these.
+    urgent: Option<u8>,
     /// The end has finished: the other is to be told.
     is_ending: bool,
     /// Nothing goes this way any more.
     is_over: bool,
+}
+
+impl Way {
+    /// Whether something waits for room.
+    fn is_full(&self) -> bool {
+        !self.parked.is_empty() || self.urgent.is_some()
+    }
+
+    /// Passes an urgent byte on, once all bytes before it are. How many bytes that were.
+    fn pass_urgent(&mut self, target: &mut End) -> usize {
+        match self.urgent {
+            Some(byte) if self.parked.is_empty() && target.send_urgent(byte) => {
+                self.urgent = None;
+                1
+            }
+            _ => 0,
+        }
+    }
 }
 
 impl Pipe {
@@ -48,8 +68,8 @@ impl Pipe {
         let mut is_due = false;
         for side in 0..2 {
             let (own, other) = (&self.ways[side], &self.ways[1 - side]);
-            let for_data = !own.is_ending && !own.is_over && own.parked.is_empty();
-            let for_room = !other.is_over && (!other.parked.is_empty() || other.is_ending);
+            let for_data = !own.is_ending && !own.is_over && !own.is_full();
+            let for_room = !other.is_over && (other.is_full() || other.is_ending);
             is_due |= self.ends[side].arm(for_data, for_room);
         }
         is_due
@@ -65,6 +85,7 @@ impl Pipe {
         for (end, way) in self.ends.iter_mut().zip(&mut self.ways) {
             end.reset(errno);
             way.parked.clear();
+            way.urgent = None;
             way.is_over = true;
         }
     }
@@ -80,18 +101,33 @@ impl Pipe {
         } else {
             (second, first)
         };
+        // As the kernel has it: who was told of the end hears no more than that the pipe is broken.
+        let lost = if self.ways[1 - from].is_over {
+            BROKEN_PIPE
+        } else {
+            CONNECTION_RESET
+        };
         let way = &mut self.ways[from];
         if way.is_over {
             return None;
         }
         let mut moved = way.parked.drain(|bytes| target.send(bytes));
         // Nobody will read them, as the sender must hear.
-        let is_lost = target.is_gone() && !way.parked.is_empty();
-        let mut broken = is_lost.then_some(CONNECTION_RESET);
+        moved += way.pass_urgent(target);
+        let is_lost = target.is_gone() && way.is_full();
+        let mut broken = is_lost.then_some(lost);
         let mut is_busy = moved > 0;
-        while !way.is_ending && way.parked.is_empty() {
+        while !way.is_ending && !way.is_full() {
+            if source.is_at_mark() && !target.is_gone() {
+                if let Taken::Bytes(1..) = source.receive(&mut scratch[..1]) {
+                    way.urgent = Some(scratch[0]);
+                    moved += way.pass_urgent(target);
+                    is_busy = true;
+                    break;
+                }
+            }
             match source.receive(scratch) {
-                Taken::Bytes(_) if target.is_gone() => broken = Some(CONNECTION_RESET),
+                Taken::Bytes(_) if target.is_gone() => broken = Some(lost),
                 Taken::Bytes(count) => {
                     let sent = target.send(&scratch[..count]);
                     way.parked.push(&scratch[sent..count]);
@@ -109,7 +145,7 @@ impl Pipe {
             }
             break;
         }
-        if way.is_ending && way.parked.is_empty() {
+        if way.is_ending && !way.is_full() {
             // One that is gone makes no room for it.
             way.is_over = target.finish() || target.is_gone();
             is_busy |= way.is_over;
