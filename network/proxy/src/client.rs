@@ -145,6 +145,18 @@ impl Client {
         Ok((packet.serial, connected))
     }
 
+    /// Offers planes of this process; returns the socket over which the monitor gives orders to them
+    /// ([`serve`](crate::plane::serve)).
+    ///
+    /// # Errors
+    /// As [`Client::hello`]: `EBUSY` if there are planes already, `EPERM` for other users than the monitor's and root.
+    pub fn offer(mut self, count: u16) -> Result<OwnedFd> {
+        match self.ask(Message::Planes { count }, &[])? {
+            (Message::Welcome { .. }, _) => Ok(self.socket),
+            (other, _) => Err(unexpected(other)),
+        }
+    }
+
     /// What the monitor says of itself, as JSON: sums ([`Message::Status`]) or processes ([`Message::Top`]).
     ///
     /// # Errors

@@ -123,6 +123,12 @@ pub enum Message {
         /// The process that connects.
         process: u32,
     },
+    /// This process has planes to carry connections. WELCOME is the reply, and the last packet of this kind: from
+    /// then on the monitor gives orders to the planes.
+    Planes {
+        /// How many; not 0.
+        count: u16,
+    },
     /// Asks for totals.
     Status,
     /// Asks for the counters of each process.
@@ -186,6 +192,7 @@ const INCOMING: u16 = 9;
 const STATUS: u16 = 10;
 const TOP: u16 = 11;
 const REPORT: u16 = 12;
+const PLANES: u16 = 13;
 
 const SIDE_CONNECTING: u8 = 0;
 const SIDE_ACCEPTING: u8 = 1;
@@ -250,6 +257,7 @@ impl Message {
             | Self::Refused { .. }
             | Self::Connect { .. }
             | Self::Kernel
+            | Self::Planes { .. }
             | Self::Status
             | Self::Top => 0,
         }
@@ -266,6 +274,7 @@ impl Message {
             Self::Connected(_) => CONNECTED,
             Self::Kernel => KERNEL,
             Self::Incoming { .. } => INCOMING,
+            Self::Planes { .. } => PLANES,
             Self::Status => STATUS,
             Self::Top => TOP,
             Self::Report { .. } => REPORT,
@@ -283,6 +292,7 @@ impl Message {
                 out.put(12, &spin_us_max.to_le_bytes());
             }
             Self::Listen { backlog } => out.put(8, &backlog.to_le_bytes()),
+            Self::Planes { count } => out.put(8, &count.to_le_bytes()),
             Self::Refused { errno } => out.put(8, &errno.to_le_bytes()),
             Self::Connect {
                 no_wait,
@@ -338,6 +348,10 @@ impl Message {
                 link: Link::decode(SIDE_ACCEPTING, reader)?,
                 user: reader.u32(64),
                 process: reader.u32(68),
+            },
+            PLANES => match reader.u16(8) {
+                0 => return Err(ControlError::Field("planes")),
+                count => Self::Planes { count },
             },
             STATUS => Self::Status,
             TOP => Self::Top,

@@ -15,6 +15,7 @@ mod options;
 mod peers;
 mod place;
 mod planes;
+mod proxy;
 mod report;
 mod run;
 mod status;
@@ -24,7 +25,7 @@ use std::io::Write;
 
 pub use error::{ErrorKind, SocketsError};
 pub use options::{
-    Command, Mode, MonitorOptions, RunOptions, SocketsOptions, StatusOptions, TopOptions,
+    Command, Mode, MonitorOptions, ProxyOptions, RunOptions, SocketsOptions, StatusOptions, TopOptions,
 };
 
 /// Runs a command; what it has to say goes to `out`.
@@ -34,6 +35,7 @@ pub use options::{
 pub fn run(options: &SocketsOptions, out: &mut dyn Write) -> Result<(), SocketsError> {
     let result = match &options.command {
         Command::Monitor(options) => monitor::run(options, out),
+        Command::Proxy(options) => proxy::run(options, out),
         Command::Run(options) => run::run(options).map(|never| match never {}),
         Command::Status(options) => status::run(options, out),
         Command::Top(options) => top::run(options, out),

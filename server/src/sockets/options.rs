@@ -31,6 +31,8 @@ pub enum Command {
     Run(RunOptions),
     /// Let programs find each other, until a signal comes.
     Monitor(MonitorOptions),
+    /// Run planes in a process of their own, until the monitor ends.
+    Proxy(ProxyOptions),
     /// Say who listens, and what has been sent and received.
     Status(StatusOptions),
     /// List the processes, those that have moved most first.
@@ -151,6 +153,25 @@ impl From<Mode> for Carriage {
             Mode::Auto => Self::Auto,
         }
     }
+}
+
+/// The options of `millrace sockets proxy`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  millrace sockets proxy --planes 2 --cpus 2,3
+
+The monitor is of the same user, or this is root's, and has no planes yet. When this process dies, what its planes
+carried ends in resets; the monitor goes on, and another process may take over.")]
+pub struct ProxyOptions {
+    /// The monitor's socket
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// How many planes to run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub planes: u16,
+    /// The processors of the planes, one after the other
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cpus: Vec<usize>,
 }
 
 /// The options of `millrace sockets status`.

@@ -15,10 +15,8 @@ pub(super) fn settings(options: &MonitorOptions) -> Result<Option<PeerSettings>,
     if options.window.is_empty() {
         return Ok(None);
     }
-    let planes = planes::count(options);
-    if planes == 0 {
-        return Err(usage("a window needs a plane: --planes 1"));
-    }
+    // With none, those of `millrace sockets proxy`.
+    let planes = planes::count(options).max(1);
     let path = options.secret.as_deref();
     let path = path.ok_or_else(|| usage("hosts need a secret: --secret FILE"))?;
     Ok(Some(PeerSettings {

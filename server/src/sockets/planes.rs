@@ -23,11 +23,20 @@ impl Planes {
         if count == 0 {
             return Ok(Self(Vec::new()));
         }
+        let (data_plane, threads) = Self::spawn(count, &options.cpus)?;
+        monitor
+            .carry(data_plane)
+            .map_err(|error| SocketsError::of_monitor(&error))?;
+        Ok(threads)
+    }
+
+    /// Starts so many.
+    pub(super) fn spawn(count: u16, cpus: &[usize]) -> Result<(DataPlane, Self), SocketsError> {
         let (data_plane, planes) = DataPlane::new(count, PlaneSettings::default())
             .map_err(|error| SocketsError::of_monitor(&error))?;
         let mut threads = Vec::new();
         for (index, plane) in planes.into_iter().enumerate() {
-            let cpu = options.cpus.iter().cycle().nth(index).copied();
+            let cpu = cpus.iter().cycle().nth(index).copied();
             let thread = thread::Builder::new()
                 .name(format!("plane-{index}"))
                 .spawn(move || serve(plane, cpu));
@@ -35,10 +44,7 @@ impl Planes {
                 SocketsError::new(ErrorKind::System, "starting a plane").caused_by(error)
             })?);
         }
-        monitor
-            .carry(data_plane)
-            .map_err(|error| SocketsError::of_monitor(&error))?;
-        Ok(Self(threads))
+        Ok((data_plane, Self(threads)))
     }
 
     /// Waits until they have ended.

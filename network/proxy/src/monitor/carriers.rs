@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
-use millrace_stream::control::Link;
+use millrace_stream::control::{Link, Message, Packet};
 use millrace_stream::partition::Opened;
 use millrace_stream::{Geometry, Side};
 use rustix::event::epoll;
+use rustix::io::Errno;
 
 use super::connection::Connection;
 use super::{Monitor, Token};
 use crate::Result;
 use crate::error::system;
 use crate::plane::{Command, DataPlane, Endpoint, Event, Token as Number};
-use crate::registry::{ClientId, ListenerId, Refusal};
+use crate::registry::{ClientId, Event as Departed, ListenerId, Refusal};
 
 /// The planes, and the connections that they carry.
 #[derive(Debug)]
@@ -158,8 +159,8 @@ impl Monitor {
         let Some(carriers) = &self.carriers else {
             return;
         };
-        let events: Vec<Event> = carriers.planes.events().collect();
-        for event in events {
+        let (events, is_there) = carriers.planes.told();
+        for (_, event) in events {
             match event {
                 Event::Joined { link } => self.joined(link),
                 Event::Lost { link, loss } => self.lost(link, loss),
@@ -177,6 +178,52 @@ impl Monitor {
                 Event::Report(_) => {}
             }
         }
+        if !is_there {
+            self.lose_planes();
+        }
+    }
+
+    /// The process of the planes is gone, and all that they carried with it.
+    fn lose_planes(&mut self) {
+        self.registry.set_planes(false);
+        self.part_all("the planes are gone");
+        self.give_up(|_, _| true);
+        if let Some(carriers) = self.carriers.take() {
+            let deleted = epoll::delete(&self.epoll, carriers.planes.bell());
+            debug_assert!(deleted.is_ok(), "it is in the epoll until now");
+        }
+    }
+
+    /// A process offers its planes. They are taken if there are none, and it is the monitor's own user or root.
+    pub(super) fn offered(&mut self, id: ClientId, serial: u32, count: u16) {
+        let Some(client) = self.clients.get(&id) else {
+            return;
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let refusal = if ![0, own].contains(&client.credentials.user) {
+            Some(Errno::PERM)
+        } else if self.carriers.is_some() {
+            Some(Errno::BUSY)
+        } else {
+            None
+        };
+        if let Some(errno) = refusal {
+            return self.refuse(id, serial, errno);
+        }
+        let message = Message::Welcome {
+            ring_lines: self.registry.settings().ring_lines,
+            spin_us_max: self.registry.settings().spin_us_max,
+        };
+        self.reply(id, &Packet { serial, message }, &[]);
+        // From here on it is no client any more.
+        let Some(client) = self.clients.remove(&id) else {
+            return;
+        };
+        let deleted = epoll::delete(&self.epoll, &client.socket);
+        debug_assert!(deleted.is_ok(), "a client is in the epoll");
+        self.happened(Departed::Departed { client: id });
+        // Not watched, it is dropped, which its process notices.
+        let _ = self.carry(DataPlane::distant(client.socket, count));
     }
 }
 

@@ -1,19 +1,15 @@
 //! The window between this host and a peer.
 
 use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use millrace_stream::Side;
-use millrace_stream::partition::{PartitionGeometry, PartitionSettings};
-use millrace_window::{Direction, Window};
-use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, open};
+use millrace_stream::partition::PartitionGeometry;
 
 use super::Monitor;
 use super::peers::Peers;
-use crate::error::system;
 use crate::peer::{PeerMessage, Role, host_number};
-use crate::plane::{Command, Join};
+use crate::plane::{Command, JoinAt, open_window};
 use crate::{Error, ErrorKind, Result};
 
 /// A window that is shared with a peer.
@@ -35,8 +31,6 @@ const RING_LINES_MAX: u32 = 16_384;
 const RING_LINES_MIN: u32 = 64;
 /// A peer that shows no beat for so long is lost.
 const LOST_AFTER_NS: u64 = 5_000_000_000;
-/// The file system of device attributes (`statfs(2)`).
-const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 impl Joint {
     pub(super) const fn is_alive(&self) -> bool {
@@ -122,11 +116,6 @@ impl Monitor {
             .ok_or_else(|| refused("the window is too small"))?;
         let mut drawn = [0; 8];
         (peers.settings.draw)(&mut drawn);
-        let settings = PartitionSettings {
-            incarnation: u64::from_le_bytes(drawn) | 1,
-            lost_after_ns: LOST_AFTER_NS,
-            ..PartitionSettings::default()
-        };
         let first_link = peers.last_link;
         let side = if own < host {
             Side::Connecting
@@ -135,15 +124,14 @@ impl Monitor {
         };
         let mut joins = Vec::new();
         for index in 0..partitions {
-            let window = open_window(&path)?;
-            joins.push(Join {
+            joins.push(JoinAt {
                 link: first_link.wrapping_add(u32::from(index)),
-                window,
+                path: path.clone(),
                 geometry,
                 index,
                 side,
-                settings,
-                bell: None,
+                incarnation: u64::from_le_bytes(drawn) | 1,
+                lost_after_ns: LOST_AFTER_NS,
             });
         }
         // Its partitions are left before these are joined.
@@ -152,7 +140,7 @@ impl Monitor {
             return self.join(number, theirs, size, names);
         }
         for join in joins {
-            carriers.tell(join.index, Command::Join(Box::new(join)));
+            carriers.tell(join.index, Command::JoinAt(Box::new(join)));
         }
         let joint = Joint {
             host,
@@ -244,25 +232,6 @@ fn fit(size: u64, partitions: u16) -> Option<PartitionGeometry> {
         ring_lines /= 2;
     }
     None
-}
-
-/// Maps what a path names: a DAX device, a BAR's file in sysfs, or sealed memory (as `/proc/PID/fd/N`).
-fn open_window(path: &Path) -> Result<Window> {
-    let attempted = || format!("the window {}", path.display());
-    let refused = |error: millrace_window::Error| {
-        Error::new(ErrorKind::System, format!("{}: {error}", attempted())).caused_by(error)
-    };
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = open(path, flags, Mode::empty()).map_err(system(attempted()))?;
-    let status = fstat(&file).map_err(system(attempted()))?;
-    let system_of = fstatfs(&file).map_err(system(attempted()))?;
-    if FileType::from_raw_mode(status.st_mode) == FileType::CharacterDevice {
-        Window::open_dax(path, true).map_err(refused)
-    } else if u64::try_from(system_of.f_type).ok() == Some(SYSFS_MAGIC) {
-        Window::open_resource(path, Direction::Both).map_err(refused)
-    } else {
-        Window::attach(file.as_fd()).map_err(refused)
-    }
 }
 
 fn said(error: &Error) -> String {

@@ -375,6 +375,15 @@ impl Monitor {
         self.give_up(|session, _| session == number);
     }
 
+    /// Ends all streams.
+    pub(super) fn part_all(&mut self, why: &str) {
+        let streams = self.peers.as_ref().map(|peers| &peers.streams);
+        let numbers: Vec<u64> = streams.into_iter().flat_map(|it| it.keys()).copied().collect();
+        for number in numbers {
+            self.part(number, why);
+        }
+    }
+
     /// A partition has been lost.
     pub(super) fn lost(&mut self, link: u32, loss: Loss) {
         if let Some(number) = self.peers.as_ref().and_then(|it| it.of_link(link)) {

@@ -70,6 +70,7 @@ impl Monitor {
                 };
                 self.happened(Event::Connect { client, wish });
             }
+            (Message::Planes { count }, _) => self.offered(client, serial, count),
             (Message::Status, _) => self.report(client, serial, View::Totals),
             (Message::Top, _) => self.report(client, serial, View::Processes),
             // What only the monitor says.

@@ -1,6 +1,7 @@
 //! What a monitor says to a plane, and hears from it.
 
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use millrace_stream::Side;
 use millrace_stream::partition::{Class, Loss, Opened, PartitionGeometry, PartitionSettings, Rate};
@@ -17,6 +18,8 @@ pub enum Command {
     /// Serve a partition of a window. Answered by [`Event::Joined`] when the peer answers, by [`Event::Lost`] when it
     /// is over.
     Join(Box<Join>),
+    /// The same with a window that the plane maps by itself.
+    JoinAt(Box<JoinAt>),
     /// Leave a partition: its connections are reset.
     Leave {
         /// Which one.
@@ -69,6 +72,25 @@ pub struct Join {
     pub settings: PartitionSettings,
     /// What becomes readable when the peer rings: an eventfd.
     pub bell: Option<OwnedFd>,
+}
+
+/// A partition to be served, of a window that a path names.
+#[derive(Debug)]
+pub struct JoinAt {
+    /// How to call it; free at this plane.
+    pub link: u32,
+    /// The window.
+    pub path: PathBuf,
+    /// Its geometry.
+    pub geometry: PartitionGeometry,
+    /// Which partition of it.
+    pub index: u16,
+    /// Which side this host has.
+    pub side: Side,
+    /// This host's number in it, another one at each start.
+    pub incarnation: u64,
+    /// After how long without a beat the peer is lost.
+    pub lost_after_ns: u64,
 }
 
 /// An end of a connection with another host.

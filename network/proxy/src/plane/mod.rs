@@ -45,6 +45,7 @@
 //! No thread is spawned and no clock is read.
 
 mod command;
+mod distant;
 mod end;
 mod flows;
 mod links;
@@ -55,8 +56,12 @@ mod pipe;
 mod plane;
 mod planes;
 mod remote;
+mod window;
 
-pub use command::{Command, Event, Join, Open, Token};
+pub use command::{Command, Event, Join, JoinAt, Open, Token};
+pub use distant::serve;
+
+pub(crate) use window::open_window;
 pub use end::Endpoint;
 pub use plane::{Plane, PlaneSettings, PlaneTotals};
 pub use planes::{DataPlane, PlaneHandle};

@@ -1,15 +1,16 @@
 //! What a plane is told to do.
 
-use millrace_stream::partition::{Loss, Opened, Opening};
+use millrace_stream::partition::{Loss, Opened, Opening, PartitionSettings};
 use rustix::event::epoll;
 
-use super::command::{Command, Event, Join, Open, Token};
+use super::command::{Command, Event, Join, JoinAt, Open, Token};
 use super::end::{CONNECTION_RESET, End, Endpoint};
 use super::flows::Route;
 use super::links::Link;
 use super::pipe::Pipe;
 use super::plane::{LINKS, Plane, unwatch, watch};
 use super::remote::Remote;
+use super::window::open_window;
 use crate::{Error, ErrorKind, Result};
 
 impl Plane {
@@ -20,6 +21,7 @@ impl Plane {
             is_busy = true;
             match command {
                 Command::Join(join) => self.join(*join),
+                Command::JoinAt(join) => self.join_at(&join),
                 Command::Leave { link } => self.leave(link),
                 Command::Open(open) => {
                     let token = open.token;
@@ -80,6 +82,30 @@ impl Plane {
             }
         }
         self.links.push(link);
+    }
+
+    fn join_at(&mut self, at: &JoinAt) {
+        let Ok(window) = open_window(&at.path) else {
+            let _ = self.events.send(Event::Lost {
+                link: at.link,
+                loss: Loss::Window,
+            });
+            return;
+        };
+        let settings = PartitionSettings {
+            incarnation: at.incarnation,
+            lost_after_ns: at.lost_after_ns,
+            ..PartitionSettings::default()
+        };
+        self.join(Join {
+            link: at.link,
+            window,
+            geometry: at.geometry,
+            index: at.index,
+            side: at.side,
+            settings,
+            bell: None,
+        });
     }
 
     fn leave(&mut self, number: u32) {

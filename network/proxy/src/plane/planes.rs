@@ -2,46 +2,70 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use millrace_stream::partition::ConnectionName;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::command::{Command, Event};
+use super::distant;
 use super::plane::{Plane, PlaneSettings};
 use crate::{Error, ErrorKind, Result};
 
 /// What a plane that another thread runs is told things by.
 #[derive(Debug)]
 pub struct PlaneHandle {
-    commands: Sender<Command>,
-    /// Wakes the plane.
-    wake: Arc<OwnedFd>,
+    to: To,
     /// How many connections it has.
     load: Arc<AtomicU64>,
+}
+
+/// Where a plane is.
+#[derive(Debug)]
+enum To {
+    /// On another thread.
+    Here {
+        commands: Sender<Command>,
+        /// Wakes the plane.
+        wake: Arc<OwnedFd>,
+    },
+    /// In another process.
+    There {
+        plane: u16,
+        socket: Arc<OwnedFd>,
+    },
 }
 
 /// The planes of a host. Plane `n` serves the partitions whose index is `n` modulo their number.
 #[derive(Debug)]
 pub struct DataPlane {
     planes: Vec<PlaneHandle>,
-    events: Receiver<Event>,
+    from: From,
     /// Readable when there are events.
     bell: Arc<OwnedFd>,
+}
+
+/// Where events come from.
+#[derive(Debug)]
+enum From {
+    Here(Receiver<(u16, Event)>),
+    There,
 }
 
 /// Where planes say what they have to say.
 #[derive(Clone, Debug)]
 pub(super) struct Voice {
-    events: Sender<Event>,
+    plane: u16,
+    events: Sender<(u16, Event)>,
     bell: Arc<OwnedFd>,
 }
 
 impl Voice {
     /// Whether anybody hears it.
     pub(super) fn send(&self, event: Event) -> bool {
-        let is_heard = self.events.send(event).is_ok();
+        let is_heard = self.events.send((self.plane, event)).is_ok();
         // The count is at its largest: it is readable.
         let _ = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
         is_heard
@@ -56,19 +80,20 @@ impl DataPlane {
     pub fn new(count: u16, settings: PlaneSettings) -> Result<(Self, Vec<Plane>)> {
         let (tell, events) = channel();
         let bell = Arc::new(bell()?);
-        let voice = Voice {
-            events: tell,
-            bell: Arc::clone(&bell),
-        };
         let (mut handles, mut planes) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            let (handle, plane) = PlaneHandle::new(settings, voice.clone())?;
+        for plane in 0..count {
+            let voice = Voice {
+                plane,
+                events: tell.clone(),
+                bell: Arc::clone(&bell),
+            };
+            let (handle, plane) = PlaneHandle::new(settings, voice)?;
             handles.push(handle);
             planes.push(plane);
         }
         let data_plane = Self {
             planes: handles,
-            events,
+            from: From::Here(events),
             bell,
         };
         Ok((data_plane, planes))
@@ -110,11 +135,50 @@ impl DataPlane {
         }
     }
 
+    /// So many planes of the process at the other end of a socket, which runs [`serve`](super::serve).
+    #[must_use]
+    pub fn distant(socket: OwnedFd, count: u16) -> Self {
+        let socket = Arc::new(socket);
+        let handle = |plane| PlaneHandle {
+            to: To::There {
+                plane,
+                socket: Arc::clone(&socket),
+            },
+            load: Arc::default(),
+        };
+        Self {
+            planes: (0..count).map(handle).collect(),
+            from: From::There,
+            bell: socket,
+        }
+    }
+
     /// What the planes have to say, in order.
     pub fn events(&self) -> impl Iterator<Item = Event> + '_ {
-        // Quiet first: what is said from now on rings again.
-        let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
-        self.events.try_iter()
+        let (events, _) = self.told();
+        events.into_iter().map(|(_, event)| event)
+    }
+
+    /// The same, and which plane it is; whether there may be more some time.
+    pub(crate) fn told(&self) -> (Vec<(u16, Event)>, bool) {
+        match &self.from {
+            From::Here(events) => {
+                // Quiet first: what is said from now on rings again.
+                let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+                (events.try_iter().collect(), true)
+            }
+            From::There => {
+                let (events, is_there) = distant::hear(&*self.bell);
+                for (plane, event) in &events {
+                    let is_end = matches!(event, Event::Ended { .. } | Event::Refused { .. });
+                    if let Some(plane) = self.planes.get(usize::from(*plane)).filter(|_| is_end) {
+                        let less = |load: u64| Some(load.saturating_sub(1));
+                        let _ = plane.load.fetch_update(Relaxed, Relaxed, less);
+                    }
+                }
+                (events, is_there)
+            }
+        }
     }
 
     /// What is readable when there are events, for polls.
@@ -138,8 +202,7 @@ impl PlaneHandle {
             Arc::clone(&load),
         )?;
         let handle = Self {
-            commands,
-            wake,
+            to: To::Here { commands, wake },
             load,
         };
         Ok((handle, plane))
@@ -147,17 +210,29 @@ impl PlaneHandle {
 
     /// Tells it something. False if the plane is not there any more.
     pub fn tell(&self, command: Command) -> bool {
-        let is_there = self.commands.send(command).is_ok();
-        // The count is at its largest: it is readable.
-        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        is_there
+        match &self.to {
+            To::Here { commands, wake } => {
+                let is_there = commands.send(command).is_ok();
+                // The count is at its largest: it is readable.
+                let _ = rustix::io::write(&**wake, &1_u64.to_ne_bytes());
+                is_there
+            }
+            To::There { plane, socket } => {
+                let is_one = matches!(command, Command::Open(_) | Command::Loop { .. });
+                let is_told = distant::order(&**socket, *plane, &command);
+                if is_told && is_one {
+                    self.load.fetch_add(1, Relaxed);
+                }
+                is_told
+            }
+        }
     }
 
     /// How many connections it has.
     #[must_use]
     pub fn load(&self) -> u64 {
         // A count alone: nothing is ordered by it.
-        self.load.load(Ordering::Relaxed)
+        self.load.load(Relaxed)
     }
 }
 
