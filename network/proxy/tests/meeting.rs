@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -103,13 +103,13 @@ fn window() -> (OwnedFd, PathBuf) {
     (file, path.into())
 }
 
-fn settings(name: &str, secret: u8, window: &PathBuf) -> PeerSettings {
+fn settings(name: &str, secret: u8, window: &Path) -> PeerSettings {
     PeerSettings {
         name: name.to_owned(),
         secret: Secret::new(&[secret; 32]).expect("it is long enough"),
         listen: None,
         peers: Vec::new(),
-        windows: vec![(None, window.clone())],
+        windows: vec![(None, window.to_owned())],
         partitions: 1,
         draw: |bytes| {
             let file = std::fs::File::open("/dev/urandom");
@@ -119,14 +119,14 @@ fn settings(name: &str, secret: u8, window: &PathBuf) -> PeerSettings {
     }
 }
 
-fn listening(name: &str, secret: u8, window: &PathBuf, at: SocketAddr) -> PeerSettings {
+fn listening(name: &str, secret: u8, window: &Path, at: SocketAddr) -> PeerSettings {
     PeerSettings {
         listen: Some(at),
         ..settings(name, secret, window)
     }
 }
 
-fn dialling(name: &str, secret: u8, window: &PathBuf, at: SocketAddr) -> PeerSettings {
+fn dialling(name: &str, secret: u8, window: &Path, at: SocketAddr) -> PeerSettings {
     PeerSettings {
         peers: vec![at],
         ..settings(name, secret, window)

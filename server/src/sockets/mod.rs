@@ -25,7 +25,8 @@ use std::io::Write;
 
 pub use error::{ErrorKind, SocketsError};
 pub use options::{
-    Command, Mode, MonitorOptions, ProxyOptions, RunOptions, SocketsOptions, StatusOptions, TopOptions,
+    Command, Mode, MonitorOptions, ProxyOptions, RunOptions, SocketsOptions, StatusOptions,
+    TopOptions,
 };
 
 /// Runs a command; what it has to say goes to `out`.

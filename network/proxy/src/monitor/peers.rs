@@ -378,7 +378,11 @@ impl Monitor {
     /// Ends all streams.
     pub(super) fn part_all(&mut self, why: &str) {
         let streams = self.peers.as_ref().map(|peers| &peers.streams);
-        let numbers: Vec<u64> = streams.into_iter().flat_map(|it| it.keys()).copied().collect();
+        let numbers: Vec<u64> = streams
+            .into_iter()
+            .flat_map(|it| it.keys())
+            .copied()
+            .collect();
         for number in numbers {
             self.part(number, why);
         }

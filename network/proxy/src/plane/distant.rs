@@ -22,9 +22,9 @@ use rustix::net::{
 use super::command::{Command, Event, JoinAt, Open};
 use super::end::Endpoint;
 use super::planes::DataPlane;
+use crate::Result;
 use crate::error::system;
 use crate::packets::retry;
-use crate::Result;
 
 /// The longest packet: a path is as long as the kernel has it at most.
 const PACKET_MAX: usize = 8192;
@@ -127,7 +127,10 @@ fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
                 let mut watched = [PollFd::new(&socket, PollFlags::OUT)];
-                if !matches!(poll(&mut watched, Some(&PATIENCE)), Ok(1..) | Err(Errno::INTR)) {
+                if !matches!(
+                    poll(&mut watched, Some(&PATIENCE)),
+                    Ok(1..) | Err(Errno::INTR)
+                ) {
                     return false;
                 }
             }

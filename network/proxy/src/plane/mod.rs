@@ -61,7 +61,7 @@ mod window;
 pub use command::{Command, Event, Join, JoinAt, Open, Token};
 pub use distant::serve;
 
-pub(crate) use window::open_window;
 pub use end::Endpoint;
 pub use plane::{Plane, PlaneSettings, PlaneTotals};
 pub use planes::{DataPlane, PlaneHandle};
+pub(crate) use window::open_window;

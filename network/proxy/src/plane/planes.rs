@@ -32,10 +32,7 @@ enum To {
         wake: Arc<OwnedFd>,
     },
     /// In another process.
-    There {
-        plane: u16,
-        socket: Arc<OwnedFd>,
-    },
+    There { plane: u16, socket: Arc<OwnedFd> },
 }
 
 /// The planes of a host. Plane `n` serves the partitions whose index is `n` modulo their number.
