@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   0  kind u16     1 HELLO    2 WELCOME   3 LISTEN    4 LISTENING   5 REFUSED   6 CONNECT
-//!                   7 CONNECTED   8 KERNEL   9 INCOMING   10 STATUS   11 TOP   12 REPORT
+//!                   7 CONNECTED   8 KERNEL   9 INCOMING   10 STATUS   11 TOP   12 REPORT   13 PLANES
 //!   2  version u16  1
 //!   4  serial u32   of a request: any number; of its reply: the same; of INCOMING: of no meaning
 //!
@@ -27,6 +27,7 @@
 //!   TOP        -                                    -> REPORT, REFUSED
 //!   REPORT     + a file with JSON
 //!              8 length u64
+//!   PLANES     8 count u16                          -> WELCOME, REFUSED
 //! ```
 //! Addresses are laid out as [`Address`] says. `mode` is 1 for direct, 2 for through a proxy. `+` names the
 //! descriptors that come along, in this order ([`Message::descriptors`]).

@@ -55,6 +55,8 @@ fn messages_with_numbers() {
     assert_eq!(head(with(listen)), [3, 0, 1, 0, 1, 2, 3, 4, 255, 1]);
     let refused = Message::Refused { errno: 13 };
     assert_eq!(head(with(refused)), [5, 0, 1, 0, 1, 2, 3, 4, 13]);
+    let planes = Message::Planes { count: 2 };
+    assert_eq!(head(with(planes)), [13, 0, 1, 0, 1, 2, 3, 4, 2]);
     let report = Message::Report { length: 1 << 32 };
     assert_eq!(head(with(report)), [12, 0, 1, 0, 1, 2, 3, 4, 0, 0, 0, 0, 1]);
 }
@@ -198,6 +200,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|backlog| Message::Listen { backlog }),
         (1..=4095_u32).prop_map(|errno| Message::Refused { errno }),
         any::<u64>().prop_map(|length| Message::Report { length }),
+        (1..=u16::MAX).prop_map(|count| Message::Planes { count }),
         (any::<bool>(), any_address(), any_address()).prop_map(|(no_wait, local, peer)| {
             Message::Connect {
                 no_wait,
