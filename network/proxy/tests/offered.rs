@@ -90,7 +90,10 @@ fn a_connection_is_carried_and_then_lost_with_the_planes() {
     let connected = program.open(any(), local(&tcp), false);
     let ours = user(connected.expect("an answer"));
     let theirs = accept(&channel).expect("one").ends;
-    assert_eq!((ours.link.mode, theirs.link.mode), (Mode::Proxy, Mode::Proxy));
+    assert_eq!(
+        (ours.link.mode, theirs.link.mode),
+        (Mode::Proxy, Mode::Proxy)
+    );
 
     let mut sender = lane(&ours, Side::Connecting);
     let mut receiver = lane(&theirs, Side::Accepting);
