@@ -121,25 +121,6 @@ impl Bed {
         Run { text, totals }
     }
 
-    /// Runs a program both ways and compares. The slabs say that its bytes went past the kernel.
-    pub(crate) fn compare(&self, name: &str) -> Totals {
-        let program = self.compile(name);
-        let by_kernel = self.run(&program, false);
-        let by_user = self.run(&program, true);
-        assert_eq!(
-            by_user.text, by_kernel.text,
-            "{name}: at user level and by the kernel"
-        );
-        let totals = by_user.totals;
-        assert!(
-            totals.connects > 0 && totals.received > 0,
-            "{name}: {totals:?}"
-        );
-        assert_eq!(totals.kernel_connects, 0, "{name}: {totals:?}");
-        assert_eq!(totals.kernel_accepts, 0, "{name}: {totals:?}");
-        totals
-    }
-
     /// Asks the monitor, once all other processes are gone.
     fn totals(&self) -> Totals {
         let mut client = Client::connect(&self.folder.path().join("sockets")).expect("it listens");
