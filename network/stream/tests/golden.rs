@@ -118,7 +118,7 @@ fn what_is_wrong_is_said() {
         change(hello, 2, 2),
         Err(ControlError::Version { version, serial })
     );
-    assert_eq!(change(hello, 0, 13), Err(ControlError::Kind(13)));
+    assert_eq!(change(hello, 0, 14), Err(ControlError::Kind(14)));
     assert_eq!(change(hello, 0, 0), Err(ControlError::Kind(0)));
     assert_eq!(change(hello, 8, 1), Err(ControlError::Field("zeros")));
     let connected = with(Message::Connected(link()));
