@@ -9,5 +9,5 @@ programs! {
         wait_edges wait_forks wait_levels wait_moves wait_nested wait_polls wait_selects wait_server
         wait_signals wait_threads;
     by_plane:
-        wait_forks wait_moves wait_server wait_signals wait_threads
+        wait_forks wait_server wait_signals wait_threads
 }

@@ -9,5 +9,5 @@ programs! {
         bulk copies duplicates echo full half_close inherit many names numbers options over peek
         pipes reset splices streams timeouts urgent workers;
     by_plane:
-        bulk copies echo full inherit many names numbers options peek pipes streams timeouts workers
+        bulk copies echo inherit names numbers options peek pipes streams timeouts workers
 }
