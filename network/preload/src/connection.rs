@@ -146,6 +146,7 @@ pub(crate) fn leave(fd: c_int) -> Option<Left> {
             Kind::Listener => refuse(entry),
             _ => {}
         }
+        entry.mute();
     }
     Some(Left(entry))
 }

@@ -322,6 +322,11 @@ impl Entry {
         false
     }
 
+    /// The last number is about to be another's: nobody may take rings from it, or ring it.
+    pub(crate) fn mute(&self) {
+        self.bell.store(-1, Ordering::Relaxed);
+    }
+
     /// Holds an entry that is held already.
     pub(crate) fn hold(&self, hold: Hold) {
         self.holds.fetch_add(hold as u64, Ordering::Relaxed);
@@ -350,6 +355,23 @@ impl Entry {
         }
         self.release(hold);
         false
+    }
+
+    /// Does what needs the parts of an entry for a call that is brief.
+    ///
+    /// # Errors
+    /// `EBADF` if the number means another by now; else what `run` says.
+    pub(crate) fn held<T>(
+        &'static self,
+        fd: c_int,
+        run: impl FnOnce() -> Outcome<T>,
+    ) -> Outcome<T> {
+        if !self.pin(fd, Hold::Call) {
+            return Err(Errno(libc::EBADF));
+        }
+        let outcome = run();
+        self.release(Hold::Call);
+        outcome
     }
 
     /// Lets go. The last one drops the parts.

@@ -14,7 +14,7 @@ export! {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::getsockopt(fd, level, name, value, size) },
             // SAFETY: as the caller keeps it.
-            Some(entry) => told(unsafe { settings::get(entry, level, name, value, size) }),
+            Some(entry) => told(entry.held(fd, || unsafe { settings::get(entry, level, name, value, size) })),
         }
     }
 
@@ -23,7 +23,7 @@ export! {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::setsockopt(fd, level, name, value, size) },
             // SAFETY: as the caller keeps it.
-            Some(entry) => told(unsafe { settings::set(entry, level, name, value, size) }),
+            Some(entry) => told(entry.held(fd, || unsafe { settings::set(entry, level, name, value, size) })),
         }
     }
 

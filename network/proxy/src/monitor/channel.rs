@@ -12,7 +12,7 @@ use millrace_stream::control::{Message, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
 use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 
 use crate::packets;
 
@@ -61,6 +61,8 @@ impl Channel {
     pub(super) fn open(backlog: u32, cost: PacketCost) -> Result<(Self, OwnedFd)> {
         let (socket, theirs) = pair(SocketFlags::empty())?;
         set_socket_send_buffer_size(&socket, cost.buffer(backlog))?;
+        // Nothing is received: an end that is sent into its own channel would keep it open for ever.
+        shutdown(&socket, Shutdown::Read)?;
         Ok((Self { socket }, theirs))
     }
 
