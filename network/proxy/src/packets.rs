@@ -8,7 +8,7 @@ use millrace_stream::control::{ControlError, DESCRIPTORS_MAX, PACKET, Packet};
 use rustix::io::{Errno, Result};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
 
 /// A packet that came.
@@ -65,6 +65,12 @@ pub fn receive(socket: impl AsFd) -> Result<Received> {
     for part in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = part {
             descriptors.extend(rights);
+        }
+    }
+    for socket in &descriptors {
+        // The last close of a socket that lingers would wait; no stranger may have the monitor wait.
+        if matches!(sockopt::socket_acceptconn(socket), Ok(false)) {
+            let _no_socket = sockopt::set_socket_linger(socket, None);
         }
     }
     if message.bytes == 0 {

@@ -115,6 +115,10 @@ impl Monitor {
             return Err(Refusal::Kernel);
         }
         let from = request.name.connecting.address.canonical();
+        // A host speaks for its own addresses alone: programs go by who connects.
+        if route::source(from).is_some() || !peers.has(session, from.ip()) {
+            return Err(Refusal::Errno(Errno::INVAL));
+        }
         let (listener, link) = self.registry.accept_across(request.user, from, to)?;
         let connection = Connection::new(self.geometry).map_err(|_| Refusal::Kernel)?;
         let memory = connection.memory.try_clone();

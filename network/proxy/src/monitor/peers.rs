@@ -452,6 +452,12 @@ impl Peers {
         self.hosts(number) == Some(hosts)
     }
 
+    /// Whether that peer has said that it has the address.
+    pub(super) fn has(&self, number: u64, ip: IpAddr) -> bool {
+        self.joint(number)
+            .is_some_and(|joint| joint.addresses.contains(&ip))
+    }
+
     /// The numbers of this host and the peer.
     pub(super) fn hosts(&self, number: u64) -> Option<(u128, u128)> {
         Some((self.own, self.joint(number)?.host))

@@ -210,8 +210,9 @@ impl End {
         self.is_gone
     }
 
+    /// Whether nobody takes what is sent any more: the application is gone, or breaks the protocol.
     pub(super) const fn is_gone(&self) -> bool {
-        self.is_gone
+        self.is_gone || self.is_broken
     }
 
     /// Bytes that came from the application, and went to it.

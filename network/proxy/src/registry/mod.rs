@@ -355,7 +355,10 @@ impl Registry {
     fn local(&mut self, credentials: Credentials, wish: Wish, source: IpAddr) -> Address {
         let peer = destination(wish.peer);
         let mut local = wish.local.canonical();
-        if local.ip().is_unspecified() || local.ip().is_ipv4() != peer.ip().is_ipv4() {
+        // As the kernel has it: nobody is on the loopback interface for those who are not.
+        let is_strange = local.ip().is_loopback() && !peer.ip().is_loopback();
+        if local.ip().is_unspecified() || is_strange || local.ip().is_ipv4() != peer.ip().is_ipv4()
+        {
             local = Address::new(source, local.port());
         }
         // The kernel gives low ports to root alone, and whoever accepts may go by that.

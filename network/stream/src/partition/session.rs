@@ -98,8 +98,9 @@ impl Session {
 
     /// Whether the peer has shown itself, or answered, since it was last looked at.
     pub(super) fn has_news<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
-        hear(incoming, ACKNOWLEDGED) == self.incarnation
-            || ![0, self.peer].contains(&hear(incoming, INCARNATION))
+        let peer = hear(incoming, INCARNATION);
+        // One that has left may have acknowledged before: that is no news.
+        peer != 0 && (peer != self.peer || hear(incoming, ACKNOWLEDGED) == self.incarnation)
     }
 
     pub(super) const fn is_ready(&self) -> bool {
