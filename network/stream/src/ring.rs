@@ -207,6 +207,22 @@ impl<K: SlotKind> Ring<K> {
         Ok(Some((head, slot)))
     }
 
+    /// Whether there is a slot to take at `position`, or behind a pad that is there: a pad is published before what
+    /// is sent next.
+    #[inline]
+    pub(crate) fn holds<M: Medium>(self, incoming: &Incoming<M>, position: u64) -> bool {
+        let word = |position| {
+            incoming
+                .poll(self.offset(position))
+                .map_or(0, |slot| slot.word())
+        };
+        match word(position) {
+            0 => false,
+            pad if pad.to_le_bytes()[6] == PAD => word(position + self.left(position)) != 0,
+            _ => true,
+        }
+    }
+
     /// Whether there is anything at `position`.
     #[inline]
     pub(crate) fn is_set<M: Medium>(self, incoming: &Incoming<M>, position: u64) -> bool {

@@ -37,7 +37,7 @@ impl<M: Medium> Sight<M> {
     #[must_use]
     #[inline]
     pub fn is_readable(&self, position: u64) -> bool {
-        self.ring.is_set(&self.incoming, position) || self.word(CLOSING) > 1
+        self.ring.holds(&self.incoming, position) || self.word(CLOSING) > 1
     }
 
     /// Whether there is room for a slot of common size in the own ring.
@@ -59,7 +59,10 @@ impl<M: Medium> Sight<M> {
     #[inline]
     pub fn arrived(&self, position: u64) -> (u64, bool) {
         let mut next = position;
-        while next.wrapping_sub(position) < self.ring.lines() {
+        // A pad alone is no arrival.
+        while next.wrapping_sub(position) < self.ring.lines()
+            && self.ring.holds(&self.incoming, next)
+        {
             let Ok(Some((head, _))) = self.ring.look(&self.incoming, next) else {
                 break;
             };

@@ -49,3 +49,29 @@ fn room_is_where_a_send_finds_it() {
         }
     }
 }
+
+#[test]
+fn a_pad_alone_is_nothing_to_receive() {
+    let geometry = Geometry { ring_lines: 64 };
+    let options = RegionOptions {
+        pages: Pages::Base,
+        node: None,
+        locked: false,
+    };
+    let (window, file) = Window::create(geometry.size(), &options).expect("memory");
+    let second = Window::attach(&file).expect("the same memory");
+    let theirs = Lane::new(&second, geometry, Side::Accepting).expect("a lane");
+    let received = ReceiveCursor::default();
+    let area = window.outgoing(0..geometry.size() / 2);
+    let mut area = area.expect("nobody has it");
+    let mut store = |line: usize, word: u64| {
+        let slot = area.slot(4096 + line * 64, 64);
+        slot.expect("within").publish(word);
+    };
+    let tag = 0x6c6c_696d;
+    // A pad at the fourth line, and later what is behind it, at the first.
+    store(3, (tag ^ 3) | 1 << 48);
+    assert!(!theirs.sight.is_readable(received.position + 3));
+    store(0, (tag ^ 64) | 5 << 32 | 2 << 48);
+    assert!(theirs.sight.is_readable(received.position + 3));
+}
