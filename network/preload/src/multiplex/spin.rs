@@ -3,6 +3,9 @@
 //! Each thread has a budget: a look that found something doubles it, up to `MILLRACE_SPIN_US` microseconds; one
 //! that found nothing halves it, down to none at all. Without a budget every so many waits try a short one.
 //!
+//! Two sides that sleep would never learn that it pays to look: each finds the other asleep, and waits for it to wake.
+//! So a thread whose wait was short, and which nobody wanted the processor from, looks for as long as it may next time.
+//!
 //! While it looks, a thread pauses. When that took some time, it also yields now and then; if somebody else ran
 //! meanwhile, the processor is wanted (the peer's thread may be the one who waits for it), and the thread yields
 //! from the beginning next time.
@@ -34,6 +37,9 @@ const YIELD_ALONE: Duration = Duration::from_micros(2);
 /// Yields in a row during which nobody ran, after which the processor is not wanted any more.
 const ALONE_ENOUGH: u32 = 16;
 
+/// A wait from whose end to the next one less than this has passed was short.
+const SHORT: Duration = Duration::from_micros(200);
+
 /// The environment was not looked at yet.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -43,6 +49,8 @@ thread_local! {
     static BUDGET_US: Cell<u32> = const { Cell::new(UNKNOWN) };
     static SKIPPED: Cell<u32> = const { Cell::new(0) };
     static CROWDED: Cell<bool> = const { Cell::new(false) };
+    /// When the last wait gave up looking.
+    static MISSED: Cell<Option<Duration>> = const { Cell::new(None) };
 }
 
 fn max_us() -> u32 {
@@ -114,9 +122,17 @@ pub(crate) struct Spin {
 
 impl Spin {
     pub(crate) fn begin() -> Self {
+        if let Some(missed) = MISSED.take() {
+            if !CROWDED.get() && kernel::now().saturating_sub(missed) < SHORT {
+                BUDGET_US.set(max_us());
+            }
+        }
         let skipped = SKIPPED.get();
         let allowed_us = allowance(BUDGET_US.get(), max_us(), skipped);
         SKIPPED.set(if allowed_us == 0 { skipped + 1 } else { 0 });
+        if allowed_us == 0 && max_us() > 0 {
+            MISSED.set(Some(kernel::now()));
+        }
         Self {
             allowed_us,
             began: None,
@@ -185,6 +201,9 @@ impl Drop for Spin {
     fn drop(&mut self) {
         if self.allowed_us > 0 {
             BUDGET_US.set(next_budget(self.allowed_us, max_us(), self.is_hit));
+            if !self.is_hit {
+                MISSED.set(Some(kernel::now()));
+            }
         }
     }
 }
