@@ -72,7 +72,7 @@ fix:
 	$(cache)/python/verify/bin/typos --write-changes
 
 bench:
-	@scripts/setup bench rocksdb
+	@scripts/setup bench rocksdb sockets
 	$(rocksdb)
 	cargo bench --package millrace-sync --package millrace-checksum --package millrace-memory --package millrace-nvme \
 	    --package millrace-window --package millrace-stream --package millrace-blobfs
