@@ -20,7 +20,7 @@
 //! # Cost
 //! A message of up to 56 bytes moves one cache line. A publication clears the word behind it: that line is the next
 //! message's. Sending and then asking whether to wake is one full fence; the ring's lines are given back when half
-//! of them are pending, or when there is nothing left to receive.
+//! of what large slots may take up is pending, or when there is nothing left to receive.
 //!
 //! # Example
 //! ```
