@@ -87,6 +87,7 @@ judges:
 	cargo build --release --package millrace --package millrace-preload
 	tests/judges/run
 	tests/judges/sockets/run
+	tests/judges/sockets/hosts
 	tests/judges/sockets/guests
 	tests/rocksdb/run --long
 	python3 -m unittest discover -s tests/judges -p 'test_write_log.py'
