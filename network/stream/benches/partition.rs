@@ -37,6 +37,7 @@ impl Endpoints for Pieces {
         Fetched {
             bytes,
             has_more: true,
+            is_urgent: false,
         }
     }
 

@@ -27,8 +27,8 @@ pub struct Endpoint {
 /// What there is to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// So many bytes.
-    Bytes(usize),
+    /// So many bytes, at least one, of which the first may be urgent.
+    Bytes { count: usize, is_urgent: bool },
     /// Nothing now.
     Nothing,
     /// Nothing any more: the application has finished, or is gone.
@@ -88,13 +88,19 @@ impl End {
             return Taken::Reset(CONNECTION_RESET);
         }
         let lane = &mut self.lane;
+        let before = self.received;
         let taken = lane.receiver.receive(&lane.sight, &mut self.received, into);
         if lane.receiver.wake(&lane.sight, &mut self.received) {
             self.ring();
         }
         match taken {
             Ok(taken) => match taken.end {
-                _ if taken.bytes > 0 => Taken::Bytes(taken.bytes),
+                // The mark is looked for behind the bytes: it was set before they were published. A receive ends
+                // before it, so it is at the first byte or at none.
+                _ if taken.bytes > 0 => Taken::Bytes {
+                    count: taken.bytes,
+                    is_urgent: self.lane.sight.is_at_mark(&before),
+                },
                 Some(Ending::Finished) => Taken::Finished,
                 Some(Ending::Reset(errno)) => Taken::Reset(errno),
                 None if was_gone => Taken::Finished,
@@ -107,28 +113,6 @@ impl End {
         }
     }
 
-    /// Whether the next byte is an urgent one.
-    pub(super) fn is_at_mark(&self) -> bool {
-        let sight = &self.lane.sight;
-        sight.is_at_mark(&self.received) && sight.is_readable(self.received.position)
-    }
-
-    /// Gives the application an urgent byte, if there is room for it.
-    pub(super) fn send_urgent(&mut self, byte: u8) -> bool {
-        if self.is_broken {
-            return false;
-        }
-        let lane = &mut self.lane;
-        let sent = lane.sender.send_urgent(&lane.sight, &mut self.sent, byte);
-        if matches!(sent, Ok(true)) {
-            self.wake();
-        }
-        sent.unwrap_or_else(|_| {
-            self.is_broken = true;
-            false
-        })
-    }
-
     /// Whether there is something to receive: bytes or an end.
     pub(super) fn is_readable(&self) -> bool {
         self.is_gone || self.is_broken || self.lane.sight.is_readable(self.received.position)
@@ -139,16 +123,25 @@ impl End {
         self.lane.sight.closing() != Closing::Open
     }
 
-    /// Gives bytes to the application, as many as there is room for.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> usize {
-        if bytes.is_empty() || self.is_broken {
+    /// Gives bytes to the application, of which the first may be urgent, as many as there is room for.
+    pub(super) fn send(&mut self, bytes: &[u8], is_urgent: bool) -> usize {
+        if self.is_broken {
             return 0;
         }
+        let before = self.sent.total;
         let lane = &mut self.lane;
-        let Ok(count) = lane.sender.send(&lane.sight, &mut self.sent, bytes) else {
-            self.is_broken = true;
-            return 0;
+        let sent = match bytes {
+            [] => return 0,
+            [first, rest @ ..] if is_urgent => {
+                match lane.sender.send_urgent(&lane.sight, &mut self.sent, *first) {
+                    Ok(true) => lane.sender.send(&lane.sight, &mut self.sent, rest),
+                    other => other.map(usize::from),
+                }
+            }
+            bytes => lane.sender.send(&lane.sight, &mut self.sent, bytes),
         };
+        self.is_broken |= sent.is_err();
+        let count = usize::try_from(self.sent.total - before).expect("no more than was given");
         if count > 0 {
             self.wake();
         }

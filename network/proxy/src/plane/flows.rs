@@ -116,6 +116,7 @@ impl Endpoints for Flows {
         let nothing = Fetched {
             bytes: 0,
             has_more: false,
+            is_urgent: false,
         };
         self.remote(key)
             .map_or(nothing, |remote| remote.fetch(into))
@@ -123,7 +124,13 @@ impl Endpoints for Flows {
 
     fn deliver(&mut self, key: u32, bytes: &[u8]) {
         if let Some(remote) = self.remote(key) {
-            remote.deliver(bytes);
+            remote.deliver(bytes, false);
+        }
+    }
+
+    fn deliver_urgent(&mut self, key: u32, bytes: &[u8]) {
+        if let Some(remote) = self.remote(key) {
+            remote.deliver(bytes, true);
         }
     }
 

@@ -23,8 +23,8 @@
 //! time.
 //!
 //! # Urgent bytes
-//! Within a host they stay urgent; they are told of when all bytes before them were moved. Between hosts they are bytes
-//! like others.
+//! They stay urgent, within a host and between hosts. They are told of when all bytes before them were moved; of several
+//! that wait for room the last is urgent, as with TCP.
 //!
 //! # Ends
 //! | what happened | what the other application gets |

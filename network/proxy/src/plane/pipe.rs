@@ -15,8 +15,6 @@ pub(super) struct Pipe {
 struct Way {
     /// What the other end had no room for.
     parked: Parked,
-    /// An urgent byte behind these.
-    urgent: Option<u8>,
     /// The end has finished: the other is to be told.
     is_ending: bool,
     /// Nothing goes this way any more.
@@ -26,18 +24,7 @@ struct Way {
 impl Way {
     /// Whether something waits for room.
     fn is_full(&self) -> bool {
-        !self.parked.is_empty() || self.urgent.is_some()
-    }
-
-    /// Passes an urgent byte on, once all bytes before it are. How many bytes that were.
-    fn pass_urgent(&mut self, target: &mut End) -> usize {
-        match self.urgent {
-            Some(byte) if self.parked.is_empty() && target.send_urgent(byte) => {
-                self.urgent = None;
-                1
-            }
-            _ => 0,
-        }
+        !self.parked.is_empty()
     }
 }
 
@@ -85,7 +72,6 @@ impl Pipe {
         for (end, way) in self.ends.iter_mut().zip(&mut self.ways) {
             end.reset(errno);
             way.parked.clear();
-            way.urgent = None;
             way.is_over = true;
         }
     }
@@ -111,26 +97,16 @@ impl Pipe {
         if way.is_over {
             return None;
         }
-        let mut moved = way.parked.drain(|bytes| target.send(bytes));
+        let mut moved = way.parked.drain(target);
         // Nobody will read them, as the sender must hear.
-        moved += way.pass_urgent(target);
         let is_lost = target.is_gone() && way.is_full();
         let mut broken = is_lost.then_some(lost);
         let mut is_busy = moved > 0;
         while !way.is_ending && !way.is_full() {
-            if source.is_at_mark() && !target.is_gone() {
-                if let Taken::Bytes(1..) = source.receive(&mut scratch[..1]) {
-                    way.urgent = Some(scratch[0]);
-                    moved += way.pass_urgent(target);
-                    is_busy = true;
-                    break;
-                }
-            }
             match source.receive(scratch) {
-                Taken::Bytes(_) if target.is_gone() => broken = Some(lost),
-                Taken::Bytes(count) => {
-                    let sent = target.send(&scratch[..count]);
-                    way.parked.push(&scratch[sent..count]);
+                Taken::Bytes { .. } if target.is_gone() => broken = Some(lost),
+                Taken::Bytes { count, is_urgent } => {
+                    let sent = way.parked.give(target, &scratch[..count], is_urgent);
                     moved += sent;
                     is_busy = true;
                     // The other connections' turn.

@@ -68,10 +68,13 @@ impl Remote {
 
     /// Bytes for the partition.
     pub(super) fn fetch(&mut self, into: &mut [u8]) -> Fetched {
-        let mut bytes = 0;
+        let (mut bytes, mut is_urgent) = (0, false);
         if self.input == Input::Open {
             match self.end.receive(into) {
-                Taken::Bytes(count) => bytes = count,
+                Taken::Bytes {
+                    count,
+                    is_urgent: is_first,
+                } => (bytes, is_urgent) = (count, is_first),
                 Taken::Nothing => {}
                 Taken::Finished => self.input = Input::Finished,
                 Taken::Reset(errno) => self.input = Input::Reset(errno),
@@ -79,23 +82,21 @@ impl Remote {
         }
         let has_more = bytes > 0 && self.end.is_readable();
         self.is_announced = has_more;
-        Fetched { bytes, has_more }
+        Fetched {
+            bytes,
+            has_more,
+            is_urgent,
+        }
     }
 
-    /// Bytes from the partition, for which there is room.
-    pub(super) fn deliver(&mut self, bytes: &[u8]) {
+    /// Bytes from the partition, for which there is room. The first may be urgent.
+    pub(super) fn deliver(&mut self, bytes: &[u8], is_urgent: bool) {
         if self.end.is_gone() {
             // Nobody will read them, as the peer must hear.
             self.input = Input::Reset(CONNECTION_RESET);
             return;
         }
-        let sent = if self.parked.is_empty() {
-            self.end.send(bytes)
-        } else {
-            0
-        };
-        self.parked.push(&bytes[sent..]);
-        self.consumed += sent as u64;
+        self.consumed += self.parked.give(&mut self.end, bytes, is_urgent) as u64;
     }
 
     /// All came.
@@ -136,8 +137,7 @@ impl Remote {
             self.output = Output::Told;
             self.input = Input::Reset(CONNECTION_RESET);
         }
-        let drained = self.parked.drain(|bytes| self.end.send(bytes));
-        self.consumed += drained as u64;
+        self.consumed += self.parked.drain(&mut self.end) as u64;
         let mut is_busy = self.consumed > 0;
         if self.output == Output::Finished && self.parked.is_empty() {
             // One that is gone makes no room for it.

@@ -47,6 +47,8 @@ pub struct Fetched {
     pub bytes: usize,
     /// Whether there are more at once. If not, [`Partition::ready`](super::Partition::ready) tells of new ones.
     pub has_more: bool,
+    /// Whether the first of them is urgent.
+    pub is_urgent: bool,
 }
 
 /// Why a connection is broken off.
@@ -110,6 +112,11 @@ pub trait Endpoints {
     /// Takes bytes that came: all of them, as the room was set aside.
     /// [`Partition::consumed`](super::Partition::consumed) tells when there is room again.
     fn deliver(&mut self, key: u32, bytes: &[u8]);
+
+    /// The same with bytes of which the first is urgent. Unless this is given, it is one as others.
+    fn deliver_urgent(&mut self, key: u32, bytes: &[u8]) {
+        self.deliver(key, bytes);
+    }
 
     /// There will be no more bytes: all came.
     fn finished(&mut self, key: u32);

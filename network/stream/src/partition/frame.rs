@@ -28,6 +28,8 @@ pub(super) enum Kind {
     Reset = 5,
     /// The sender's last frame for this connection, if nothing was broken off.
     Close = 6,
+    /// Bytes of a connection, of which the first is urgent.
+    Urgent = 7,
 }
 
 /// What stands before a frame's payload.
@@ -61,6 +63,7 @@ impl SlotKind for Kind {
             4 if payload == WORD => Some(Self::Finish),
             5 if payload == 2 * WORD => Some(Self::Reset),
             6 if payload == 0 => Some(Self::Close),
+            7 if (1..=MTU_MAX).contains(&payload) => Some(Self::Urgent),
             _ => None,
         }
     }

@@ -28,7 +28,7 @@ pub(super) const WAITS: usize = 640;
 /// The first four bytes of every area.
 const MAGIC: u64 = u32::from_le_bytes(*b"MRPT") as u64;
 /// The layout's number.
-pub const PARTITION_VERSION: u8 = 1;
+pub const PARTITION_VERSION: u8 = 2;
 /// Every frame has a check.
 const CHECKED: u64 = 0x80;
 

@@ -1,7 +1,7 @@
 //! Many connections between two hosts through one window.
 //!
 //! A window is cut into partitions, each of which one thread on each side serves. A connection belongs to one
-//! partition. Format, version 1, little-endian:
+//! partition. Format, version 2, little-endian:
 //!
 //! ```text
 //! window:  area 0, area 1, .. of the connecting side | area 0, area 1, .. of the accepting side
@@ -30,6 +30,7 @@
 //!         4 FINISH  u64 how many bytes there were
 //!         5 RESET   u32 errno, u32 zero, u64 how many bytes there were
 //!         6 CLOSE   nothing
+//!         7 URGENT  as DATA; the first of the bytes is urgent
 //! ```
 //! Each word of an area is the word of a slot. A tag is the low half of the slot's place, mixed with a salt that
 //! follows from both incarnations.
@@ -43,8 +44,11 @@
 //! # A connection
 //! The monitors agree about it over a connection of their own: each side opens a number
 //! ([`Partition::open`]), tells it with its first credit, and takes the peer's ([`Partition::establish`]). A side
-//! sends `(DATA | CREDIT)* [FINISH CREDIT*] (CLOSE | RESET)`: CLOSE when both have finished, or to answer a RESET. The
+//! sends `(DATA | URGENT | CREDIT)* [FINISH CREDIT*] (CLOSE | RESET)`: CLOSE when both have finished, or to answer a RESET. The
 //! number is free when both last frames have passed, so no frame ever names a number that is not in use.
+//!
+//! An urgent byte has its place among the others: it counts as they do, and needs credit as they do. What comes of its
+//! being urgent is the endpoints' business.
 //!
 //! # Credits
 //! A receiver sets room aside for each connection and grants no more than that. Whatever lies in the ring therefore

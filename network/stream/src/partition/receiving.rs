@@ -149,6 +149,11 @@ impl Receiving {
                 self.bytes += payload.len() as u64;
                 work.endpoints.deliver(key, payload);
             }
+            Kind::Urgent => {
+                incoming.take(payload.len() as u64)?;
+                self.bytes += payload.len() as u64;
+                work.endpoints.deliver_urgent(key, payload);
+            }
             Kind::Finish => {
                 incoming.finish(total(payload, 0))?;
                 work.endpoints.finished(key);

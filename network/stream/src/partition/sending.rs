@@ -225,7 +225,12 @@ impl Sending {
             }
             let lines = lines_of(header + bytes);
             outgoing.unread.add(lines, batch.position() + lines, heap);
-            self.put(batch, connection, Kind::Data, bytes)?;
+            let kind = if fetched.is_urgent {
+                Kind::Urgent
+            } else {
+                Kind::Data
+            };
+            self.put(batch, connection, kind, bytes)?;
             self.bytes += bytes as u64;
             let cost = i64::try_from(bytes + LINE).expect("a slice is small");
             work.scheduler.charge(connection.class, cost);

@@ -1,6 +1,6 @@
 //! Two sides of a partition, and what they should do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_random::Random;
 use millrace_stream::Side;
@@ -44,6 +44,9 @@ pub(crate) struct End {
     pub(crate) source: Vec<u8>,
     pub(crate) fetched: usize,
     pub(crate) received: Vec<u8>,
+    /// Which bytes are urgent of those that it sends, and of those that it received.
+    pub(crate) urgent: BTreeSet<usize>,
+    pub(crate) urgent_received: BTreeSet<usize>,
     pub(crate) consumed: usize,
     pub(crate) finished: bool,
     pub(crate) reset: Option<Reset>,
@@ -78,12 +81,20 @@ impl Ends {
 impl Endpoints for Ends {
     fn fetch(&mut self, key: u32, into: &mut [u8]) -> Fetched {
         let end = self.end(key, "fetch");
-        let bytes = into.len().min(end.source.len() - end.fetched);
+        // A piece ends before an urgent byte.
+        let mark = end.urgent.range(end.fetched + 1..).next();
+        let last = *mark.unwrap_or(&end.source.len());
+        let bytes = into.len().min(last - end.fetched);
+        let is_urgent = end.urgent.contains(&end.fetched);
         into[..bytes].copy_from_slice(&end.source[end.fetched..end.fetched + bytes]);
         end.fetched += bytes;
         let has_more = end.fetched < end.source.len();
         self.fetches.push((key, bytes));
-        Fetched { bytes, has_more }
+        Fetched {
+            bytes,
+            has_more,
+            is_urgent,
+        }
     }
 
     fn deliver(&mut self, key: u32, bytes: &[u8]) {
@@ -93,6 +104,12 @@ impl Endpoints for Ends {
         if late {
             self.wrong = Some(format!("bytes of {key} behind the end"));
         }
+    }
+
+    fn deliver_urgent(&mut self, key: u32, bytes: &[u8]) {
+        let end = self.end(key, "deliver");
+        end.urgent_received.insert(end.received.len());
+        self.deliver(key, bytes);
     }
 
     fn finished(&mut self, key: u32) {
@@ -221,6 +238,13 @@ pub(crate) fn check<M: Medium>(hosts: &[Host<M>; 2]) -> Result<(), String> {
             }
             if end.finished && end.received.len() != peer.source.len() {
                 return Err(format!("side {side}: {key} ended early"));
+            }
+            if !end
+                .urgent_received
+                .iter()
+                .eq(peer.urgent.range(..end.received.len()))
+            {
+                return Err(format!("side {side}: other bytes of {key} are urgent"));
             }
         }
     }

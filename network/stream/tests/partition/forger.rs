@@ -20,6 +20,7 @@ pub(crate) const CREDIT: u8 = 3;
 pub(crate) const FINISH: u8 = 4;
 pub(crate) const RESET: u8 = 5;
 pub(crate) const CLOSE: u8 = 6;
+pub(crate) const URGENT: u8 = 7;
 
 const OURS: u64 = 1;
 const FORGED: u64 = 77;

@@ -30,6 +30,11 @@ fn words(window: &Window<Mapped>, side: Side, offset: usize, count: usize) -> Ve
 }
 
 fn run(has_checks: bool) -> (Window<Mapped>, [Host<Mapped>; 2]) {
+    run_with(has_checks, &[])
+}
+
+/// The same where some of the sixteen bytes are urgent.
+fn run_with(has_checks: bool, urgent: &[usize]) -> (Window<Mapped>, [Host<Mapped>; 2]) {
     let options = RegionOptions {
         pages: Pages::Base,
         node: None,
@@ -50,6 +55,8 @@ fn run(has_checks: bool) -> (Window<Mapped>, [Host<Mapped>; 2]) {
         [&opening(0, 128), &opening(0, 1 << 20)],
         [b"sixteen bytes ..".to_vec(), Vec::new()],
     );
+    let end = hosts[0].ends.ends.get_mut(&0).expect("it is open");
+    end.urgent.extend(urgent);
     hosts.iter_mut().for_each(|host| host.send_all(0));
     for turn in 1..12 {
         hosts.iter_mut().for_each(|host| {
@@ -65,15 +72,15 @@ const TAG: u64 = 0x4e3e_3566;
 
 #[test]
 fn an_area() {
-    assert_eq!(PARTITION_VERSION, 1);
+    assert_eq!(PARTITION_VERSION, 2);
     assert_eq!(GEOMETRY.area(), 4096 + 64 * 64);
     assert_eq!(GEOMETRY.range(Side::Accepting, 0), 8192..16384);
     let (window, hosts) = run(false);
     let word = |offset| words(&window, Side::Connecting, offset, 1)[0];
     assert_eq!(
         word(0),
-        0x0000_0601_5450_524d,
-        "MRPT, version 1, 2^6 lines, partition 0"
+        0x0000_0602_5450_524d,
+        "MRPT, version 2, 2^6 lines, partition 0"
     );
     assert_eq!((word(128), word(256)), (0x11, 0x22), "both incarnations");
     assert_eq!(word(384), 11, "one beat a poll");
@@ -112,10 +119,31 @@ fn frames() {
 }
 
 #[test]
+fn urgent_frames() {
+    let (window, hosts) = run_with(false, &[7]);
+    let line = |index: usize| words(&window, Side::Connecting, 4096 + index * 64, 4);
+    let [data, urgent, finish] = [0_usize, 1, 2].map(line);
+    assert_eq!(data[0], TAG | 15 << 32 | 2 << 48, "8 and 7 bytes, DATA");
+    assert_eq!(data[2], u64::from_le_bytes(*b"sixteen\0"));
+    assert_eq!(
+        urgent[0],
+        (TAG ^ 1) | 17 << 32 | 7 << 48,
+        "8 and 9 bytes, URGENT"
+    );
+    assert_eq!(urgent[1], 2 << 32, "connection 0.0, 128 bytes of credit");
+    assert_eq!(urgent[2], u64::from_le_bytes(*b" bytes ."));
+    assert_eq!(urgent[3], u64::from(b'.'));
+    assert_eq!(finish[0], (TAG ^ 2) | 16 << 32 | 4 << 48, "FINISH");
+    assert_eq!(finish[1..3], [2 << 32, 16], "its total");
+    let received = &hosts[1].ends.ends[&0].urgent_received;
+    assert_eq!(received.iter().collect::<Vec<_>>(), [&7]);
+}
+
+#[test]
 fn checked_frames() {
     let (window, _) = run(true);
     let greeting = words(&window, Side::Connecting, 0, 1)[0];
-    assert_eq!(greeting, 0x0000_8601_5450_524d);
+    assert_eq!(greeting, 0x0000_8602_5450_524d);
     let data = words(&window, Side::Connecting, 4096, 5);
     let word = TAG | 32 << 32 | 2 << 48 | 1 << 56;
     assert_eq!(data[0], word, "16 and 16 bytes, DATA, checked");

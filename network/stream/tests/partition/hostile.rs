@@ -11,7 +11,9 @@ use millrace_stream::{Step, mutation};
 use millrace_window::{LINE, Mapped, WORD};
 
 use crate::bed::{End, Host, MS, bytes, check, connect, opening, settings};
-use crate::forger::{CLOSE, CREDIT, DATA, FINISH, Forger, INCARNATION, RESET, RETURNED, windows};
+use crate::forger::{
+    CLOSE, CREDIT, DATA, FINISH, Forger, INCARNATION, RESET, RETURNED, URGENT, windows,
+};
 
 const ROOM: u64 = 1024;
 
@@ -108,13 +110,18 @@ fn what_one_connection_did_ends_that_one() {
         scene.forger.send(CREDIT, scene.ids[0], credit, &[]);
         assert!(scene.is_breach(Breach::Credit), "{credit}");
     }
-    let behind: [(u8, &[u8]); 2] = [(DATA, &[1]), (FINISH, &total(0))];
+    let behind: [(u8, &[u8]); 3] = [(DATA, &[1]), (URGENT, &[1]), (FINISH, &total(0))];
     for (kind, payload) in behind {
         let mut scene = Scene::new();
         scene.forger.send(FINISH, scene.ids[0], 4, &total(0));
         scene.forger.send(kind, scene.ids[0], 4, payload);
         assert!(scene.is_breach(Breach::Order), "{kind}");
     }
+    let mut scene = Scene::new();
+    scene.forger.send(URGENT, scene.ids[0], 4, &[1; 1000]);
+    scene.poll();
+    scene.forger.send(URGENT, scene.ids[0], 4, &[1; 25]);
+    assert!(scene.is_breach(Breach::Room));
     let mut scene = Scene::new();
     scene.forger.send(CLOSE, scene.ids[0], 4, &[]);
     assert!(scene.is_breach(Breach::Order));
@@ -132,10 +139,12 @@ fn what_nobody_can_be_blamed_for_ends_the_partition() {
         scene.forger.send(DATA, number(&scene, change), 4, b"x");
         assert!(scene.is_lost(Loss::Connection), "{change}");
     }
-    let words: [fn(&Forger) -> u64; 8] = [
+    let words: [fn(&Forger) -> u64; 10] = [
         |forger| forger.word(DATA, 0, 9) ^ 1,
         |forger| forger.word(0, 0, 9),
-        |forger| forger.word(7, 0, 9),
+        |forger| forger.word(8, 0, 9),
+        |forger| forger.word(URGENT, 0, 8),
+        |forger| forger.word(URGENT, 0, 8 + 8193),
         |forger| forger.word(DATA, 2, 9),
         |forger| forger.word(DATA, 0, 8),
         |forger| forger.word(DATA, 0, 8 + 8193),
@@ -201,9 +210,10 @@ fn forged_frames() {
                 ),
                 2 if random.chance(1, 4) => (CLOSE, Vec::new()),
                 3 if random.chance(1, 4) => (RESET, bytes(&mut random, 16)),
-                _ => {
+                kind => {
                     let length = 1 + random.index(200);
-                    (DATA, bytes(&mut random, length))
+                    let kind = if kind == 4 { URGENT } else { DATA };
+                    (kind, bytes(&mut random, length))
                 }
             };
             credits[which] =

@@ -49,6 +49,7 @@ impl Endpoints for Flows {
         Fetched {
             bytes,
             has_more: flow.left > 0,
+            is_urgent: false,
         }
     }
 

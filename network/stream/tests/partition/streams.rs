@@ -56,6 +56,12 @@ impl Scene {
                 bytes(&mut self.random, length)
             });
             connect(&mut self.hosts, [&openings[0], &openings[1]], sources);
+            for host in &mut self.hosts {
+                let end = host.ends.ends.get_mut(&key).expect("it is open");
+                let length = end.source.len();
+                let count = self.random.index(3).min(length);
+                end.urgent = (0..count).map(|_| self.random.index(length)).collect();
+            }
         }
     }
 
