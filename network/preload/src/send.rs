@@ -7,7 +7,6 @@ use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB};
 use millrace_stream::{Closing, Sight};
 use rustix::net::SendFlags;
 
-use crate::connection::PROXY;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
@@ -43,7 +42,7 @@ pub(crate) fn send(fd: c_int, entry: &'static Entry, bytes: &[u8], flags: c_int)
     }
 }
 
-/// Sends bytes of which the last is urgent. A proxy carries none.
+/// Sends bytes of which the last is urgent.
 #[cold]
 fn send_urgent(
     fd: c_int,
@@ -52,12 +51,6 @@ fn send_urgent(
     last: u8,
     flags: c_int,
 ) -> Outcome<usize> {
-    let mode = entry
-        .record()
-        .map(|record| record.mode.load(Ordering::Relaxed));
-    if mode == Some(PROXY) {
-        return Err(Errno(libc::EOPNOTSUPP));
-    }
     if !ahead.is_empty() {
         let sent = send(fd, entry, ahead, flags)?;
         if sent < ahead.len() {
