@@ -7,7 +7,7 @@ use bed::programs;
 programs! {
     direct:
         bulk copies duplicates echo full half_close inherit many names numbers options over peek
-        pipes reset splices streams timeouts urgent workers;
+        pipes reset splices streams timeouts urgent urgent_waits workers;
     by_plane:
-        bulk copies echo inherit names numbers options peek pipes streams timeouts workers
+        bulk copies echo inherit names numbers options peek pipes streams timeouts urgent_waits workers
 }
