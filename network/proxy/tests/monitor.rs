@@ -231,6 +231,53 @@ fn a_port_belongs_to_whoever_the_kernel_gave_it_to_last() {
 }
 
 #[test]
+fn whoever_closes_the_socket_loses_the_port_though_the_channel_is_kept() {
+    let running = Running::new(Settings::default());
+    let mut thief = running.process();
+    let mut server = running.process();
+    let mut program = running.process();
+    for wildcard in ["0.0.0.0", "[::]"] {
+        let tcp = listener("127.0.0.1:0");
+        let name = local(&tcp);
+        let stale = thief.listen(&tcp, 8).expect("served");
+        drop(tcp);
+        // Nobody has it: the kernel refuses.
+        let connected = program.open(any(), name, false).expect("an answer");
+        assert!(matches!(connected, Connected::Kernel), "{connected:?}");
+        let _stale = stale;
+
+        let tcp = listener("127.0.0.1:0");
+        let name = local(&tcp);
+        let _stale = thief.listen(&tcp, 8).expect("served");
+        drop(tcp);
+        let tcp = listener(&format!("{wildcard}:{}", name.port()));
+        let channel = server.listen(&tcp, 8).expect("served");
+        let channel = channel.expect("at user level");
+        user(program.open(any(), name, false).expect("an answer"));
+        accept(&channel).expect("it has the port");
+    }
+}
+
+#[test]
+fn those_who_share_a_port_lose_it_one_by_one() {
+    let running = Running::new(Settings::default());
+    let first = sharing(address("127.0.0.1:0").into());
+    let second = sharing(local(&first).into());
+    let mut server = running.process();
+    let [_stale, channel] = [&first, &second].map(|tcp| {
+        let channel = server.listen(tcp, 8).expect("served");
+        channel.expect("at user level")
+    });
+    drop(first);
+    let mut program = running.process();
+    for _ in 0..4 {
+        let name = local(&second);
+        user(program.open(any(), name, false).expect("an answer"));
+        accept(&channel).expect("it alone has the port");
+    }
+}
+
+#[test]
 fn sockets_that_do_not_listen_prove_nothing() {
     let running = Running::new(Settings::default());
     let tcp = listener("127.0.0.1:0");

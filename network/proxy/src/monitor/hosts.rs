@@ -7,9 +7,9 @@
 
 use std::os::fd::AsFd;
 
-use millrace_stream::Side;
 use millrace_stream::control::{Link, Message, Packet};
 use millrace_stream::partition::{Class, ConnectionName, EndName, Opened};
+use millrace_stream::{Address, Side};
 use rustix::io::Errno;
 
 use super::carriers::{Asked, Asking, Flow, endpoint};
@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::{Monitor, route};
 use crate::peer::PeerMessage;
 use crate::plane::{Command, Open, Token as Number};
-use crate::registry::{ClientId, Credentials, ListenerId, Refusal, Wish, destination};
+use crate::registry::{ClientId, Credentials, Event, ListenerId, Refusal, Wish, destination};
 
 /// Bytes that are kept for a process that does not read.
 const ROOM: u64 = 256 << 10;
@@ -119,7 +119,7 @@ impl Monitor {
         if route::source(from).is_some() || !peers.has(session, from.ip()) {
             return Err(Refusal::Errno(Errno::INVAL));
         }
-        let (listener, link) = self.registry.accept_across(request.user, from, to)?;
+        let (listener, link) = self.choose(request.user, from, to)?;
         let connection = Connection::new(self.geometry).map_err(|_| Refusal::Kernel)?;
         let memory = connection.memory.try_clone();
         let carriers = self.carriers.as_mut().ok_or(Refusal::Kernel)?;
@@ -150,6 +150,22 @@ impl Monitor {
         }
         carriers.flows.insert(token, Flow::Asked(Box::new(asked)));
         Ok(())
+    }
+
+    /// Who is to accept, among those who still listen.
+    fn choose(
+        &mut self,
+        user: u32,
+        from: Address,
+        to: Address,
+    ) -> Result<(ListenerId, Link), Refusal> {
+        loop {
+            let (listener, link) = self.registry.accept_across(user, from, to)?;
+            if self.listens(listener) {
+                return Ok((listener, link));
+            }
+            self.happened(Event::Silent { listener });
+        }
     }
 
     /// A plane has opened an end.

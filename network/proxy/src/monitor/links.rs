@@ -39,6 +39,9 @@ impl Monitor {
     }
 
     pub(super) fn link(&mut self, attempt: &Attempt) -> Outcome {
+        if !self.listens(attempt.listener) {
+            return Outcome::Gone;
+        }
         let Some(channel) = self.channels.get(&attempt.listener) else {
             return Outcome::Gone;
         };
@@ -89,6 +92,12 @@ impl Monitor {
             self.watch_room(attempt.listener, true);
         }
         Outcome::Done { room }
+    }
+
+    /// Whether the kernel still has a listener's socket listen.
+    pub(super) fn listens(&mut self, listener: ListenerId) -> bool {
+        let proof = self.registry.listener(listener).map(|found| found.proof);
+        proof.is_some_and(|proof| self.listening.has(&proof))
     }
 
     /// Whether to be told when a channel has room.

@@ -16,7 +16,8 @@
 //! 1. *A packet that is none ends its own connection*, as does one with the wrong descriptors, or one out of turn.
 //!    Descriptors that came along are closed at once, but for slabs.
 //! 2. *Whoever does not read its replies is hung up on* as soon as they fill its socket.
-//! 3. *An address belongs to whoever shows the kernel's own listening socket* of this network namespace.
+//! 3. *An address belongs to whoever shows the kernel's own listening socket* of this network namespace, for as long
+//!    as the kernel says that this socket listens there: it is asked before each connection.
 //! 4. *Users come from the kernel* (`SO_PEERCRED`), at the time of connecting.
 //! 5. *Slabs are files in memory* (sealed against shrinking) and are only read, never mapped.
 //! 6. *A turn takes a bounded time*: so many packets of one process, then the next.
@@ -35,6 +36,7 @@ mod connection;
 mod hosts;
 mod joint;
 mod links;
+mod listening;
 mod peers;
 mod place;
 mod proof;
@@ -61,6 +63,7 @@ pub use report::View;
 
 use self::carriers::Carriers;
 use self::channel::{Channel, PacketCost};
+use self::listening::Listening;
 use self::peers::Peers;
 use self::place::Place;
 use self::slabs::Slabs;
@@ -81,6 +84,7 @@ pub struct Monitor {
     clients: HashMap<ClientId, Client>,
     channels: HashMap<ListenerId, Channel>,
     cost: PacketCost,
+    listening: Listening,
     slabs: Slabs,
     geometry: Geometry,
     carriers: Option<Carriers>,
@@ -188,6 +192,7 @@ impl Monitor {
             clients: HashMap::new(),
             channels: HashMap::new(),
             cost,
+            listening: Listening::new(),
             slabs: Slabs::default(),
             geometry,
             carriers: None,
@@ -247,6 +252,7 @@ impl Monitor {
                 epoll::wait(&self.epoll, space, None)
             })
             .map_err(system("waiting for processes"))?;
+            self.listening.begin();
             for event in &events {
                 match Token::of(event.data.u64()) {
                     Token::Stop => return Ok(()),

@@ -41,7 +41,7 @@ impl Monitor {
         match (packet.message, descriptor) {
             (Message::Hello, Some(slab)) => self.hello(client, serial, slab),
             (Message::Listen { backlog }, Some(socket)) => {
-                let proof = proof::examine(socket.as_fd());
+                let proof = proof::examine(socket.as_fd(), &mut self.listening);
                 drop(socket);
                 match proof {
                     Ok(proof) => self.happened(Event::Listen {

@@ -77,7 +77,7 @@ pub enum Outcome {
     },
     /// The listener's channel had no room after all.
     Full,
-    /// Nobody has the other end of the listener's channel, or it was closed since.
+    /// Nobody has the other end of the listener's channel, it was closed since, or its socket listens no more.
     Gone,
     /// The connection could not be made: the kernel's TCP is to serve it.
     Failed,

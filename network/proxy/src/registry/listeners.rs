@@ -61,6 +61,10 @@ impl Listeners {
         self.all.iter().map(|(id, listener)| (*id, listener))
     }
 
+    pub(crate) fn get(&self, id: ListenerId) -> Option<&Listener> {
+        self.all.get(&id)
+    }
+
     pub(crate) fn get_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
         self.all.get_mut(&id)
     }

@@ -148,6 +148,12 @@ impl Registry {
         self.listeners.iter()
     }
 
+    /// A listener.
+    #[must_use]
+    pub fn listener(&self, id: ListenerId) -> Option<&Listener> {
+        self.listeners.get(id)
+    }
+
     /// What has been counted so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
