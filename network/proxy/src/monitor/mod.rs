@@ -20,7 +20,7 @@
 //!    as the kernel says that this socket listens there: it is asked before each connection.
 //! 4. *Users come from the kernel* (`SO_PEERCRED`), at the time of connecting.
 //! 5. *Slabs are files in memory* (sealed against shrinking) and are only read, never mapped.
-//! 6. *A turn takes a bounded time*: so many packets of one process, then the next.
+//! 6. *A turn takes a bounded time*: so many packets of one process, then the next; so much of the slabs.
 //!
 //! What is left: a descriptor is closed by the kernel in this thread. Whoever may mount a FUSE file system can delay
 //! that, for a program that other users are admitted to by the rules.
@@ -52,6 +52,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use millrace_stream::Geometry;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -74,6 +75,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// Processes that are let in in a turn.
 const ARRIVALS_PER_TURN: usize = 64;
+
+/// No time at all.
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 /// Serves processes at a path until told to stop.
 #[derive(Debug)]
@@ -100,7 +107,6 @@ pub struct Monitor {
 struct Client {
     socket: OwnedFd,
     credentials: Credentials,
-    slab: Option<OwnedFd>,
 }
 
 /// When the monitor ends by itself.
@@ -247,9 +253,11 @@ impl Monitor {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
+            // While there are slabs to read nobody is waited for, and nobody waits for them to be read.
+            let timeout = self.slabs.is_busy().then_some(&NOW);
             retry(|| {
                 let space = rustix::buffer::spare_capacity(&mut events);
-                epoll::wait(&self.epoll, space, None)
+                epoll::wait(&self.epoll, space, timeout)
             })
             .map_err(system("waiting for processes"))?;
             self.listening.begin();
@@ -266,6 +274,7 @@ impl Monitor {
                     Token::Channel(id) => self.look_at_channel(id, event.flags),
                 }
             }
+            self.read_slabs();
             if matches!(until, Until::Unused(None)) && self.is_unused() {
                 // Some may be at the door.
                 self.welcome_all();
@@ -371,7 +380,6 @@ impl Monitor {
             let client = Client {
                 socket,
                 credentials,
-                slab: None,
             };
             self.clients.insert(id, client);
             self.happened(Event::Arrived {
@@ -388,10 +396,8 @@ impl Monitor {
     }
 
     fn forget(&mut self, id: ClientId) {
-        let slab = self.clients.remove(&id).and_then(|client| client.slab);
-        if let Some(slab) = slab {
-            self.slabs.bury(&slab);
-        }
+        self.clients.remove(&id);
+        self.slabs.bury(id);
     }
 }
 

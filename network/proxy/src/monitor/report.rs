@@ -13,7 +13,7 @@ use crate::packets::retry;
 use crate::registry::Registry;
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
     /// STATUS: sums, and who listens.
     Totals,
@@ -21,39 +21,55 @@ pub enum View {
     Processes,
 }
 
-impl Monitor {
+/// Whose processes and listeners somebody sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Seen {
+    /// All.
+    All,
+    /// Those of one user.
+    Of(u32),
+}
+
+impl Seen {
     /// What a user may see: root and the monitor's own user all, others only what is theirs.
-    pub(super) fn describe(&mut self, view: View, user: u32) -> String {
-        let own = rustix::process::geteuid().as_raw();
-        let sees = |owner: u32| user == 0 || user == own || user == owner;
-        self.slabs.begin();
-        let mut sum = if sees(own) {
-            self.slabs.dead()
+    pub(super) fn by(user: u32) -> Self {
+        if user == 0 || user == rustix::process::geteuid().as_raw() {
+            Self::All
         } else {
-            Totals::default()
-        };
+            Self::Of(user)
+        }
+    }
+
+    fn has(self, user: u32) -> bool {
+        self == Self::All || self == Self::Of(user)
+    }
+}
+
+impl Monitor {
+    /// What is known by the last round through the slabs.
+    pub(super) fn describe(&self, view: View, seen: Seen) -> String {
+        let mut sum = self.slabs.dead(|user| seen.has(user));
         let mut processes = Vec::new();
         for (id, client) in self.registry.clients() {
             let credentials = client.credentials;
-            if !client.greeted || !sees(credentials.user) {
+            if !client.greeted || !seen.has(credentials.user) {
                 continue;
             }
-            let slab = self.clients.get(&id).and_then(|found| found.slab.as_ref());
-            let totals = slab.map_or_else(Totals::default, |slab| self.slabs.read(slab));
-            add(&mut sum, &totals);
+            let counted = self.slabs.counted(id);
+            add(&mut sum, &counted.totals);
             let mut process = json!({
                 "process": credentials.process,
-                "program": program(credentials.process),
+                "program": counted.program,
                 "user": credentials.user,
                 "waiting": client.waiting,
             });
-            extend(&mut process, counters(&totals));
+            extend(&mut process, counters(&counted.totals));
             processes.push(process);
         }
         let value = match view {
             View::Totals => json!({
                 "processes": processes.len(),
-                "listeners": listeners(&self.registry, sees),
+                "listeners": self.listeners(seen),
                 "requests": requests(&self.registry),
                 "planes": self.planes(),
                 "peers": self.peers.as_ref().map(super::peers::Peers::report),
@@ -69,6 +85,24 @@ impl Monitor {
 }
 
 impl Monitor {
+    fn listeners(&self, seen: Seen) -> Vec<Value> {
+        let programs = self.slabs.programs();
+        let listeners = self.registry.listeners();
+        let listeners = listeners.filter(|(_, listener)| seen.has(listener.owner.user));
+        let described = listeners.map(|(_, listener)| {
+            json!({
+                "address": listener.proof.address.to_string(),
+                "process": listener.owner.process,
+                "program": programs.get(&listener.owner.process),
+                "user": listener.owner.user,
+                "backlog": listener.backlog,
+                "waiting": listener.waiting_count(),
+                "accepted": listener.accepted,
+            })
+        });
+        described.collect()
+    }
+
     /// What planes carry; null without planes.
     fn planes(&self) -> Value {
         let Some(carriers) = &self.carriers else {
@@ -85,24 +119,6 @@ impl Monitor {
             "ended_bytes_received": carriers.bytes.1,
         })
     }
-}
-
-fn listeners(registry: &Registry, sees: impl Fn(u32) -> bool) -> Vec<Value> {
-    let seen = registry
-        .listeners()
-        .filter(|(_, listener)| sees(listener.owner.user));
-    seen.map(|(_, listener)| {
-        json!({
-            "address": listener.proof.address.to_string(),
-            "process": listener.owner.process,
-            "program": program(listener.owner.process),
-            "user": listener.owner.user,
-            "backlog": listener.backlog,
-            "waiting": listener.waiting_count(),
-            "accepted": listener.accepted,
-        })
-    })
-    .collect()
 }
 
 fn requests(registry: &Registry) -> Value {
@@ -140,14 +156,6 @@ fn extend(object: &mut Value, more: Value) {
     if let (Value::Object(object), Value::Object(more)) = (object, more) {
         object.extend(more);
     }
-}
-
-/// The name of what a process runs; null if it is gone. For people: the number may have been given to another.
-fn program(process: u32) -> Value {
-    let name = std::fs::read(format!("/proc/{process}/comm"));
-    name.map_or(Value::Null, |name| {
-        String::from_utf8_lossy(name.trim_ascii_end()).into()
-    })
 }
 
 /// The text in a file that nobody can change.

@@ -1,11 +1,14 @@
 //! What processes ask of the monitor, and what it answers.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use millrace_stream::control::{ControlError, Message, Packet};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 
+use super::report::Seen;
+use super::slabs::Asked;
 use super::{Monitor, View, proof, report, route};
 use crate::packets::{self, Received, Wrong};
 use crate::registry::{ClientId, Event, Wish, destination};
@@ -79,7 +82,7 @@ impl Monitor {
     }
 
     fn hello(&mut self, id: ClientId, serial: u32, slab: OwnedFd) {
-        let Some(client) = self.clients.get_mut(&id) else {
+        let Some(client) = self.clients.get(&id) else {
             return;
         };
         if is_elsewhere(client.credentials.process) {
@@ -91,23 +94,52 @@ impl Monitor {
             self.refuse(id, serial, Errno::INVAL);
             return self.hang(id);
         }
-        client.slab.get_or_insert(slab);
+        let credentials = client.credentials;
+        if self.registry.client(id).is_some_and(|known| !known.greeted) {
+            self.slabs.insert(id, credentials, slab);
+        }
         self.happened(Event::Hello { client: id, serial });
     }
 
-    fn report(&mut self, id: ClientId, serial: u32, view: View) {
-        let Some(client) = self.clients.get(&id) else {
+    /// Has slabs be read for a report.
+    fn report(&mut self, client: ClientId, serial: u32, view: View) {
+        let Some(found) = self.clients.get(&client) else {
             return;
         };
-        let json = self.describe(view, client.credentials.user);
-        match report::file(&json) {
-            Ok(file) => {
-                let length = json.len() as u64;
-                let message = Message::Report { length };
-                self.reply(id, &Packet { serial, message }, &[file.as_fd()]);
-            }
-            Err(errno) => self.refuse(id, serial, errno),
+        let asked = Asked {
+            client,
+            serial,
+            view,
+            user: found.credentials.user,
+        };
+        if !self.slabs.ask(asked) {
+            self.refuse(client, serial, Errno::BUSY);
         }
+    }
+
+    /// Reads slabs for a turn, and answers whoever has waited for it.
+    pub(super) fn read_slabs(&mut self) {
+        if !self.slabs.is_busy() {
+            return;
+        }
+        // Those who see the same get the same.
+        let mut files = HashMap::new();
+        for asked in self.slabs.go_on() {
+            let seen = Seen::by(asked.user);
+            let file = files.entry((asked.view, seen)).or_insert_with(|| {
+                let json = self.describe(asked.view, seen);
+                report::file(&json).map(|file| (file, json.len() as u64))
+            });
+            match file {
+                Ok((file, length)) => {
+                    let message = Message::Report { length: *length };
+                    let serial = asked.serial;
+                    self.reply(asked.client, &Packet { serial, message }, &[file.as_fd()]);
+                }
+                Err(errno) => self.refuse(asked.client, asked.serial, *errno),
+            }
+        }
+        self.perform_all();
     }
 
     pub(super) fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno) {
