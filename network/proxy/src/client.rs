@@ -8,11 +8,13 @@ use std::path::Path;
 use millrace_stream::Address;
 use millrace_stream::control::{Link, Message, Packet};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+};
 
 use crate::error::system;
-use crate::packets::{self, Received, retry};
 use crate::{Error, ErrorKind, Result};
+use millrace_stream::sockets::packets::{self, Received, retry};
 
 /// The largest report that is read.
 const REPORT_MAX: u64 = 64 << 20;
@@ -223,9 +225,10 @@ pub fn accept(channel: impl AsFd) -> Result<Incoming> {
 }
 
 fn receive(socket: impl AsFd) -> Result<(Packet, Vec<OwnedFd>)> {
-    let received = retry(|| packets::receive(&socket)).map_err(system("hearing the monitor"))?;
+    let received = retry(|| packets::receive(&socket, RecvFlags::empty()))
+        .map_err(system("hearing the monitor"))?;
     match received {
-        Received::Packet(packet, descriptors) => Ok((packet, descriptors)),
+        Received::Packet(parcel) => Ok((parcel.packet, parcel.descriptors)),
         Received::Wrong(wrong) => {
             let context = format!("the monitor said what makes no sense: {wrong:?}");
             Err(Error::new(ErrorKind::Refused, context))

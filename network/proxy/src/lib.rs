@@ -15,7 +15,6 @@
 //! | [`client`] | the other end of its socket |
 //! | [`peer`] | what monitors of two hosts say to each other; no I/O |
 //! | [`plane`] | moves the bytes of connections that do not share memory |
-//! | [`packets`] | messages of [`millrace_stream::control`] with descriptors |
 //!
 //! # Threads, clock, memory
 //! No thread is spawned, no clock is read. [`registry::Limits`] bounds what there may be of everything.
@@ -71,7 +70,6 @@
 pub mod client;
 mod error;
 pub mod monitor;
-pub mod packets;
 pub mod peer;
 pub mod plane;
 pub mod registry;

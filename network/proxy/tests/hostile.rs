@@ -11,10 +11,10 @@ use std::path::Path;
 
 use bed::{Running, any, local, user};
 use millrace_proxy::client::{Client, accept};
-use millrace_proxy::packets;
 use millrace_proxy::registry::Settings;
 use millrace_random::Random;
 use millrace_stream::control::{Message, PACKET, Packet};
+use millrace_stream::sockets::packets;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{

@@ -193,6 +193,10 @@ impl Model {
         self.happen(Event::Listen {
             client,
             serial: self.last_serial,
+            owner: Credentials {
+                user: self.clients[&client].user,
+                process: 1,
+            },
             backlog,
             proof,
         });
@@ -217,7 +221,9 @@ impl Model {
         } else {
             ip("::1")
         };
+        let user = self.clients[&client].user;
         let wish = Wish {
+            credentials: Credentials { user, process: 1 },
             serial: self.last_serial,
             no_wait: self.random.chance(1, 4),
             local: Address::new(ip("0.0.0.0"), 0),

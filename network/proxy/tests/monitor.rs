@@ -18,6 +18,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
+/// A user without any rights.
+const NOBODY: u32 = 65_534;
+
 fn listener(at: &str) -> TcpListener {
     TcpListener::bind(at).expect("a port of this host")
 }
@@ -424,6 +427,60 @@ fn rules_refuse_or_leave_to_the_kernel() {
         .listen(listener("127.0.0.3:0"), 8)
         .expect_err("it is denied");
     assert_eq!(error.kind(), ErrorKind::Refused);
+}
+
+/// Runs something as a process that said HELLO as root, and has become another user since. Nothing without root.
+fn as_worker(running: &Running, run: impl FnOnce(&mut Client) + Send) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("left out: only root can become another user");
+        return;
+    }
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let mut worker = running.process();
+            let nobody = rustix::process::Uid::from_raw(NOBODY);
+            // This thread alone.
+            rustix::thread::set_thread_uid(nobody).expect("root may");
+            run(&mut worker);
+        });
+        worker.join().expect("it does not panic");
+    });
+}
+
+#[test]
+fn a_worker_that_gave_up_its_rights_has_them_no_more() {
+    let text = format!(
+        "[[rule]]\naction = \"deny\"\ndirection = \"connect\"\nports = 1\nuser = {NOBODY}\n"
+    );
+    let rules = Rules::parse(&text, &|_| None).expect("they make sense");
+    let running = Running::new(Settings {
+        rules,
+        ..Settings::default()
+    });
+    let tcp = listener("127.0.0.1:0");
+    let mut server = running.process();
+    let _channel = server.listen(&tcp, 8).expect("served");
+    let denied = address("127.0.0.1:1");
+    as_worker(&running, |worker| {
+        // No memory is shared with root's server.
+        let connected = worker.open(any(), local(&tcp), false).expect("an answer");
+        assert!(matches!(connected, Connected::Kernel), "{connected:?}");
+        let connected = worker.open(any(), denied, false).expect("an answer");
+        assert!(
+            matches!(connected, Connected::Refused(Errno::ACCESS)),
+            "{connected:?}"
+        );
+        let status = worker.report(Message::Status).expect("an answer");
+        assert!(status.contains("\"listeners\":[]"), "{status}");
+
+        let own = listener("127.0.0.1:0");
+        let channel = worker.listen(&own, 8).expect("served");
+        let channel = channel.expect("at user level");
+        let low = address("127.0.0.1:80");
+        let ours = user(worker.open(low, local(&own), false).expect("an answer"));
+        assert_ne!(ours.link.local.port(), 80);
+        assert_eq!(accept(&channel).expect("it is there").user, NOBODY);
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use millrace_stream::partition::Opened;
 use millrace_stream::{Geometry, Side};
 use rustix::event::epoll;
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_passcred;
 
 use super::connection::Connection;
 use super::{Monitor, Token};
@@ -195,12 +196,9 @@ impl Monitor {
     }
 
     /// A process offers its planes. They are taken if there are none, and it is the monitor's own user or root.
-    pub(super) fn offered(&mut self, id: ClientId, serial: u32, count: u16) {
-        let Some(client) = self.clients.get(&id) else {
-            return;
-        };
+    pub(super) fn offered(&mut self, id: ClientId, serial: u32, user: u32, count: u16) {
         let own = rustix::process::geteuid().as_raw();
-        let refusal = if ![0, own].contains(&client.credentials.user) {
+        let refusal = if ![0, own].contains(&user) {
             Some(Errno::PERM)
         } else if self.carriers.is_some() {
             Some(Errno::BUSY)
@@ -216,14 +214,17 @@ impl Monitor {
         };
         self.reply(id, &Packet { serial, message }, &[]);
         // From here on it is no client any more.
-        let Some(client) = self.clients.remove(&id) else {
+        let Some(socket) = self.clients.remove(&id) else {
             return;
         };
-        let deleted = epoll::delete(&self.epoll, &client.socket);
+        // The planes' reports need no sender.
+        let told = set_socket_passcred(&socket, false);
+        debug_assert!(told.is_ok(), "it is a socket of this machine");
+        let deleted = epoll::delete(&self.epoll, &socket);
         debug_assert!(deleted.is_ok(), "a client is in the epoll");
         self.happened(Departed::Departed { client: id });
         // Not watched, it is dropped, which its process notices.
-        let _ = self.carry(DataPlane::distant(client.socket, count));
+        let _ = self.carry(DataPlane::distant(socket, count));
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::{Errno, Result};
 use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 
-use crate::packets;
+use millrace_stream::sockets::packets;
 
 /// The monitor's end of a channel.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use super::connection::Connection;
 use super::{Monitor, route};
 use crate::peer::PeerMessage;
 use crate::plane::{Command, Open, Token as Number};
-use crate::registry::{ClientId, Credentials, Event, ListenerId, Refusal, Wish, destination};
+use crate::registry::{ClientId, Event, ListenerId, Refusal, Wish, destination};
 
 /// Bytes that are kept for a process that does not read.
 const ROOM: u64 = 256 << 10;
@@ -39,28 +39,16 @@ pub(super) struct Request {
 
 impl Monitor {
     /// Asks the plane for an end, to ask another host for the other one.
-    pub(super) fn reach(
-        &mut self,
-        client: ClientId,
-        credentials: Credentials,
-        wish: Wish,
-        host: u128,
-    ) {
-        if self.try_reach(client, credentials, wish, host).is_none() {
+    pub(super) fn reach(&mut self, client: ClientId, wish: Wish, host: u128) {
+        if self.try_reach(client, wish, host).is_none() {
             self.no_connection(client, wish.serial, Refusal::Kernel);
         }
     }
 
-    fn try_reach(
-        &mut self,
-        client: ClientId,
-        credentials: Credentials,
-        wish: Wish,
-        host: u128,
-    ) -> Option<()> {
+    fn try_reach(&mut self, client: ClientId, wish: Wish, host: u128) -> Option<()> {
         let (session, partitions, own) = self.peers.as_ref()?.alive(host)?;
         let source = route::toward(destination(wish.peer))?;
-        let link = self.registry.link_across(credentials, wish, source);
+        let link = self.registry.link_across(wish, source);
         let connection = Connection::new(self.geometry).ok()?;
         let name = name(own, host, link);
         let carriers = self.carriers.as_mut()?;
@@ -73,8 +61,8 @@ impl Monitor {
             partition,
             client,
             serial: wish.serial,
-            user: credentials.user,
-            process: credentials.process,
+            user: wish.credentials.user,
+            process: wish.credentials.process,
             link,
             bell: connection.connecting,
             memory: connection.memory.try_clone().ok()?,

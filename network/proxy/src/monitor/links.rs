@@ -61,8 +61,8 @@ impl Monitor {
             serial: 0,
             message: Message::Incoming {
                 link: attempt.accepting,
-                user: attempt.credentials.user,
-                process: attempt.credentials.process,
+                user: attempt.wish.credentials.user,
+                process: attempt.wish.credentials.process,
             },
         };
         let descriptors = [accepting.accepting.as_fd(), accepting.memory.as_fd()];

@@ -15,8 +15,8 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
 
-use crate::packets::retry;
 use crate::registry::Proof;
+use millrace_stream::sockets::packets::retry;
 
 /// Asks the kernel who listens.
 #[derive(Debug)]

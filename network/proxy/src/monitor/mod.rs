@@ -18,7 +18,8 @@
 //! 2. *Whoever does not read its replies is hung up on* as soon as they fill its socket.
 //! 3. *An address belongs to whoever shows the kernel's own listening socket* of this network namespace, for as long
 //!    as the kernel says that this socket listens there: it is asked before each connection.
-//! 4. *Users come from the kernel* (`SO_PEERCRED`), at the time of connecting.
+//! 4. *Users come from the kernel*, with each packet (`SCM_CREDENTIALS`): the real user of the process that has sent it.
+//!    A worker that has given up root's rights is no root any more, though the socket was opened before.
 //! 5. *Slabs are files in memory* (sealed against shrinking) and are only read, never mapped.
 //! 6. *A turn takes a bounded time*: so many packets of one process, then the next; so much of the slabs.
 //!
@@ -26,8 +27,8 @@
 //! that, for a program that other users are admitted to by the rules.
 //!
 //! # Namespaces
-//! All processes of one monitor are in its network namespace. Those of others are sent away with `ENETUNREACH` if the
-//! kernel lets this process see theirs.
+//! All processes of one monitor are in its network namespace. Those of others, and those of which the kernel does not
+//! tell, are sent away with `ENETUNREACH`; a listening socket of another namespace is refused with `EXDEV`.
 
 mod addresses;
 mod carriers;
@@ -69,9 +70,9 @@ use self::peers::Peers;
 use self::place::Place;
 use self::slabs::Slabs;
 use crate::error::system;
-use crate::packets::retry;
 use crate::registry::{Action, ClientId, Credentials, Event, ListenerId, Registry, Settings};
 use crate::{Error, ErrorKind, Result};
+use millrace_stream::sockets::packets::retry;
 
 /// Processes that are let in in a turn.
 const ARRIVALS_PER_TURN: usize = 64;
@@ -88,7 +89,8 @@ pub struct Monitor {
     place: Place,
     epoll: OwnedFd,
     registry: Registry,
-    clients: HashMap<ClientId, Client>,
+    /// Their sockets. Each packet comes with whoever has sent it.
+    clients: HashMap<ClientId, OwnedFd>,
     channels: HashMap<ListenerId, Channel>,
     cost: PacketCost,
     listening: Listening,
@@ -100,13 +102,6 @@ pub struct Monitor {
     todo: VecDeque<Action>,
     /// Given up for a moment to turn a process away when there are no descriptors left.
     spare: Option<File>,
-}
-
-/// A process's connection.
-#[derive(Debug)]
-struct Client {
-    socket: OwnedFd,
-    credentials: Credentials,
 }
 
 /// When the monitor ends by itself.
@@ -331,12 +326,7 @@ impl Monitor {
                 let outcome = self.link(&attempt);
                 self.tell(Event::Linked { attempt, outcome });
             }
-            Action::Reach {
-                client,
-                credentials,
-                wish,
-                host,
-            } => self.reach(client, credentials, wish, host),
+            Action::Reach { client, wish, host } => self.reach(client, wish, host),
             Action::Hang { client } => self.forget(client),
             Action::Close { listener } => drop(self.channels.remove(&listener)),
         }
@@ -377,11 +367,7 @@ impl Monitor {
             EventFlags::IN,
         );
         if watched.is_ok() {
-            let client = Client {
-                socket,
-                credentials,
-            };
-            self.clients.insert(id, client);
+            self.clients.insert(id, socket);
             self.happened(Event::Arrived {
                 client: id,
                 credentials,

@@ -7,6 +7,7 @@ use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, chmod, fchmod, flock, fstat, mkdir, open, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -45,6 +46,8 @@ impl Place {
             .map_err(system(attempted()))?;
         bind(&socket, &name).map_err(system(attempted()))?;
         let mode = if open_to_all { 0o666 } else { 0o600 };
+        // Those who connect inherit it.
+        set_socket_passcred(&socket, true).map_err(system(attempted()))?;
         // Nobody connects in between: it does not listen yet.
         chmod(path, Mode::from_raw_mode(mode)).map_err(system(attempted()))?;
         listen(&socket, BACKLOG).map_err(system(attempted()))?;

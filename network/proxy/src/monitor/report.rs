@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::Monitor;
 use super::slabs::add;
-use crate::packets::retry;
 use crate::registry::Registry;
+use millrace_stream::sockets::packets::retry;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

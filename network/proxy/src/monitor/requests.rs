@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use millrace_stream::control::{ControlError, Message, Packet};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::report::Seen;
 use super::slabs::Asked;
 use super::{Monitor, View, proof, report, route};
-use crate::packets::{self, Received, Wrong};
-use crate::registry::{ClientId, Event, Wish, destination};
+use crate::registry::{ClientId, Credentials, Event, Wish, destination};
+use millrace_stream::sockets::packets::{self, Parcel, Received, Wrong, retry};
 
 /// Packets of one process in a turn.
 const PACKETS_PER_TURN: usize = 16;
@@ -20,13 +21,11 @@ impl Monitor {
     /// Takes what a process says.
     pub(super) fn read(&mut self, id: ClientId) {
         for _ in 0..PACKETS_PER_TURN {
-            let Some(client) = self.clients.get(&id) else {
+            let Some(socket) = self.clients.get(&id) else {
                 return;
             };
-            match packets::receive(&client.socket) {
-                Ok(Received::Packet(packet, descriptors)) => {
-                    self.take(id, packet, descriptors);
-                }
+            match retry(|| packets::receive(socket, RecvFlags::DONTWAIT)) {
+                Ok(Received::Packet(parcel)) => self.take(id, parcel),
                 Ok(Received::Wrong(Wrong::Bytes(ControlError::Version { serial, .. }))) => {
                     self.refuse(id, serial, Errno::PROTONOSUPPORT);
                     return self.hang(id);
@@ -38,11 +37,18 @@ impl Monitor {
         }
     }
 
-    fn take(&mut self, client: ClientId, packet: Packet, descriptors: Vec<OwnedFd>) {
-        let serial = packet.serial;
-        let descriptor = descriptors.into_iter().next();
-        match (packet.message, descriptor) {
-            (Message::Hello, Some(slab)) => self.hello(client, serial, slab),
+    fn take(&mut self, client: ClientId, parcel: Parcel) {
+        let Some(sender) = parcel.sender else {
+            return self.hang(client);
+        };
+        let credentials = Credentials {
+            user: sender.user,
+            process: sender.process,
+        };
+        let serial = parcel.packet.serial;
+        let descriptor = parcel.descriptors.into_iter().next();
+        match (parcel.packet.message, descriptor) {
+            (Message::Hello, Some(slab)) => self.hello(client, serial, credentials, slab),
             (Message::Listen { backlog }, Some(socket)) => {
                 let proof = proof::examine(socket.as_fd(), &mut self.listening);
                 drop(socket);
@@ -50,6 +56,7 @@ impl Monitor {
                     Ok(proof) => self.happened(Event::Listen {
                         client,
                         serial,
+                        owner: credentials,
                         backlog,
                         proof,
                     }),
@@ -65,6 +72,7 @@ impl Monitor {
                 _,
             ) => {
                 let wish = Wish {
+                    credentials,
                     serial,
                     no_wait,
                     local: route::own(local),
@@ -73,19 +81,16 @@ impl Monitor {
                 };
                 self.happened(Event::Connect { client, wish });
             }
-            (Message::Planes { count }, _) => self.offered(client, serial, count),
-            (Message::Status, _) => self.report(client, serial, View::Totals),
-            (Message::Top, _) => self.report(client, serial, View::Processes),
+            (Message::Planes { count }, _) => self.offered(client, serial, sender.user, count),
+            (Message::Status, _) => self.report(client, serial, sender.user, View::Totals),
+            (Message::Top, _) => self.report(client, serial, sender.user, View::Processes),
             // What only the monitor says.
             _ => self.hang(client),
         }
     }
 
-    fn hello(&mut self, id: ClientId, serial: u32, slab: OwnedFd) {
-        let Some(client) = self.clients.get(&id) else {
-            return;
-        };
-        if is_elsewhere(client.credentials.process) {
+    fn hello(&mut self, id: ClientId, serial: u32, credentials: Credentials, slab: OwnedFd) {
+        if is_elsewhere(credentials.process) {
             self.refuse(id, serial, Errno::NETUNREACH);
             return self.hang(id);
         }
@@ -94,7 +99,6 @@ impl Monitor {
             self.refuse(id, serial, Errno::INVAL);
             return self.hang(id);
         }
-        let credentials = client.credentials;
         if self.registry.client(id).is_some_and(|known| !known.greeted) {
             self.slabs.insert(id, credentials, slab);
         }
@@ -102,15 +106,12 @@ impl Monitor {
     }
 
     /// Has slabs be read for a report.
-    fn report(&mut self, client: ClientId, serial: u32, view: View) {
-        let Some(found) = self.clients.get(&client) else {
-            return;
-        };
+    fn report(&mut self, client: ClientId, serial: u32, user: u32, view: View) {
         let asked = Asked {
             client,
             serial,
             view,
-            user: found.credentials.user,
+            user,
         };
         if !self.slabs.ask(asked) {
             self.refuse(client, serial, Errno::BUSY);
@@ -150,19 +151,22 @@ impl Monitor {
 
     /// Sends a reply. A process that cannot take it is hung up on: then its requests have an answer too.
     pub(super) fn reply(&mut self, id: ClientId, packet: &Packet, descriptors: &[BorrowedFd<'_>]) {
-        let Some(client) = self.clients.get(&id) else {
+        let Some(socket) = self.clients.get(&id) else {
             return;
         };
-        if packets::send(&client.socket, packet, descriptors).is_err() {
+        if packets::send(socket, packet, descriptors).is_err() {
             self.forget(id);
             self.tell(Event::Departed { client: id });
         }
     }
 }
 
-/// Whether a process is known to be in another network namespace.
+/// Whether a process is in another network namespace, or cannot be seen to be in this one. A system without `/proc`
+/// is taken to have one.
 fn is_elsewhere(process: u32) -> bool {
-    let own = std::fs::read_link("/proc/thread-self/ns/net");
+    let Ok(own) = std::fs::read_link("/proc/thread-self/ns/net") else {
+        return false;
+    };
     let other = std::fs::read_link(format!("/proc/{process}/ns/net"));
-    matches!((own, other), (Ok(own), Ok(other)) if own != other)
+    other.ok() != Some(own)
 }

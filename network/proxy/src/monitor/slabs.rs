@@ -11,8 +11,8 @@ use millrace_stream::slab::{HEADER_SIZE, RECORD_SIZE, Totals, ends, used};
 use rustix::io::pread;
 
 use super::report::View;
-use crate::packets::retry;
 use crate::registry::{ClientId, Credentials};
+use millrace_stream::sockets::packets::retry;
 
 /// Bytes of slabs that are read in a turn.
 const BYTES_A_TURN: usize = 256 << 10;

@@ -10,8 +10,8 @@ use rustix::net::{
     send, socket_with,
 };
 
-use crate::packets::retry;
 use crate::peer::Session;
+use millrace_stream::sockets::packets::retry;
 
 /// Bytes that are taken at once.
 const CHUNK: usize = 16 << 10;

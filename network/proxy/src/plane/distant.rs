@@ -24,7 +24,7 @@ use super::end::Endpoint;
 use super::planes::DataPlane;
 use crate::Result;
 use crate::error::system;
-use crate::packets::retry;
+use millrace_stream::sockets::packets::retry;
 
 /// The longest packet: a path is as long as the kernel has it at most.
 const PACKET_MAX: usize = 8192;

@@ -16,9 +16,9 @@ pub struct ListenerId(pub u64);
 /// Who is at the other end, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The effective user when it connected.
+    /// The user.
     pub user: u32,
-    /// The process then.
+    /// The process.
     pub process: u32,
 }
 
@@ -38,6 +38,9 @@ pub struct Proof {
 /// A connection that a process wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
+    /// Who asks: whoever has sent the request, as the kernel knew it then. A process may be another user's since it
+    /// said HELLO.
+    pub credentials: Credentials,
     /// The request's number.
     pub serial: u32,
     /// Whether it is not to wait for a backlog.
@@ -57,9 +60,7 @@ pub struct Attempt {
     pub listener: ListenerId,
     /// Who connects.
     pub client: ClientId,
-    /// Who that is.
-    pub credentials: Credentials,
-    /// What it wanted.
+    /// What it wanted, and who that is.
     pub wish: Wish,
     /// The connection as it sees it.
     pub connecting: Link,
@@ -90,7 +91,7 @@ pub enum Event {
     Arrived {
         /// Its connection.
         client: ClientId,
-        /// Who it is.
+        /// Who it is. What it has counts as this user's, whoever it is later.
         credentials: Credentials,
     },
     /// It said HELLO.
@@ -106,6 +107,8 @@ pub enum Event {
         client: ClientId,
         /// The request's number.
         serial: u32,
+        /// Who has sent the request.
+        owner: Credentials,
         /// How many connections may wait to be accepted.
         backlog: u32,
         /// Where, by the kernel's word.
@@ -170,8 +173,6 @@ pub enum Action {
     Reach {
         /// Who asks.
         client: ClientId,
-        /// Who that is.
-        credentials: Credentials,
         /// What it wants.
         wish: Wish,
         /// Which host.

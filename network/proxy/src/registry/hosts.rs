@@ -7,7 +7,7 @@ use millrace_stream::Address;
 use millrace_stream::control::{Link, Message, Mode};
 use rustix::io::Errno;
 
-use super::{Action, ClientId, Credentials, ListenerId, Registry, Wish, destination, reply};
+use super::{Action, ClientId, ListenerId, Registry, Wish, destination, reply};
 use crate::rules::{Direction, Verdict};
 
 /// Which addresses the hosts have that can be reached.
@@ -51,13 +51,8 @@ impl Registry {
     }
 
     /// How a process here sees a connection with another host.
-    pub(crate) fn link_across(
-        &mut self,
-        credentials: Credentials,
-        wish: Wish,
-        source: IpAddr,
-    ) -> Link {
-        let local = self.local(credentials, wish, source);
+    pub(crate) fn link_across(&mut self, wish: Wish, source: IpAddr) -> Link {
+        let local = self.local(wish, source);
         let peer = destination(wish.peer);
         let mapped = wish.peer.is_mapped();
         Link {

@@ -14,7 +14,8 @@
 //! 1. *Every request has one answer*, unless its process has gone: a reply, a channel, a connection, or later the same
 //!    for one that waits.
 //! 2. *Memory is shared with the same user*, or with another where a rule says `direct`. Between other users planes
-//!    move the bytes, or the kernel does.
+//!    move the bytes, or the kernel does. Whoever connects is the user who has sent the request; whoever accepts is
+//!    the user who has shown the listening socket, and answers for those to whom it gives the channel.
 //! 3. *Whoever waits does so because the channel is full.* A listener with room has nobody waiting.
 //! 4. *What is kept is bounded* by [`Limits`]. What is over a limit is refused: processes with `EUSERS`, listeners with
 //!    `EMFILE`, connections that would wait with `ENOBUFS`.
@@ -113,9 +114,10 @@ impl Registry {
             Event::Listen {
                 client,
                 serial,
+                owner,
                 backlog,
                 proof,
-            } => self.listen(client, serial, backlog, proof, actions),
+            } => self.listen((client, serial), owner, backlog, proof, actions),
             Event::Connect { client, wish } => {
                 self.counters.requests += u64::from(self.is_greeted(client));
                 self.connect(client, wish, actions);
@@ -205,8 +207,8 @@ impl Registry {
 
     fn listen(
         &mut self,
-        id: ClientId,
-        serial: u32,
+        (id, serial): (ClientId, u32),
+        owner: Credentials,
         backlog: u32,
         proof: Proof,
         actions: &mut Vec<Action>,
@@ -214,7 +216,6 @@ impl Registry {
         let Some(client) = self.clients.get(&id) else {
             return;
         };
-        let owner = client.credentials;
         if !client.greeted {
             return self.hang(id, actions);
         }
@@ -229,7 +230,7 @@ impl Registry {
             .into_iter()
             .filter_map(|stale| self.close_listener(stale, actions))
             .collect();
-        self.register(id, serial, backlog, proof, actions);
+        self.register((id, serial), owner, backlog, proof, actions);
         for (client, wish) in left.into_iter().flat_map(|listener| listener.waiting) {
             self.count_out(client);
             self.connect(client, wish, actions);
@@ -239,15 +240,12 @@ impl Registry {
     /// Adds a listener that may be one.
     fn register(
         &mut self,
-        id: ClientId,
-        serial: u32,
+        (id, serial): (ClientId, u32),
+        owner: Credentials,
         backlog: u32,
         proof: Proof,
         actions: &mut Vec<Action>,
     ) {
-        let Some(owner) = self.clients.get(&id).map(|client| client.credentials) else {
-            return;
-        };
         let limits = self.settings.limits;
         let user = self.users.entry(owner.user).or_default();
         if user.listeners >= limits.listeners_per_user_max
@@ -281,13 +279,13 @@ impl Registry {
         let Some(client) = self.clients.get(&id) else {
             return;
         };
-        let credentials = client.credentials;
         if !client.greeted {
             return self.hang(id, actions);
         }
+        let user = wish.credentials.user;
         let peer = destination(wish.peer);
         let rules = &self.settings.rules;
-        let verdict = rules.decide(Direction::Connect, credentials.user, peer);
+        let verdict = rules.decide(Direction::Connect, user, peer);
         if verdict == Verdict::Deny {
             return self.refuse(id, wish.serial, Errno::ACCESS, actions);
         }
@@ -297,7 +295,6 @@ impl Registry {
             }
             return actions.push(Action::Reach {
                 client: id,
-                credentials,
                 wish,
                 host,
             });
@@ -312,14 +309,14 @@ impl Registry {
         let Some(found) = self.listeners.get_mut(listener) else {
             return self.leave_to_kernel(id, wish.serial, actions);
         };
-        let is_same = found.owner.user == credentials.user;
+        let is_same = found.owner.user == user;
         let has_to_wait = found.full && !(wish.no_wait && found.waiting.is_empty());
         if self.mode(is_same, verdict).is_none() {
             self.leave_to_kernel(id, wish.serial, actions);
         } else if has_to_wait {
             self.wait(listener, id, wish, actions);
         } else {
-            let attempt = self.attempt(listener, id, credentials, wish, source);
+            let attempt = self.attempt(listener, id, wish, source);
             actions.extend(attempt.map(Action::Link));
         }
     }
@@ -358,7 +355,7 @@ impl Registry {
     }
 
     /// The name of whoever connects.
-    fn local(&mut self, credentials: Credentials, wish: Wish, source: IpAddr) -> Address {
+    fn local(&mut self, wish: Wish, source: IpAddr) -> Address {
         let peer = destination(wish.peer);
         let mut local = wish.local.canonical();
         // As the kernel has it: nobody is on the loopback interface for those who are not.
@@ -368,7 +365,7 @@ impl Registry {
             local = Address::new(source, local.port());
         }
         // The kernel gives low ports to root alone, and whoever accepts may go by that.
-        if local.port() < LOW_PORTS && credentials.user != 0 {
+        if local.port() < LOW_PORTS && wish.credentials.user != 0 {
             local = local.with_port(0);
         }
         if local.port() == 0 {
@@ -383,17 +380,17 @@ impl Registry {
         &mut self,
         listener: ListenerId,
         client: ClientId,
-        credentials: Credentials,
         wish: Wish,
         source: IpAddr,
     ) -> Option<Attempt> {
+        let user = wish.credentials.user;
         let peer = destination(wish.peer);
-        let local = self.local(credentials, wish, source);
+        let local = self.local(wish, source);
         let found = self.listeners.get_mut(listener)?;
         let accepts_v6 = found.proof.address.ip().is_ipv6();
-        let is_same = found.owner.user == credentials.user;
+        let is_same = found.owner.user == user;
         let rules = &self.settings.rules;
-        let verdict = rules.decide(Direction::Connect, credentials.user, peer);
+        let verdict = rules.decide(Direction::Connect, user, peer);
         let mode = self.mode(is_same, verdict)?;
         let link = |local: Address, peer: Address, mapped: bool| Link {
             mode,
@@ -404,7 +401,6 @@ impl Registry {
         Some(Attempt {
             listener,
             client,
-            credentials,
             wish,
             connecting: link(local, peer, wish.peer.is_mapped()),
             accepting: link(peer, local, accepts_v6),
@@ -455,9 +451,9 @@ impl Registry {
         };
         self.count_out(client);
         // By this listener and no other: its next one is only served once this one is.
-        let credentials = self.clients.get(&client).map(|found| found.credentials);
-        if let (Some(credentials), Some(source)) = (credentials, wish.source) {
-            match self.attempt(id, client, credentials, wish, source) {
+        let is_there = self.clients.contains_key(&client);
+        if let Some(source) = wish.source.filter(|_| is_there) {
+            match self.attempt(id, client, wish, source) {
                 Some(attempt) => actions.push(Action::Link(attempt)),
                 // Planes that it waited for are gone.
                 None => self.leave_to_kernel(client, wish.serial, actions),

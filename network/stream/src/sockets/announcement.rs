@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::net::{RecvFlags, SocketFlags};
 
 use super::channel::{Listener, socket_to};
-use super::packets::{self, refusal};
+use super::packets::{self, Parcel, refusal};
 use super::tally::Tally;
 use crate::control::{Message, Packet};
 
@@ -67,7 +67,11 @@ impl Announcement {
     /// [`io::ErrorKind::InvalidData`] if it says what is no answer.
     pub fn next_answer(&mut self) -> io::Result<Announced> {
         loop {
-            let (packet, descriptors) = packets::receive(self.socket.as_fd(), RecvFlags::DONTWAIT)?;
+            let Parcel {
+                packet,
+                descriptors,
+                ..
+            } = packets::parcel(&self.socket, RecvFlags::DONTWAIT)?;
             let place = self.awaited.iter().position(|(s, _)| *s == packet.serial);
             let Some((_, about)) = place.and_then(|place| self.awaited.remove(place)) else {
                 return Err(refusal(&packet.message));

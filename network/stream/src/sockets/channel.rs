@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
+    socket_with,
 };
 
 use super::packets::{self, refusal};
@@ -104,12 +105,13 @@ impl Channel {
             serial: self.serial,
             message,
         };
-        packets::send(self.socket.as_fd(), &packet, descriptors)?;
+        let flags = SendFlags::NOSIGNAL;
+        packets::retry(|| packets::send_with(&self.socket, &packet, descriptors, flags))?;
         loop {
-            match packets::receive(self.socket.as_fd(), RecvFlags::empty()) {
+            match packets::parcel(&self.socket, RecvFlags::empty()) {
                 // Requests are made one at a time: an answer to an earlier one came too late.
-                Ok((answer, _)) if answer.serial != self.serial => {}
-                Ok((answer, descriptors)) => return Ok((answer.message, descriptors)),
+                Ok(answer) if answer.packet.serial != self.serial => {}
+                Ok(answer) => return Ok((answer.packet.message, answer.descriptors)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -131,9 +133,11 @@ impl Listener {
     /// [`io::ErrorKind::WouldBlock`] if there is none; [`io::ErrorKind::UnexpectedEof`] if the monitor is gone;
     /// [`io::ErrorKind::InvalidData`] if what came is no connection.
     pub fn accept(&self) -> io::Result<Stream> {
-        let (packet, descriptors) = packets::receive(self.channel.as_fd(), RecvFlags::DONTWAIT)?;
-        match packet.message {
-            Message::Incoming { link, .. } => Stream::new(link, Side::Accepting, descriptors),
+        let parcel = packets::parcel(&self.channel, RecvFlags::DONTWAIT)?;
+        match parcel.packet.message {
+            Message::Incoming { link, .. } => {
+                Stream::new(link, Side::Accepting, parcel.descriptors)
+            }
             other => Err(refusal(&other)),
         }
     }

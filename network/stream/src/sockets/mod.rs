@@ -32,9 +32,14 @@
 //! # }
 //! ```
 
+#[expect(
+    unsafe_code,
+    reason = "the kernel makes descriptors, and tells their numbers"
+)]
+mod ancillary;
 mod announcement;
 mod channel;
-mod packets;
+pub mod packets;
 mod stream;
 mod tally;
 

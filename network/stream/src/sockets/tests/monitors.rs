@@ -13,7 +13,7 @@ use rustix::net::{
     listen, send, socket_with,
 };
 
-use super::super::packets;
+use super::super::packets::{self, Parcel};
 use super::super::{Announced, Announcement, Channel, Listener, Tally};
 use super::{SMALL, connection, link, memory, pair};
 use crate::Geometry;
@@ -73,7 +73,10 @@ impl Drop for Script {
 }
 
 fn serve(program: BorrowedFd<'_>, answer: Answer) {
-    let Ok((request, _)) = packets::receive(program, RecvFlags::empty()) else {
+    let Ok(Parcel {
+        packet: request, ..
+    }) = packets::parcel(program, RecvFlags::empty())
+    else {
         return; // the program has had enough
     };
     // The program may be gone.
@@ -86,9 +89,7 @@ fn serve(program: BorrowedFd<'_>, answer: Answer) {
             let serial = request.serial.wrapping_add(7);
             packets::send(program, &Packet { serial, message }, &[])
         }
-        Answer::Bytes(bytes) => send(program, &bytes, SendFlags::NOSIGNAL)
-            .map(drop)
-            .map_err(io::Error::from),
+        Answer::Bytes(bytes) => send(program, &bytes, SendFlags::NOSIGNAL).map(drop),
         Answer::Leave => Ok(()),
     };
 }

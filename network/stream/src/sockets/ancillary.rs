@@ -1,0 +1,172 @@
+//! What comes along with a packet: descriptors, and who has sent it.
+//!
+//! The one unsafe module of this crate. `rustix` knows no sender in a foreign namespace of processes, whose number the
+//! kernel gives as 0, and a monitor must be able to hear strangers.
+
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::io::{Errno, Result};
+use rustix::net::RecvFlags;
+
+/// Who has sent a packet, as the kernel knows it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// The real user.
+    pub user: u32,
+    /// The process; 0 if this namespace of processes does not have it.
+    pub process: u32,
+}
+
+/// What came.
+#[derive(Debug)]
+pub(super) struct Taken {
+    /// Bytes of the packet.
+    pub(super) bytes: usize,
+    /// Whether there were more descriptors than could be taken.
+    pub(super) is_cut: bool,
+    pub(super) descriptors: Vec<OwnedFd>,
+    /// None: the socket does not ask for it.
+    pub(super) sender: Option<Sender>,
+}
+
+/// The most descriptors that the kernel lets along with a packet (`SCM_MAX_FD`).
+const DESCRIPTORS: usize = 253;
+/// A header, as the kernel lays it out: the length with the header, the level, the kind.
+const HEADER: usize = size_of::<usize>() + 8;
+/// Room for descriptors, and for who has sent them, each at a multiple of a word.
+const WORDS: usize =
+    (2 * HEADER + 4 * DESCRIPTORS + size_of::<libc::ucred>()) / size_of::<usize>() + 2;
+
+/// Takes a packet, and all that comes along: what does not fit would be closed by the kernel as it is.
+pub(super) fn take(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Taken> {
+    let mut space = [0_usize; WORDS];
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: a message header is integers and pointers, for which zero stands for none.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = space.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&space) as _;
+    let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes()) | libc::MSG_CMSG_CLOEXEC;
+    let socket = socket.as_fd().as_raw_fd();
+    // SAFETY: the header names `bytes` and `space` with their sizes; both live until the call is over, and nobody else
+    // has them.
+    let count = unsafe { libc::recvmsg(socket, &raw mut message, flags) };
+    let Ok(count) = usize::try_from(count) else {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    };
+    let mut taken = Taken {
+        bytes: count,
+        is_cut: message.msg_flags & libc::MSG_CTRUNC != 0,
+        descriptors: Vec::new(),
+        sender: None,
+    };
+    let length = message.msg_controllen as usize;
+    let control: Vec<u8> = space.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    taken.read(control.get(..length).unwrap_or(&control));
+    Ok(taken)
+}
+
+impl Taken {
+    /// Takes apart what the kernel has written.
+    fn read(&mut self, mut control: &[u8]) {
+        while let Some((length, kind)) = header(control) {
+            let Some(body) = control.get(HEADER..length) else {
+                return;
+            };
+            match kind {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    for number in body.chunks_exact(4).filter_map(i32_at_start) {
+                        // SAFETY: the kernel has just made this descriptor for this process, and told nobody else.
+                        self.descriptors
+                            .push(unsafe { OwnedFd::from_raw_fd(number) });
+                    }
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => self.sender = sender(body),
+                _ => {}
+            }
+            let next = length.next_multiple_of(size_of::<usize>());
+            control = control.get(next..).unwrap_or_default();
+        }
+    }
+}
+
+/// The length, the level and the kind of what begins there.
+fn header(control: &[u8]) -> Option<(usize, (i32, i32))> {
+    let (length, rest) = control.split_first_chunk()?;
+    let level = i32_at_start(rest)?;
+    let kind = i32_at_start(rest.get(4..)?)?;
+    let length = usize::from_ne_bytes(*length);
+    (length >= HEADER).then_some((length, (level, kind)))
+}
+
+/// `struct ucred`: process, user, group.
+fn sender(body: &[u8]) -> Option<Sender> {
+    Some(Sender {
+        process: u32::try_from(i32_at_start(body)?).ok()?,
+        user: u32::from_ne_bytes(*body.get(4..)?.first_chunk()?),
+    })
+}
+
+fn i32_at_start(bytes: &[u8]) -> Option<i32> {
+    bytes.first_chunk().copied().map(i32::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt::set_socket_passcred;
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    use super::*;
+
+    fn empty() -> Taken {
+        Taken {
+            bytes: 0,
+            is_cut: false,
+            descriptors: Vec::new(),
+            sender: None,
+        }
+    }
+
+    #[test]
+    fn whoever_asks_is_told_who_has_sent() {
+        let kind = SocketType::SEQPACKET;
+        let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = pair.expect("a pair");
+        let mut senders = Vec::new();
+        for ask in [false, true] {
+            set_socket_passcred(&ours, ask).expect("an option");
+            send(&theirs, b"x", SendFlags::empty()).expect("there is room");
+            let taken = take(&ours, &mut [0; 8], RecvFlags::empty()).expect("it is there");
+            assert_eq!((taken.bytes, taken.is_cut), (1, false));
+            senders.push(taken.sender);
+        }
+        let us = Sender {
+            user: rustix::process::getuid().as_raw(),
+            process: std::process::id(),
+        };
+        assert_eq!(senders, [None, Some(us)]);
+        let flags = RecvFlags::DONTWAIT;
+        let error = take(&ours, &mut [0; 8], flags).expect_err("there is none");
+        assert_eq!(error, Errno::AGAIN);
+    }
+
+    #[test]
+    fn what_the_kernel_could_not_write_is_nothing() {
+        for length in [0_usize, 1, HEADER - 1, HEADER, HEADER + 4, usize::MAX] {
+            let mut control = length.to_ne_bytes().to_vec();
+            control.extend(libc::SOL_SOCKET.to_ne_bytes());
+            control.extend(libc::SCM_CREDENTIALS.to_ne_bytes());
+            control.extend([0xff; 8]);
+            for size in 0..=control.len() {
+                let mut taken = empty();
+                taken.read(&control[..size]);
+                assert_eq!(taken.sender, None);
+            }
+        }
+    }
+}
