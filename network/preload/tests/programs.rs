@@ -1,6 +1,7 @@
 //! Programs print the same at user level as by the kernel.
 
 mod bed;
+mod counted;
 
 use bed::programs;
 

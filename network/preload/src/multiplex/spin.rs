@@ -8,12 +8,13 @@
 //!
 //! While it looks, a thread pauses. When that took some time, it also yields now and then; if somebody else ran
 //! meanwhile, the processor is wanted (the peer's thread may be the one who waits for it), and the thread yields
-//! from the beginning next time.
+//! from the beginning next time. Where a yield took long, [`Contention`] says who still may.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::contention::{Contention, Manner};
 use super::kernel;
 
 /// Microseconds, if the environment does not say otherwise.
@@ -44,6 +45,7 @@ const SHORT: Duration = Duration::from_micros(200);
 const UNKNOWN: u32 = u32::MAX;
 
 static MAX_US: AtomicU32 = AtomicU32::new(UNKNOWN);
+static CONTENTION: Contention = Contention::new();
 
 thread_local! {
     static BUDGET_US: Cell<u32> = const { Cell::new(UNKNOWN) };
@@ -113,8 +115,10 @@ fn next_budget(spent: u32, max: u32, is_hit: bool) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed_us: u32,
+    manner: Manner,
     began: Option<Duration>,
     rounds: u32,
+    yields: u32,
     alone: u32,
     is_late: bool,
     is_hit: bool,
@@ -122,21 +126,33 @@ pub(crate) struct Spin {
 
 impl Spin {
     pub(crate) fn begin() -> Self {
+        let manner = CONTENTION.manner(kernel::now);
         if let Some(missed) = MISSED.take() {
-            if !CROWDED.get() && kernel::now().saturating_sub(missed) < SHORT {
+            let is_calm = !CROWDED.get() && manner == Manner::Yields;
+            if is_calm && kernel::now().saturating_sub(missed) < SHORT {
                 BUDGET_US.set(max_us());
             }
         }
+        let max = match manner {
+            Manner::Brief => PROBE_US.min(max_us()),
+            Manner::Yields | Manner::Tries => max_us(),
+        };
+        let budget = match manner {
+            Manner::Tries => max,
+            Manner::Yields | Manner::Brief => BUDGET_US.get(),
+        };
         let skipped = SKIPPED.get();
-        let allowed_us = allowance(BUDGET_US.get(), max_us(), skipped);
+        let allowed_us = allowance(budget, max, skipped);
         SKIPPED.set(if allowed_us == 0 { skipped + 1 } else { 0 });
         if allowed_us == 0 && max_us() > 0 {
             MISSED.set(Some(kernel::now()));
         }
         Self {
             allowed_us,
+            manner,
             began: None,
             rounds: 0,
+            yields: 0,
             alone: 0,
             is_late: false,
             is_hit: false,
@@ -153,13 +169,14 @@ impl Spin {
         if self.rounds % CLOCK_EVERY == 0 && !self.look_at_clock() {
             return false;
         }
-        let is_crowded = CROWDED.get();
+        let is_crowded = CROWDED.get() || self.manner == Manner::Tries;
         let every = if is_crowded {
             YIELD_EVERY_CROWDED
         } else {
             YIELD_EVERY
         };
-        if (is_crowded || self.is_late) && self.rounds % every == 0 {
+        let is_due = (is_crowded || self.is_late) && self.rounds % every == 0;
+        if is_due && self.manner != Manner::Brief {
             self.give_way();
         } else {
             std::hint::spin_loop();
@@ -185,7 +202,18 @@ impl Spin {
     fn give_way(&mut self) {
         let before = kernel::now();
         kernel::yield_now();
-        if kernel::now().saturating_sub(before) > YIELD_ALONE {
+        let now = kernel::now();
+        if CONTENTION.yielded(before, now) {
+            // One more look, and to sleep.
+            self.allowed_us = 0;
+            BUDGET_US.set(0);
+            return;
+        }
+        self.yields += 1;
+        if self.manner == Manner::Tries && CONTENTION.tried(self.yields) {
+            self.manner = Manner::Yields;
+        }
+        if now.saturating_sub(before) > YIELD_ALONE {
             CROWDED.set(true);
             self.alone = 0;
         } else {

@@ -1,0 +1,148 @@
+//! Whether it is of use to yield.
+//!
+//! Threads that wait and yield hand a processor on within microseconds. A thread that computes keeps it until its slice
+//! ends, for milliseconds, and whoever yielded to it hears nothing meanwhile; whoever sleeps is put before it when
+//! the bell rings. So after a yield that took long no thread of this process yields for a while, and none looks for
+//! more than a moment before it sleeps. Then one thread tries. If it has to wait as long, the while is four times that.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A yield that takes longer was to somebody who does not wait, or to very many who do.
+const LONG: Duration = Duration::from_micros(250);
+/// For how long nobody yields after the first that took long, and at most.
+const WHILE_MIN: Duration = Duration::from_millis(100);
+const WHILE_MAX: Duration = Duration::from_secs(4);
+/// How much longer each while is than the last.
+const GROWTH: u32 = 4;
+/// So many yields of who tries, none of which took long, and all yield again.
+const TRIES: u32 = 16;
+
+/// What a thread may do that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// It yields while it looks.
+    Yields,
+    /// It yields, and says how that went, while others must not.
+    Tries,
+    /// It must not yield.
+    Brief,
+}
+
+/// What is known of those who have the processors, by all threads of a process. Only hints: all is relaxed.
+#[derive(Debug)]
+pub(super) struct Contention {
+    /// Until when nobody yields, in nanoseconds; 0: all do.
+    until: AtomicU64,
+    /// How long the last while was.
+    length: AtomicU64,
+}
+
+impl Contention {
+    pub(super) const fn new() -> Self {
+        Self {
+            until: AtomicU64::new(0),
+            length: AtomicU64::new(0),
+        }
+    }
+
+    /// What a thread may do that begins to wait.
+    #[inline]
+    pub(super) fn manner(&self, now: impl FnOnce() -> Duration) -> Manner {
+        match self.until.load(Ordering::Relaxed) {
+            0 => Manner::Yields,
+            until => self.manner_at(until, nanos(now())),
+        }
+    }
+
+    #[cold]
+    fn manner_at(&self, until: u64, now: u64) -> Manner {
+        if now < until {
+            return Manner::Brief;
+        }
+        // As long as one tries, the others go on as before.
+        let next = now + self.length.load(Ordering::Relaxed);
+        let is_first =
+            self.until
+                .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
+        match is_first {
+            Ok(_) => Manner::Tries,
+            Err(_) => Manner::Brief,
+        }
+    }
+
+    /// A yield of who tries, or of anybody while all yield, took from `before` to `now`. True if that was long.
+    pub(super) fn yielded(&self, before: Duration, now: Duration) -> bool {
+        if now.saturating_sub(before) <= LONG {
+            return false;
+        }
+        let last = self.length.load(Ordering::Relaxed);
+        let length = (last * u64::from(GROWTH)).clamp(nanos(WHILE_MIN), nanos(WHILE_MAX));
+        self.length.store(length, Ordering::Relaxed);
+        self.until.store(nanos(now) + length, Ordering::Relaxed);
+        true
+    }
+
+    /// Who tries has yielded so often. True if that is enough: all yield again.
+    pub(super) fn tried(&self, yields: u32) -> bool {
+        if yields < TRIES {
+            return false;
+        }
+        self.length.store(0, Ordering::Relaxed);
+        self.until.store(0, Ordering::Relaxed);
+        true
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(1);
+
+    fn manner(contention: &Contention, now: Duration) -> Manner {
+        contention.manner(|| now)
+    }
+
+    #[test]
+    fn all_yield_while_that_is_short() {
+        let contention = Contention::new();
+        assert!(!contention.yielded(START, START + LONG));
+        assert_eq!(manner(&contention, START), Manner::Yields);
+    }
+
+    #[test]
+    fn after_a_long_one_nobody_does_until_one_tries() {
+        let contention = Contention::new();
+        assert!(contention.yielded(START - 2 * LONG, START));
+        assert_eq!(manner(&contention, START), Manner::Brief);
+        let end = START + WHILE_MIN;
+        assert_eq!(manner(&contention, end), Manner::Tries);
+        assert_eq!(manner(&contention, end), Manner::Brief);
+        assert!(!contention.tried(TRIES - 1));
+        assert!(contention.tried(TRIES));
+        assert_eq!(manner(&contention, end), Manner::Yields);
+    }
+
+    #[test]
+    fn each_while_is_longer_up_to_the_longest() {
+        let contention = Contention::new();
+        let mut now = START;
+        let mut expected = WHILE_MIN;
+        for _ in 0..8 {
+            assert!(contention.yielded(now - 2 * LONG, now));
+            assert_eq!(
+                manner(&contention, now + expected - Duration::from_nanos(1)),
+                Manner::Brief
+            );
+            now += expected;
+            assert_eq!(manner(&contention, now), Manner::Tries);
+            expected = (expected * GROWTH).min(WHILE_MAX);
+        }
+        assert_eq!(expected, WHILE_MAX);
+    }
+}
