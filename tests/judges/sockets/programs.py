@@ -324,7 +324,9 @@ def sockperf(side):
             told = side.run("sockperf", ["sockperf", *options[:1], *place, *options[1:]]).decode()
             # What is still under way at the end counts as dropped.
             found = re.search(r"# duplicated messages = (\d+); # out-of-order messages = (\d+)", told)
-            side.results[f"{mode} {kind}"] = [found and found.groups(), "Summary" in told]
+            # Several connections have no order among them; kernel TCP shows that, too.
+            groups = found and found.groups()[:1 + (mode == "recvfrom")]
+            side.results[f"{mode} {kind}"] = [groups, "Summary" in told]
             if found := re.search(r"percentile 50.000 =\s+([\d.]+)", told):
                 side.notes[f"{mode} {kind} p50 us"] = found[1]
         side.stop(server, status=None)
