@@ -7,369 +7,314 @@ Sides:
     tcp       the kernel's TCP on the loopback interface
     unix      the kernel's AF_UNIX stream sockets
     direct    `millrace sockets run`, both processes drive the connection's memory themselves
-    proxy     the same with a proxy in between (--mode proxy)
+    proxy     the same with a plane in between (--mode proxy)
 
-The two programs run on a processor each, the same ones for every side; with a proxy they share one, and it has the
-other. Rounds alternate
-between the sides; a ratio is the median of the rounds' ratios with the lowest and the highest beside it. After each
-run of ours the monitor's counters must have moved by the bytes of the run, and no connection of the kernel's TCP may
-exist on the port.
+Parts:
+    trips     64 bytes there and back, one at a time
+    floods    small messages and 8 KiB one way
+    sums      a payload that is made and added up, one way; in place by the library's own calls, too
+    growth    64 bytes there and back over one of many connections in turn
+    beside    64 bytes there and back beside large flows
+    crowd     many pairs of blocking threads on two processors
+    visits    connections that carry nothing, one after the other
+    nginx     ab with kept connections, and with a connection for each request
+    redis     redis-benchmark, GET
+
+All runs in a network namespace of its own. Rounds alternate between the sides; a ratio is the median of the rounds'
+ratios with the lowest and the highest beside it. After each run of ours the monitor's counters must have moved by the
+bytes of the run, and the kernel's counters of TCP connections in the namespace must not. The section of RESULTS.md
+goes to standard output, the plots to a folder.
 """
 
 import argparse
 import json
 import os
 import re
-import shutil
-import signal
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from bars import bars
+from sockets_runs import FREE, OURS, ROOT, TOGETHER, Failed, Runs, nginx, redis
+from sockets_tables import Column, Ratio, Table, Target, target_lines
 
-ROOT = Path(__file__).resolve().parent.parent
-MILLRACE = ROOT / "target/release/millrace"
-TALK = ROOT / "target/bench-sockets/talk"
-SERVER_CPU, CLIENT_CPU = "1", "0"
-PORT = 4711
-OURS = ("direct", "proxy")
-
-TRIPS = [("ring", None), ("tcp", "blocking"), ("tcp", "polling"), ("unix", "blocking"), ("unix", "polling")]
+TRIPS = [("tcp", "blocking"), ("tcp", "polling"), ("unix", "blocking"), ("unix", "polling")]
 TRIPS += [("direct", mode) for mode in ("blocking", "polling", "epoll")]
 # Two programs that poll on one processor would wait for the scheduler.
 TRIPS += [("proxy", mode) for mode in ("blocking", "epoll")]
-FLOODS = [("ring", None), ("tcp", "blocking"), ("unix", "blocking"), ("direct", "blocking"), ("proxy", "blocking")]
-
-
-class Failed(Exception):
-    pass
+SOCKETS = ("tcp", "unix", *OURS)
+TALKING = ("tcp", *OURS)
+FLOODS = {16: 2_000_000, 64: 2_000_000, 8192: 200_000}
+SUMS = {8192: 100_000, 65536: 12_000}
+GROWTH = (2, 10, 100, 1000)
+LARGE_FLOWS = (0, 1, 4, 16)
+CROWDS = (4, 16, 64)
+COUNTED = ["cargo", "test", "--locked", "--quiet", "--package", "millrace-stream", "--test", "partition",
+           "a_small_flow_is_not_behind_large_ones"]
+OF_TCP = (Ratio.to_side("tcp"),)
+P50_NS, P99_NS, P999_NS = (Column(f"{name} us", f"{field}_ns", 1e3) for name, field in
+                           (("p50", "p50"), ("p99", "p99"), ("p99.9", "p999")))
 
 
 class Bench:
+    """The parts: each fills a table of its own."""
+
     def __init__(self, options):
         self.options = options
+        self.runs = Runs()
         self.sides = options.sides.split(",")
-        self.folder = Path(tempfile.mkdtemp(prefix="bench-sockets-"))
-        self.monitor = None
-        self.socket = self.folder / "monitor"
+        self.parts = options.parts.split(",")
+        self.tables = {}
 
-    def close(self):
-        if self.monitor:
-            end(self.monitor)
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def count(self, base):
+        """A count of messages or requests, scaled."""
+        return max(100, int(base * self.options.scale))
 
-    def start_monitor(self, mode):
-        """A monitor of its own for each mode."""
-        if self.monitor:
-            end(self.monitor)
-        line = [str(MILLRACE), "sockets", "monitor", "--socket", str(self.socket)]
-        if mode == "proxy":
-            line += ["--mode", "proxy", "--planes", "1"]
-        line = ["taskset", "-c", SERVER_CPU, *line]
-        self.monitor = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=(self.folder / "monitor.log").open("a"))
-        self.mode = mode
-        wait_for(lambda: self.socket.exists(), "the monitor")
+    def fill(self, name, table, cases):
+        """Each case of the sides that are wanted, every round in turn: (row, function that measures it)."""
+        self.tables[name] = table
+        for number in range(self.options.rounds):
+            for row, measure in cases:
+                if row.split()[0] in self.sides:
+                    began = time.monotonic()
+                    table.add(row, measure())
+                    print(f"round {number + 1}: {name}: {row}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+        self.write_plots()
 
-    def under(self, side):
-        """What stands before a program's own command."""
-        if side not in OURS:
-            return []
-        if not self.monitor or self.mode != side:
-            self.start_monitor(side)
-        return [str(MILLRACE), "sockets", "run", "--socket", str(self.socket), "--"]
+    def trips(self):
+        """Round trips by every way to wait."""
+        def measure(side, mode):
+            count = self.count(20_000 if side in ("tcp", "unix") else 200_000)
+            return self.runs.talk(side, "trips", [mode, 64], ["trips", count, 1], expected=2 * 64 * count)
 
-    def moved(self):
-        status = subprocess.run(
-            [str(MILLRACE), "sockets", "status", "--socket", str(self.socket), "--json"], capture_output=True, check=True
-        )
-        return json.loads(status.stdout)["totals"]["bytes_sent"]
+        p50 = Column("p50 us", "p50_ns", 1e3, 2, [Ratio.to(base) for base in ("ring", "tcp polling", "tcp blocking")])
+        table = Table("64 B there and back", [p50, P99_NS, P999_NS],
+                      ("64 B there and back, one at a time", "us", p50, P99_NS))
+        cases = [("ring", lambda: self.runs.ring(64, "trips", self.count(200_000)))]
+        cases += [(f"{side} {mode}", lambda s=side, m=mode: measure(s, m)) for side, mode in TRIPS]
+        self.fill("trips", table, cases)
 
-    def beside(self, side, server, client, ready=None, expected=1):
-        """Runs the client against the server and returns what the client printed."""
-        before_words = self.under(side)
-        moved = self.moved() if side in OURS else 0
-        log = (self.folder / "server.log").open("w")
-        started = subprocess.Popen(
-            ["taskset", "-c", CLIENT_CPU if side == "proxy" else SERVER_CPU, *before_words, *server], stdout=subprocess.PIPE, stderr=log, start_new_session=True
-        )
-        try:
-            if ready is None:
-                started.stdout.readline()
-            else:
-                wait_for(ready, server[0])
-            run = subprocess.run(
-                ["taskset", "-c", CLIENT_CPU, *before_words, *client], capture_output=True, timeout=300, text=True, check=False
-            )
-            if run.returncode:
-                raise Failed(f"{side}: {' '.join(client)}: {run.stderr.strip()[-500:]}")
-            if side in OURS:
-                through_kernel = connections_of(PORT)
-                if through_kernel:
-                    raise Failed(f"{side}: through the kernel: {through_kernel[0]}")
-                if self.moved() - moved < expected:
-                    raise Failed(f"{side}: the counters did not move")
-            return run.stdout
-        finally:
-            end(started)
+    def floods(self):
+        """Messages one way."""
+        def measure(side, size, base):
+            count = self.count(base if side in OURS or size > 1024 else base / 5)
+            return self.runs.talk(side, "trips", ["blocking", size], ["flood", count, 1], expected=size * count)
 
-    def talk(self, side, mode, size, count, connections, what):
-        if side == "ring":
-            line = [TALK, "ring", size, count, what, CLIENT_CPU, SERVER_CPU]
-            return json.loads(subprocess.run([str(w) for w in line], capture_output=True, check=True, timeout=300).stdout)
-        kind = f"unix:{self.folder}/talk" if side == "unix" else f"tcp:{self.port(side)}"
-        server = [str(TALK), "serve", kind, mode, str(size)]
-        client = [str(TALK), "ask", kind, mode, str(size), str(count), str(connections), what]
-        return json.loads(self.beside(side, server, client))
+        for size, base in FLOODS.items():
+            small = size < 1024
+            field, unit, scale = ("messages", "million/s", 1e6) if small else ("bytes", "GB/s", 1e9)
+            rate = Column(unit, f"{field}_a_second", scale, 2, [Ratio.to("ring"), Ratio.to("tcp")])
+            table = Table(f"{size} B one way", [rate], (f"Messages of {size} B one way", unit, rate, None))
+            cases = [("ring", lambda s=size, b=base: self.runs.ring(s, "flood", self.count(b)))]
+            cases += [(side, lambda a=side, s=size, b=base: measure(a, s, b)) for side in SOCKETS]
+            self.fill(f"flood {size}", table, cases)
 
-    @staticmethod
-    def port(side):
-        """The kernel's connections linger in TIME_WAIT: they have a port of their own."""
-        return PORT if side in OURS else PORT + 1
+    def sums(self):
+        """A payload that is made and used: copied by send and recv, or in place."""
+        def measure(side, how, size, base):
+            count = self.count(base)
+            return self.runs.talk(side, "sums", [size, how], [count], expected=size * count)
 
+        for size, base in SUMS.items():
+            rate = Column("GB/s", "bytes_a_second", 1e9, 2,
+                          [Ratio.to("tcp calls"), Ratio.to("unix calls"), Ratio.to("direct calls")])
+            table = Table(f"{size // 1024} KiB one way, made and added up", [rate],
+                          (f"Messages of {size // 1024} KiB one way, made and added up", "GB/s", rate, None))
+            cases = [(f"{side} {how}", lambda a=side, h=how, s=size, b=base: measure(a, h, s, b))
+                     for side in SOCKETS for how in ("calls",)]
+            self.fill(f"sums {size}", table, cases)
 
-def connections_of(port):
-    """The kernel's TCP connections on a port, listeners aside."""
-    found = []
-    for name in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(name).read_text().splitlines()[1:]:
-            words = line.split()
-            ports = {int(words[1].rsplit(":", 1)[1], 16), int(words[2].rsplit(":", 1)[1], 16)}
-            if port in ports and words[3] != "0A":
-                found.append(line)
-    return found
+    def growth(self):
+        """One of many connections active at a time."""
+        def measure(side, connections):
+            count = self.count(20_000)
+            return self.runs.talk(side, "trips", ["epoll", 64], ["trips", count, connections], expected=2 * 64 * count)
 
+        p50, p99 = (Column(f"{name} us", f"{name}_ns", 1e3, 1, OF_TCP) for name in ("p50", "p99"))
+        table = Table("connections, one active at a time, epoll", [p50, p99],
+                      ("64 B there and back over one of N connections in turn", "us", p50, p99))
+        self.fill("growth", table, [(f"{side} {n}", lambda s=side, n=n: measure(s, n))
+                                    for n in GROWTH for side in TALKING])
 
-def wait_for(condition, what):
-    deadline = time.monotonic() + 20
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Failed(f"{what} does not start")
-        time.sleep(0.02)
+    def beside(self):
+        """A small flow beside large ones, with the programs apart and on one processor."""
+        def measure(side, large, pins):
+            count = self.count(10_000)
+            return self.runs.talk(side, "beside", [], [large, count], pins=pins, expected=2 * 64 * count)
 
+        alone = Ratio("/ alone", lambda row: re.sub(r"\d+$", "0", row))
+        p50 = Column("p50 us", "p50_ns", 1e3, 1, [alone, *OF_TCP])
+        p99 = Column("p99 us", "p99_ns", 1e3, 1, OF_TCP)
+        large_rate = Column("large flows, GB/s", "large_bytes_a_second", 1e9)
+        table = Table("64 B there and back beside large flows", [p50, p99, P999_NS, large_rate],
+                      ("64 B there and back beside N large flows of one thread", "us", p50, p99))
+        # With a plane the programs share a processor in either case.
+        cases = [(f"{side} {name} {large}", lambda s=side, n=large, p=pins: measure(s, n, p))
+                 for name, pins, sides in (("apart", None, ("tcp", "direct")), ("together", TOGETHER, TALKING))
+                 for large in LARGE_FLOWS for side in sides]
+        self.fill("beside", table, cases)
 
-def end(process):
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    def crowd(self):
+        """More threads than processors."""
+        def measure(side, size, what, pairs):
+            milliseconds = self.count(1000)
+            return self.runs.talk(side, "crowd", [size, what], [pairs, milliseconds], pins=FREE)
 
+        rate = Column("messages/s", "messages_a_second", 1, 0, OF_TCP)
+        p50, p99 = (Column(f"{name} us", f"{name}_ns", 1e3, 1, OF_TCP) for name in ("p50", "p99"))
+        least = Column("slowest / mean", "least_of_mean")
+        for name, size, what, columns, plot in (
+            ("trips", 64, "there and back", [rate, p50, p99], ("64 B there and back, N pairs of threads", "us", p50, p99)),
+            ("streams", 1024, "one way", [rate, least],
+             ("1 KiB one way, N pairs of threads", "million/s", Column("", "messages_a_second", 1e6), None)),
+        ):
+            table = Table(f"pairs of blocking threads, {size} B {what}", columns, plot)
+            word = "trips" if name == "trips" else "flood"
+            self.fill(f"crowd {name}", table, [(f"{side} {n}", lambda s=side, z=size, w=word, n=n: measure(s, z, w, n))
+                                               for n in CROWDS for side in SOCKETS])
 
-def listens(port):
-    def look():
-        for name in ("/proc/net/tcp", "/proc/net/tcp6"):
-            for line in Path(name).read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == "0A" and int(words[1].rsplit(":", 1)[1], 16) == port:
-                    return True
-        return False
+    def visits(self):
+        """Connections that are made and closed."""
+        rate = Column("connections/s", "messages_a_second", 1, 0, OF_TCP)
+        p50, p99 = (Column(f"{name} us", f"{name}_ns", 1e3, 1) for name in ("p50", "p99"))
+        table = Table("connect, accept, close", [rate, p50, p99],
+                      ("Connect, accept, close, one connection at a time", "us", p50, p99))
+        # Nothing is carried: that no connection was the kernel's is what tells.
+        self.fill("visits", table, [(side, lambda s=side: self.runs.talk(
+            s, "visits", [], [self.count(5000)], expected=0)) for side in SOCKETS])
 
-    return look
+    def nginx(self):
+        """ab against nginx."""
+        for name, kept, base, what in (("nginx", True, 50_000, "connections kept"),
+                                       ("nginx-closed", False, 5000, "a connection for each request")):
+            mean = Column("mean us", "mean_us", 1, 1, OF_TCP)
+            rate = Column("requests/s", "a_second", 1, 0, OF_TCP)
+            table = Table(f"nginx, 1 KB, {what}, ab -c", [mean, rate],
+                          (f"nginx, files of 1 KB, {what}, ab -c N: mean time of a request", "us", mean, None))
+            self.fill(name, table, [
+                (f"{side} {n}", lambda s=side, n=n, k=kept, b=base: nginx(self.runs, s, n, self.count(b), k))
+                for n in (1, 16) for side in TALKING])
 
+    def redis(self):
+        """redis-benchmark."""
+        p50, p99 = (Column(f"{name} us", f"{name}_us", 1, 0, OF_TCP) for name in ("p50", "p99"))
+        rate = Column("requests/s", "a_second", 1, 0, OF_TCP)
+        table = Table("redis, GET, redis-benchmark -c", [p50, p99, rate], ("redis GET, N connections", "us", p50, p99))
+        self.fill("redis", table, [(f"{side} {n}", lambda s=side, n=n: redis(self.runs, s, n, self.count(50_000)))
+                                   for n in (1, 50) for side in TALKING])
 
-def nginx(bench, side, connections, requests):
-    """Requests for a file of 1 KB: what ab reports."""
-    port = bench.port(side)
-    root = bench.folder / "www"
-    root.mkdir(exist_ok=True)
-    (root / "1k").write_bytes(b"x" * 1024)
-    conf = bench.folder / "nginx.conf"
-    conf.write_text(
-        f"daemon off; worker_processes 1; pid {bench.folder}/nginx.pid; error_log {bench.folder}/nginx.log;\n"
-        "user root; events { worker_connections 1024; }\n"
-        f"http {{ access_log off; keepalive_requests 1000000; server {{ listen 127.0.0.1:{port}; root {root}; }} }}\n"
-    )
-    server = ["nginx", "-c", str(conf), "-e", f"{bench.folder}/nginx.log"]
-    client = ["ab", "-q", "-k", "-c", str(connections), "-n", str(requests), f"http://127.0.0.1:{port}/1k"]
-    out = bench.beside(side, server, client, listens(port), requests * 1024)
-    rate = float(re.search(r"Requests per second:\s+([\d.]+)", out)[1])
-    if not re.search(r"Failed requests:\s+0\b", out):
-        raise Failed(f"{side}: ab has failed requests")
-    return {"requests_a_second": rate, "mean_us": 1e6 * connections / rate}
+    def write_plots(self):
+        """Pictures of the tables that there are."""
+        if self.options.plots:
+            self.options.plots.mkdir(exist_ok=True)
+            for name, table in self.tables.items():
+                if picture := table.picture():
+                    (self.options.plots / f"sockets-{name.replace(' ', '-')}.svg").write_text(picture)
 
+    def targets(self):
+        """What was aimed at, in the order of what was measured."""
+        def ratios(name, row, base, field):
+            return self.tables[name].ratios(row, base, field) if name in self.tables else []
 
-def redis(bench, side, connections, requests):
-    """GET of three bytes: what redis-benchmark reports."""
-    port = bench.port(side)
-    server = ["redis-server", "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
-    client = ["redis-benchmark", "-p", str(port), "-t", "get", "-c", str(connections), "-n", str(requests), "--csv"]
-    out = bench.beside(side, server, client, listens(port), requests)
-    header, values = (line.replace('"', "").split(",") for line in out.strip().splitlines()[-2:])
-    row = dict(zip(header, values))
-    return {"requests_a_second": float(row["rps"]), "p50_us": 1e3 * float(row["p50_latency_ms"]), "p99_us": 1e3 * float(row["p99_latency_ms"])}
+        def values(name, row, field, scale):
+            return [value / scale for value in self.tables[name].rows.get(row, {}).get(field, [])] \
+                if name in self.tables else []
 
-
-class Table:
-    """What was measured: name of the row -> field -> a value a round."""
-
-    def __init__(self):
-        self.rows = {}
-
-    def add(self, row, values):
-        fields = self.rows.setdefault(row, {})
-        for field, value in values.items():
-            fields.setdefault(field, []).append(value)
-
-    def median(self, row, field):
-        return statistics.median(self.rows[row][field])
-
-    def ratio(self, row, other, field):
-        if row not in self.rows or other not in self.rows:
-            return "-"
-        ratios = [a / b for a, b in zip(self.rows[row][field], self.rows[other][field])]
-        return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
-
-
-def rounds(bench, table, cases):
-    """Each case, every round in turn: (row, function that measures it)."""
-    for number in range(bench.options.rounds):
-        for row, measure in cases:
-            print(f"round {number + 1}: {row}", file=sys.stderr)
-            table.add(row, measure())
-
-
-def print_trips(table):
-    print("\n| 64 B there and back | p50 us | p99 us | p99.9 us | p50 / ring | p50 / tcp polling | p50 / tcp blocking |")
-    print("|---|---|---|---|---|---|---|")
-    for row in table.rows:
-        times = [f"{table.median(row, field) / 1e3:.2f}" for field in ("p50_ns", "p99_ns", "p999_ns")]
-        ratios = [table.ratio(row, other, "p50_ns") for other in ("ring", "tcp polling", "tcp blocking")]
-        print(f"| {row} | {' | '.join(times + ratios)} |")
+        for mode in ("polling", "blocking"):
+            yield Target(f"64 B, direct {mode}: time / the ring's", ratios("trips", f"direct {mode}", "ring", "p50_ns"),
+                         at_most=5)
+        for way, base, times in (("direct", "polling", 5), ("direct", "blocking", 40), ("proxy", "blocking", 4)):
+            ours = "blocking" if base == "blocking" else "polling"
+            yield Target(f"64 B: time of TCP {base} / {way} {ours}",
+                         ratios("trips", f"tcp {base}", f"{way} {ours}", "p50_ns"), at_least=times)
+        for size in (16, 64):
+            yield Target(f"{size} B one way, direct: million messages/s",
+                         values(f"flood {size}", "direct", "messages_a_second", 1e6), at_least=5)
+        yield Target("8 KiB one way, direct: rate / the ring's",
+                     ratios("flood 8192", "direct", "ring", "bytes_a_second"), at_least=0.5)
+        yield Target("nginx 1 KB, ab -k -c 1: time / TCP's", ratios("nginx", "direct 1", "tcp 1", "mean_us"), at_most=0.5)
+        yield Target("nginx 1 KB, ab -k -c 16: requests / TCP's",
+                     ratios("nginx", "direct 16", "tcp 16", "a_second"), at_least=1.5)
+        for connections, bound in ((1, 0.5), (50, 0.7)):
+            yield Target(f"redis GET -c {connections}: p50 / TCP's",
+                         ratios("redis", f"direct {connections}", f"tcp {connections}", "p50_us"), at_most=bound)
+        for name, what in (("trips", "64 B there and back"), ("streams", "1 KiB one way")):
+            for pairs in CROWDS:
+                for side in OURS:
+                    yield Target(f"{pairs} pairs of threads, {what}, {side}: messages / TCP's",
+                                 ratios(f"crowd {name}", f"{side} {pairs}", f"tcp {pairs}", "messages_a_second"),
+                                 at_least=1)
+        if "beside" in self.parts:
+            counted = subprocess.run(COUNTED, cwd=ROOT, capture_output=True, check=False).returncode == 0
+            yield Target("slices of a large flow between two of a small one, beside 1, 4, 16 (counted by a test)",
+                         [1] if counted else [2], at_most=1)
 
 
-def print_floods(table, size):
-    field = "messages_a_second" if size < 1024 else "bytes_a_second"
-    unit = "million messages/s" if size < 1024 else "GB/s"
-    scale = 1e6 if size < 1024 else 1e9
-    print(f"\n| {size} B one way | {unit} | / ring | / tcp blocking |")
-    print("|---|---|---|---|")
-    for row in table.rows:
-        ratios = [table.ratio(row, other, field) for other in ("ring", "tcp blocking")]
-        print(f"| {row} | {table.median(row, field) / scale:.2f} | {' | '.join(ratios)} |")
+def report(bench, before, targets):
+    """The section of RESULTS.md."""
+    after = os.getloadavg()[0]
+    command = " ".join(["bench/sockets", *(word for word in sys.argv[1:] if word != "--check")])
+    print(f"""## User-level sockets
 
-
-def print_pairs(title, table, fields, of):
-    print(f"\n| {title} | " + " | ".join(f"{field} | / {of}" for field in fields) + " |")
-    print("|---" * (1 + 2 * len(fields)) + "|")
-    for row in table.rows:
-        base = re.sub(r"^\w+", of, row)
-        cells = []
-        for field in fields:
-            cells += [f"{table.median(row, field):.1f}", table.ratio(row, base, field)]
-        print(f"| {row} | {' | '.join(cells)} |")
-
-
-def plot(tables, folder):
-    """Pictures of the tables: bars are medians, thin lines the 99th percentiles."""
-    folder.mkdir(exist_ok=True)
-
-    def write(name, table, title, unit, value, mark, scale):
-        def of(row, field):
-            return table.median(row, field) / scale if field else None
-
-        rows = [(row, of(row, value), of(row, mark)) for row in table.rows]
-        if rows:
-            (folder / f"sockets-{name.replace(' ', '-')}.svg").write_text(bars(title, unit, rows))
-
-    for name, table in tables.items():
-        if name == "trips":
-            write(name, table, "64 B there and back: median, and 99th percentile", "us", "p50_ns", "p99_ns", 1e3)
-        elif name == "growth":
-            write(name, table, "One of N connections active at a time: median, and 99th percentile", "us", "p50_ns", "p99_ns", 1e3)
-        elif name.startswith("flood"):
-            size = int(name.split()[1])
-            if size < 1024:
-                write(name, table, f"{size} B one way", "million/s", "messages_a_second", None, 1e6)
-            else:
-                write(name, table, f"{size} B one way", "GB/s", "bytes_a_second", None, 1e9)
-        elif name == "nginx":
-            write(name, table, "nginx, files of 1 KB, ab -k: mean time of a request", "us", "mean_us", None, 1)
-        elif name == "redis":
-            write(name, table, "redis GET: median, and 99th percentile", "us", "p50_us", "p99_us", 1)
+`{command}`, load {before:.2f} before and {after:.2f} after.
+Rounds: {bench.options.rounds}, in turns; ratios are medians (low-high) of the rounds' ratios. The first word of a row is the side.
+Unmodified programs through POSIX calls, on two processors. Pinning: client on 0 and server on 1 for *tcp*, *unix* and *direct*;
+both on 0 and the plane on 1 for *proxy*. *ring* is two processes, one on each, and a ring in memory that is driven by hand.
+*polling* programs call without waiting, in a loop. After each run of ours the monitor's counters had moved by the bytes of it,
+and the kernel had counted no TCP connection in the network namespace of the run. Nothing is durable on any side.
+""")
+    notes = {
+        "beside": "*apart*: client on 0, server on 1; *together*: both on 0, the plane if any on 1. A thread of the client sends\n"
+                  "64 KiB at a time on whichever of N large flows has room; another one has the small flow, and waits in the call.\n",
+        "crowd trips": "Each pair has a connection; programs and plane may use both processors.\n",
+        "sums 8192": "The sender computes each word of the payload, the receiver adds them up and the sums are compared. *calls*:\n"
+                     "send and recv; *in-place*: the library's reserve, commit, borrow, consume.\n",
+    }
+    for name, table in bench.tables.items():
+        if name in notes:
+            print(notes[name])
+        print("\n".join(table.lines()), end="\n\n")
+    if measured := [target for target in targets if target.values]:
+        print("\n".join(target_lines(measured)), end="\n\n")
+    if bench.options.plots:
+        for name, table in bench.tables.items():
+            if table.plot:
+                print(f"![{table.plot[0]}](plots/sockets-{name.replace(' ', '-')}.svg)")
 
 
 def main():
+    parts = ("trips", "floods", "sums", "growth", "beside", "crowd", "visits", "nginx", "redis")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sides", default="ring,tcp,unix,direct,proxy")
-    parser.add_argument("--parts", default="trips,floods,growth,nginx,redis")
-    parser.add_argument("--scale", type=float, default=1.0, help="factor on all counts of messages and requests")
-    parser.add_argument("--plots", type=Path, help="a folder for pictures")
+    parser.add_argument("--parts", default=",".join(parts))
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on all counts and times")
+    parser.add_argument("--plots", type=Path, default=ROOT / "bench/plots", help="a folder for pictures")
     parser.add_argument("--json", type=Path, help="every value of every round")
+    parser.add_argument("--check", action="store_true", help="exit with 3 if a target was missed")
     options = parser.parse_args()
+    before = os.getloadavg()[0]
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     bench = Bench(options)
-    parts, sides = options.parts.split(","), options.sides.split(",")
-    tables = {}
-
-    def count(base):
-        return max(100, int(base * options.scale))
-
-    def of(cases):
-        return [case for case in cases if case[0] in sides]
-
-    print(f"load before: {os.getloadavg()[0]:.2f}; {options.rounds} rounds", flush=True)
+    if unknown := set(bench.parts) - set(parts):
+        parser.error(f"no part is called {', '.join(unknown)}")
+    status = 0
     try:
-        if "trips" in parts:
-            table = tables["trips"] = Table()
-            slow = {"tcp": 20_000, "unix": 20_000}
-            cases = [
-                (f"{side} {mode or ''}".strip(), lambda s=side, m=mode: bench.talk(s, m, 64, count(slow.get(s, 200_000)), 1, "trips"))
-                for side, mode in of(TRIPS)
-            ]
-            rounds(bench, table, cases)
-            print_trips(table)
-        if "floods" in parts:
-            for size, number in ((16, 2_000_000), (64, 2_000_000), (8192, 200_000)):
-                table = tables[f"flood {size}"] = Table()
-                cases = [
-                    (f"{side} {mode or ''}".strip(), lambda s=side, m=mode: bench.talk(s, m, size, count(number), 1, "flood"))
-                    for side, mode in of(FLOODS)
-                ]
-                rounds(bench, table, cases)
-                print_floods(table, size)
-        if "growth" in parts:
-            table = tables["growth"] = Table()
-            cases = [
-                (f"{side} {n}", lambda s=side, n=n: bench.talk(s, "epoll", 64, count(20_000), n, "trips"))
-                for n in (2, 10, 100, 1000)
-                for side in ("tcp", *OURS)
-                if side in sides
-            ]
-            rounds(bench, table, cases)
-            print_pairs("connections, one active at a time, epoll", table, ("p50_ns", "p99_ns"), "tcp")
-        for name, measure, amount, fields in (
-            ("nginx", nginx, 50_000, ("mean_us", "requests_a_second")),
-            ("redis", redis, 100_000, ("p50_us", "p99_us", "requests_a_second")),
-        ):
-            if name in parts:
-                table = tables[name] = Table()
-                cases = [
-                    (f"{side} {n}", lambda s=side, n=n: measure(bench, s, n, count(amount)))
-                    for n in ((1, 16) if name == "nginx" else (1, 50))
-                    for side in ("tcp", *OURS)
-                    if side in sides
-                ]
-                rounds(bench, table, cases)
-                print_pairs(f"{name}, connections", table, fields, "tcp")
+        for part in bench.parts:
+            getattr(bench, part)()
     except Failed as failure:
         print(f"bench/sockets: {failure}", file=sys.stderr)
-        for log in ("monitor.log", "server.log"):
-            path = bench.folder / log
-            if path.exists():
-                print(path.read_text()[-1000:], file=sys.stderr)
-        sys.exit(1)
+        bench.runs.show_logs()
+        status = 1
     finally:
-        if options.plots:
-            plot(dict(tables), options.plots)
-        if options.json:
-            options.json.write_text(json.dumps({name: table.rows for name, table in tables.items()}, indent=1))
-        bench.close()
+        bench.runs.close()
+    targets = list(bench.targets())
+    report(bench, before, targets)
+    if options.json:
+        options.json.write_text(json.dumps({name: table.rows for name, table in bench.tables.items()}, indent=1))
+    if options.check and any(target.is_missed() for target in targets):
+        status = status or 3
+    sys.exit(status)
 
 
 if __name__ == "__main__":

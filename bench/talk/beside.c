@@ -1,0 +1,94 @@
+/* One small flow, there and back, beside large flows one way that a single thread drives in turn. */
+#include "talk.h"
+
+enum { SMALL = 64, PIECE = 65536, LARGE_MAX = 64 };
+
+static int larges[LARGE_MAX], larges_count;
+static _Atomic int goes_on = 1;
+static _Atomic uint64_t pieces;
+
+/* Takes what comes of all large flows, until one ends. */
+static void *drain(void *unused) {
+    static char bytes[PIECE];
+    int set = make_set(EPOLL, larges, larges_count), left = larges_count;
+    while (left) {
+        struct epoll_event events[LARGE_MAX];
+        int count = epoll_wait(set, events, LARGE_MAX, -1);
+        for (int i = 0; i < count; i++) {
+            ssize_t got = recv(events[i].data.fd, bytes, sizeof bytes, MSG_DONTWAIT);
+            if (got > 0 || (got < 0 && errno == EAGAIN)) continue;
+            epoll_ctl(set, EPOLL_CTL_DEL, events[i].data.fd, NULL);
+            close(events[i].data.fd);
+            left--;
+        }
+    }
+    close(set);
+    return unused;
+}
+
+void beside_serve(const char *kind) {
+    int listener = listen_on(kind);
+    for (;;) {
+        int small = accept_from(listener, kind);
+        uint64_t large;
+        if (receive_all(small, BLOCKING, -1, &large, sizeof large) < sizeof large) die("cut short");
+        larges_count = (int)large;
+        for (int i = 0; i < larges_count; i++) larges[i] = accept_from(listener, kind);
+        if (larges_count) start(drain, NULL);
+        char bytes[SMALL];
+        send_all(small, BLOCKING, -1, "", 1);
+        while (receive_all(small, BLOCKING, -1, bytes, SMALL) == SMALL) send_all(small, BLOCKING, -1, bytes, SMALL);
+        close(small);
+    }
+}
+
+/* Fills all large flows: whoever has room gets the next piece. */
+static void *fill(void *unused) {
+    static char bytes[PIECE];
+    int set = epoll_create1(EPOLL_CLOEXEC);
+    for (int i = 0; i < larges_count; i++) {
+        struct epoll_event event = {.events = EPOLLOUT, .data.fd = larges[i]};
+        if (epoll_ctl(set, EPOLL_CTL_ADD, larges[i], &event)) die("epoll_ctl");
+    }
+    while (atomic_load_explicit(&goes_on, memory_order_relaxed)) {
+        struct epoll_event events[LARGE_MAX];
+        int count = epoll_wait(set, events, LARGE_MAX, -1);
+        for (int i = 0; i < count; i++) {
+            ssize_t sent = send(events[i].data.fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (sent < 0 && errno != EAGAIN) die("send");
+            if (sent > 0) atomic_fetch_add_explicit(&pieces, (uint64_t)sent, memory_order_relaxed);
+        }
+    }
+    return unused;
+}
+
+void beside_ask(const char *kind, int large, size_t count) {
+    int small = connect_to(kind);
+    uint64_t announced = (uint64_t)large;
+    char bytes[SMALL] = {0};
+    larges_count = large;
+    send_all(small, BLOCKING, -1, &announced, sizeof announced);
+    for (int i = 0; i < large; i++) larges[i] = connect_to(kind);
+    receive_all(small, BLOCKING, -1, bytes, 1);
+    pthread_t filler = {0};
+    if (large) filler = start(fill, NULL);
+    uint64_t *times = calloc(count, sizeof *times), began = 0, pieces_before = 0;
+    size_t warm = count / 10;
+    for (size_t i = 0; i < warm + count; i++) {
+        uint64_t start = nanoseconds();
+        if (i == warm) {
+            began = start;
+            pieces_before = atomic_load(&pieces);
+        }
+        send_all(small, BLOCKING, -1, bytes, SMALL);
+        if (receive_all(small, BLOCKING, -1, bytes, SMALL) != SMALL) die("cut short");
+        if (i >= warm) times[i - warm] = nanoseconds() - start;
+    }
+    double elapsed_ns = (double)(nanoseconds() - began);
+    double moved = (double)(atomic_load(&pieces) - pieces_before);
+    atomic_store(&goes_on, 0);
+    if (large) pthread_join(filler, NULL);
+    char more[64];
+    snprintf(more, sizeof more, ", \"large_bytes_a_second\": %.0f", moved * 1e9 / elapsed_ns);
+    print_trips(times, count, elapsed_ns, more);
+}
