@@ -338,11 +338,12 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
     let empty = entry.empty.fetch_add(1, Ordering::Relaxed);
     let was_gone = record.has(flag::HUNG_UP);
     if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.look_for_peer()) {
-        // What it published before it died is there now, though it may not have been when it was looked for.
-        if entry
+        // What it published before it died is there now, though it may not have been when it was looked for. And
+        // somebody may have broken the connection off.
+        let is_readable = entry
             .sight()
-            .is_some_and(|sight| sight.is_readable(record.receive.position()))
-        {
+            .is_some_and(|sight| sight.is_readable(record.receive.position()));
+        if is_readable || record.has(flag::RESET) {
             return Ok(Attempt::Again);
         }
         record.set(flag::END_SEEN);

@@ -284,6 +284,10 @@ fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
     if !entry.look_for_peer() {
         return Ok(false);
     }
+    if record.has(flag::RESET) {
+        take_error(record)?;
+        return Err(Errno(libc::EPIPE));
+    }
     record
         .error
         .store(libc::EPIPE.unsigned_abs(), Ordering::Relaxed);

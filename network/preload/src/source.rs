@@ -29,6 +29,16 @@ const RINGS_MAX: u32 = 64;
 /// Where the state begins in the second part of [`Source::progress`].
 pub(crate) const STATE: u32 = 56;
 
+/// What a bell had.
+enum Taken {
+    /// A ring, or the end.
+    Ring,
+    /// Not a ring.
+    Other,
+    Nothing,
+    Error,
+}
+
 /// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
 pub(crate) trait Source {
     /// What is there now, from loads alone, but for the question whether the peer is gone after it hinted at that.
@@ -117,25 +127,12 @@ impl Source for Entry {
             return true;
         }
         for taken in 0..RINGS_MAX {
-            let mut byte = [0];
-            match rustix::net::recv(hidden::borrow(bell), &mut byte, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => {
-                    self.rings.fetch_add(1, Ordering::Relaxed);
-                    // A ring and the end look alike; no peer has many rings out.
-                    if taken > 0 && self.look_for_peer() {
-                        return true;
-                    }
-                }
-                Ok(_) => {
-                    self.intrude();
-                    if let Some(record) = self.record() {
-                        crate::send::reset(self, record, 104);
-                        crate::send::ring(self);
-                    }
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => {}
-                Err(_) => return self.look_for_peer(),
+            match self.take_packet(bell) {
+                // A ring and the end look alike; no peer has many rings out.
+                Taken::Ring if taken > 0 && self.look_for_peer() => return true,
+                Taken::Ring | Taken::Other => {}
+                Taken::Nothing => break,
+                Taken::Error => return self.look_for_peer(),
             }
         }
         self.record()
@@ -171,6 +168,32 @@ impl Entry {
             record.has(flag::HUNG_UP | flag::END_SEEN) || self.is_finished.load(Ordering::Relaxed);
         let is_broken = record.has(flag::RESET) || matches!(sight.closing(), Closing::Reset(_));
         ready & HUP != 0 && (is_broken || has_finished)
+    }
+
+    /// Takes one ring, after the kernel said that the bell has something; others make the next sleep short. Whoever
+    /// waits for edges must take them all.
+    pub(crate) fn take_ring(&self) {
+        let bell = Self::bell(self);
+        if bell >= 0 {
+            let _taken = self.take_packet(bell);
+        }
+    }
+
+    fn take_packet(&self, bell: RawFd) -> Taken {
+        let mut byte = [0];
+        match rustix::net::recv(hidden::borrow(bell), &mut byte, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => {
+                self.rings.fetch_add(1, Ordering::Relaxed);
+                Taken::Ring
+            }
+            Ok(_) => {
+                self.break_off();
+                Taken::Other
+            }
+            Err(Errno::AGAIN) => Taken::Nothing,
+            Err(Errno::INTR) => Taken::Other,
+            Err(_) => Taken::Error,
+        }
     }
 
     /// Whether there are as many bytes as `SO_RCVLOWAT` asks for.
@@ -220,9 +243,23 @@ impl Entry {
         let gone = PollFlags::HUP | PollFlags::RDHUP;
         let is_gone = asked.is_ok() && fds[0].revents().intersects(gone);
         if is_gone {
+            // What is no ring lies behind rings, which look like the end from here on.
+            if rustix::io::ioctl_fionread(bell).is_ok_and(|bytes| bytes > 0) {
+                self.intrude();
+            }
             record.set(flag::HUNG_UP);
         }
         is_gone
+    }
+
+    /// Somebody wrote to the bell: both sides hear of it.
+    #[cold]
+    fn break_off(&self) {
+        self.intrude();
+        if let Some(record) = self.record() {
+            crate::send::reset(self, record, 104);
+            crate::send::ring(self);
+        }
     }
 
     /// Somebody wrote to the peer's bell who does not know what it is: the connection's bytes are lost, and so is

@@ -11,14 +11,21 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::entry::{Entry, Hold};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
-use crate::multiplex::Kept;
 use crate::multiplex::sleepers::Sleeper;
 use crate::multiplex::spin::spin;
+use crate::multiplex::{Kept, hooks};
 use crate::slab;
 use crate::source::{ERR, HUP, Ready, Source};
+use crate::table;
 
 /// How long a sleep is, when somebody may take the ring that was for this thread without telling it.
 const SLICE: Duration = Duration::from_millis(10);
+
+/// What the kernel says of a bell whose peer is gone, or that is closed.
+const GONE: PollFlags = PollFlags::HUP
+    .union(PollFlags::RDHUP)
+    .union(PollFlags::ERR)
+    .union(PollFlags::NVAL);
 
 /// The waiting of one call.
 #[derive(Debug)]
@@ -51,7 +58,7 @@ impl Wait {
             Ok(())
         } else {
             entry.watch(true);
-            let outcome = self.sleep(fd, entry, timeout);
+            let outcome = self.sleep(entry, timeout);
             entry.watch(false);
             outcome
         };
@@ -67,7 +74,7 @@ impl Wait {
         spin(|| entry.ready() & wanted != 0)
     }
 
-    fn sleep(&mut self, fd: c_int, entry: &'static Entry, timeout: u64) -> Outcome<()> {
+    fn sleep(&mut self, entry: &'static Entry, timeout: u64) -> Outcome<()> {
         if timeout != 0 && self.deadline.is_none() {
             self.deadline = Some(now() + Duration::from_nanos(timeout));
         }
@@ -92,9 +99,23 @@ impl Wait {
                 left
             };
             slab::count(counter::SLEEPS);
-            match poll(fd, sleeper.as_ref(), left) {
+            let bell = entry.bell();
+            if bell < 0 {
+                return Err(Errno(libc::EBADF));
+            }
+            match poll(bell, sleeper.as_ref(), left) {
                 Ok(Woken::Rung) => {
-                    entry.take_rings();
+                    entry.take_ring();
+                    if entry.watchers() > 1 {
+                        hooks::broadcast(entry);
+                    }
+                    has_come = true;
+                }
+                Ok(Woken::Gone) => {
+                    // If it is not the peer then it is the number.
+                    if !entry.look_for_peer() && !table::holds(bell, entry) {
+                        return Err(Errno(libc::EBADF));
+                    }
                     has_come = true;
                 }
                 Ok(Woken::Told) => has_come = true,
@@ -115,8 +136,10 @@ fn is_over(entry: &Entry) -> bool {
 
 /// Why a sleep ended.
 enum Woken {
-    /// The bell was rung, or the peer is gone.
+    /// The bell was rung.
     Rung,
+    /// The peer is gone.
+    Gone,
     /// Another thread says that there is something to look at.
     Told,
     /// Time is up.
@@ -128,16 +151,19 @@ fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Ou
     let bell = hidden::borrow(bell);
     let told = sleeper.map_or(bell, |sleeper| hidden::borrow(sleeper.eventfd()));
     let mut fds = [
-        PollFd::new(&bell, PollFlags::IN),
+        PollFd::new(&bell, PollFlags::IN | PollFlags::RDHUP),
         PollFd::new(&told, PollFlags::IN),
     ];
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     rustix::event::poll(&mut fds, timeout.as_ref())?;
-    let [is_rung, is_told] = [0, 1].map(|fd: usize| !fds[fd].revents().is_empty());
+    let [rung, told] = [0, 1].map(|fd: usize| fds[fd].revents());
+    let (is_rung, is_told) = (!rung.is_empty(), !told.is_empty());
+    let is_gone = rung.intersects(GONE);
     if let Some(sleeper) = sleeper.filter(|_| is_told) {
         sleeper.drain();
     }
     Ok(match (is_rung, is_told) {
+        _ if is_gone => Woken::Gone,
         (true, _) => Woken::Rung,
         (false, true) => Woken::Told,
         (false, false) => Woken::Late,

@@ -1,4 +1,4 @@
-//! How calls wait, by what they do: sleeps and rings are counted, times are not.
+//! What differs from the kernel's TCP, and how calls wait: sleeps and rings are counted, times are not.
 
 use crate::bed::Bed;
 
@@ -14,4 +14,14 @@ fn nobody_yields_to_a_thread_that_computes() {
     // Each trip waits twice. Some of the waits are tries.
     assert!(sleeps >= 300, "{totals:?}");
     assert!(bells <= sleeps + 8, "{totals:?}");
+}
+
+/// What was written past the library is told as a reset, though whoever wrote it is gone.
+#[test]
+fn foreign_bytes_reset() {
+    let bed = Bed::new();
+    let run = bed.run(&bed.compile("foreign"), true);
+    let expected = "child: 0\nrecv: 4\nrecv: ECONNRESET\n\
+        child: 0\nrecv, not waiting: 4\nrecv, not waiting: ECONNRESET\nexit status: 0";
+    assert_eq!(run.text, expected);
 }
