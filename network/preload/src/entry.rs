@@ -81,6 +81,8 @@ pub(crate) struct Entry {
     pub(crate) is_finished: AtomicBool,
     /// How often a sender found no room.
     pub(crate) stalls: AtomicU64,
+    /// How often a direction was shut down, even if it was before.
+    pub(crate) shutdowns: AtomicU32,
     /// Receives in a row that found nothing.
     pub(crate) empty: AtomicU32,
     /// The hidden descriptor of a connection's memory, or of a listener's channel; -1 if there is none.
@@ -159,7 +161,7 @@ impl Entry {
         // SAFETY: entries live for ever, and there is one now.
         let entry: &'static Self = unsafe { first.as_ref() }.ok_or(Errno(libc::ENOMEM))?;
         FREE.store(entry.next.load(Ordering::Relaxed), Ordering::Relaxed);
-        for counter in [&entry.watchers, &entry.empty] {
+        for counter in [&entry.watchers, &entry.empty, &entry.shutdowns] {
             counter.store(0, Ordering::Relaxed);
         }
         entry.rings.store(0, Ordering::Relaxed);
@@ -204,6 +206,7 @@ impl Entry {
             watchers: AtomicU32::new(0),
             rings: AtomicU64::new(0),
             stalls: AtomicU64::new(0),
+            shutdowns: AtomicU32::new(0),
             arrived: AtomicU64::new(0),
             is_finished: AtomicBool::new(false),
             empty: AtomicU32::new(0),

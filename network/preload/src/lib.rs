@@ -20,13 +20,14 @@
 //! - A program that is killed with bytes unread ends its stream; TCP would reset it. One that exits resets it.
 //! - `connect` to a full backlog waits without heed of signals if it blocks, and other threads' `connect` and `listen`
 //!   wait for it; if it does not block, it is the kernel's TCP.
-//! - A bad address given to a call that moves bytes is `SIGSEGV`, not `EFAULT`: bytes are copied by this library.
+//! - A bad address is `EFAULT` in the first page and where the kernel is. In between it is `SIGSEGV`, as bytes are
+//!   copied by this library, under a lock of the connection.
 //! - A call that waits at user level is no point of cancellation: `pthread_cancel` takes effect at the next of the
 //!   kernel's.
 //! - Connections that a listener has not accepted are reset when it goes, if it was never shared by `fork` or `exec`;
 //!   else, or if its process is killed, they end without a reset.
-//! - A kernel descriptor beside user-level ones that are ready all the time is told by `epoll_wait` up to sixteen calls
-//!   later.
+//! - A kernel descriptor that another process makes ready, beside user-level ones that are ready all the time, is told
+//!   by `epoll_wait` up to sixteen calls, or 50 microseconds, later.
 //! - `dprintf` on a connection breaks it off on other machines than x86-64.
 //! - A signal that comes while a call still spins does not break it. Of calls that sleep, all are restarted if every
 //!   handler asks for that, else none.

@@ -7,6 +7,7 @@ use std::ptr;
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use crate::errno::{Errno, Outcome};
+use crate::pieces::check;
 
 /// The families, as an address has them.
 const INET: sa_family_t = 2;
@@ -18,7 +19,7 @@ const INET6: sa_family_t = 10;
 /// There are `size` bytes, or the pointer is null.
 pub(crate) unsafe fn read(address: *const sockaddr, size: socklen_t) -> Option<SocketAddr> {
     let size = size as usize;
-    if address.is_null() || size < size_of::<sa_family_t>() {
+    if size < size_of::<sa_family_t>() || check(address, size).is_err() {
         return None;
     }
     // SAFETY: there are as many bytes; the place need not be aligned.
@@ -43,7 +44,7 @@ pub(crate) unsafe fn read(address: *const sockaddr, size: socklen_t) -> Option<S
 /// Writes as much of an address as there is room for, and how long it is.
 ///
 /// # Errors
-/// `EINVAL` if the room is negative, `EFAULT` if a pointer is null.
+/// `EINVAL` if the room is negative, `EFAULT` if a pointer cannot be one.
 ///
 /// # Safety
 /// The pointers are null or valid, the first for as many bytes as the second says.
@@ -52,9 +53,8 @@ pub(crate) unsafe fn write(
     address: *mut sockaddr,
     size: *mut socklen_t,
 ) -> Outcome<()> {
-    if address.is_null() || size.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+    check(address, size_of::<sa_family_t>())?;
+    check(size, size_of::<socklen_t>())?;
     // SAFETY: the caller keeps that it is valid.
     let room = unsafe { size.read() };
     if c_int::try_from(room).is_err() {

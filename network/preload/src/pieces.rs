@@ -9,14 +9,22 @@ use crate::errno::{Errno, Outcome};
 
 /// How many pieces a call takes.
 const PIECES_MAX: usize = 1024;
+/// No program has anything in the first page.
+const LOWEST: usize = 4096;
+/// No program has anything from here on: on x86-64 with five levels of pages, by the sign of an address elsewhere.
+const HIGHEST: usize = if cfg!(target_arch = "x86_64") {
+    1 << 56
+} else {
+    1 << 63
+};
 
 /// Bytes to be sent.
 ///
 /// # Errors
-/// `EFAULT` if the pointer is null; `EINVAL` if there are too many.
+/// `EFAULT` if no program has anything there.
 ///
 /// # Safety
-/// There are `size` bytes, which nobody changes meanwhile, or the pointer is null.
+/// There are `size` bytes, which nobody changes meanwhile, or [`check`] fails.
 #[inline]
 pub(crate) unsafe fn bytes<'a>(first: *const c_void, size: usize) -> Outcome<&'a [u8]> {
     if size == 0 {
@@ -33,7 +41,7 @@ pub(crate) unsafe fn bytes<'a>(first: *const c_void, size: usize) -> Outcome<&'a
 /// As for [`bytes`].
 ///
 /// # Safety
-/// There is room for `size` bytes, which nobody else uses meanwhile, or the pointer is null.
+/// There is room for `size` bytes, which nobody else uses meanwhile, or [`check`] fails.
 #[inline]
 pub(crate) unsafe fn room<'a>(first: *mut c_void, size: usize) -> Outcome<&'a mut [u8]> {
     if size == 0 {
@@ -44,12 +52,25 @@ pub(crate) unsafe fn room<'a>(first: *mut c_void, size: usize) -> Outcome<&'a mu
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), size) })
 }
 
+/// Looks whether a program may have so many bytes there: it has none in the first page, nor where the kernel is.
+/// Whether it does have them is found out by using them.
+///
+/// # Errors
+/// `EFAULT` if not.
 #[inline]
-fn check(first: *const c_void, size: usize) -> Outcome<()> {
-    if first.is_null() || isize::try_from(size).is_err() {
+pub(crate) fn check<T>(first: *const T, size: usize) -> Outcome<()> {
+    let is_high = HIGHEST
+        .checked_sub(size)
+        .is_none_or(|last| first.addr() > last);
+    if is_high || first.addr() < LOWEST {
         return Err(Errno(libc::EFAULT));
     }
     Ok(())
+}
+
+/// Whether it is where the kernel is, which is known before anything is done.
+pub(crate) fn is_high<T>(first: *const T) -> bool {
+    first.addr() >= HIGHEST
 }
 
 /// Pieces to be sent.
@@ -120,16 +141,13 @@ unsafe fn pieces<'a>(first: *const iovec, count: usize) -> Outcome<&'a [iovec]> 
     if count == 0 {
         return Ok(&[]);
     }
-    if first.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+    check(first, count * size_of::<iovec>())?;
     // SAFETY: as the caller keeps it.
     let pieces = unsafe { slice::from_raw_parts(first, count) };
-    if pieces
-        .iter()
-        .any(|piece| piece.iov_len > 0 && piece.iov_base.is_null())
-    {
-        return Err(Errno(libc::EFAULT));
+    for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
+        if isize::try_from(piece.iov_len).is_ok() {
+            check(piece.iov_base, piece.iov_len)?;
+        }
     }
     Ok(pieces)
 }

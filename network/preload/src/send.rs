@@ -123,15 +123,25 @@ pub(crate) fn send_pieces(
         }
         return send(fd, entry, &gathered[..end], flags);
     }
+    let is_reset = || entry.record().is_none_or(|record| record.has(flag::RESET));
+    let was_reset = is_reset();
     let mut sent = 0;
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-        match send(fd, entry, piece, flags) {
+        // What ends the connection after the first piece is told by the next call.
+        let how = if sent > 0 {
+            flags | MSG_NOSIGNAL
+        } else {
+            flags
+        };
+        match send(fd, entry, piece, how) {
             Ok(bytes) => {
                 sent += bytes;
                 if bytes < piece.len() {
                     break;
                 }
             }
+            // The first piece was lost, as the peer is gone, and so are the others.
+            Err(Errno(libc::EPIPE)) if sent > 0 && !was_reset && is_reset() => return Ok(size),
             Err(_) if sent > 0 => break,
             Err(errno) => return Err(errno),
         }

@@ -10,35 +10,39 @@
 //! | `SO_SNDBUF` | kept and told; one that is smaller than half of the ring bounds what is on its way |
 //! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
 //! | `SO_OOBINLINE` | honoured |
-//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_PRIORITY`, `IP_TOS`, `IPV6_TCLASS` | kept and told |
-//! | `SO_DONTROUTE`, `SO_BROADCAST` | kept and told |
+//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_DONTROUTE`, `SO_BROADCAST` | kept and told |
+//! | `SO_PRIORITY`, `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | kept and told; there are no packets that could carry them |
+//! | `SO_BUSY_POLL` | kept and told; how long a call looks before it sleeps is the library's affair |
+//! | `TCP_LINGER2`, `TCP_SYNCNT` | kept and told; there is neither a wait for the peer's end nor a repetition |
+//! | `TCP_DEFER_ACCEPT` | kept and told, rounded as TCP does; a listener that has it is given connections at once nevertheless |
 //! | `SO_PEEK_OFF` | told as -1: none |
-//! | `IP_TTL`, `IPV6_UNICAST_HOPS` | told as 64 |
 //! | `IPV6_V6ONLY` | told; setting it is refused as for every connected socket |
 //! | `TCP_MAXSEG` | told: the largest slot |
 //! | `TCP_INFO` | told: the state, and nothing else |
-//! | `TCP_DEFER_ACCEPT`, `TCP_FASTOPEN` | told as 0 |
+//! | `TCP_FASTOPEN` | told as 0 |
 //! | `TCP_CONGESTION` | told as `none` |
-//! | all others | refused with `ENOPROTOOPT` |
+//! | all others, among them `SO_TIMESTAMP` and its kin | refused with `ENOPROTOOPT` |
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use libc::{
-    EDOM, EFAULT, EINVAL, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET,
-    socklen_t, timeval,
+    EDOM, EINVAL, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, socklen_t,
+    timeval,
 };
 use rustix::net::sockopt;
 use rustix::net::sockopt::Timeout;
 
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
+use crate::pieces::check;
 use crate::send::{note_reset, take_error};
 use crate::slab::{Record, flag, option};
 use crate::source::{HUP, RDHUP, Source};
+use crate::{hidden, real};
 
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
@@ -49,6 +53,8 @@ const SEND_BUFFER_MIN: u32 = 4608;
 /// The size that the kernel begins with; a socket with a smaller one was told so by its program.
 const SEND_BUFFER_DEFAULT: u32 = 16_384;
 const RECEIVE_BUFFER_MIN: u32 = 2304;
+/// The most that `TCP_LINGER2` takes.
+const ORPHAN_SECONDS_MAX: c_int = 120;
 /// The most bytes that one slot carries.
 const SEGMENT: c_int = 8192;
 
@@ -94,6 +100,8 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
             libc::SO_SNDBUF => Place::Buffer(&options.send_buffer, SEND_BUFFER_MIN),
             libc::SO_RCVLOWAT => Place::Number(&options.low_water),
             libc::SO_PRIORITY => Place::Number(&options.priority),
+            libc::SO_MARK => Place::Number(&options.mark),
+            libc::SO_BUSY_POLL => Place::Number(&options.busy_poll),
             _ => return Err(Errno(ENOPROTOOPT)),
         },
         IPPROTO_TCP => match name {
@@ -105,7 +113,10 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
             libc::TCP_KEEPCNT => Place::Number(&options.keep_count),
             libc::TCP_USER_TIMEOUT => Place::Number(&options.user_timeout),
             TCP_NOTSENT_LOWAT => Place::Number(&options.keep_unsent),
-            libc::TCP_DEFER_ACCEPT | libc::TCP_FASTOPEN => Place::Told(0),
+            libc::TCP_LINGER2 => Place::Number(&options.orphan_seconds),
+            libc::TCP_SYNCNT => Place::Number(&options.connect_tries),
+            libc::TCP_DEFER_ACCEPT => Place::Number(&options.defer_accept),
+            libc::TCP_FASTOPEN => Place::Told(0),
             libc::TCP_MAXSEG => Place::Told(SEGMENT),
             libc::TCP_INFO => Place::Info,
             libc::TCP_CONGESTION => Place::Name(b"none\0\0\0\0\0\0\0\0\0\0\0\0"),
@@ -113,12 +124,12 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
         },
         IPPROTO_IP => match name {
             libc::IP_TOS => Place::Number(&options.type_of_service),
-            libc::IP_TTL => Place::Told(64),
+            libc::IP_TTL => Place::Number(&options.time_to_live),
             _ => return Err(Errno(ENOPROTOOPT)),
         },
         IPPROTO_IPV6 if family(record) == libc::AF_INET6 => match name {
             libc::IPV6_TCLASS => Place::Number(&options.type_of_service),
-            libc::IPV6_UNICAST_HOPS => Place::Told(64),
+            libc::IPV6_UNICAST_HOPS => Place::Number(&options.hop_limit),
             libc::IPV6_V6ONLY => Place::Told(c_int::from(options.has(option::V6ONLY))),
             _ => return Err(Errno(ENOPROTOOPT)),
         },
@@ -145,9 +156,8 @@ pub(crate) unsafe fn get(
     size: *mut socklen_t,
 ) -> Outcome<c_int> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    if size.is_null() || value.is_null() {
-        return Err(Errno(EFAULT));
-    }
+    check(size, size_of::<socklen_t>())?;
+    check(value, 1)?;
     // SAFETY: the caller keeps that it is valid.
     let room = unsafe { size.read() };
     let room = c_int::try_from(room)
@@ -247,9 +257,7 @@ pub(crate) unsafe fn set(
         if (size as usize) < count {
             return Err(Errno(EINVAL));
         }
-        if value.is_null() {
-            return Err(Errno(EFAULT));
-        }
+        check(value, count)?;
         let mut bytes = [0u8; 16];
         // SAFETY: the caller keeps that there are as many bytes as it says, and these are no more.
         unsafe {
@@ -272,11 +280,10 @@ pub(crate) unsafe fn set(
                 keep_urgent_inline(record, on);
             }
         }
-        Place::Number(place) => {
-            let number = number(read(4)?, 0);
-            check(level, name, number)?;
-            set_number(place, number)?;
+        Place::Number(place) if level == IPPROTO_IP && (1..4).contains(&size) => {
+            set_number(place, level, name, c_int::from(read(1)?[0]))?;
         }
+        Place::Number(place) => set_number(place, level, name, number(read(4)?, 0))?,
         Place::Buffer(place, least) => {
             let wanted = u32::try_from(number(read(4)?, 0))
                 .unwrap_or(BUFFER_MAX)
@@ -314,23 +321,47 @@ fn keep_urgent_inline(record: &Record, on: bool) {
     }
 }
 
-/// Numbers that the kernel takes within limits.
-fn check(level: c_int, name: c_int, number: c_int) -> Outcome<()> {
+/// Keeps a number as the kernel does: within limits, rounded, or the default again.
+fn set_number(place: &AtomicU32, level: c_int, name: c_int, number: c_int) -> Outcome<()> {
     let limits = match (level, name) {
         (IPPROTO_TCP, libc::TCP_KEEPIDLE | libc::TCP_KEEPINTVL) => 1..=32_767,
-        (IPPROTO_TCP, libc::TCP_KEEPCNT) => 1..=127,
-        _ => return Ok(()),
+        (IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_SYNCNT) => 1..=127,
+        (IPPROTO_IP, libc::IP_TTL) if number != -1 => 1..=255,
+        (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) if number != -1 => 0..=255,
+        (SOL_SOCKET, libc::SO_MARK) => c_int::MIN..=c_int::MAX,
+        (IPPROTO_TCP, libc::TCP_LINGER2 | libc::TCP_DEFER_ACCEPT)
+        | (IPPROTO_IP | IPPROTO_IPV6, _) => c_int::MIN..=c_int::MAX,
+        _ => 0..=c_int::MAX,
     };
-    if limits.contains(&number) {
-        return Ok(());
+    if !limits.contains(&number) {
+        return Err(Errno(EINVAL));
     }
-    Err(Errno(EINVAL))
+    let kept = match (level, name) {
+        (IPPROTO_IP, libc::IP_TTL) | (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) if number == -1 => 64,
+        // The lowest two bits are TCP's own.
+        (IPPROTO_IP, libc::IP_TOS) => number & 0xfc,
+        (IPPROTO_IPV6, libc::IPV6_TCLASS) => number.max(0) & 0xfc,
+        (IPPROTO_TCP, libc::TCP_LINGER2) => number.clamp(-1, ORPHAN_SECONDS_MAX),
+        (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT) => whole_tries(number),
+        _ => number,
+    };
+    place.store(u32::from_ne_bytes(kept.to_ne_bytes()), Ordering::Relaxed);
+    Ok(())
 }
 
-fn set_number(place: &AtomicU32, number: c_int) -> Outcome<()> {
-    let number = u32::try_from(number).map_err(|_| Errno(EINVAL))?;
-    place.store(number, Ordering::Relaxed);
-    Ok(())
+/// The seconds after which a first segment and its repetitions, each after twice the time, have come that take at
+/// least so many.
+fn whole_tries(seconds: c_int) -> c_int {
+    const APART_MAX: c_int = 120;
+    let (mut sum, mut apart) = (c_int::from(seconds > 0), 1);
+    for _ in 1..u8::MAX {
+        if seconds <= sum {
+            break;
+        }
+        apart = (apart * 2).min(APART_MAX);
+        sum += apart;
+    }
+    sum
 }
 
 /// A `timeval` in nanoseconds.
@@ -423,8 +454,41 @@ pub(crate) fn carry(model: c_int, record: &Record) {
     for (place, number) in numbers {
         place.store(number, Ordering::Relaxed);
     }
+    carry_numbers(model.as_raw_fd(), record);
     let size = options.send_buffer.load(Ordering::Relaxed);
     if size < SEND_BUFFER_DEFAULT {
         options.limit_out(size);
+    }
+}
+
+/// Takes over numbers as they are.
+fn carry_numbers(model: c_int, record: &Record) {
+    let options = &record.options;
+    let numbers = [
+        (SOL_SOCKET, libc::SO_PRIORITY, &options.priority),
+        (SOL_SOCKET, libc::SO_MARK, &options.mark),
+        (SOL_SOCKET, libc::SO_BUSY_POLL, &options.busy_poll),
+        (IPPROTO_TCP, libc::TCP_LINGER2, &options.orphan_seconds),
+        (IPPROTO_TCP, libc::TCP_SYNCNT, &options.connect_tries),
+        (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &options.defer_accept),
+        (IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options.keep_unsent),
+        (IPPROTO_IP, libc::IP_TTL, &options.time_to_live),
+        (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, &options.hop_limit),
+    ];
+    for (level, name, place) in numbers {
+        let has_none = level == IPPROTO_IPV6 && family(record) != libc::AF_INET6;
+        let is_inherited = name != libc::SO_PRIORITY || record.side.load(Ordering::Relaxed) == 0;
+        if has_none || !is_inherited {
+            continue;
+        }
+        let mut value = [0; 4];
+        let mut size = 4;
+        // SAFETY: there is room for a number.
+        let told = unsafe {
+            real::getsockopt(model, level, name, value.as_mut_ptr().cast(), &raw mut size)
+        };
+        if told == 0 {
+            place.store(u32::from_ne_bytes(value), Ordering::Relaxed);
+        }
     }
 }

@@ -94,6 +94,12 @@ pub(crate) struct Options {
     pub(crate) keep_unsent: AtomicU32,
     /// Lines that may be on their way, if the program wants fewer than there are; else 0.
     pub(crate) lines_out_max: AtomicU32,
+    pub(crate) time_to_live: AtomicU32,
+    pub(crate) hop_limit: AtomicU32,
+    pub(crate) orphan_seconds: AtomicU32,
+    pub(crate) connect_tries: AtomicU32,
+    pub(crate) defer_accept: AtomicU32,
+    pub(crate) busy_poll: AtomicU32,
 }
 
 /// One direction: its lock and the cursor that this protects.

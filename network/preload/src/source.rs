@@ -50,7 +50,7 @@ pub(crate) trait Source {
     /// Takes all rings. True if the peer is gone.
     fn drain(&self) -> bool;
     /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a
-    /// direction.
+    /// direction and every call that asked for one.
     fn progress(&self) -> (u64, u64);
 }
 
@@ -148,7 +148,8 @@ impl Source for Entry {
         let is_over = record.has(flag::HUNG_UP | flag::RESET);
         let has_ended = is_over || self.is_finished.load(Ordering::Relaxed);
         let shut = record.flags.load(Ordering::Relaxed) & (flag::SEND_SHUT | flag::RECEIVE_SHUT);
-        let state = u64::from(shut) | u64::from(has_ended) << 2;
+        let shutdowns = self.shutdowns.load(Ordering::Relaxed);
+        let state = u64::from(shut) | u64::from(has_ended) << 2 | u64::from(shutdowns & 0x1f) << 3;
         (
             arrived.wrapping_add(u64::from(is_over)),
             stalls & ((1 << STATE) - 1) | state << STATE,

@@ -29,6 +29,12 @@ export! {
         unsafe { bytes::read(fd, bytes, size) }
     }
 
+    fn eventfd_write(fd: c_int, value: libc::eventfd_t) -> c_int {
+        // SAFETY: there are as many bytes.
+        let written = unsafe { bytes::write(fd, (&raw const value).cast(), size_of_val(&value)) };
+        if usize::try_from(written) == Ok(size_of_val(&value)) { 0 } else { -1 }
+    }
+
     fn __connect(fd: c_int, address: *const sockaddr, size: socklen_t) -> c_int {
         // SAFETY: as the caller keeps it.
         unsafe { sockets::connect(fd, address, size) }

@@ -7,6 +7,7 @@ use libc::{iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 use crate::connection::lookup;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome, told};
+use crate::multiplex::touched::touched;
 use crate::pieces::{self, Pieces, PiecesMut};
 use crate::real;
 use crate::receive::{receive, receive_pieces, throw};
@@ -35,8 +36,11 @@ pub(super) unsafe fn sending(
     flags: c_int,
 ) -> Outcome<usize> {
     // SAFETY: as the caller keeps it.
-    let bytes = unsafe { pieces::bytes(bytes, size) }?;
-    send_bytes(fd, entry, bytes, flags)
+    match unsafe { pieces::bytes(bytes, size) } {
+        Ok(bytes) => send_bytes(fd, entry, bytes, flags),
+        // As the kernel: what the connection has to say comes first.
+        Err(fault) => send_bytes(fd, entry, &[], flags).and(Err(fault)),
+    }
 }
 
 /// # Safety
@@ -54,8 +58,20 @@ pub(super) unsafe fn receiving(
         return throw(fd, entry, size, flags);
     }
     // SAFETY: as the caller keeps it.
-    let bytes = unsafe { pieces::room(bytes, size) }?;
-    receive(fd, entry, bytes, flags)
+    match unsafe { pieces::room(bytes, size) } {
+        Ok(bytes) => receive(fd, entry, bytes, flags),
+        Err(fault) if pieces::is_high(bytes) => Err(fault),
+        Err(fault) => faulty(fd, entry, flags, fault),
+    }
+}
+
+/// As the kernel: bytes are waited for before it is found that there is no place for them.
+#[cold]
+fn faulty(fd: c_int, entry: &'static Entry, flags: c_int, fault: Errno) -> Outcome<usize> {
+    match receive(fd, entry, &mut [0], flags | libc::MSG_PEEK) {
+        Ok(1..) => Err(fault),
+        outcome => outcome,
+    }
 }
 
 /// # Safety
@@ -68,6 +84,10 @@ unsafe fn gathering(
 ) -> Outcome<usize> {
     // SAFETY: as the caller keeps it.
     let pieces = unsafe { Pieces::new(first, pieces::count(count)) }?;
+    if pieces.size()? == 0 {
+        // As the kernel: nobody is asked.
+        return Ok(0);
+    }
     send_pieces(fd, entry, pieces, 0)
 }
 
@@ -117,7 +137,8 @@ unsafe fn receiving_from(
 ) -> Outcome<usize> {
     // SAFETY: as the caller keeps it.
     let received = unsafe { receiving(fd, entry, bytes, size, flags) }?;
-    if !from.is_null() && !from_size.is_null() {
+    if !from.is_null() {
+        pieces::check(from_size, size_of::<socklen_t>())?;
         // SAFETY: as the caller keeps it.
         unsafe { from_size.write(0) };
     }
@@ -128,7 +149,7 @@ export! {
     fn send(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::send(fd, bytes, size, flags) },
+            None => touched(unsafe { real::send(fd, bytes, size, flags) }),
             // SAFETY: as the caller keeps it.
             Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, flags) }),
         }
@@ -146,7 +167,7 @@ export! {
     fn write(fd: c_int, bytes: *const c_void, size: size_t) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::write(fd, bytes, size) },
+            None => touched(unsafe { real::write(fd, bytes, size) }),
             // SAFETY: as the caller keeps it.
             Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, 0) }),
         }
@@ -166,7 +187,7 @@ export! {
     fn sendto(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int, to: *const sockaddr, to_size: socklen_t) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::sendto(fd, bytes, size, flags, to, to_size) },
+            None => touched(unsafe { real::sendto(fd, bytes, size, flags, to, to_size) }),
             // A connected stream has but one to send to, and the kernel does not look at another.
             // SAFETY: as the caller keeps it.
             Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, flags) }),
@@ -185,7 +206,7 @@ export! {
     fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::writev(fd, first, count) },
+            None => touched(unsafe { real::writev(fd, first, count) }),
             // SAFETY: as the caller keeps it.
             Some(entry) => counted(unsafe { gathering(fd, entry, first, count) }),
         }
@@ -289,7 +310,7 @@ export! {
     fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::pwritev2(fd, first, count, offset, flags) },
+            None => touched(unsafe { real::pwritev2(fd, first, count, offset, flags) }),
             Some(_) if offset != -1 => unseekable(),
             Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
             // SAFETY: as the caller keeps it.
@@ -300,7 +321,7 @@ export! {
     fn pwritev64v2(fd: c_int, first: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::pwritev64v2(fd, first, count, offset, flags) },
+            None => touched(unsafe { real::pwritev64v2(fd, first, count, offset, flags) }),
             Some(_) if offset != -1 => unseekable(),
             Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
             // SAFETY: as the caller keeps it.

@@ -12,8 +12,10 @@ use super::bytes::counted;
 use crate::connection::lookup;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
+use crate::multiplex::touched::touched;
 use crate::receive::receive;
 use crate::send::send;
+use crate::slab::option;
 use crate::{hidden, real};
 
 /// Bytes that are copied at once.
@@ -23,13 +25,12 @@ const MOVED_MAX: usize = 0x7fff_f000;
 
 export! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-        if lookup(from).is_some() {
-            // What is mapped nowhere cannot be sent from.
-            return counted(Err(Errno(libc::EINVAL)));
+        if let Some(entry) = lookup(from) {
+            return touched(counted(send_stream(to, entry, from, offset, count)));
         }
         match lookup(to) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::sendfile(to, from, offset, count) },
+            None => touched(unsafe { real::sendfile(to, from, offset, count) }),
             // SAFETY: as the caller keeps it.
             Some(entry) => counted(unsafe { send_file(to, entry, from, offset, count) }),
         }
@@ -44,14 +45,14 @@ export! {
         let (source, target) = (lookup(from), lookup(to));
         if source.is_none() && target.is_none() {
             // SAFETY: as the caller keeps it.
-            return unsafe { real::splice(from, from_offset, to, to_offset, count, flags) };
+            return touched(unsafe { real::splice(from, from_offset, to, to_offset, count, flags) });
         }
         // A pipe has no places, and a socket neither; that is said differently.
         match (source, target) {
             (Some(_), None) if !to_offset.is_null() => counted(Err(Errno(libc::ESPIPE))),
             (None, Some(_)) if !from_offset.is_null() => counted(Err(Errno(libc::ESPIPE))),
             _ if !from_offset.is_null() || !to_offset.is_null() => counted(Err(Errno(libc::EINVAL))),
-            (Some(entry), None) => counted(to_pipe(from, entry, to, count, flags)),
+            (Some(entry), None) => touched(counted(to_pipe(from, entry, to, count, flags))),
             (None, Some(entry)) => counted(from_pipe(from, to, entry, count, flags)),
             // One of them must be a pipe.
             _ => counted(Err(Errno(libc::EINVAL))),
@@ -63,7 +64,7 @@ export! {
             return counted(Err(Errno(libc::EINVAL)));
         }
         // SAFETY: as the caller keeps it.
-        unsafe { real::tee(from, to, count, flags) }
+        touched(unsafe { real::tee(from, to, count, flags) })
     }
 
     fn vmsplice(fd: c_int, pieces: *const iovec, count: size_t, flags: c_uint) -> ssize_t {
@@ -71,7 +72,7 @@ export! {
             return counted(Err(Errno(libc::EBADF)));
         }
         // SAFETY: as the caller keeps it.
-        unsafe { real::vmsplice(fd, pieces, count, flags) }
+        touched(unsafe { real::vmsplice(fd, pieces, count, flags) })
     }
 
     fn copy_file_range(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t {
@@ -82,6 +83,24 @@ export! {
         // SAFETY: as the caller keeps it.
         unsafe { real::copy_file_range(from, from_offset, to, to_offset, count, flags) }
     }
+}
+
+/// Sends from a connection, which goes into a pipe alone, as by `splice`.
+fn send_stream(
+    to: c_int,
+    entry: &'static Entry,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> Outcome<usize> {
+    if !offset.is_null() {
+        return Err(Errno(libc::ESPIPE));
+    }
+    let is_nonblocking = entry
+        .record()
+        .is_some_and(|record| record.options.has(option::NONBLOCK));
+    let flags = if is_nonblocking { SPLICE_F_NONBLOCK } else { 0 };
+    to_pipe(from, entry, to, count, flags)
 }
 
 /// Sends from a file: from `offset` on, or from where the file is.

@@ -8,8 +8,9 @@ use super::streams;
 use crate::connection::{self, leave};
 use crate::entry::{Entry, Hold};
 use crate::errno::{Errno, Outcome, told};
+use crate::multiplex::touched::touched;
 use crate::slab::option;
-use crate::{hidden, real, table};
+use crate::{hidden, pieces, real, table};
 
 /// `close_range`: the flag to mark descriptors instead of closing them.
 const CLOSE_RANGE_CLOEXEC: c_uint = 4;
@@ -28,7 +29,7 @@ export! {
         }
         let left = leave(fd);
         // SAFETY: as the caller keeps it.
-        let closed = unsafe { real::close(fd) };
+        let closed = touched(unsafe { real::close(fd) });
         if let Some(left) = left {
             left.done();
         }
@@ -191,7 +192,9 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
     let request = request & 0xffff_ffff;
     let place = argument as *mut c_int;
     let tell = |value: Outcome<c_int>| match value {
-        Ok(_) if place.is_null() => told(Err(Errno(libc::EFAULT))),
+        Ok(_) if pieces::check(place, size_of::<c_int>()).is_err() => {
+            told(Err(Errno(libc::EFAULT)))
+        }
         Ok(value) => {
             // SAFETY: the request takes a place for a number.
             unsafe { place.write_unaligned(value) };

@@ -8,7 +8,8 @@ use super::bytes::counted;
 use crate::connection::lookup;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome, told};
-use crate::pieces::{Pieces, PiecesMut};
+use crate::multiplex::touched::touched;
+use crate::pieces::{Pieces, PiecesMut, check};
 use crate::real;
 use crate::receive::receive_pieces;
 use crate::send::send_pieces;
@@ -25,7 +26,7 @@ export! {
             None => match unsafe { carries_ours(message) } {
                 true => counted(Err(Errno(libc::EOPNOTSUPP))),
                 // SAFETY: as the caller keeps it.
-                false => unsafe { real::sendmsg(fd, message, flags) },
+                false => touched(unsafe { real::sendmsg(fd, message, flags) }),
             },
             // SAFETY: as the caller keeps it.
             Some(entry) => counted(unsafe { send_one(fd, entry, message, flags) }),
@@ -44,7 +45,14 @@ export! {
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         let Some(entry) = lookup(fd) else {
             // SAFETY: as the caller keeps it.
-            return unsafe { real::sendmmsg(fd, messages, count, flags) };
+            if unsafe { each(messages, count) }.is_ok_and(|all| {
+                // SAFETY: as the caller keeps it.
+                all.iter().any(|message| unsafe { carries_ours(&raw const message.msg_hdr) })
+            }) {
+                return told(Err(Errno(libc::EOPNOTSUPP)));
+            }
+            // SAFETY: as the caller keeps it.
+            return touched(unsafe { real::sendmmsg(fd, messages, count, flags) });
         };
         // SAFETY: as the caller keeps it.
         let all = unsafe { each(messages, count) };
@@ -89,11 +97,10 @@ unsafe fn each<'a>(messages: *mut mmsghdr, count: c_uint) -> Outcome<&'a mut [mm
     if count == 0 {
         return Ok(&mut []);
     }
-    if messages.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+    let count = (count as usize).min(MESSAGES_MAX);
+    check(messages, count * size_of::<mmsghdr>())?;
     // SAFETY: as the caller keeps it.
-    Ok(unsafe { std::slice::from_raw_parts_mut(messages, (count as usize).min(MESSAGES_MAX)) })
+    Ok(unsafe { std::slice::from_raw_parts_mut(messages, count) })
 }
 
 /// Does it for one message after the other, until one fails or says that there is no use in going on.
@@ -135,6 +142,7 @@ unsafe fn send_one(
     message: *const msghdr,
     flags: c_int,
 ) -> Outcome<usize> {
+    check(message, size_of::<msghdr>())?;
     // SAFETY: as the caller keeps it.
     let header = unsafe { message.as_ref() }.ok_or(Errno(libc::EFAULT))?;
     // SAFETY: as the caller keeps it.
@@ -157,6 +165,7 @@ unsafe fn receive_one(
     message: *mut msghdr,
     flags: c_int,
 ) -> Outcome<usize> {
+    check(message, size_of::<msghdr>())?;
     // SAFETY: as the caller keeps it.
     let header = unsafe { message.as_mut() }.ok_or(Errno(libc::EFAULT))?;
     // SAFETY: as the caller keeps it.
@@ -193,6 +202,9 @@ unsafe fn controls<'a>(header: &'a msghdr) -> impl Iterator<Item = &'a cmsghdr> 
 /// # Safety
 /// The message is valid, or null.
 unsafe fn carries_ours(message: *const msghdr) -> bool {
+    if check(message, size_of::<msghdr>()).is_err() {
+        return false;
+    }
     // SAFETY: as the caller keeps it.
     let Some(header) = (unsafe { message.as_ref() }) else {
         return false;

@@ -361,8 +361,10 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
             // It fails in a signal handler above a send alone: then the last close says it.
             let _unsaid = send::finish(entry, record);
         }
-        hooks::broadcast(entry);
     }
+    // As the kernel does, even if nothing has changed.
+    entry.shutdowns.fetch_add(1, Ordering::Relaxed);
+    hooks::broadcast(entry);
     entry.release(Hold::Call);
     outcome
 }

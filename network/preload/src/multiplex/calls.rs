@@ -12,7 +12,7 @@ use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, time
 
 use crate::entry::{Entry, Hold, Kind};
 use crate::errno::{self, Errno, Outcome};
-use crate::{real, table};
+use crate::{pieces, real, table};
 
 use super::events::Events;
 use super::hooks::{adopt, set_of};
@@ -89,9 +89,7 @@ unsafe fn wait_in(
         .ok()
         .filter(|room| (1..=ROOM_MAX).contains(room));
     let room = room.ok_or(Errno(libc::EINVAL))?;
-    if events.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+    pieces::check(events, room * size_of::<epoll_event>())?;
     if !entry.pin(outer, Hold::Call) {
         return Err(Errno(libc::EBADF));
     }
@@ -158,7 +156,8 @@ unsafe fn control(
     fd: RawFd,
     event: *mut epoll_event,
 ) -> Outcome<usize> {
-    let event = if operation == libc::EPOLL_CTL_DEL || event.is_null() {
+    let is_absent = pieces::check(event, size_of::<epoll_event>()).is_err();
+    let event = if operation == libc::EPOLL_CTL_DEL || is_absent {
         None
     } else {
         // SAFETY: the program gave an event; it need not be aligned.
@@ -216,7 +215,7 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     let Ok(count) = usize::try_from(count) else {
         return false;
     };
-    if fds.is_null() || count > table::NUMBERS {
+    if count > table::NUMBERS || pieces::check(fds, count * size_of::<pollfd>()).is_err() {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -233,6 +232,11 @@ unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option
     let count = usize::try_from(count)
         .ok()
         .filter(|count| *count <= table::NUMBERS)?;
+    let is_there =
+        |set: *mut fd_set| set.is_null() || pieces::check(set, count.div_ceil(8)).is_ok();
+    if ![read, write, except].into_iter().all(is_there) {
+        return None;
+    }
     // SAFETY: the program gave a set that has so many numbers, or none.
     let read = unsafe { Bits::new(read) };
     // SAFETY: as above.

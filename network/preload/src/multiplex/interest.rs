@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use crate::source::STATE;
 
-use super::{ALWAYS, ARRIVALS, EDGE, EXCLUSIVE, ONCE, ROOM, Ready};
+use super::{ALWAYS, EDGE, EXCLUSIVE, NEWS, ONCE, ROOM, Ready};
 
 /// What a look at a source gave. The progress was read before the bits, so that what comes between the two is
 /// an edge once more, and none is lost.
@@ -79,7 +79,8 @@ impl Interest {
             return ready;
         }
         self.reported &= ready;
-        let arrived = ready & ARRIVALS != 0 && look.progress.0 != self.seen.0;
+        // As in the kernel: an arrival is an edge for who asked for it, even if the bytes are taken by now.
+        let arrived = self.asked & NEWS != 0 && look.progress.0 != self.seen.0;
         let freed = ready & ROOM != 0 && look.progress.1 != self.seen.1;
         // The kernel tells all who wait of the end of a direction, whatever they wait for.
         let has_changed = look.progress.1 >> STATE != self.seen.1 >> STATE;

@@ -300,6 +300,13 @@ impl<S: Kept> Members<S> {
         found
     }
 
+    /// In the child of a fork, where nobody is counted as watching.
+    pub(crate) fn count_anew(&self) {
+        for member in self.slots.iter().flatten() {
+            member.source.watch(true);
+        }
+    }
+
     /// In the child of a fork, with an inner set of its own.
     pub(crate) fn start_over(&mut self) {
         for member in self.slots.iter_mut().flatten() {

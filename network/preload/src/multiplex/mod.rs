@@ -9,6 +9,7 @@
 //! - [`sets`]: all sets of the process; what happens to them as descriptors close, move and fork.
 //! - [`poll`], [`select`]: the calls without a set.
 //! - [`spin`], [`sleepers`]: how long to look before sleeping; who sleeps.
+//! - [`touched`]: what this process does to the kernel's descriptors.
 //! - [`calls`]: the C library's names.
 //!
 //! # Cost
@@ -37,12 +38,15 @@ pub(crate) mod sets;
 pub(crate) mod sleepers;
 pub(crate) mod spin;
 pub(crate) mod target;
+pub(crate) mod touched;
 pub(crate) mod wait;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use crate::source::{ERR, HUP, IN, OUT, RDHUP, RDNORM, Ready, Source, WRNORM};
+#[cfg(test)]
+pub(crate) use crate::source::RDHUP;
+pub(crate) use crate::source::{ERR, HUP, IN, OUT, RDNORM, Ready, Source, WRNORM};
 pub(crate) use target::{Kept, Target};
 
 pub(crate) const PRI: u32 = libc::EPOLLPRI as u32;
@@ -51,8 +55,8 @@ pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
 pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
-/// What moves by what has arrived.
-pub(crate) const ARRIVALS: u32 = IN | RDNORM | RDHUP | PRI;
+/// For whom an arrival is an edge.
+pub(crate) const NEWS: u32 = IN | RDNORM | PRI;
 /// What moves by room that was freed.
 pub(crate) const ROOM: u32 = OUT | WRNORM;
 /// Reported whether asked for or not.

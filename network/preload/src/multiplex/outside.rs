@@ -275,6 +275,13 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
+    /// In the child of a fork, where nobody is counted as watching.
+    pub(crate) fn count_anew(&self) {
+        for one in self.list.iter().flatten() {
+            one.entry().watch(true);
+        }
+    }
+
     /// In the child of a fork: all members, into a kernel's set of its own.
     pub(crate) fn start_over(&mut self, outer: RawFd) {
         for one in self.list.iter_mut().flatten() {

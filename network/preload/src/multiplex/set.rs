@@ -65,6 +65,8 @@ pub(super) struct State<S: 'static> {
     /// Waits that began since the kernel was looked at, and when that was.
     pub(super) waits: u32,
     pub(super) looked_at: Duration,
+    /// Calls of this process that the last look saw.
+    pub(super) touched: u32,
     /// The number of the current pass.
     pub(super) stamp: u64,
     /// The last broadcast that was heeded.
@@ -254,6 +256,7 @@ impl<S: Kept> State<S> {
             has_shared: false,
             waits: 0,
             looked_at: Duration::ZERO,
+            touched: 0,
             stamp: 0,
             heard: 0,
         }

@@ -176,7 +176,8 @@ impl<S: Kept> Sets<S> {
         sleepers::wake_all();
     }
 
-    /// After a fork, in the child: nobody else is there; the kernel's sets are the parent's too.
+    /// After a fork, in the child: nobody else is there, and nobody is counted as watching; the kernel's sets are the
+    /// parent's too.
     pub(crate) fn after_fork_in_child(&self) {
         sleepers::after_fork();
         self.each().for_each(|set| {
@@ -184,7 +185,10 @@ impl<S: Kept> Sets<S> {
             set.asleep.store(0, Ordering::Relaxed);
             set.is_inherited
                 .store(set.is_open.load(Ordering::Relaxed), Ordering::Relaxed);
-            set.state.lock().has_shared = true;
+            let mut state = set.state.lock();
+            state.has_shared = true;
+            state.members.count_anew();
+            state.outsiders.count_anew();
         });
     }
 }

@@ -3,9 +3,9 @@
 //! A wait is: a pass (the hot members by loads; the kernel now and then); spinning passes; then a sleep: arm what is
 //! hot, look once more, wait in the kernel for all of it, take what the rings say, and pass again.
 //!
-//! The kernel is looked at before anything is reported in every sixteenth wait, or 50 microseconds after the last
-//! time, so that user-level members which are always ready do not hide the kernel's; and half of the room is the
-//! kernel's then.
+//! The kernel is looked at before anything is reported in every sixteenth wait, 50 microseconds after the last time,
+//! or if this process has done something to a descriptor of the kernel's since; so user-level members which are always
+//! ready do not hide the kernel's. Half of the room is the kernel's then.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use super::outside::Word;
 use super::set::{Set, State};
 use super::sets::{Note, Sets};
 use super::spin::Spin;
-use super::{Kept, kernel};
+use super::{Kept, kernel, touched};
 
 /// Waits from one look at the kernel to the next, and the time that is too long between them.
 const LOOK_EVERY: u32 = 16;
@@ -318,11 +318,14 @@ impl<S: Kept> State<S> {
             Pass::Spinning => (u32::MAX, SPIN_LOOK_AFTER),
             Pass::Thorough => (0, Duration::ZERO),
         };
-        let now = kernel::now();
-        let is_due = self.waits >= every || now.saturating_sub(self.looked_at) >= after;
+        let (now, touched) = (kernel::now(), touched::calls());
+        let is_due = self.waits >= every
+            || now.saturating_sub(self.looked_at) >= after
+            || touched != self.touched;
         if is_due {
             self.looked_at = now;
             self.waits = 0;
+            self.touched = touched;
         }
         is_due
     }

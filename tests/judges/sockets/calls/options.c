@@ -30,6 +30,7 @@ static void facts(int fd) {
     GET(fd, SOL_SOCKET, SO_PEEK_OFF);
 }
 
+/* Without SO_TIMESTAMP and its kin, which are refused at user level: docs/user-level-sockets.md. */
 static void switches(int fd) {
     static const int values[] = {1, 0, 7};
     for (int index = 0; index < 3; index++) {
@@ -39,7 +40,6 @@ static void switches(int fd) {
         SET(fd, SOL_SOCKET, SO_BROADCAST, values[index]);
         SET(fd, SOL_SOCKET, SO_OOBINLINE, values[index]);
         SET(fd, SOL_SOCKET, SO_DONTROUTE, values[index]);
-        SET(fd, SOL_SOCKET, SO_TIMESTAMP, values[index]);
         SET(fd, IPPROTO_TCP, TCP_NODELAY, values[index]);
         SET(fd, IPPROTO_TCP, TCP_CORK, values[index]);
     }
@@ -61,7 +61,26 @@ static void numbers(int fd) {
     SET(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
     SET(fd, SOL_SOCKET, SO_BUSY_POLL, 0);
     SET(fd, IPPROTO_IP, IP_TOS, 0x10);
+    SET(fd, IPPROTO_IP, IP_TOS, 0x13);
+    SET(fd, IPPROTO_IP, IP_TOS, 300);
     SET(fd, IPPROTO_IP, IP_TTL, 77);
+    SET(fd, IPPROTO_IP, IP_TTL, 0);
+    SET(fd, IPPROTO_IP, IP_TTL, 256);
+    SET(fd, IPPROTO_IP, IP_TTL, -1);
+    SET(fd, IPPROTO_TCP, TCP_LINGER2, 121);
+    SET(fd, IPPROTO_TCP, TCP_LINGER2, -7);
+    SET(fd, IPPROTO_TCP, TCP_SYNCNT, 0);
+    SET(fd, IPPROTO_TCP, TCP_SYNCNT, 128);
+    SET(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, 1);
+    SET(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, 5);
+    SET(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, 300);
+    SET(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, -3);
+    SET(fd, SOL_SOCKET, SO_PRIORITY, 0);
+    SET(fd, SOL_SOCKET, SO_MARK, 0);
+    SET(fd, SOL_SOCKET, SO_BUSY_POLL, -1);
+    uint8_t byte = 0x20;
+    SAY(setsockopt(fd, IPPROTO_IP, IP_TOS, &byte, 1));
+    GET(fd, IPPROTO_IP, IP_TOS);
 }
 
 static void wrong(int fd) {
@@ -127,12 +146,16 @@ static void sensible(int fd) {
 
 static void inherited(void) {
     title("what an accepted socket has of its listener");
-    int listener = listening(2), on = 1, idle = 55;
+    int listener = listening(2), on = 1, idle = 55, seconds = 9;
     struct timeval limit = {3, 0};
     struct linger linger = {1, 6};
     MUST(setsockopt(listener, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
     MUST(setsockopt(listener, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle));
     MUST(setsockopt(listener, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+    MUST(setsockopt(listener, IPPROTO_TCP, TCP_LINGER2, &seconds, sizeof seconds));
+    MUST(setsockopt(listener, IPPROTO_TCP, TCP_SYNCNT, &seconds, sizeof seconds));
+    MUST(setsockopt(listener, IPPROTO_IP, IP_TTL, &seconds, sizeof seconds));
+    MUST(setsockopt(listener, SOL_SOCKET, SO_PRIORITY, &on, sizeof on));
     MUST(setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
     MUST(setsockopt(listener, SOL_SOCKET, SO_LINGER, &linger, sizeof linger));
     nonblocking(listener);
@@ -142,6 +165,11 @@ static void inherited(void) {
     GET(b, SOL_SOCKET, SO_KEEPALIVE);
     GET(b, IPPROTO_TCP, TCP_KEEPIDLE);
     GET(b, IPPROTO_TCP, TCP_NODELAY);
+    GET(b, IPPROTO_TCP, TCP_LINGER2);
+    GET(b, IPPROTO_TCP, TCP_SYNCNT);
+    GET(b, IPPROTO_TCP, TCP_DEFER_ACCEPT);
+    GET(b, IPPROTO_IP, IP_TTL);
+    GET(b, SOL_SOCKET, SO_PRIORITY);
     GET(b, SOL_SOCKET, SO_REUSEADDR);
     struct timeval told;
     socklen_t length = sizeof told;

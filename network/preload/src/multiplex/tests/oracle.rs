@@ -53,9 +53,11 @@ impl Model {
     fn due(&self) -> Option<(u32, u64)> {
         let asked = self.interest.as_ref().filter(|asked| asked.is_enabled)?;
         let ready = self.ready() & (asked.events | ALWAYS);
-        let arrived = asked.has_arrival && ready & (IN | RDHUP | HUP | ERR) != 0;
+        // Even if it was taken since.
+        let arrived = asked.has_arrival && asked.events & IN != 0;
+        let ended = asked.has_arrival && ready & (IN | RDHUP | HUP | ERR) != 0;
         let freed = asked.has_room && ready & OUT != 0;
-        let is_news = asked.events & EDGE == 0 || arrived || freed;
+        let is_news = asked.events & EDGE == 0 || arrived || ended || freed;
         (ready != 0 && is_news).then_some((ready, asked.data))
     }
 
@@ -109,13 +111,6 @@ impl Walk {
                 if fake.take() {
                     let model = &mut self.models[index];
                     model.pending -= 1;
-                    if model.pending == 0
-                        && !model.is_finished
-                        && !model.is_broken
-                        && let Some(asked) = &mut model.interest
-                    {
-                        asked.has_arrival = false;
-                    }
                 }
             }
             4 if !self.models[index].is_full => {

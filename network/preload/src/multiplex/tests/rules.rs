@@ -109,6 +109,17 @@ fn the_end_is_an_edge() {
 }
 
 #[test]
+fn an_arrival_is_an_edge_for_room_even_if_it_was_taken() {
+    let (bed, fake) = (Bed::new(), Fake::new());
+    bed.add(fake.fd(), IN | OUT | EDGE, 7);
+    assert_eq!(bed.look(8), [(OUT, 7)]);
+    fake.arrive();
+    assert!(fake.take());
+    assert_eq!(bed.look(8), [(OUT, 7)]);
+    assert_eq!(bed.look(8), []);
+}
+
+#[test]
 fn armed_members_are_found_by_their_rings() {
     let (bed, fake, other) = (Bed::new(), Fake::new(), Fake::new());
     bed.add(fake.fd(), IN, 7);

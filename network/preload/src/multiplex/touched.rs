@@ -1,0 +1,30 @@
+//! What this process itself does to descriptors of the kernel's.
+//!
+//! A set that has both kinds of members asks the kernel for its own now and then alone, as that is a system call. But
+//! who has written into a pipe, and then waits, expects to be told of the pipe at once. So calls that may make a
+//! descriptor of the kernel's ready are counted, and a set looks when there was one since.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// There is a set with both kinds of members, or was.
+static IS_COUNTED: AtomicBool = AtomicBool::new(false);
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+/// Passes on what a call to the kernel came to.
+#[inline]
+pub(crate) fn touched<T>(told: T) -> T {
+    if IS_COUNTED.load(Ordering::Relaxed) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+    told
+}
+
+/// Changes with every such call. A thread sees at least its own.
+#[inline]
+pub(super) fn calls() -> u32 {
+    // Calls that were not counted came before the first look.
+    if !IS_COUNTED.load(Ordering::Relaxed) {
+        IS_COUNTED.store(true, Ordering::Relaxed);
+    }
+    CALLS.load(Ordering::Relaxed)
+}
