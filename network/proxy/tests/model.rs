@@ -25,6 +25,7 @@ const LIMITS: Limits = Limits {
     waiting_per_client_max: 3,
     waiting_per_user_max: 5,
     backlog_max: 3,
+    ..Limits::DEFAULT
 };
 
 /// Says which draws were made when a test fails.

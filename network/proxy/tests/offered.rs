@@ -10,8 +10,8 @@ use std::time::Instant;
 use bed::{Running, any, local, user};
 use millrace_proxy::client::{Client, Connected, Ends, accept};
 use millrace_proxy::plane::{Command, DataPlane, PlaneSettings, serve};
-use millrace_proxy::registry::{Carriage, Settings};
-use millrace_stream::control::Mode;
+use millrace_proxy::registry::{Carriage, Limits, Settings};
+use millrace_stream::control::{Message, Mode};
 use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Side};
 use millrace_window::Window;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -118,6 +118,41 @@ fn a_connection_is_carried_and_then_lost_with_the_planes() {
     offered.die();
     while !wait(&ours).contains(PollFlags::HUP) {}
     while !wait(&theirs).contains(PollFlags::HUP) {}
+}
+
+#[test]
+fn a_user_has_so_many_connections_carried_and_the_kernel_serves_the_rest() {
+    let running = Running::new(Settings {
+        carriage: Carriage::Proxy,
+        limits: Limits {
+            carried_per_user_max: 2,
+            ..Limits::DEFAULT
+        },
+        ..Settings::default()
+    });
+    let offered = Offered::new(&running);
+    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut server = running.process();
+    let channel = server.listen(&tcp, 16).expect("it may");
+    let mut program = running.process();
+    let mut open = || {
+        let connected = program.open(any(), local(&tcp), false);
+        connected.expect("an answer")
+    };
+    let first = user(open());
+    let _second = user(open());
+    assert!(matches!(open(), Connected::Kernel));
+    let status = server.report(Message::Status).expect("an answer");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["planes"]["users"][0]["connections"], 2);
+    assert_eq!(status["planes"]["turned_away"], 1);
+    let channel = channel.expect("no rule leaves it to the kernel");
+    drop(accept(&channel).expect("one"));
+    drop(first);
+    // The planes hear of it by its bell.
+    while matches!(open(), Connected::Kernel) {}
+    drop(channel);
+    offered.die();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{self, Stdio};
 
 use millrace_proxy::monitor::{Monitor, prepare_folder};
-use millrace_proxy::registry::{Ports, Settings};
+use millrace_proxy::registry::{Limits, Ports, Settings};
 use millrace_proxy::rules::Rules;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,8 +17,10 @@ use super::place::Place;
 use super::planes::Planes;
 use super::{ErrorKind, MonitorOptions, SocketsError, peers};
 
-/// Descriptors of a monitor whose every limit is reached, and some more.
+/// Descriptors of a monitor whose every limit is reached, and some more, without those of what planes carry.
 const DESCRIPTORS: u64 = 32_768;
+/// Descriptors of a connection that planes carry: its ends, and while it is made its memory.
+const DESCRIPTORS_CARRIED: u64 = 4;
 
 pub(super) fn run(options: &MonitorOptions, out: &mut dyn Write) -> Result<(), SocketsError> {
     let place = Place::find(options.socket.as_deref())?;
@@ -30,11 +32,16 @@ pub(super) fn run(options: &MonitorOptions, out: &mut dyn Write) -> Result<(), S
         rules: rules.unwrap_or_default(),
         ports: ports(),
         carriage: options.mode.into(),
+        limits: Limits {
+            carried_max: options.carried_max,
+            carried_per_user_max: options.carried_per_user_max,
+            ..Limits::DEFAULT
+        },
         ..Settings::default()
     };
     let peers = peers::settings(options)?;
     let mut monitor = bind(&place, settings)?;
-    raise_limit();
+    raise_limit(options.carried_max);
     let stop = stop_on_signals()?;
     let planes = Planes::start(options, &mut monitor)?;
     if let Some(peers) = peers {
@@ -141,11 +148,13 @@ fn ports() -> Ports {
 }
 
 /// As many descriptors as a full monitor has, if this user may; else some processes are turned away earlier.
-fn raise_limit() {
+fn raise_limit(carried_max: usize) {
     let limit = getrlimit(Resource::Nofile);
-    let current = limit
-        .maximum
-        .map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
+    let carried = u64::try_from(carried_max).unwrap_or(u64::MAX);
+    let wanted = carried
+        .saturating_mul(DESCRIPTORS_CARRIED)
+        .saturating_add(DESCRIPTORS);
+    let current = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
     if limit.current.is_some_and(|now| now < current) {
         let raised = Rlimit {
             current: Some(current),

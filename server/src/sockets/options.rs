@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use millrace_proxy::registry::Carriage;
+use millrace_proxy::registry::{Carriage, Limits};
 
 /// The options of `millrace sockets`.
 #[derive(Args, Clone, Debug)]
@@ -126,6 +126,12 @@ pub struct MonitorOptions {
     /// Into how many partitions to cut a window [default: as many as there are planes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub partitions: Option<u16>,
+    /// How many connections planes carry at most; the kernel serves the rest
+    #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.carried_max)]
+    pub carried_max: usize,
+    /// How many of them one user may have
+    #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.carried_per_user_max)]
+    pub carried_per_user_max: usize,
     /// For `run`: start one that ends when nobody is left, and return once it listens
     #[arg(long, hide = true)]
     pub detach: bool,

@@ -57,6 +57,17 @@ fn planes(planes: &Value) -> String {
     for (index, load) in list(planes, "connections").iter().enumerate() {
         section.row(format!("connections of plane {index}"), number(load));
     }
+    for user in list(planes, "users") {
+        let whose = format!("connections of user {}", user["user"]);
+        section.row(whose, number(&user["connections"]));
+    }
+    section.row("most that are carried", number(&planes["connections_max"]));
+    let most = number(&planes["connections_per_user_max"]);
+    section.row("most of one user", most);
+    section.row(
+        "more than that, left to the kernel",
+        number(&planes["turned_away"]),
+    );
     section.row("connections that are over", number(&planes["ended"]));
     section.row("bytes of these, sent", number(&planes["ended_bytes_sent"]));
     let received = number(&planes["ended_bytes_received"]);

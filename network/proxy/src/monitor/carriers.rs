@@ -1,6 +1,5 @@
 //! What planes carry.
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
 use millrace_stream::control::{Link, Message, Packet};
@@ -10,6 +9,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_passcred;
 
+use super::carried::Carried;
 use super::connection::Connection;
 use super::{Monitor, Token};
 use crate::Result;
@@ -22,7 +22,7 @@ use crate::registry::{ClientId, Event as Departed, ListenerId, Refusal};
 pub(super) struct Carriers {
     pub(super) planes: DataPlane,
     last: Number,
-    pub(super) flows: HashMap<Number, Flow>,
+    pub(super) flows: Carried,
     /// Connections that are over.
     pub(super) ended: u64,
     /// Bytes of these, from processes here and to them.
@@ -57,6 +57,11 @@ pub(super) struct Asking {
     pub(super) memory: OwnedFd,
     /// How long it has waited.
     pub(super) ticks: u32,
+    /// The other monitor was asked, and knows its number here.
+    pub(super) is_asked: bool,
+    /// The process has its answer: it has waited for too long. The number stays taken until the other monitor has
+    /// answered, as frames that name it may come.
+    pub(super) is_given_up: bool,
 }
 
 /// A connection that another host's monitor wants.
@@ -89,9 +94,9 @@ impl Carriers {
 
     /// How many connections are carried: within this host, and with others.
     pub(super) fn counts(&self) -> (usize, usize) {
-        let within = |flow: &&Flow| matches!(flow, Flow::Within);
-        let across = |flow: &&Flow| matches!(flow, Flow::Across);
-        let count = |of: &dyn Fn(&&Flow) -> bool| self.flows.values().filter(of).count();
+        let within = |flow: &Flow| matches!(flow, Flow::Within);
+        let across = |flow: &Flow| matches!(flow, Flow::Across);
+        let count = |of: &dyn Fn(&Flow) -> bool| self.flows.iter().filter(|it| of(it.1)).count();
         (count(&within), count(&across))
     }
 }
@@ -110,7 +115,7 @@ impl Monitor {
         self.carriers = Some(Carriers {
             planes,
             last: 0,
-            flows: HashMap::new(),
+            flows: Carried::default(),
             ended: 0,
             bytes: (0, 0),
         });
@@ -127,32 +132,29 @@ impl Monitor {
 
     /// Has the plane with the fewest connections carry one between two processes. If there is none any more, both get
     /// a reset, as their bells hang up.
-    pub(super) fn carry_within(&mut self, connecting: Connection, accepting: Connection) {
+    pub(super) fn carry_within(&mut self, user: u32, first: Connection, second: Connection) {
         let geometry = self.geometry;
         let Some(carriers) = &mut self.carriers else {
             return;
         };
         let token = carriers.next();
         let ends = Box::new([
-            endpoint(
-                connecting.accepting,
-                connecting.memory,
-                geometry,
-                Side::Connecting,
-            ),
-            endpoint(
-                accepting.connecting,
-                accepting.memory,
-                geometry,
-                Side::Accepting,
-            ),
+            endpoint(first.accepting, first.memory, geometry, Side::Connecting),
+            endpoint(second.connecting, second.memory, geometry, Side::Accepting),
         ]);
         let planes = carriers.planes.planes().iter();
         if let Some(plane) = planes.min_by_key(|plane| plane.load()) {
             if plane.tell(Command::Loop { token, ends }) {
-                carriers.flows.insert(token, Flow::Within);
+                carriers.flows.insert(token, user, Flow::Within);
             }
         }
+    }
+
+    /// Whether planes may carry one more connection of a user.
+    pub(super) fn may_carry(&mut self, user: u32) -> bool {
+        let limits = self.registry.settings().limits;
+        let carriers = self.carriers.as_mut();
+        carriers.is_some_and(|it| it.flows.has_room(user, &limits))
     }
 
     /// Hears what planes have to say.
@@ -188,7 +190,7 @@ impl Monitor {
     fn lose_planes(&mut self) {
         self.registry.set_planes(false);
         self.part_all("the planes are gone");
-        self.give_up(|_, _| true);
+        self.give_up(|_| true);
         if let Some(carriers) = self.carriers.take() {
             let deleted = epoll::delete(&self.epoll, carriers.planes.bell());
             debug_assert!(deleted.is_ok(), "it is in the epoll until now");

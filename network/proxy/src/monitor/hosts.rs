@@ -21,8 +21,8 @@ use crate::registry::{ClientId, Event, ListenerId, Refusal, Wish, destination};
 
 /// Bytes that are kept for a process that does not read.
 const ROOM: u64 = 256 << 10;
-/// Connections that planes may carry, and those that wait for it.
-const FLOWS_MAX: usize = 65_536;
+/// Ticks for which a process waits for another host's answer.
+const ANSWER: u32 = 40;
 /// What a process is told whose connection is given up.
 const CONNECTION_RESET: u16 = 104;
 
@@ -48,13 +48,11 @@ impl Monitor {
     fn try_reach(&mut self, client: ClientId, wish: Wish, host: u128) -> Option<()> {
         let (session, partitions, own) = self.peers.as_ref()?.alive(host)?;
         let source = route::toward(destination(wish.peer))?;
+        self.may_carry(wish.credentials.user).then_some(())?;
         let link = self.registry.link_across(wish, source);
         let connection = Connection::new(self.geometry).ok()?;
         let name = name(own, host, link);
         let carriers = self.carriers.as_mut()?;
-        if carriers.flows.len() >= FLOWS_MAX {
-            return None;
-        }
         let partition = carriers.planes.place(&name, partitions);
         let asking = Asking {
             session,
@@ -67,6 +65,8 @@ impl Monitor {
             bell: connection.connecting,
             memory: connection.memory.try_clone().ok()?,
             ticks: 0,
+            is_asked: false,
+            is_given_up: false,
         };
         let token = carriers.next();
         let end = endpoint(
@@ -79,7 +79,8 @@ impl Monitor {
         carriers
             .tell(partition, open(token, link, end))
             .then_some(())?;
-        carriers.flows.insert(token, Flow::Asking(Box::new(asking)));
+        let flow = Flow::Asking(Box::new(asking));
+        carriers.flows.insert(token, wish.credentials.user, flow);
         Some(())
     }
 
@@ -108,12 +109,14 @@ impl Monitor {
             return Err(Refusal::Errno(Errno::INVAL));
         }
         let (listener, link) = self.choose(request.user, from, to)?;
+        let owner = self.registry.listener(listener).map(|it| it.owner.user);
+        let owner = owner.ok_or(Refusal::Kernel)?;
+        if !self.may_carry(owner) {
+            return Err(Refusal::Kernel);
+        }
         let connection = Connection::new(self.geometry).map_err(|_| Refusal::Kernel)?;
         let memory = connection.memory.try_clone();
         let carriers = self.carriers.as_mut().ok_or(Refusal::Kernel)?;
-        if carriers.flows.len() >= FLOWS_MAX {
-            return Err(Refusal::Errno(Errno::NOBUFS));
-        }
         let asked = Asked {
             session,
             partition: request.partition,
@@ -136,7 +139,8 @@ impl Monitor {
         if !carriers.tell(request.partition, open(token, plane_link, end)) {
             return Err(Refusal::Kernel);
         }
-        carriers.flows.insert(token, Flow::Asked(Box::new(asked)));
+        let flow = Flow::Asked(Box::new(asked));
+        carriers.flows.insert(token, owner, flow);
         Ok(())
     }
 
@@ -161,28 +165,31 @@ impl Monitor {
         let Some(carriers) = &mut self.carriers else {
             return;
         };
-        match carriers.flows.remove(&token) {
+        match carriers.flows.get_mut(token) {
             Some(Flow::Asking(asking)) => {
-                let (session, partition) = (asking.session, asking.partition);
-                let own = self.peers.as_ref().and_then(|peers| peers.hosts(session));
-                let message = own.map(|(own, host)| PeerMessage::Connect {
+                let session = asking.session;
+                let hosts = self.peers.as_ref().and_then(|peers| peers.hosts(session));
+                let Some((own, host)) = hosts else {
+                    return self.unopened(token, Refusal::Kernel);
+                };
+                asking.is_asked = true;
+                let message = PeerMessage::Connect {
                     token,
-                    partition,
+                    partition: asking.partition,
                     user: asking.user,
                     process: asking.process,
                     opened,
                     name: name(own, host, asking.link),
-                });
-                carriers.flows.insert(token, Flow::Asking(asking));
-                match message {
-                    Some(message) => self.say(session, &message),
-                    None => self.unopened(token, Refusal::Kernel),
+                };
+                self.say(session, &message);
+            }
+            Some(Flow::Asked(_)) => {
+                if let Some(Flow::Asked(asked)) = carriers.flows.set_across(token) {
+                    self.deliver(token, &asked, opened);
                 }
             }
-            Some(Flow::Asked(asked)) => self.deliver(token, &asked, opened),
-            Some(other) => drop(carriers.flows.insert(token, other)),
             // It was given up meanwhile, and the plane was told.
-            None => {}
+            Some(Flow::Within | Flow::Across) | None => {}
         }
     }
 
@@ -205,11 +212,11 @@ impl Monitor {
         if sent {
             let peer = asked.peer;
             carriers.tell(partition, Command::Establish { token, peer });
-            carriers.flows.insert(token, Flow::Across);
             let token = asked.theirs;
             self.say(asked.session, &PeerMessage::Accept { token, opened });
         } else {
             let errno = CONNECTION_RESET;
+            carriers.flows.remove(token);
             carriers.tell(partition, Command::Close { token, errno });
             self.refuse_peer(asked.session, asked.theirs, Refusal::Kernel);
         }
@@ -220,14 +227,20 @@ impl Monitor {
         let Some(carriers) = &mut self.carriers else {
             return;
         };
-        let asking = match carriers.flows.remove(&token) {
-            Some(Flow::Asking(asking)) if asking.session == session => asking,
-            Some(other) => return drop(carriers.flows.insert(token, other)),
-            None => return,
+        if !is_asking(carriers.flows.get(token), session) {
+            return;
+        }
+        let Some(Flow::Asking(asking)) = carriers.flows.set_across(token) else {
+            return;
         };
         let partition = asking.partition;
         carriers.tell(partition, Command::Establish { token, peer });
-        carriers.flows.insert(token, Flow::Across);
+        if asking.is_given_up {
+            // Both know its number now, and forget it together.
+            let errno = CONNECTION_RESET;
+            carriers.tell(partition, Command::Close { token, errno });
+            return;
+        }
         self.registry.connected_across();
         let packet = Packet {
             serial: asking.serial,
@@ -240,8 +253,8 @@ impl Monitor {
 
     /// Another host has refused.
     pub(super) fn refused(&mut self, session: u64, token: Number, errno: u32) {
-        let flow = self.carriers.as_ref().and_then(|it| it.flows.get(&token));
-        if !matches!(flow, Some(Flow::Asking(asking)) if asking.session == session) {
+        let flow = self.carriers.as_ref().and_then(|it| it.flows.get(token));
+        if !is_asking(flow, session) {
             return;
         }
         let refusal = match i32::try_from(errno) {
@@ -257,11 +270,13 @@ impl Monitor {
             return;
         };
         let errno = CONNECTION_RESET;
-        match carriers.flows.remove(&token) {
+        match carriers.flows.remove(token) {
             Some(Flow::Asking(asking)) => {
                 carriers.tell(asking.partition, Command::Close { token, errno });
-                self.no_connection(asking.client, asking.serial, refusal);
-                self.perform_all();
+                if !asking.is_given_up {
+                    self.no_connection(asking.client, asking.serial, refusal);
+                    self.perform_all();
+                }
             }
             Some(Flow::Asked(asked)) => {
                 carriers.tell(asked.partition, Command::Close { token, errno });
@@ -271,20 +286,50 @@ impl Monitor {
         }
     }
 
-    /// Ends what waits for a stream that is gone, or has waited for too long.
-    pub(super) fn give_up(&mut self, is_due: impl Fn(u64, u32) -> bool) {
-        let Some(carriers) = &self.carriers else {
-            return;
-        };
-        let waiting = carriers.flows.iter().filter(|(_, flow)| match flow {
-            Flow::Asking(asking) => is_due(asking.session, asking.ticks),
-            Flow::Asked(asked) => is_due(asked.session, 0),
+    /// Ends what waits for a stream that is gone.
+    pub(super) fn give_up(&mut self, is_gone: impl Fn(u64) -> bool) {
+        let waits = |flow: &Flow| match flow {
+            Flow::Asking(asking) => is_gone(asking.session),
+            Flow::Asked(asked) => is_gone(asked.session),
             Flow::Within | Flow::Across => false,
-        });
-        let tokens: Vec<Number> = waiting.map(|(token, _)| *token).collect();
-        for token in tokens {
+        };
+        for token in self.flows(waits) {
             self.unopened(token, Refusal::Kernel);
         }
+    }
+
+    /// Time has passed: processes that have waited for another host for too long are left to the kernel.
+    pub(super) fn expire(&mut self) {
+        let Some(carriers) = &mut self.carriers else {
+            return;
+        };
+        for flow in carriers.flows.values_mut() {
+            if let Flow::Asking(asking) = flow {
+                asking.ticks = asking.ticks.saturating_add(1);
+            }
+        }
+        let is_late = |flow: &Flow| match flow {
+            Flow::Asking(asking) => asking.ticks > ANSWER && !asking.is_given_up,
+            _ => false,
+        };
+        for token in self.flows(is_late) {
+            let flows = self.carriers.as_mut().map(|it| &mut it.flows);
+            match flows.and_then(|flows| flows.get_mut(token)) {
+                Some(Flow::Asking(asking)) if asking.is_asked => {
+                    asking.is_given_up = true;
+                    let (client, serial) = (asking.client, asking.serial);
+                    self.no_connection(client, serial, Refusal::Kernel);
+                }
+                _ => self.unopened(token, Refusal::Kernel),
+            }
+        }
+        self.perform_all();
+    }
+
+    fn flows(&self, fits: impl Fn(&Flow) -> bool) -> Vec<Number> {
+        let all = self.carriers.iter().flat_map(|it| it.flows.iter());
+        let fitting = all.filter(|(_, flow)| fits(flow));
+        fitting.map(|(number, _)| number).collect()
     }
 
     fn no_connection(&mut self, client: ClientId, serial: u32, refusal: Refusal) {
@@ -332,6 +377,11 @@ fn open(token: Number, link: u32, endpoint: crate::plane::Endpoint) -> Command {
         rate: None,
         room: ROOM,
     }))
+}
+
+/// Whether a process waits for the host at the other end of a stream.
+fn is_asking(flow: Option<&Flow>, session: u64) -> bool {
+    matches!(flow, Some(Flow::Asking(asking)) if asking.session == session)
 }
 
 /// The connection as both monitors call it.

@@ -42,13 +42,17 @@ impl Monitor {
         if !self.listens(attempt.listener) {
             return Outcome::Gone;
         }
+        let is_proxied = attempt.connecting.mode == Mode::Proxy;
+        let user = attempt.wish.credentials.user;
+        if is_proxied && !self.may_carry(user) {
+            return Outcome::Failed;
+        }
         let Some(channel) = self.channels.get(&attempt.listener) else {
             return Outcome::Gone;
         };
         if attempt.wish.no_wait && !channel.has_room() {
             return Outcome::Full;
         }
-        let is_proxied = attempt.connecting.mode == Mode::Proxy;
         let made = Connection::new(self.geometry).and_then(|first| {
             let second = is_proxied.then(|| Connection::new(self.geometry));
             Ok((first, second.transpose()?))
@@ -61,7 +65,7 @@ impl Monitor {
             serial: 0,
             message: Message::Incoming {
                 link: attempt.accepting,
-                user: attempt.wish.credentials.user,
+                user,
                 process: attempt.wish.credentials.process,
             },
         };
@@ -86,7 +90,7 @@ impl Monitor {
         let descriptors = [first.connecting.as_fd(), first.memory.as_fd()];
         self.reply(attempt.client, &connected, &descriptors);
         if let Some(second) = second {
-            self.carry_within(first, second);
+            self.carry_within(user, first, second);
         }
         if !room {
             self.watch_room(attempt.listener, true);

@@ -31,6 +31,7 @@
 //! tell, are sent away with `ENETUNREACH`; a listening socket of another namespace is refused with `EXDEV`.
 
 mod addresses;
+mod carried;
 mod carriers;
 mod channel;
 mod connection;

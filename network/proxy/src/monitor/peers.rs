@@ -94,8 +94,6 @@ const TICK_NS: i64 = 250_000_000;
 const EVERY: u32 = 4;
 /// Ticks after which a silent peer, or one that does not come to a joint, is lost.
 const SILENCE: u32 = 24;
-/// Ticks for which a process waits for another host's answer.
-const ANSWER: u32 = 40;
 /// Streams that have not proven the secret.
 const STRANGERS_MAX: usize = 16;
 /// Times that a stream is read from in a turn.
@@ -341,16 +339,7 @@ impl Monitor {
         for number in names.into_iter().filter(|_| is_changed) {
             self.say_names(number);
         }
-        for flow in self
-            .carriers
-            .iter_mut()
-            .flat_map(|it| it.flows.values_mut())
-        {
-            if let super::carriers::Flow::Asking(asking) = flow {
-                asking.ticks += 1;
-            }
-        }
-        self.give_up(|_, ticks| ticks > ANSWER);
+        self.expire();
         self.dial();
     }
 
@@ -372,7 +361,7 @@ impl Monitor {
         if let Some(joint) = stream.joint {
             self.leave(&joint);
         }
-        self.give_up(|session, _| session == number);
+        self.give_up(|session| session == number);
     }
 
     /// Ends all streams.

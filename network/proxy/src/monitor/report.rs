@@ -71,7 +71,7 @@ impl Monitor {
                 "processes": processes.len(),
                 "listeners": self.listeners(seen),
                 "requests": requests(&self.registry),
-                "planes": self.planes(),
+                "planes": self.planes(seen),
                 "peers": self.peers.as_ref().map(super::peers::Peers::report),
                 "totals": counters(&sum),
             }),
@@ -104,14 +104,21 @@ impl Monitor {
     }
 
     /// What planes carry; null without planes.
-    fn planes(&self) -> Value {
+    fn planes(&self, seen: Seen) -> Value {
         let Some(carriers) = &self.carriers else {
             return Value::Null;
         };
         let (within, across) = carriers.counts();
+        let limits = self.registry.settings().limits;
+        let users = carriers.flows.users().filter(|(user, _)| seen.has(*user));
+        let users = users.map(|(user, count)| json!({"user": user, "connections": count}));
         let loads = carriers.planes.planes().iter().map(|plane| plane.load());
         json!({
             "connections": loads.collect::<Vec<u64>>(),
+            "users": users.collect::<Vec<Value>>(),
+            "connections_max": limits.carried_max,
+            "connections_per_user_max": limits.carried_per_user_max,
+            "turned_away": carriers.flows.turned_away(),
             "within": within,
             "across": across,
             "ended": carriers.ended,

@@ -3,7 +3,8 @@
 /// Bounds of what one monitor keeps, so that no user of it can use up its memory or its descriptors.
 ///
 /// A connection between two processes costs the monitor nothing once it is made: each side pays for it with
-/// descriptors of its own.
+/// descriptors of its own. One that planes of the monitor's process carry takes two descriptors there, two maps, and
+/// the memory of what is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Processes.
@@ -20,6 +21,10 @@ pub struct Limits {
     pub waiting_per_user_max: usize,
     /// Connections that may wait to be accepted, whatever a listener asks for.
     pub backlog_max: u32,
+    /// Connections that planes carry. One more is left to the kernel.
+    pub carried_max: usize,
+    /// Connections of one user that planes carry.
+    pub carried_per_user_max: usize,
 }
 
 impl Limits {
@@ -32,6 +37,8 @@ impl Limits {
         waiting_per_client_max: 1024,
         waiting_per_user_max: 16384,
         backlog_max: 4096,
+        carried_max: 12_288,
+        carried_per_user_max: 8192,
     };
 }
 
