@@ -1,9 +1,11 @@
 //! The half that is loaded from.
 
+use std::ptr::NonNull;
+
 use crate::error::out_of_range;
 use crate::medium::{LINE, WORD};
 use crate::window::Part;
-use crate::{Cacheability, Fence, Medium, Result, Site};
+use crate::{Cacheability, Fence, Mapped, Medium, Result, Site};
 
 /// Bytes of a window that the peer stores to and this side loads from. There is no way to store to them.
 ///
@@ -91,12 +93,22 @@ impl<M: Medium> IncomingSlot<'_, M> {
     /// nothing is copied then.
     #[inline]
     pub fn load(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let (medium, start) = self.find(offset, bytes.len())?;
+        medium.load_bytes(start, bytes);
+        Ok(())
+    }
+}
+
+impl<'incoming, M: Medium> IncomingSlot<'incoming, M> {
+    /// Where `size` bytes at `offset` of the slot begin in the medium. They are at least as new as the word then.
+    #[inline]
+    fn find(&self, offset: usize, size: usize) -> Result<(&'incoming M, usize)> {
         // The slot was found within the half.
-        let size = self.incoming.size() - self.offset;
-        let end = offset.checked_add(bytes.len());
-        let is_within = offset >= WORD && end.is_some_and(|end| end <= size);
+        let rest = self.incoming.size() - self.offset;
+        let end = offset.checked_add(size);
+        let is_within = offset >= WORD && end.is_some_and(|end| end <= rest);
         if !is_within || offset % WORD != 0 {
-            return Err(out_of_range("payload", offset, bytes.len(), size));
+            return Err(out_of_range("payload", offset, size, rest));
         }
         let (medium, start) = self.incoming.part.at(self.offset + offset);
         if self.incoming.is_flushed {
@@ -104,13 +116,27 @@ impl<M: Medium> IncomingSlot<'_, M> {
                 medium.fence(Fence::Full);
             }
             if Site::PayloadInvalidated.is_kept() {
-                medium.invalidate(start..start + bytes.len());
+                medium.invalidate(start..start + size);
             }
             if Site::PayloadAwaited.is_kept() {
                 medium.fence(Fence::Full);
             }
         }
-        medium.load_bytes(start, bytes);
-        Ok(())
+        Ok((medium, start))
+    }
+}
+
+impl IncomingSlot<'_, Mapped> {
+    /// Where `size` bytes of payload at `offset` of the slot are, as for [`IncomingSlot::load`].
+    ///
+    /// Whoever loads from there does so as long as the window is mapped; makes no reference to the bytes, which the
+    /// peer can change at any time; and believes nothing that it did not copy first. Loads are volatile, atomic, or
+    /// done by what the compiler cannot look into.
+    ///
+    /// # Errors
+    /// As for [`IncomingSlot::load`].
+    pub fn payload(&self, offset: usize, size: usize) -> Result<NonNull<[u8]>> {
+        let (medium, start) = self.find(offset, size)?;
+        Ok(medium.address(start, size))
     }
 }

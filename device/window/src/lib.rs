@@ -13,7 +13,7 @@
 //!    cannot reach it, and [`OutgoingSlot::publish`] takes the slot.
 //! 4. *Payload is loaded after the word was seen*: only through what [`Incoming::poll`] gives.
 //! 5. *What is loaded is untrusted.* Bytes are copied, never referenced ([`Mapped`] says why that is sound); no
-//!    content of a window makes anything here panic or fail.
+//!    content of a window makes anything here panic or fail. Who wants no copy gets an address, and unsafe code.
 //! 6. *Offsets are checked*, as a protocol computes them from such bytes: what is wrong is an error.
 //! 7. *The file behind a window cannot shrink* under it, which would be a signal at the next access.
 //!

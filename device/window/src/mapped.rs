@@ -25,6 +25,9 @@ pub type Keeper = Arc<dyn fmt::Debug + Send + Sync>;
 ///    word gives the same. Hence a load copies, and what is checked is the copy.
 /// 4. The bytes stay mapped as long as the [`Keeper`] lives, and the file behind them cannot shrink.
 /// 5. Nothing reads, changes and writes a word in one instruction: memory that is not cached need not allow it.
+/// 6. Addresses that are given out ([`OutgoingSlot::payload`](crate::OutgoingSlot::payload),
+///    [`IncomingSlot::payload`](crate::IncomingSlot::payload)) are followed by unsafe code alone, which keeps to what
+///    is said there.
 pub struct Mapped {
     first: NonNull<u8>,
     size: usize,
@@ -95,6 +98,14 @@ impl Mapped {
         // SAFETY: the word is mapped as long as `self` lives, is aligned as the caller keeps and `first` is, and
         // is accessed by atomic operations of its size alone (`Mapped::new`).
         unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) }
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn address(&self, offset: usize, size: usize) -> NonNull<[u8]> {
+        self.check(offset, size);
+        // SAFETY: checked above.
+        let first = unsafe { self.first.add(offset) };
+        NonNull::slice_from_raw_parts(first, size)
     }
 
     fn line(&self, bytes: &Range<usize>) -> (NonNull<u8>, usize) {

@@ -1,9 +1,11 @@
 //! The half that is stored to.
 
+use std::ptr::NonNull;
+
 use crate::error::out_of_range;
 use crate::medium::{LINE, WORD};
 use crate::window::Part;
-use crate::{Cacheability, Fence, Medium, Result, Site};
+use crate::{Cacheability, Fence, Mapped, Medium, Result, Site};
 
 /// Bytes of a window that this side stores to and the peer loads from. There is no way to load from them.
 ///
@@ -112,10 +114,29 @@ impl<M: Medium> OutgoingSlot<'_, M> {
         }
         let start = self.start + offset;
         self.medium.store_bytes(start, bytes);
-        if self.steps.is_flushed && Site::PayloadWrittenBack.is_kept() {
-            self.medium.write_back(start..start + bytes.len());
-        }
+        self.write_back(start, bytes.len());
         Ok(())
+    }
+
+    /// Says that the first `size` bytes of payload were stored at the addresses that
+    /// [`payload`](OutgoingSlot::payload) gave.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if there is no such payload.
+    #[inline]
+    pub fn stored(&mut self, size: usize) -> Result<()> {
+        if size > self.size - WORD {
+            return Err(out_of_range("payload", WORD, size, self.size));
+        }
+        self.write_back(self.start + WORD, size);
+        Ok(())
+    }
+
+    #[inline]
+    fn write_back(&self, start: usize, size: usize) {
+        if self.steps.is_flushed && Site::PayloadWrittenBack.is_kept() {
+            self.medium.write_back(start..start + size);
+        }
     }
 
     /// Publishes the slot: after all payload, and after all that was loaded before, the peer sees `word`.
@@ -136,5 +157,17 @@ impl<M: Medium> OutgoingSlot<'_, M> {
         if steps.is_pushed && Site::AfterWord.is_kept() {
             self.medium.fence(Fence::Drain);
         }
+    }
+}
+
+impl OutgoingSlot<'_, Mapped> {
+    /// Where the payload is. Before the slot is published, [`OutgoingSlot::stored`] is to be called.
+    ///
+    /// Whoever stores there does so as long as the window is mapped and before the slot, or another that reaches as
+    /// far, is published; makes no reference to the bytes, which the peer can change; and lets no other thread
+    /// access them meanwhile. Stores that the machine does not order by itself (non-temporal ones) are fenced.
+    #[must_use]
+    pub fn payload(&mut self) -> NonNull<[u8]> {
+        self.medium.address(self.start + WORD, self.size - WORD)
     }
 }
