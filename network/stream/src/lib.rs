@@ -50,11 +50,13 @@
 #![deny(unsafe_code)]
 
 pub mod address;
+mod borrow;
 pub mod control;
 mod error;
 mod lane;
 pub mod partition;
 mod receiver;
+mod reserve;
 mod ring;
 mod sender;
 mod sight;
@@ -64,9 +66,11 @@ pub mod sockets;
 mod step;
 
 pub use address::Address;
+pub use borrow::Piece;
 pub use error::{Error, ErrorKind, Result};
 pub use lane::{Geometry, Lane, Side};
 pub use receiver::{End, ReceiveCursor, Received, Receiver, Urgent};
+pub use reserve::Reserved;
 pub use sender::{SendCursor, Sender};
 pub use sight::{Closing, Sight};
 pub use step::Step;

@@ -1,8 +1,9 @@
 //! What is stored when a side receives.
 
-use std::ops::ControlFlow;
+use std::mem;
+use std::ops::{ControlFlow, Range};
 
-use millrace_window::{LINE, Mapped, Medium, Outgoing};
+use millrace_window::{IncomingSlot, LINE, Mapped, Medium, Outgoing};
 
 use crate::lane::{RETURNED, WAITS_FOR_DATA};
 use crate::ring::{self, Head, Ring};
@@ -14,7 +15,7 @@ use crate::{Closing, Error, ErrorKind, Result, Sight};
 #[derive(Debug)]
 pub struct Receiver<M: Medium = Mapped> {
     outgoing: Outgoing<M>,
-    ring: Ring<Kind>,
+    pub(crate) ring: Ring<Kind>,
 }
 
 /// How far a receiver has got. The default is the start of a connection.
@@ -86,7 +87,7 @@ pub enum End {
 
 /// What becomes of an urgent byte that is next in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Urgency {
+pub(crate) enum Urgency {
     /// There is a newer one: this is a byte like others.
     Past,
     /// It stays in the line, and receives end before it.
@@ -115,12 +116,27 @@ impl<M: Medium> Receiver<M> {
         cursor: &mut ReceiveCursor,
         into: &mut [u8],
     ) -> Result<Received> {
+        self.take(sight, cursor, into.len(), |slot, start, part| {
+            ring::copy(slot, start, &mut into[part])
+        })
+    }
+
+    /// Takes up to `size` bytes. Of each slot, `copy` gets the byte from which on it is taken, and which of the bytes
+    /// they are.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        sight: &Sight<M>,
+        cursor: &mut ReceiveCursor,
+        size: usize,
+        mut copy: impl FnMut(&IncomingSlot<'_, M>, usize, Range<usize>) -> Result<()>,
+    ) -> Result<Received> {
         let mut bytes = 0;
         let mut end = None;
         let mut is_dry = false;
         // A peer that stores as fast as this loop looks does not keep it from ending.
         let mut pads = 0;
-        while bytes < into.len() && pads < 3 {
+        while bytes < size && pads < 3 {
             let Some((head, slot)) = sight.look(cursor.position)? else {
                 is_dry = true;
                 break;
@@ -132,8 +148,8 @@ impl<M: Medium> Receiver<M> {
                 }
                 Kind::Data => {
                     let taken = taken_of(cursor, head)?;
-                    let count = (head.length - taken).min(into.len() - bytes);
-                    ring::copy(&slot, taken, &mut into[bytes..bytes + count])?;
+                    let count = (head.length - taken).min(size - bytes);
+                    copy(&slot, taken, bytes..bytes + count)?;
                     bytes += count;
                     cursor.total += count as u64;
                     if taken + count == head.length {
@@ -152,7 +168,7 @@ impl<M: Medium> Receiver<M> {
                         pads += 1;
                     }
                     Urgency::Marked | Urgency::Past => {
-                        ring::copy(&slot, 0, &mut into[bytes..=bytes])?;
+                        copy(&slot, 0, bytes..bytes + 1)?;
                         bytes += 1;
                         cursor.total += 1;
                         cursor.position += head.lines;
@@ -170,7 +186,7 @@ impl<M: Medium> Receiver<M> {
             end = reset(sight, cursor.position);
         }
         // Whoever reads just what there is has read it to its end, too.
-        is_dry |= bytes == into.len() && cursor.taken == 0 && !sight.is_there(cursor.position);
+        is_dry |= bytes == size && cursor.taken == 0 && !sight.is_there(cursor.position);
         self.give(cursor, is_dry);
         let end = if bytes == 0 { end } else { None };
         Ok(Received { bytes, end })
@@ -186,41 +202,13 @@ impl<M: Medium> Receiver<M> {
         cursor: &ReceiveCursor,
         into: &mut [u8],
     ) -> Result<Received> {
-        let (mut bytes, mut end, mut place) = (0, None, *cursor);
-        self.ring
-            .walk(sight.incoming(), cursor.position, |head, slot| {
-                if bytes == into.len() {
-                    return Ok(ControlFlow::Break(()));
-                }
-                if head.kind == Kind::Finish {
-                    end = Some(End::Finished);
-                    return Ok(ControlFlow::Break(()));
-                }
-                if head.kind == Kind::Urgent {
-                    match self.urgency(sight, &place) {
-                        Urgency::Skipped | Urgency::Marked if bytes > 0 => {
-                            return Ok(ControlFlow::Break(()));
-                        }
-                        Urgency::Skipped => {
-                            place.total += 1;
-                            return Ok(ControlFlow::Continue(()));
-                        }
-                        Urgency::Marked | Urgency::Past => {}
-                    }
-                }
-                let taken = taken_of(&place, head)?;
-                let count = (head.length - taken).min(into.len() - bytes);
-                ring::copy(slot, taken, &mut into[bytes..bytes + count])?;
-                bytes += count;
-                place.total += count as u64;
-                place.taken = 0;
-                Ok(ControlFlow::Continue(()))
-            })?;
-        if bytes == 0 && end.is_none() && !into.is_empty() {
-            end = reset(sight, cursor.position);
-        }
-        let end = if bytes == 0 { end } else { None };
-        Ok(Received { bytes, end })
+        let mut rest = into;
+        self.borrow(sight, cursor, rest.len(), |piece| {
+            let (part, tail) = mem::take(&mut rest).split_at_mut(piece.length());
+            piece.copy(0, part)?;
+            rest = tail;
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// How many bytes are there to be received.
@@ -275,7 +263,7 @@ impl<M: Medium> Receiver<M> {
         Ok(found)
     }
 
-    fn urgency(&self, sight: &Sight<M>, cursor: &ReceiveCursor) -> Urgency {
+    pub(crate) fn urgency(&self, sight: &Sight<M>, cursor: &ReceiveCursor) -> Urgency {
         if !sight.is_at_mark(cursor) {
             Urgency::Past
         } else if cursor.is_urgent_inline() {
@@ -331,7 +319,7 @@ impl<M: Medium> Receiver<M> {
 }
 
 /// How many bytes of the slot at the cursor were taken before.
-fn taken_of(cursor: &ReceiveCursor, head: Head<Kind>) -> Result<usize> {
+pub(crate) fn taken_of(cursor: &ReceiveCursor, head: Head<Kind>) -> Result<usize> {
     usize::try_from(cursor.taken)
         .ok()
         .filter(|taken| *taken < head.length)
@@ -352,7 +340,7 @@ fn finish(said: u64, received: u64) -> Result<End> {
 }
 
 /// The end of a stream that has nothing at `position`, if the peer broke it off there.
-fn reset<M: Medium>(sight: &Sight<M>, position: u64) -> Option<End> {
+pub(crate) fn reset<M: Medium>(sight: &Sight<M>, position: u64) -> Option<End> {
     let Closing::Reset(errno) = sight.closing() else {
         return None;
     };

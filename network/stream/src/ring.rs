@@ -189,6 +189,57 @@ impl<K: SlotKind> Ring<K> {
         Ok(next)
     }
 
+    /// Publishes slots that lie behind each other, as one, whose payload of these lengths was stored before. Returns
+    /// where the next begins. With the line behind the last one their lines are free. There is one at least.
+    ///
+    /// # Errors
+    /// What the window says, if the ring does not lie within the half.
+    pub(crate) fn publish_in_place<M: Medium>(
+        self,
+        outgoing: &mut Outgoing<M>,
+        position: u64,
+        kind: K,
+        lengths: impl Iterator<Item = usize> + Clone,
+    ) -> Result<u64> {
+        let word = |place, length: usize| {
+            let length = u16::try_from(length).expect("a slot's payload is within its limit");
+            self.word(place, kind, 0, length)
+        };
+        let early = !Step::PublishedLast.is_kept();
+        let (mut next, mut first) = (position, None);
+        for length in lengths {
+            let lines = lines_of(length);
+            let mut slot = outgoing.slot(self.offset(next), size_of_lines(lines))?;
+            slot.stored(length)?;
+            // The reader meets none of the others before the first.
+            if first.is_some() || early {
+                slot.publish(word(next, length));
+            }
+            first = first.or(Some(word(next, length)));
+            next += lines;
+        }
+        if Step::ZeroAhead.is_kept() {
+            outgoing.slot(self.offset(next), LINE)?.publish(0);
+        }
+        if let Some(word) = first {
+            outgoing.slot(self.offset(position), LINE)?.publish(word);
+        }
+        Ok(next)
+    }
+
+    /// The lines of a slot at `position`, to be filled.
+    ///
+    /// # Errors
+    /// What the window says, if the ring does not lie within the half.
+    pub(crate) fn place<M: Medium>(
+        self,
+        outgoing: &mut Outgoing<M>,
+        position: u64,
+        lines: u64,
+    ) -> Result<OutgoingSlot<'_, M>> {
+        Ok(outgoing.slot(self.offset(position), size_of_lines(lines))?)
+    }
+
     /// The slot at `position`, if it is there.
     ///
     /// # Errors
@@ -375,7 +426,7 @@ impl<K: SlotKind, M: Medium> Batch<'_, K, M> {
 }
 
 fn size_of_lines(lines: u64) -> usize {
-    usize::try_from(lines).expect("a batch is within its ring") * LINE
+    usize::try_from(lines).expect("slots are within their ring") * LINE
 }
 
 /// Copies payload from byte `start` of it on.

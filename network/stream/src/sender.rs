@@ -10,8 +10,8 @@ use crate::{Error, ErrorKind, Result, Sight};
 /// The half of a lane that sends. One thread at a time has it.
 #[derive(Debug)]
 pub struct Sender<M: Medium = Mapped> {
-    outgoing: Outgoing<M>,
-    ring: Ring<Kind>,
+    pub(crate) outgoing: Outgoing<M>,
+    pub(crate) ring: Ring<Kind>,
 }
 
 /// How far a sender has got. The default is the start of a connection.
@@ -59,12 +59,7 @@ impl<M: Medium> Sender<M> {
         cursor: &mut SendCursor,
         bytes: &[u8],
     ) -> Result<usize> {
-        if cursor.ended != 0 {
-            return Err(Error::new(ErrorKind::Ended, "bytes behind the end"));
-        }
-        if cursor.position / self.stride() != cursor.stride {
-            self.rewind(sight, cursor)?;
-        }
+        self.begin(sight, cursor)?;
         let mut rest = bytes;
         while !rest.is_empty() {
             let wanted = rest.len().min(SLOT_BYTES_MAX);
@@ -167,9 +162,33 @@ impl<M: Medium> Sender<M> {
             .publish(word);
     }
 
+    /// Before bytes are sent.
+    #[inline]
+    pub(crate) fn begin(&mut self, sight: &Sight<M>, cursor: &mut SendCursor) -> Result<()> {
+        if cursor.ended != 0 {
+            return Err(Error::new(ErrorKind::Ended, "bytes behind the end"));
+        }
+        if cursor.position / self.stride() != cursor.stride {
+            self.rewind(sight, cursor)?;
+        }
+        Ok(())
+    }
+
     /// How many lines a slot may take that wants so many: none if there is no room.
     #[inline]
     fn room(&self, sight: &Sight<M>, cursor: &mut SendCursor, wanted: u64) -> Result<u64> {
+        let free = self.free(sight, cursor, wanted)?;
+        Ok(free.min(self.ring.left(cursor.position)).min(wanted))
+    }
+
+    /// How many lines are free for slots that take so many; those beyond that need not be known.
+    #[inline]
+    pub(crate) fn free(
+        &self,
+        sight: &Sight<M>,
+        cursor: &mut SendCursor,
+        wanted: u64,
+    ) -> Result<u64> {
         let position = cursor.position;
         // The line behind the slot must be free, too.
         let (ring, pad) = (self.ring, cursor.pad);
@@ -186,9 +205,7 @@ impl<M: Medium> Sender<M> {
             let returned = sight.returned(cursor.returned, position)?;
             cursor.returned = returned;
         }
-        Ok(free(cursor.returned)
-            .min(self.ring.left(position))
-            .min(wanted))
+        Ok(free(cursor.returned))
     }
 
     /// How many lines there are between two places where it is asked whether to begin at the ring's start.
@@ -204,13 +221,19 @@ impl<M: Medium> Sender<M> {
         if self.ring.index(cursor.position) >= stride {
             cursor.returned = sight.returned(cursor.returned, cursor.position)?;
             if cursor.position - cursor.returned <= stride / NEAR {
-                cursor.pad = cursor.position;
-                cursor.position =
-                    self.ring
-                        .put(&mut self.outgoing, cursor.position, Kind::Pad, &[])?;
+                self.pad(cursor)?;
             }
         }
         cursor.stride = cursor.position / stride;
+        Ok(())
+    }
+
+    /// Goes on at the ring's start: what is left of the ring, and the line there, are free.
+    pub(crate) fn pad(&mut self, cursor: &mut SendCursor) -> Result<()> {
+        cursor.pad = cursor.position;
+        cursor.position = self
+            .ring
+            .put(&mut self.outgoing, cursor.position, Kind::Pad, &[])?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Going to sleep and being woken, in every interleaving, on cached coherent memory: no side sleeps on while there
 //! is what it waits for. Without the fence on both sides a model fails.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::panic;
 
 use loom::model::Builder;
@@ -14,9 +14,9 @@ use millrace_window::{Attributes, Fence, LINE, Medium, Site, WORD, Window, mutat
 const GEOMETRY: Geometry = Geometry { ring_lines: 64 };
 const AREA: usize = GEOMETRY.size() / 2;
 
-/// What the models use of an area: its four words, two lines of the ring with a word of payload, and the line that
-/// the second model ends at.
-const USED: [usize; 8] = [
+/// What the models use of an area: its four words, two lines of the ring with a word of payload, the line that the
+/// second model ends at, and the last one, again with a word of payload.
+const USED: [usize; 10] = [
     0,
     128,
     256,
@@ -25,6 +25,8 @@ const USED: [usize; 8] = [
     4096 + WORD,
     4096 + LINE,
     4096 + 60 * LINE,
+    4096 + 63 * LINE,
+    4096 + 63 * LINE + WORD,
 ];
 
 /// Memory made of loom's words, as few as will do: loom has a limit. All sides share it.
@@ -181,4 +183,72 @@ fn a_byte_needs_its_word_last() {
     }
     explore(a_byte_passes, None);
     explore(a_byte_passes, Some(Site::BeforeWord));
+}
+
+/// Two slots are published as one, at the ring's end and its start; the other borrows and consumes them, or sleeps.
+fn borrowing() {
+    let [mut ours, mut theirs] = lanes();
+    // It has taken all but the last line of the first lap, and says so.
+    let mut cursor = ReceiveCursor {
+        position: 63,
+        ..ReceiveCursor::default()
+    };
+    let nothing = theirs
+        .receiver
+        .consume(&theirs.sight, &mut cursor, 1)
+        .expect("sound");
+    assert_eq!(nothing.bytes, 0);
+    let sender = thread::spawn(move || {
+        let mut cursor = SendCursor {
+            position: 63,
+            returned: 63,
+            stride: 15,
+            ..SendCursor::default()
+        };
+        let (sender, sight) = (&mut ours.sender, &ours.sight);
+        // More than fits behind a pad: the first place is what is left of the ring.
+        let reserved = sender.reserve(sight, &mut cursor, 1000).expect("sound");
+        assert!(reserved.length() > 57);
+        sender.fill(reserved, 0, &[7; 8]).expect("within");
+        sender.fill(reserved, 56, &[8]).expect("within");
+        sender.commit(&mut cursor, reserved, 57).expect("sound");
+        sender.wake(sight, &mut cursor)
+    });
+    let mut firsts = Vec::new();
+    let shown = theirs
+        .receiver
+        .borrow(&theirs.sight, &cursor, 100, |piece| {
+            let mut first = [0];
+            piece.copy(0, &mut first)?;
+            firsts.push(first[0]);
+            Ok(ControlFlow::Continue(()))
+        });
+    let bytes = shown.expect("sound").bytes;
+    assert!(
+        firsts.is_empty() && bytes == 0 || firsts == [7, 8] && bytes == 57,
+        "torn: {firsts:?}"
+    );
+    let taken = theirs
+        .receiver
+        .consume(&theirs.sight, &mut cursor, bytes)
+        .expect("sound");
+    assert_eq!(taken.bytes, bytes);
+    let sleeps = bytes == 0 && !theirs.receiver.arm(&theirs.sight, &mut cursor);
+    let is_woken = sender.join().expect("no panic");
+    assert!(!sleeps || is_woken, "it sleeps on beside bytes");
+}
+
+#[test]
+fn what_is_committed_is_borrowed_whole() {
+    explore(borrowing, None);
+}
+
+#[test]
+fn what_is_committed_needs_its_word_last() {
+    explore(borrowing, Some(Site::BeforeWord));
+}
+
+#[test]
+fn what_is_committed_needs_the_fence_for_sleepers() {
+    explore(borrowing, Some(Site::Settled));
 }

@@ -40,11 +40,13 @@ mod ancillary;
 mod announcement;
 mod channel;
 pub mod packets;
+mod reservation;
 mod stream;
 mod tally;
 
 pub use announcement::{Announced, Announcement};
 pub use channel::{Channel, Listener};
+pub use reservation::Reservation;
 pub use stream::{Stream, Wanted};
 pub use tally::Tally;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use millrace_window::Window;
@@ -9,8 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, sockopt};
 
+use super::Reservation;
 use crate::control::{Link, Mode};
-use crate::{Closing, End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use crate::{
+    Closing, End, Geometry, Lane, Piece, ReceiveCursor, Received, SendCursor, Sender, Side,
+};
 
 /// A connection that nobody else has: it is not shared with other processes, and one thread at a time uses it.
 #[derive(Debug)]
@@ -134,15 +138,22 @@ impl Stream {
     /// [`io::ErrorKind::WouldBlock`] if there are none now; [`io::ErrorKind::ConnectionReset`] if the stream was
     /// cut short.
     pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if into.is_empty() {
+        self.receive_by(into.len(), |lane, cursor| {
+            lane.receiver.receive(&lane.sight, cursor, into)
+        })
+    }
+
+    fn receive_by(
+        &mut self,
+        size: usize,
+        mut receive: impl FnMut(&mut Lane, &mut ReceiveCursor) -> crate::Result<Received>,
+    ) -> io::Result<usize> {
+        if size == 0 {
             return Ok(0);
         }
         // What was published before the peer's end was let go of is there.
         loop {
-            let taken = self
-                .lane
-                .receiver
-                .receive(&self.lane.sight, &mut self.received, into);
+            let taken = receive(&mut self.lane, &mut self.received);
             let taken = match taken {
                 Ok(taken) if !self.is_broken => taken,
                 _ => return Err(self.break_off()),
@@ -179,16 +190,7 @@ impl Stream {
         if bytes.is_empty() {
             return Ok(0);
         }
-        if self.is_broken {
-            return Err(self.break_off());
-        }
-        match self.lane.sight.closing() {
-            Closing::Reset(errno) => return Err(io::Error::from_raw_os_error(errno.into())),
-            Closing::Open if !self.is_gone => {}
-            // Whoever let go may not have been the last holder.
-            Closing::Closed if !self.is_gone && !self.asks_gone() => {}
-            _ => return Err(io::ErrorKind::BrokenPipe.into()),
-        }
+        self.check_peer()?;
         let sent = self
             .lane
             .sender
@@ -199,10 +201,74 @@ impl Stream {
         if count == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
+        self.wake();
+        Ok(count)
+    }
+
+    /// Room for up to `length` bytes in the memory that the peer reads, to be written to and committed.
+    ///
+    /// # Errors
+    /// As [`Stream::send`].
+    pub fn reserve(&mut self, length: usize) -> io::Result<Reservation<'_>> {
+        self.check_peer()?;
+        let (sight, sent) = (&self.lane.sight, &mut self.sent);
+        let Ok(reserved) = self.lane.sender.reserve(sight, sent, length) else {
+            return Err(self.break_off());
+        };
+        if reserved.length() == 0 && length > 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(Reservation::new(self, reserved))
+    }
+
+    /// Shows up to `size` bytes where they lie, piece by piece, until `visit` breaks, and leaves them. Returns how many
+    /// were shown; 0 at the end of the stream. They are given back by [`Stream::consume`].
+    ///
+    /// # Errors
+    /// As [`Stream::receive`]; what `visit` says.
+    pub fn borrow(
+        &mut self,
+        size: usize,
+        mut visit: impl FnMut(Piece<'_>) -> crate::Result<ControlFlow<()>>,
+    ) -> io::Result<usize> {
+        self.receive_by(size, |lane, cursor| {
+            lane.receiver.borrow(&lane.sight, cursor, size, &mut visit)
+        })
+    }
+
+    /// Receives up to `size` bytes, as many as there are, without a copy.
+    ///
+    /// # Errors
+    /// As [`Stream::receive`].
+    pub fn consume(&mut self, size: usize) -> io::Result<usize> {
+        self.receive_by(size, |lane, cursor| {
+            lane.receiver.consume(&lane.sight, cursor, size)
+        })
+    }
+
+    pub(super) const fn sending(&mut self) -> (&mut Sender, &mut SendCursor) {
+        (&mut self.lane.sender, &mut self.sent)
+    }
+
+    /// Wakes the peer if it sleeps for what was sent.
+    pub(super) fn wake(&mut self) {
         if self.lane.sender.wake(&self.lane.sight, &mut self.sent) {
             self.ring();
         }
-        Ok(count)
+    }
+
+    /// Whether the peer will receive what is sent, as far as is known.
+    pub(super) fn check_peer(&mut self) -> io::Result<()> {
+        if self.is_broken {
+            return Err(self.break_off());
+        }
+        match self.lane.sight.closing() {
+            Closing::Reset(errno) => Err(io::Error::from_raw_os_error(errno.into())),
+            Closing::Open if !self.is_gone => Ok(()),
+            // Whoever let go may not have been the last holder.
+            Closing::Closed if !self.is_gone && !self.asks_gone() => Ok(()),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        }
     }
 
     /// Whether a call of what is wanted would not say that it would block, as far as loads show it: that a peer is
@@ -265,9 +331,7 @@ impl Stream {
             .sender
             .finish(&self.lane.sight, &mut self.sent)
             .unwrap_or(true);
-        if self.lane.sender.wake(&self.lane.sight, &mut self.sent) {
-            self.ring();
-        }
+        self.wake();
         finished
     }
 

@@ -1,5 +1,7 @@
 //! Two sides of a connection, and what they have sent and received.
 
+use std::ops::ControlFlow;
+
 use millrace_random::Random;
 use millrace_stream::{Closing, End, Geometry, Lane, ReceiveCursor, Result, SendCursor, Side};
 use millrace_window::{Attributes, Cacheability, Direction, Medium, Window};
@@ -65,6 +67,67 @@ impl<M: Medium> Host<M> {
             .sender
             .send(&self.lane.sight, &mut self.sent, bytes)?;
         Ok(sent > 0)
+    }
+
+    /// The same by a reservation, of which a part is written and a part of that is sent, or nothing.
+    pub(crate) fn send_in_place(&mut self, bytes_max: usize, random: &mut Random) -> Result<bool> {
+        let start = self.total_sent();
+        if start == self.source.len() {
+            return self.send(bytes_max);
+        }
+        let (sight, sender) = (&self.lane.sight, &mut self.lane.sender);
+        let reserved = sender.reserve(sight, &mut self.sent, bytes_max)?;
+        assert!(reserved.length() <= bytes_max);
+        // What was there before, and what is not sent, is nobody's affair.
+        sender.fill(reserved, 0, &vec![0xa5; reserved.length()])?;
+        let end = self.source.len().min(start + reserved.length());
+        let bytes = &self.source[start..end];
+        let mut written = 0;
+        while written < bytes.len() {
+            let part = (8 * (1 + random.index(20))).min(bytes.len() - written);
+            sender.fill(reserved, written, &bytes[written..written + part])?;
+            written += part;
+        }
+        let length = if random.chance(1, 8) {
+            0
+        } else {
+            random.index(written + 1)
+        };
+        sender.commit(&mut self.sent, reserved, length)?;
+        Ok(length > 0)
+    }
+
+    /// Looks at up to so many bytes where they lie, and receives a part of them.
+    pub(crate) fn receive_in_place(
+        &mut self,
+        bytes_max: usize,
+        random: &mut Random,
+    ) -> Result<bool> {
+        let (sight, receiver) = (&self.lane.sight, &mut self.lane.receiver);
+        let (mut seen, mut pieces) = (Vec::new(), 1 + random.index(4));
+        let shown = receiver.borrow(sight, &self.received, bytes_max, |piece| {
+            let (start, cut) = (seen.len(), random.index(piece.length()));
+            seen.resize(start + piece.length(), 0);
+            piece.copy(0, &mut seen[start..start + cut])?;
+            piece.copy(cut, &mut seen[start + cut..])?;
+            pieces -= 1;
+            Ok(if pieces == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })?;
+        assert_eq!(shown.bytes, seen.len());
+        if shown.bytes == 0 {
+            // An end is received as ever.
+            return self.receive(1);
+        }
+        let wanted = 1 + random.index(shown.bytes);
+        let taken = receiver.consume(sight, &mut self.received, wanted)?;
+        // A receive ends early where the peer's pads follow each other closely.
+        assert!(taken.bytes <= wanted);
+        self.got.extend_from_slice(&seen[..taken.bytes]);
+        Ok(taken.bytes > 0)
     }
 
     /// Receives up to so many bytes. Returns whether anything came.

@@ -1,5 +1,7 @@
 //! A peer that stores what it likes: an error or bytes, but no panic and no endless loop.
 
+use std::ops::ControlFlow;
+
 use millrace_memory::{Pages, RegionOptions};
 use millrace_random::Random;
 use millrace_stream::{Geometry, Side};
@@ -60,6 +62,37 @@ fn act(host: &mut Host<millrace_window::Mapped>, random: &mut Random) -> u32 {
         lane.receiver.peek(&lane.sight, &host.received, &mut bytes)
     };
     assert!(peeked.as_ref().map_or(0, |peeked| peeked.bytes) <= size);
+    let mut shown = 0;
+    let borrowed = {
+        let lane = &host.lane;
+        lane.receiver
+            .borrow(&lane.sight, &host.received, size, |piece| {
+                shown += piece.length();
+                piece.copy(0, &mut vec![0; piece.length()])?;
+                assert!(!piece.address()?.is_null());
+                Ok(ControlFlow::Continue(()))
+            })
+    };
+    assert!(shown <= size && borrowed.as_ref().map_or(0, |borrowed| borrowed.bytes) <= size);
+    if random.chance(1, 4) {
+        // It was borrowed before the peer's last change.
+        let lane = &mut host.lane;
+        let wanted = 1 + random.index(size);
+        let taken = lane
+            .receiver
+            .consume(&lane.sight, &mut host.received, wanted);
+        assert!(taken.map_or(0, |taken| taken.bytes) <= wanted);
+    }
+    let lane = &mut host.lane;
+    if let Ok(reserved) = lane.sender.reserve(&lane.sight, &mut host.sent, size) {
+        assert!(reserved.length() <= size);
+        let committed = lane.sender.commit(
+            &mut host.sent,
+            reserved,
+            random.index(reserved.length() + 1),
+        );
+        assert!(committed.is_ok());
+    }
     let pending = host.lane.receiver.pending(&host.lane.sight, &host.received);
     assert!(
         pending <= 64 * LINE,

@@ -3,6 +3,7 @@
 mod bed;
 mod golden;
 mod hostile;
+mod in_place;
 mod room;
 mod sleep;
 mod streams;

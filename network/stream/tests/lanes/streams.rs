@@ -48,7 +48,7 @@ impl Scene {
         if random.chance(1, 24) {
             self.pair.pass_time();
         }
-        let choice = random.below(8);
+        let choice = random.below(12);
         let [first, second] = &mut self.hosts;
         let (host, peer) = if side == 0 {
             (first, &*second)
@@ -58,6 +58,8 @@ impl Scene {
         let done = match choice {
             0..=3 => host.send(size),
             4..=6 => host.receive(size),
+            7..=8 => host.send_in_place(size, random),
+            9..=10 => host.receive_in_place(size, random),
             _ => return host.glance(&peer.source, random),
         };
         done.map_err(|error| error.to_string())?;
