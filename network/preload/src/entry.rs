@@ -397,6 +397,7 @@ impl Entry {
         if let Some(record) = self.record() {
             let _send = record.send.lock.take();
             let _receive = record.receive.lock.take();
+            record.void_own();
             self.record.store(ptr::null_mut(), Ordering::Release);
             // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
             if let Some(slab) = unsafe { *self.slab.get() } {

@@ -374,6 +374,8 @@ fn enter(memory: RawFd, slab: Slab, record: &'static Record) -> Option<&'static 
         Side::Connecting
     };
     let lane = attach(memory, geometry, side).ok()?;
+    // What this process had reserved before it became another program.
+    record.void_own();
     Entry::connection(lane, slab, record, Some(memory)).ok()
 }
 

@@ -53,6 +53,7 @@ mod connection;
 mod entry;
 mod errno;
 mod hidden;
+mod in_place;
 mod inherit;
 mod lock;
 mod monitor;

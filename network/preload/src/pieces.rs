@@ -8,7 +8,7 @@ use libc::iovec;
 use crate::errno::{Errno, Outcome};
 
 /// How many pieces a call takes.
-const PIECES_MAX: usize = 1024;
+pub(crate) const PIECES_MAX: usize = 1024;
 /// No program has anything in the first page.
 const LOWEST: usize = 4096;
 /// No program has anything from here on: on x86-64 with five levels of pages, by the sign of an address elsewhere.

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
-use millrace_stream::{End, Urgent};
+use millrace_stream::{End, ReceiveCursor, Received, Receiver, Sight, Urgent};
 
 use crate::connection::PROXY;
 use crate::entry::Entry;
@@ -25,7 +25,7 @@ const PEEKED_MAX: usize = 1 << 20;
 
 /// What an attempt came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
+pub(crate) enum Attempt {
     /// So many bytes, at least one, or none where none were wanted.
     Bytes(usize),
     /// Nothing is there yet.
@@ -104,18 +104,27 @@ fn receive_slowly(
             Err(_) if done > 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
-        let waited = if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
-            Err(Errno(libc::EAGAIN))
-        } else {
-            let timeout = record.options.receive_timeout.load(Ordering::Relaxed);
-            wait.wait(fd, entry, timeout)
-        };
-        match waited {
+        match wait_for_bytes(fd, entry, flags, &mut wait) {
             Ok(()) => {}
             Err(_) if done > 0 => return Ok(done),
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// After there were no bytes, or not enough: waits, unless the call must not.
+pub(crate) fn wait_for_bytes(
+    fd: c_int,
+    entry: &'static Entry,
+    flags: c_int,
+    wait: &mut Wait,
+) -> Outcome<()> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let timeout = record.options.receive_timeout.load(Ordering::Relaxed);
+    wait.wait(fd, entry, timeout)
 }
 
 /// Takes the urgent byte, or looks at it. It is not waited for.
@@ -154,7 +163,7 @@ fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Out
 }
 
 /// How many bytes a blocking call waits for.
-fn target(record: &Record, size: usize, flags: c_int) -> usize {
+pub(crate) fn target(record: &Record, size: usize, flags: c_int) -> usize {
     let low_water = record.options.low_water.load(Ordering::Relaxed) as usize;
     let target = if flags & MSG_WAITALL != 0 {
         size
@@ -252,6 +261,33 @@ fn peek_pieces(
 /// Takes what is there, or looks at it, and wakes a peer that sleeps for room.
 #[inline]
 fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<Attempt> {
+    // Whoever wants nothing waits until there is something nevertheless.
+    if into.is_empty() {
+        let looked = attempt_by(fd, entry, true, |sight, receiver, cursor| {
+            receiver.peek(sight, cursor, &mut [0])
+        })?;
+        return Ok(match looked {
+            Attempt::Bytes(_) => Attempt::Bytes(0),
+            other => other,
+        });
+    }
+    attempt_by(fd, entry, peeks, |sight, receiver, cursor| {
+        if peeks {
+            receiver.peek(sight, cursor, into)
+        } else {
+            receiver.receive(sight, cursor, into)
+        }
+    })
+}
+
+/// Receives by a call of the receiver, which takes nothing if it `peeks`, and wakes a peer that sleeps for room.
+#[inline]
+pub(crate) fn attempt_by(
+    fd: c_int,
+    entry: &'static Entry,
+    peeks: bool,
+    receive: impl FnOnce(&Sight, &mut Receiver, &mut ReceiveCursor) -> millrace_stream::Result<Received>,
+) -> Outcome<Attempt> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = record
         .receive
@@ -269,19 +305,11 @@ fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Ou
         return Err(Errno(libc::EBADF));
     };
     let mut cursor = record.receive.receive_cursor();
-    let mut must_ring = false;
-    // Whoever wants nothing waits until there is something nevertheless.
-    let wants_nothing = into.is_empty();
-    let received = if wants_nothing {
-        receiver.peek(sight, &cursor, &mut [0])
-    } else if peeks {
-        receiver.peek(sight, &cursor, into)
-    } else {
-        let received = receiver.receive(sight, &mut cursor, into);
-        must_ring = receiver.wake(sight, &mut cursor);
+    let received = receive(sight, receiver, &mut cursor);
+    let must_ring = !peeks && receiver.wake(sight, &mut cursor);
+    if !peeks {
         record.receive.set_receive_cursor(&cursor);
-        received
-    };
+    }
     drop(guard);
     if must_ring {
         ring(entry);
@@ -291,11 +319,7 @@ fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Ou
             if entry.empty.load(Ordering::Relaxed) != 0 {
                 entry.empty.store(0, Ordering::Relaxed);
             }
-            Ok(Attempt::Bytes(if wants_nothing {
-                0
-            } else {
-                received.bytes
-            }))
+            Ok(Attempt::Bytes(received.bytes))
         }
         Ok(received) => nothing(entry, record, received.end),
         Err(_) => {

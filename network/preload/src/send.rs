@@ -91,6 +91,9 @@ fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
+    if record.reserved()?.is_some() {
+        return Err(Errno(libc::EBUSY));
+    }
     let mut cursor = record.send.send_cursor();
     let sent = sender.send_urgent(sight, &mut cursor, byte);
     let must_ring = matches!(sent, Ok(true)) && sender.wake(sight, &mut cursor);
@@ -183,24 +186,32 @@ fn go_on(
         if sent == bytes.len() {
             return Ok(sent);
         }
-        entry.stalls.fetch_add(1, Ordering::Relaxed);
-        if entry.watchers.load(Ordering::Relaxed) > 0 {
-            // The peer may have rung for room that is gone again.
-            hooks::broadcast(entry);
-        }
-        let record = entry.record().ok_or(Errno(libc::EBADF))?;
-        let waited = if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
-            Err(Errno(libc::EAGAIN))
-        } else {
-            let timeout = record.options.send_timeout.load(Ordering::Relaxed);
-            wait.wait(fd, entry, timeout)
-        };
-        match waited {
+        match wait_for_room(fd, entry, flags, &mut wait) {
             Ok(()) => outcome = attempt(fd, entry, &bytes[sent..]),
             Err(_) if sent > 0 => return Ok(sent),
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// After there was no room, or not enough: waits, unless the call must not.
+pub(crate) fn wait_for_room(
+    fd: c_int,
+    entry: &'static Entry,
+    flags: c_int,
+    wait: &mut Wait,
+) -> Outcome<()> {
+    entry.stalls.fetch_add(1, Ordering::Relaxed);
+    if entry.watchers.load(Ordering::Relaxed) > 0 {
+        // The peer may have rung for room that is gone again.
+        hooks::broadcast(entry);
+    }
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    if flags & MSG_DONTWAIT != 0 || record.options.has(option::NONBLOCK) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    let timeout = record.options.send_timeout.load(Ordering::Relaxed);
+    wait.wait(fd, entry, timeout)
 }
 
 /// Sends what there is room for, and wakes the peer if it sleeps.
@@ -218,12 +229,11 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
-    const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::HUNG_UP;
-    if (record.has(ANY) || sight.closing() != Closing::Open) && is_over(entry, record)? {
+    if is_special(record, sight) && is_over(entry, record)? {
         return Ok(bytes.len());
     }
     let mut cursor = record.send.send_cursor();
-    let bytes = allowed(record, sight, bytes);
+    let bytes = &bytes[..allowed(record, sight, bytes.len())];
     let sent = sender.send(sight, &mut cursor, bytes);
     let must_ring = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
@@ -237,14 +247,21 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     })
 }
 
-/// As many of the bytes as the program's own limit lets out.
+/// As many of so many bytes as the program's own limit lets out.
 #[inline]
-fn allowed<'a>(record: &Record, sight: &Sight, bytes: &'a [u8]) -> &'a [u8] {
+pub(crate) fn allowed(record: &Record, sight: &Sight, bytes: usize) -> usize {
     match record.options.lines_out_max.load(Ordering::Relaxed) {
         0 => bytes,
-        limit if source::has_room(record, sight) => &bytes[..bytes.len().min(limit as usize * 64)],
-        _ => &[],
+        limit if source::has_room(record, sight) => bytes.min(limit as usize * 64),
+        _ => 0,
     }
+}
+
+/// Whether there may be more to a send than to look for room: then [`is_over`] is asked.
+#[inline]
+pub(crate) fn is_special(record: &Record, sight: &Sight) -> bool {
+    const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::HUNG_UP | flag::RESERVED;
+    record.has(ANY) || sight.closing() != Closing::Open
 }
 
 /// Whether the entry is still that of the record.
@@ -280,8 +297,11 @@ pub(crate) fn note_reset(entry: &Entry, record: &Record) {
 
 /// Whether what is sent goes nowhere, as the peer is gone but this side does not know it yet: as with TCP, the
 /// first bytes after that are lost, and then the pipe is broken.
+///
+/// # Errors
+/// What a send says that goes nowhere; `EBUSY` if room is reserved.
 #[cold]
-fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
+pub(crate) fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
     if record.has(flag::SEND_SHUT) {
         take_error(record)?;
         return Err(Errno(libc::EPIPE));
@@ -290,6 +310,9 @@ fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
     if record.has(flag::RESET) {
         take_error(record)?;
         return Err(Errno(libc::EPIPE));
+    }
+    if record.reserved()?.is_some() {
+        return Err(Errno(libc::EBUSY));
     }
     if !entry.look_for_peer() {
         return Ok(false);
@@ -332,6 +355,8 @@ pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
+    // The end lies where something may be reserved.
+    record.void();
     let mut cursor = record.send.send_cursor();
     let mut must_ring = false;
     for _ in 0..2 {

@@ -20,7 +20,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
-use crate::lock::Lock;
+use crate::lock::{Lock, is_dead};
+use crate::thread;
 
 /// The first page of a slab.
 #[repr(C)]
@@ -52,7 +53,11 @@ pub(crate) struct Record {
     _apart: u32,
     local: Address,
     peer: Address,
-    _options_apart: [u64; 6],
+    /// The process that has reserved room to send, and how many bytes: while [`flag::RESERVED`] is set. Changed by
+    /// who has the sender's lock.
+    reserver: AtomicU32,
+    reserved: AtomicU32,
+    _options_apart: [u64; 5],
     /// Options of the program.
     pub(crate) options: Options,
     /// What sends.
@@ -126,6 +131,8 @@ pub(crate) mod flag {
     pub(crate) const HUNG_UP: u32 = 1 << 4;
     /// `SHUT_WR` was asked for when there was no room for the end.
     pub(crate) const FINISH_WAITS: u32 = 1 << 5;
+    /// Somebody writes to the ring in place: nothing else is sent.
+    pub(crate) const RESERVED: u32 = 1 << 6;
 }
 
 /// Bits of [`Options::bits`].
@@ -324,7 +331,7 @@ impl Slab {
         let is_left = record.state.load(Ordering::Acquire) == 1
             && record.holders.load(Ordering::Acquire) == 0
             && leaver != 0
-            && crate::lock::is_dead(leaver);
+            && is_dead(leaver);
         if !is_left
             || record
                 .state
@@ -370,6 +377,46 @@ impl Record {
         self.leaver.store(std::process::id(), Ordering::Relaxed);
         // Release: who finds no holder finds who left.
         self.holders.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Notes that this process has reserved so many bytes. The sender's lock is held.
+    pub(crate) fn reserve(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).expect("a ring is small");
+        self.reserved.store(bytes, Ordering::Relaxed);
+        self.reserver.store(thread::pid(), Ordering::Relaxed);
+        self.flags.fetch_or(flag::RESERVED, Ordering::Relaxed);
+    }
+
+    /// What is reserved, if anything is.
+    ///
+    /// # Errors
+    /// `EBUSY` if another process has reserved it, and is alive. One that is dead has reserved nothing.
+    pub(crate) fn reserved(&self) -> Outcome<Option<usize>> {
+        if !self.has(flag::RESERVED) {
+            return Ok(None);
+        }
+        let reserver = self.reserver.load(Ordering::Relaxed);
+        if reserver == thread::pid() {
+            return Ok(Some(self.reserved.load(Ordering::Relaxed) as usize));
+        }
+        if !is_dead(reserver) {
+            return Err(Errno(libc::EBUSY));
+        }
+        self.void();
+        Ok(None)
+    }
+
+    /// Whatever was reserved is void. The sender's lock is held.
+    pub(crate) fn void(&self) {
+        self.flags.fetch_and(!flag::RESERVED, Ordering::Relaxed);
+    }
+
+    /// This process has no places any more to which it could write. The sender's lock is held, or there is no other
+    /// thread yet.
+    pub(crate) fn void_own(&self) {
+        if matches!(self.reserved(), Ok(Some(_))) {
+            self.void();
+        }
     }
 
     fn clear(&self) {

@@ -7,8 +7,9 @@ use bed::programs;
 
 programs! {
     direct:
-        bulk copies duplicates echo full half_close inherit many names numbers options over peek
-        pipes reset splices streams timeouts urgent urgent_waits workers;
+        bulk copies duplicates echo full half_close in_place inherit many names numbers options over peek
+        pipes reservations reset splices streams timeouts urgent urgent_waits workers;
     by_plane:
-        bulk copies echo inherit names numbers options peek pipes streams timeouts urgent_waits workers
+        bulk copies echo in_place inherit names numbers options peek pipes reservations streams timeouts
+        urgent_waits workers
 }

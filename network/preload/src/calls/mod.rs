@@ -13,3 +13,4 @@ mod processes;
 mod raw;
 mod sockets;
 pub(crate) mod streams;
+mod zero_copy;

@@ -1,0 +1,77 @@
+//! The names of `millrace_sockets.h`: sending and receiving without copies, for programs that ask for it.
+
+use std::ffi::c_int;
+use std::slice;
+
+use libc::{iovec, size_t, ssize_t};
+
+use super::bytes::counted;
+use crate::connection::lookup;
+use crate::errno::{Errno, Outcome};
+use crate::pieces::PIECES_MAX;
+use crate::{hidden, in_place};
+
+/// What is said of a descriptor that is not a connection of ours, or none at all.
+#[cold]
+fn foreign(fd: c_int) -> ssize_t {
+    if fd < 0 || rustix::io::fcntl_getfd(hidden::borrow(fd)).is_err() {
+        return counted(Err(Errno(libc::EBADF)));
+    }
+    counted(Err(Errno(libc::EOPNOTSUPP)))
+}
+
+/// # Safety
+/// There are `count` places, which nobody else uses meanwhile, or the pointer is null.
+unsafe fn places<'a>(first: *mut iovec, count: c_int) -> Outcome<&'a mut [iovec]> {
+    let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
+    if count == 0 || count > PIECES_MAX {
+        return Err(Errno(libc::EINVAL));
+    }
+    if first.is_null() {
+        return Err(Errno(libc::EFAULT));
+    }
+    // SAFETY: as the caller keeps it.
+    Ok(unsafe { slice::from_raw_parts_mut(first, count) })
+}
+
+export! {
+    fn millrace_is_user_level(fd: c_int) -> c_int {
+        c_int::from(lookup(fd).is_some())
+    }
+
+    fn millrace_reserve(fd: c_int, first: *mut iovec, count: c_int, length: size_t, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            None => foreign(fd),
+            Some(entry) => {
+                // SAFETY: as the caller keeps it.
+                let places = unsafe { places(first, count) };
+                counted(places.and_then(|places| in_place::reserve(fd, entry, places, length, flags)))
+            }
+        }
+    }
+
+    fn millrace_commit(fd: c_int, length: size_t) -> ssize_t {
+        match lookup(fd) {
+            None => foreign(fd),
+            Some(entry) => counted(in_place::commit(fd, entry, length)),
+        }
+    }
+
+    fn millrace_borrow(fd: c_int, first: *mut iovec, count: c_int, flags: c_int) -> ssize_t {
+        match lookup(fd) {
+            None => foreign(fd),
+            Some(entry) => {
+                // SAFETY: as the caller keeps it.
+                let places = unsafe { places(first, count) };
+                counted(places.and_then(|places| in_place::borrow(fd, entry, places, flags)))
+            }
+        }
+    }
+
+    fn millrace_consume(fd: c_int, length: size_t) -> ssize_t {
+        match lookup(fd) {
+            None => foreign(fd),
+            Some(entry) => counted(in_place::consume(fd, entry, length)),
+        }
+    }
+}

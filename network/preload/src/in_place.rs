@@ -1,0 +1,214 @@
+//! Sending and receiving without copies, for programs that ask for it.
+//!
+//! A reservation is a flag and two words of the record; the lock is not held between the calls. While the flag is set
+//! nothing else is sent, so that the sender's position is the reservation's. `docs/user-level-sockets.md` says what
+//! the other calls do meanwhile.
+
+use std::ffi::c_int;
+use std::ops::ControlFlow;
+use std::ptr;
+
+use libc::{MSG_DONTWAIT, iovec};
+use millrace_stream::Reserved;
+
+use crate::entry::Entry;
+use crate::errno::{Errno, Outcome};
+use crate::receive::{Attempt, attempt_by, target, wait_for_bytes};
+use crate::send::{allowed, is_over, is_record, is_special, ring, take_error, wait_for_room};
+use crate::slab::{Record, flag};
+use crate::source::{IN, OUT};
+use crate::table;
+use crate::wait::Wait;
+
+/// No piece.
+const NOTHING: iovec = iovec {
+    iov_base: ptr::null_mut(),
+    iov_len: 0,
+};
+
+/// Reserves up to `length` bytes in up to so many places, and returns how many bytes they have.
+pub(crate) fn reserve(
+    fd: c_int,
+    entry: &'static Entry,
+    places: &mut [iovec],
+    length: usize,
+    flags: c_int,
+) -> Outcome<usize> {
+    if length == 0 {
+        return Err(Errno(libc::EINVAL));
+    }
+    check(places, flags)?;
+    let mut wait = Wait::new(OUT);
+    loop {
+        let room = try_reserve(fd, entry, places, length)?;
+        if room > 0 {
+            return Ok(room);
+        }
+        wait_for_room(fd, entry, flags, &mut wait)?;
+    }
+}
+
+fn check(places: &mut [iovec], flags: c_int) -> Outcome<()> {
+    if flags & !MSG_DONTWAIT != 0 || places.is_empty() {
+        return Err(Errno(libc::EINVAL));
+    }
+    places.fill(NOTHING);
+    Ok(())
+}
+
+fn try_reserve(
+    fd: c_int,
+    entry: &'static Entry,
+    places: &mut [iovec],
+    length: usize,
+) -> Outcome<usize> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    if !table::holds(fd, entry) || !is_record(entry, record) {
+        return Err(Errno(libc::EBADF));
+    }
+    if guard.taken_over {
+        entry.intrude();
+    }
+    // SAFETY: the lock is held, and the entry was looked at again.
+    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+        return Err(Errno(libc::EBADF));
+    };
+    if is_special(record, sight) && is_over(entry, record)? {
+        take_error(record)?;
+        return Err(Errno(libc::EPIPE));
+    }
+    let mut cursor = record.send.send_cursor();
+    let length = allowed(record, sight, length);
+    let reserved = sender.reserve(sight, &mut cursor, length);
+    record.send.set_send_cursor(&cursor);
+    let Ok(reserved) = reserved else {
+        entry.intrude();
+        return Err(take_error(record).err().unwrap_or(Errno(libc::ECONNRESET)));
+    };
+    let mut room = 0;
+    for (place, found) in places.iter_mut().zip(sender.places(reserved)) {
+        *place = iovec {
+            iov_base: found.cast().as_ptr(),
+            iov_len: found.len(),
+        };
+        room += found.len();
+    }
+    if room > 0 {
+        record.reserve(room);
+    }
+    Ok(room)
+}
+
+/// Sends the first `length` bytes of what was reserved. The rest is given back.
+pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome<usize> {
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    if !table::holds(fd, entry) || !is_record(entry, record) {
+        return Err(Errno(libc::EBADF));
+    }
+    if guard.taken_over {
+        entry.intrude();
+    }
+    // SAFETY: the lock is held, and the entry was looked at again.
+    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+        return Err(Errno(libc::EBADF));
+    };
+    let reserved = end_reservation(entry, record, length)?;
+    if length == 0 {
+        return Ok(0);
+    }
+    if is_special(record, sight) && is_over(entry, record)? {
+        // As what is sent to a peer that is gone, but was not known to be.
+        return Ok(length);
+    }
+    let mut cursor = record.send.send_cursor();
+    let reserved = Reserved::at(&cursor, reserved);
+    let sent = sender.commit(&mut cursor, reserved, length);
+    let must_ring = sent.is_ok() && sender.wake(sight, &mut cursor);
+    record.send.set_send_cursor(&cursor);
+    drop(guard);
+    if must_ring {
+        ring(entry);
+    }
+    sent.map_err(|_| {
+        entry.intrude();
+        take_error(record).err().unwrap_or(Errno(libc::ECONNRESET))
+    })?;
+    Ok(length)
+}
+
+/// Ends the reservation of which so many bytes are wanted, and returns how many it had.
+fn end_reservation(entry: &Entry, record: &Record, length: usize) -> Outcome<usize> {
+    match record.reserved()? {
+        Some(reserved) if length <= reserved => {
+            record.void();
+            Ok(reserved)
+        }
+        // It may have been voided by what the connection came to.
+        None if record.has(flag::SEND_SHUT | flag::RESET) => {
+            is_over(entry, record)?;
+            Err(Errno(libc::EPIPE))
+        }
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// Shows the next bytes where they lie, in up to so many places, and returns how many there are; none is the end.
+pub(crate) fn borrow(
+    fd: c_int,
+    entry: &'static Entry,
+    places: &mut [iovec],
+    flags: c_int,
+) -> Outcome<usize> {
+    check(places, flags)?;
+    let record = entry.record().ok_or(Errno(libc::EBADF))?;
+    let target = target(record, usize::MAX, libc::MSG_PEEK);
+    let mut wait = Wait::new(IN);
+    loop {
+        let mut used = 0;
+        let shown = attempt_by(fd, entry, true, |sight, receiver, cursor| {
+            receiver.borrow(sight, cursor, usize::MAX, |piece| {
+                places[used] = iovec {
+                    iov_base: piece.address()?.cast_mut().cast(),
+                    iov_len: piece.length(),
+                };
+                used += 1;
+                Ok(if used < places.len() {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                })
+            })
+        })?;
+        let count = match shown {
+            Attempt::Bytes(count) if count >= target || used == places.len() => return Ok(count),
+            Attempt::Bytes(count) => {
+                wait.is_for_more = true;
+                count
+            }
+            Attempt::Again => continue,
+            Attempt::End => return Ok(0),
+            Attempt::Empty => 0,
+        };
+        match wait_for_bytes(fd, entry, flags, &mut wait) {
+            Ok(()) => {}
+            Err(_) if count > 0 => return Ok(count),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Receives up to `length` bytes, as many as there are, without a copy.
+pub(crate) fn consume(fd: c_int, entry: &'static Entry, length: usize) -> Outcome<usize> {
+    if length == 0 {
+        return Ok(0);
+    }
+    let taken = attempt_by(fd, entry, false, |sight, receiver, cursor| {
+        receiver.consume(sight, cursor, length)
+    })?;
+    Ok(match taken {
+        Attempt::Bytes(count) => count,
+        Attempt::Again | Attempt::Empty | Attempt::End => 0,
+    })
+}
