@@ -52,7 +52,7 @@ class Group:
                 if process.poll() is not None:
                     raise Failed(f"{name} ended with {process.returncode}")
             return all(count > before.get(name, 0) for name, count in self.moved().items())
-        self.side.until(what, gone_on, limit_s=20)
+        self.side.until(what, gone_on)
 
 
 def memories(pid):
