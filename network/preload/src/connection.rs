@@ -166,10 +166,10 @@ impl Left {
 /// What the last number of this process does to the connection when it goes. If no other process has this end, the
 /// peer is told: a reset if bytes are lost or the program wants one, else that the kernel is to be asked.
 pub(crate) fn part(entry: &'static Entry) {
-    let Some(record) = entry.record() else {
+    let (Some(record), Some(slab)) = (entry.record(), entry.slab()) else {
         return;
     };
-    if record.holders.load(Ordering::Relaxed) > 1 {
+    if record.is_held_by_others(slab) {
         return;
     }
     let is_hard = record.options.linger.load(Ordering::Relaxed) == 0;

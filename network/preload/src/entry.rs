@@ -401,7 +401,7 @@ impl Entry {
             self.record.store(ptr::null_mut(), Ordering::Release);
             // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
             if let Some(slab) = unsafe { *self.slab.get() } {
-                if record.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+                if record.let_go(slab) {
                     slab.release(record);
                 }
             }

@@ -8,7 +8,7 @@
 //! ```text
 //! the file: for each entry six u64
 //!   kind: 1 connection, 2 listener | inode of the descriptor | its memory, or channel
-//!   slab's descriptor | number of the record | 0
+//!   slab's descriptor | number of the record | token of the process
 //! ```
 //! Both sides are this library in programs of one user; still, what does not fit is left out and never trusted.
 //!
@@ -26,15 +26,18 @@ use rustix::io::FdFlags;
 use crate::calls::streams;
 use crate::connection::attach;
 use crate::entry::{Entry, Kind};
+use crate::lock::{Guard, Lock};
 use crate::monitor::variable;
 use crate::slab::{Record, Slab};
-use crate::{hidden, table};
+use crate::{hidden, holders, table};
 
 const NAME: &str = "MILLRACE_INHERIT";
 const CONNECTION: u64 = 1;
 const LISTENER: u64 = 2;
 /// Words of an entry in the file.
 const WORDS: usize = 6;
+/// Who hands over: what one lets pass the other would close.
+static HANDOVER: Lock = Lock::new();
 /// No more entries are read than this.
 const ENTRIES_MAX: usize = 1 << 16;
 
@@ -45,10 +48,14 @@ pub(crate) struct Handover {
     file: Option<RawFd>,
     /// Hidden descriptors that go along.
     open: Vec<RawFd>,
+    /// Until all is as it was.
+    _alone: Option<Guard<'static>>,
+    /// The token of the process that gets it.
+    token: u32,
     /// Records that the new process holds, too.
     held: Vec<&'static Record>,
     /// Records that this process does not hold any more when it is another program.
-    left: Vec<&'static Record>,
+    left: Vec<(Slab, &'static Record)>,
     word: CString,
     environment: Vec<*const c_char>,
 }
@@ -59,9 +66,18 @@ impl Handover {
     /// # Safety
     /// The environment is one, or null.
     pub(crate) unsafe fn begin(environment: *const *const c_char, is_new_process: bool) -> Self {
+        // A handler of a signal that meets its own thread's goes on without it.
+        let alone = HANDOVER.take().ok();
+        let token = if is_new_process {
+            holders::make()
+        } else {
+            holders::own()
+        };
         let mut handover = Self {
             file: None,
             open: Vec::new(),
+            _alone: alone,
+            token,
             held: Vec::new(),
             left: Vec::new(),
             word: CString::default(),
@@ -102,9 +118,9 @@ impl Handover {
                 || entry.numbers() > 1
                     && table::numbers(0, usize::MAX)
                         .any(|(fd, other)| ptr::eq(entry, other) && is_open(fd));
-            if let Some(record) = entry.record().filter(|_| !is_kept) {
+            if let (Some(record), Some(slab), false) = (entry.record(), entry.slab(), is_kept) {
                 record.leave();
-                self.left.push(record);
+                self.left.push((slab, record));
             }
         }
     }
@@ -132,11 +148,13 @@ impl Handover {
                     return;
                 };
                 if is_new_process {
-                    record.holders.fetch_add(1, Ordering::Relaxed);
+                    holders::lock(slab, holders::own());
+                    record.expect(slab, self.token);
                     self.held.push(record);
                 }
                 self.let_pass(slab.file);
-                words.extend([CONNECTION, inode, hidden_word, file, number as u64, 0]);
+                let token = u64::from(self.token);
+                words.extend([CONNECTION, inode, hidden_word, file, number as u64, token]);
             }
             (Kind::Listener, ..) => {
                 entry.is_shared.store(true, Ordering::Relaxed);
@@ -187,10 +205,10 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         for record in &self.held {
-            record.holders.fetch_sub(1, Ordering::Relaxed);
+            record.expect_no_more(self.token);
         }
-        for record in &self.left {
-            record.holders.fetch_add(1, Ordering::Relaxed);
+        for (slab, record) in &self.left {
+            record.come_back(*slab);
         }
         for fd in &self.open {
             // It was open a moment ago.
@@ -200,6 +218,11 @@ impl Drop for Handover {
             hidden::close(file);
         }
     }
+}
+
+/// In the child of a fork: nothing is on its way.
+pub(crate) fn after_fork() {
+    HANDOVER.reset();
 }
 
 fn flags(fd: RawFd) -> FdFlags {
@@ -327,12 +350,18 @@ fn connection(
 ) -> Option<&'static Entry> {
     let memory = descriptor(entry[2])?;
     let made = record_of(entry, slabs).and_then(|(slab, record)| {
+        let token = u32::try_from(entry[5]).unwrap_or(0);
+        holders::take(token);
+        if token != 0 && !(holders::lock(slab, token) && record.claim(token)) {
+            // It comes too late.
+            return None;
+        }
         let made = if found.is_empty() {
             None
         } else {
             enter(memory, slab, record)
         };
-        if made.is_none() && record.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if made.is_none() && record.let_go(slab) {
             slab.release(record);
         }
         made

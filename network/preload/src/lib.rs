@@ -53,6 +53,7 @@ mod connection;
 mod entry;
 mod errno;
 mod hidden;
+mod holders;
 mod in_place;
 mod inherit;
 mod lock;

@@ -1,13 +1,14 @@
 //! The beginning and the end of a process, and its forks.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::connection;
 use crate::entry::{CONTROL, Entry, Kind};
 use crate::multiplex::hooks;
 use crate::slab::Slab;
-use crate::{monitor, real, table, thread};
+use crate::{holders, inherit, monitor, real, table, thread};
 
 /// Runs when the library is loaded.
 #[cfg(not(test))]
@@ -21,6 +22,9 @@ static BEGIN: extern "C" fn() = begin;
 #[unsafe(link_section = ".fini_array")]
 static END: extern "C" fn() = end;
 
+/// The token of the child, during a fork.
+static CHILD: AtomicU32 = AtomicU32::new(0);
+
 /// The process's ends were let go of.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
@@ -32,7 +36,7 @@ extern "C" fn begin() {
     real::find_all();
     // SAFETY: the functions stay where they are as long as the process lives.
     unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
-    crate::inherit::take_over();
+    inherit::take_over();
 }
 
 /// Lets go of all ends, as far as the kernel does not do it.
@@ -100,14 +104,23 @@ unsafe extern "C" fn prepare() {
     if let Ok(guard) = CONTROL.take() {
         std::mem::forget(guard);
     }
+    let (mut token, mut locked) = (0, None);
     for entry in entries() {
-        if let Some(record) = entry.record() {
-            record.holders.fetch_add(1, Ordering::Relaxed);
+        if let (Some(record), Some(slab)) = (entry.record(), entry.slab()) {
+            if token == 0 {
+                token = holders::make();
+            }
+            if locked != Some(slab) {
+                holders::lock(slab, holders::own());
+                locked = Some(slab);
+            }
+            record.expect(slab, token);
         }
         if entry.kind() == Kind::Listener {
             entry.is_shared.store(true, Ordering::Relaxed);
         }
     }
+    CHILD.store(token, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn in_parent() {
@@ -119,14 +132,39 @@ unsafe extern "C" fn in_child() {
     thread::forget();
     CONTROL.reset();
     HAS_ENDED.store(false, Ordering::Relaxed);
+    inherit::after_fork();
     let was_known = monitor::forget();
     Slab::disown();
+    claim();
     for entry in entries() {
         entry.forget_calls();
     }
     hooks::after_fork_in_child();
     if was_known {
         monitor::introduce();
+    }
+}
+
+/// In the child of a fork: says that it holds what it was given. What the parent made when it prepared itself no
+/// more is not the child's.
+fn claim() {
+    let token = CHILD.load(Ordering::Relaxed);
+    holders::take(token);
+    let mut locked = None;
+    for entry in connections() {
+        let (Some(record), Some(slab)) = (entry.record(), entry.slab()) else {
+            continue;
+        };
+        if token != 0 && locked != Some(slab) {
+            holders::lock(slab, token);
+            locked = Some(slab);
+        }
+        if token == 0 || !record.claim(token) {
+            let numbers = table::numbers(0, usize::MAX);
+            for (fd, _) in numbers.filter(|(_, other)| ptr::eq(*other, entry)) {
+                table::remove(fd);
+            }
+        }
     }
 }
 

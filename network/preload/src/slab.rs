@@ -20,6 +20,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
+use crate::holders::Tokens;
 use crate::lock::{Lock, is_dead};
 use crate::thread;
 
@@ -40,7 +41,7 @@ struct Header {
 #[derive(Debug)]
 pub(crate) struct Record {
     state: AtomicU32,
-    /// How many processes hold it.
+    /// How many processes hold it: see [`crate::holders`].
     pub(crate) holders: AtomicU32,
     /// See [`flag`].
     pub(crate) flags: AtomicU32,
@@ -57,7 +58,8 @@ pub(crate) struct Record {
     /// who has the sender's lock.
     reserver: AtomicU32,
     reserved: AtomicU32,
-    _options_apart: [u64; 5],
+    /// Which processes.
+    pub(crate) tokens: Tokens,
     /// Options of the program.
     pub(crate) options: Options,
     /// What sends.
@@ -133,6 +135,8 @@ pub(crate) mod flag {
     pub(crate) const FINISH_WAITS: u32 = 1 << 5;
     /// Somebody writes to the ring in place: nothing else is sent.
     pub(crate) const RESERVED: u32 = 1 << 6;
+    /// There was no place for the token of a process that holds the record.
+    pub(crate) const MANY: u32 = 1 << 16;
 }
 
 /// Bits of [`Options::bits`].
@@ -165,6 +169,7 @@ const _: () = assert!(offset_of!(Record, mode) == record::MODE);
 const _: () = assert!(offset_of!(Record, side) == record::SIDE);
 const _: () = assert!(offset_of!(Record, local) == record::LOCAL);
 const _: () = assert!(offset_of!(Record, peer) == record::PEER);
+const _: () = assert!(offset_of!(Record, tokens) == record::TOKENS);
 const _: () = assert!(offset_of!(Record, options) == record::OPTIONS);
 const _: () = assert!(offset_of!(Record, send) == record::SEND);
 const _: () = assert!(offset_of!(Record, receive) == record::RECEIVE);
@@ -327,11 +332,12 @@ impl Slab {
 
     /// Takes a record that nobody holds, whose last holder is dead.
     fn reap(self, record: &Record) -> bool {
+        if record.state.load(Ordering::Acquire) != 1 {
+            return false;
+        }
         let leaver = record.leaver.load(Ordering::Relaxed);
-        let is_left = record.state.load(Ordering::Acquire) == 1
-            && record.holders.load(Ordering::Acquire) == 0
-            && leaver != 0
-            && is_dead(leaver);
+        let is_left = record.let_dead_go(self)
+            || record.holders.load(Ordering::Acquire) == 0 && leaver != 0 && is_dead(leaver);
         if !is_left
             || record
                 .state
@@ -375,6 +381,7 @@ impl Record {
     /// Lets go of it in a process that is about to end, or to become another program: it may be used until then.
     pub(crate) fn leave(&self) {
         self.leaver.store(std::process::id(), Ordering::Relaxed);
+        self.take_own();
         // Release: who finds no holder finds who left.
         self.holders.fetch_sub(1, Ordering::Release);
     }
@@ -429,6 +436,7 @@ impl Record {
         ] {
             word.store(0, Ordering::Relaxed);
         }
+        self.tokens.clear();
         self.options.clear();
         for direction in [&self.send, &self.receive] {
             for word in &direction.cursor {

@@ -13,6 +13,7 @@
 //!    8  flags u32 | error u32
 //!   16  mode u32 | side u32
 //!   32  local address, 24 bytes | 56  peer's address, 24 bytes
+//!   88  tokens of the processes that hold it, 10 words u32, of the process's own
 //!  128  options, of the process's own
 //!  256  lock u32 | 264 the sender's cursor, 8 words u64: position, returned, total, ..
 //!  384  lock u32 | 392 the receiver's cursor, 8 words u64: position, taken, given, gave, total, ..
@@ -102,6 +103,8 @@ pub mod record {
     pub const PEER: usize = 56;
     /// Options, laid out by the process.
     pub const OPTIONS: usize = 128;
+    /// Tokens of holders, of the process's own.
+    pub const TOKENS: usize = 88;
     /// The sender's lock.
     pub const SEND: usize = 256;
     /// Bytes sent.

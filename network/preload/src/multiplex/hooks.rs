@@ -60,8 +60,10 @@ impl Kept for Entry {
     }
 
     fn is_shared(&self) -> bool {
-        self.record()
-            .is_some_and(|record| record.holders.load(Ordering::Relaxed) > 1)
+        let (Some(record), Some(slab)) = (self.record(), self.slab()) else {
+            return false;
+        };
+        record.is_shared(slab)
     }
 }
 

@@ -25,3 +25,13 @@ fn foreign_bytes_reset() {
         child: 0\nrecv, not waiting: 4\nrecv, not waiting: ECONNRESET\nexit status: 0";
     assert_eq!(run.text, expected);
 }
+
+/// A process that holds a connection and is killed, or does not know of it, is no reason to sleep for short times.
+#[test]
+fn the_dead_hold_nothing() {
+    let bed = Bed::new();
+    let run = bed.run(&bed.compile("killed"), true);
+    let sleeps = run.totals.counter("sleeps");
+    // Three waits in vain, of which each would else be thirty sleeps.
+    assert!(sleeps < 16, "{:?}", run.totals);
+}

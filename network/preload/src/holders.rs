@@ -1,0 +1,237 @@
+//! Which processes hold a record, and whether they live.
+//!
+//! A process that is killed does not say that it lets go. So each process has a *token*, and locks the byte of that
+//! number in the slab's file: the kernel unlocks it when the process ends, however that comes.
+//!
+//! # Protocol
+//! 1. [`Record::holders`] counts the tokens of a record, and one more for a process that has none there: it has never
+//!    shared the record, or there was no place ([`flag::MANY`]).
+//! 2. Before a fork, and before a spawn, each record gets a token for the process that is *coming*. That one locks its
+//!    byte and then *claims* the token. Only claimed ones may take rings.
+//! 3. Whoever changes a token to nothing takes one from the count. Who takes the last one gives the record back.
+//! 4. A claimed token whose byte is not locked is a dead process's, one that has been coming for longer than
+//!    [`PATIENCE_S`] is of a process that never came, or that knows nothing of tokens. Anybody may remove both.
+//! 5. No process closes a descriptor of a slab in which it has locked a byte: the kernel would unlock it.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::real;
+use crate::slab::{Record, Slab, flag};
+use crate::wait::now;
+
+/// How many processes can have a token in one record.
+pub(crate) const TOKENS: usize = 10;
+
+/// The process has come.
+const CLAIMED: u32 = 1 << 31;
+/// Below the second of its making: a random number.
+const SECOND_SHIFT: u32 = 20;
+const SECOND_MASK: u32 = 0x7ff;
+/// How long a token may be coming.
+const PATIENCE_S: u32 = 10;
+
+/// This process's token, or 0.
+static OWN: AtomicU32 = AtomicU32::new(0);
+
+/// The tokens of a record.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Tokens([AtomicU32; TOKENS]);
+
+impl Tokens {
+    pub(crate) fn clear(&self) {
+        for place in &self.0 {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn change(&self, from: u32, to: u32) -> bool {
+        self.0.iter().any(|place| {
+            place.load(Ordering::Relaxed) == from
+                && place
+                    .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+        })
+    }
+
+    fn has(&self, token: u32) -> bool {
+        self.0
+            .iter()
+            .any(|place| place.load(Ordering::Relaxed) == token)
+    }
+}
+
+/// This process's token; 0 if it has none.
+pub(crate) fn own() -> u32 {
+    OWN.load(Ordering::Relaxed)
+}
+
+/// Takes the token that another process has made for this one.
+pub(crate) fn take(token: u32) {
+    OWN.store(token, Ordering::Relaxed);
+}
+
+/// A token for a process that is coming. This one has one from now on.
+pub(crate) fn make() -> u32 {
+    if own() == 0 {
+        take(random());
+    }
+    random()
+}
+
+/// Locks the byte of a token.
+pub(crate) fn lock(slab: Slab, token: u32) -> bool {
+    fcntl(slab, libc::F_SETLK, token).is_some()
+}
+
+fn random() -> u32 {
+    let mut word = 0u32;
+    // Without randomness two processes may have one token: then one that died seems to live.
+    // SAFETY: there is room for so many bytes.
+    let _filled = unsafe { libc::getrandom((&raw mut word).cast(), 4, libc::GRND_NONBLOCK) };
+    let low = word & ((1 << SECOND_SHIFT) - 1);
+    low.max(1) | second() << SECOND_SHIFT
+}
+
+fn second() -> u32 {
+    u32::try_from(now().as_secs() & u64::from(SECOND_MASK)).unwrap_or(0)
+}
+
+fn is_dead(slab: Slab, token: u32) -> bool {
+    if token & CLAIMED == 0 {
+        let age = second().wrapping_sub(token >> SECOND_SHIFT) & SECOND_MASK;
+        return age > PATIENCE_S;
+    }
+    // What cannot be asked is taken to live.
+    fcntl(slab, libc::F_GETLK, token & !CLAIMED) == Some(libc::F_UNLCK)
+}
+
+/// Locks the byte of a token for writing, or asks whether another process has; what type of lock the kernel says.
+fn fcntl(slab: Slab, command: libc::c_int, token: u32) -> Option<libc::c_int> {
+    // SAFETY: all bytes zero are a lock.
+    let mut place: libc::flock = unsafe { std::mem::zeroed() };
+    place.l_type = libc::c_short::try_from(libc::F_WRLCK).ok()?;
+    place.l_start = token.into();
+    place.l_len = 1;
+    let arguments = [slab.file, command].map(|number| usize::try_from(number).unwrap_or(0));
+    let place_at = ptr::from_mut(&mut place).addr();
+    // SAFETY: the kernel reads and writes the one structure, which outlives the call.
+    let result = unsafe {
+        real::syscall(
+            libc::SYS_fcntl,
+            arguments[0],
+            arguments[1],
+            place_at,
+            0,
+            0,
+            0,
+        )
+    };
+    (result == 0).then_some(place.l_type.into())
+}
+
+impl Record {
+    /// Has a process that is coming hold the record, too. This process holds it, and has locked its own token.
+    pub(crate) fn expect(&self, slab: Slab, token: u32) {
+        let own = own() | CLAIMED;
+        if !self.tokens.has(own) {
+            self.put(slab, own);
+        }
+        self.holders.fetch_add(1, Ordering::Relaxed);
+        self.put(slab, token);
+    }
+
+    fn put(&self, slab: Slab, token: u32) {
+        if self.tokens.change(0, token) {
+            return;
+        }
+        self.let_dead_go(slab);
+        if !self.tokens.change(0, token) {
+            self.set(flag::MANY);
+        }
+    }
+
+    /// The process that was expected does not come.
+    pub(crate) fn expect_no_more(&self, token: u32) {
+        if self.tokens.change(token, 0) || self.has(flag::MANY) {
+            self.holders.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Says that this process, of this token, has come. False if it is too late, or if it was never expected.
+    pub(crate) fn claim(&self, token: u32) -> bool {
+        self.tokens.change(token, token | CLAIMED)
+            || self.tokens.has(token | CLAIMED)
+            || self.has(flag::MANY)
+    }
+
+    /// Lets go of the record for this process; true if it was the last that held it.
+    #[must_use]
+    pub(crate) fn let_go(&self, slab: Slab) -> bool {
+        if self.holders.load(Ordering::Relaxed) > 1 {
+            self.let_dead_go(slab);
+        }
+        self.take_own();
+        self.holders.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Takes this process's token from the record, if it has one there; the count stays.
+    pub(crate) fn take_own(&self) {
+        if own() != 0 {
+            self.tokens.change(own() | CLAIMED, 0);
+        }
+    }
+
+    /// Undoes [`Record::leave`].
+    pub(crate) fn come_back(&self, slab: Slab) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+        if own() != 0 {
+            self.put(slab, own() | CLAIMED);
+        }
+    }
+
+    /// Lets go of the record for processes that are dead, or never came; true if nobody holds it then.
+    pub(crate) fn let_dead_go(&self, slab: Slab) -> bool {
+        let own = own() | CLAIMED;
+        let mut was_last = false;
+        for place in &self.tokens.0 {
+            let token = place.load(Ordering::Acquire);
+            if token != 0
+                && token != own
+                && is_dead(slab, token)
+                && place
+                    .compare_exchange(token, 0, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+            {
+                was_last |= self.holders.fetch_sub(1, Ordering::AcqRel) == 1;
+            }
+        }
+        was_last
+    }
+
+    /// Whether other processes may take rings that are for this one.
+    pub(crate) fn is_shared(&self, slab: Slab) -> bool {
+        self.holders.load(Ordering::Relaxed) > 1 && self.has_others() && {
+            self.let_dead_go(slab);
+            self.has_others()
+        }
+    }
+
+    fn has_others(&self) -> bool {
+        let own = own() | CLAIMED;
+        let is_other = |place: &AtomicU32| {
+            let token = place.load(Ordering::Relaxed);
+            token & CLAIMED != 0 && token != own
+        };
+        self.has(flag::MANY) || self.tokens.0.iter().any(is_other)
+    }
+
+    /// Whether another process holds the record, or is about to.
+    pub(crate) fn is_held_by_others(&self, slab: Slab) -> bool {
+        self.holders.load(Ordering::Relaxed) > 1 && {
+            self.let_dead_go(slab);
+            self.holders.load(Ordering::Relaxed) > 1
+        }
+    }
+}
