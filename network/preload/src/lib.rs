@@ -22,8 +22,8 @@
 //!   wait for it; if it does not block, it is the kernel's TCP.
 //! - A bad address is `EFAULT` in the first page and where the kernel is. In between it is `SIGSEGV`, as bytes are
 //!   copied by this library, under a lock of the connection.
-//! - A call that waits at user level is no point of cancellation: `pthread_cancel` takes effect at the next of the
-//!   kernel's.
+//! - `sendfile` and `dprintf` on a connection are no points of cancellation, and `close` and `connect` are none;
+//!   `syscall` is one where it waits for a connection.
 //! - Connections that a listener has not accepted are reset when it goes, if it was never shared by `fork` or `exec`;
 //!   else, or if its process is killed, they end without a reset.
 //! - A kernel descriptor that another process makes ready, beside user-level ones that are ready all the time, is told

@@ -84,7 +84,7 @@ macro_rules! next {
                 }
                 // SAFETY: the libraries of a process agree on what a function of this name takes and gives.
                 let function = unsafe {
-                    mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $ret>(address)
+                    mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $ret>(address)
                 };
                 // SAFETY: the caller keeps what the function asks for.
                 unsafe { function($($arg),*) }
@@ -111,6 +111,7 @@ macro_rules! next {
 }
 
 next! {
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;
     fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int;
     fn accept4(fd: c_int, address: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int;

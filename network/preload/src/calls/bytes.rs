@@ -145,7 +145,7 @@ unsafe fn receiving_from(
     Ok(received)
 }
 
-export! {
+export_points! {
     fn send(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.

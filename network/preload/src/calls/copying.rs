@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, SpliceFlags};
 
 use super::bytes::counted;
+use super::cancel;
 use crate::connection::lookup;
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
@@ -26,13 +27,13 @@ const MOVED_MAX: usize = 0x7fff_f000;
 export! {
     fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
         if let Some(entry) = lookup(from) {
-            return touched(counted(send_stream(to, entry, from, offset, count)));
+            return touched(counted(cancel::never(|| send_stream(to, entry, from, offset, count))));
         }
         match lookup(to) {
             // SAFETY: as the caller keeps it.
             None => touched(unsafe { real::sendfile(to, from, offset, count) }),
             // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { send_file(to, entry, from, offset, count) }),
+            Some(entry) => counted(cancel::never(|| unsafe { send_file(to, entry, from, offset, count) })),
         }
     }
 
@@ -41,6 +42,9 @@ export! {
         unsafe { sendfile(to, from, offset, count) }
     }
 
+}
+
+export_points! {
     fn splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t {
         let (source, target) = (lookup(from), lookup(to));
         if source.is_none() && target.is_none() {
@@ -75,6 +79,9 @@ export! {
         touched(unsafe { real::vmsplice(fd, pieces, count, flags) })
     }
 
+}
+
+export! {
     fn copy_file_range(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t {
         if lookup(from).is_some() || lookup(to).is_some() {
             // As for every socket.

@@ -29,11 +29,16 @@ export! {
         }
         let left = leave(fd);
         // SAFETY: as the caller keeps it.
-        let closed = touched(unsafe { real::close(fd) });
-        if let Some(left) = left {
-            left.done();
+        match left {
+            // SAFETY: as the caller keeps it.
+            None => touched(unsafe { real::close(fd) }),
+            Some(left) => {
+                // No thread is broken off here.
+                hidden::close_raw(fd);
+                left.done();
+                0
+            }
         }
-        closed
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {

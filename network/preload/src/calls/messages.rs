@@ -19,7 +19,7 @@ use crate::wait::now;
 /// How many messages a call takes.
 const MESSAGES_MAX: usize = 1024;
 
-export! {
+export_points! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match lookup(fd) {
             // SAFETY: as the caller keeps it.

@@ -4,6 +4,7 @@
 
 mod aliases;
 mod bytes;
+pub(crate) mod cancel;
 mod copying;
 mod descriptors;
 mod messages;

@@ -4,7 +4,8 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use super::bytes::write;
+use super::bytes::{counted, sending};
+use super::cancel;
 use crate::connection::lookup;
 use crate::real;
 
@@ -58,12 +59,15 @@ fn send_text(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int 
 /// # Safety
 /// There are `size` bytes.
 unsafe fn write_all(fd: c_int, text: *const c_char, size: usize) -> Option<()> {
+    let entry = lookup(fd)?;
     let mut done = 0;
     while done < size {
         // SAFETY: `done` is less than the size.
         let rest = unsafe { text.add(done) };
         // SAFETY: as the caller keeps it.
-        let written = unsafe { write(fd, rest.cast(), size - done) };
+        let written = counted(cancel::never(|| unsafe {
+            sending(fd, entry, rest.cast(), size - done, 0)
+        }));
         done += usize::try_from(written).ok()?;
     }
     Some(())

@@ -19,10 +19,10 @@ use crate::real;
 /// How a stream reads, writes, seeks and closes.
 #[repr(C)]
 struct Functions {
-    read: Option<unsafe extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t>,
-    write: Option<unsafe extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t>,
-    seek: Option<unsafe extern "C" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
-    close: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    read: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut c_char, size_t) -> ssize_t>,
+    write: Option<unsafe extern "C-unwind" fn(*mut c_void, *const c_char, size_t) -> ssize_t>,
+    seek: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut off64_t, c_int) -> c_int>,
+    close: Option<unsafe extern "C-unwind" fn(*mut c_void) -> c_int>,
 }
 
 /// The beginning of the C library's `FILE`, which its header shows.
@@ -164,13 +164,21 @@ fn descriptor(cookie: *mut c_void) -> c_int {
     c_int::try_from(cookie.addr()).unwrap_or(-1)
 }
 
-unsafe extern "C" fn read_some(cookie: *mut c_void, into: *mut c_char, size: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn read_some(
+    cookie: *mut c_void,
+    into: *mut c_char,
+    size: size_t,
+) -> ssize_t {
     // SAFETY: the C library gives room for so many.
     unsafe { bytes::read(descriptor(cookie), into.cast(), size) }
 }
 
 /// The C library takes less than all for an error.
-unsafe extern "C" fn write_all(cookie: *mut c_void, from: *const c_char, size: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn write_all(
+    cookie: *mut c_void,
+    from: *const c_char,
+    size: size_t,
+) -> ssize_t {
     let mut done = 0;
     while done < size {
         // SAFETY: the C library gives so many.
@@ -185,7 +193,7 @@ unsafe extern "C" fn write_all(cookie: *mut c_void, from: *const c_char, size: s
     ssize_t::try_from(done).unwrap_or(0)
 }
 
-unsafe extern "C" fn close_it(cookie: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn close_it(cookie: *mut c_void) -> c_int {
     // SAFETY: the stream has the descriptor.
     unsafe { close(descriptor(cookie)) }
 }

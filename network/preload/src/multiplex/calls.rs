@@ -279,7 +279,9 @@ export! {
         // SAFETY: the program's own arguments.
         told(|| unsafe { control(set, operation, fd, event) })
     }
+}
 
+export_points! {
     fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
         // SAFETY: the program's own arguments.
         let next = || unsafe { real::epoll_wait(set, events, room, timeout) };

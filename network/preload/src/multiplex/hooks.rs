@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
+use crate::calls::cancel;
 use crate::entry::{Entry, Hold, Kind};
 use crate::table;
 
@@ -141,5 +142,6 @@ pub(crate) fn after_fork_in_parent() {
 
 /// After a fork, in the child.
 pub(crate) fn after_fork_in_child() {
+    cancel::after_fork();
     SETS.after_fork_in_child();
 }

@@ -19,7 +19,6 @@
 //! # Limits
 //! - A signal that arrives while a thread still spins does not end the wait by `EINTR`: for the program it
 //!   arrived before the call.
-//! - Waits that hold user-level members are no points of cancellation.
 //! - A nested set with user-level members counts as two levels for the kernel's limit of nesting.
 
 pub(crate) mod calls;

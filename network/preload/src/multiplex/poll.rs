@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use libc::{c_short, pollfd};
 
+use crate::calls::cancel;
 use crate::errno::Outcome;
 
 use super::sleepers::{ANY, Sleeper};
@@ -211,6 +212,7 @@ impl<'a, S: Kept> Poll<'a, S> {
 
     /// Sleeps once, unless something is there; how many members have events then.
     unsafe fn sleep(&mut self, deadline: Deadline, mask: *const libc::sigset_t) -> Outcome<usize> {
+        let asleep = cancel::Sleep::begin()?;
         let sleeper = Sleeper::begin(ANY);
         let count = self.members.len() + self.channels;
         let eventfd = sleeper.as_ref().map_or(-1, Sleeper::eventfd);
@@ -247,7 +249,7 @@ impl<'a, S: Kept> Poll<'a, S> {
             left
         };
         // SAFETY: the caller's promise.
-        let woken = unsafe { kernel::poll(&mut self.room[..=count], left, mask) };
+        let woken = asleep.ended(unsafe { kernel::poll(&mut self.room[..=count], left, mask) });
         if woken.is_ok_and(|woken| woken > 0) {
             self.take_rings();
             if let Some(sleeper) = sleeper.filter(|_| self.room[count].revents != 0) {

@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::calls::cancel;
 use crate::errno::Outcome;
 
 use super::events::Events;
@@ -150,6 +151,7 @@ impl<S: Kept> Set<S> {
         deadline: Deadline,
         mask: *const libc::sigset_t,
     ) -> Outcome<()> {
+        let asleep = cancel::Sleep::begin()?;
         self.asleep.fetch_add(1, Ordering::SeqCst);
         let is_short = self.prepare();
         let woken = match is_short {
@@ -163,7 +165,8 @@ impl<S: Kept> Set<S> {
                     left
                 };
                 // SAFETY: the room of the program's array; the mask is the caller's promise.
-                unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) }
+                asleep
+                    .ended(unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) })
             }
         };
         let mut state = self.state.lock();

@@ -1,0 +1,203 @@
+//! `pthread_cancel`, and the points at which it takes effect.
+//!
+//! The C library breaks off a thread that waits by unwinding its stack from within the system call. Calls of this
+//! library that wait hold pins, counts and locks then, and frames of this language must not be unwound by force where
+//! something is still to be dropped. So a request is heeded in steps:
+//!
+//! 1. [`pthread_cancel`] is the C library's first, which takes note of the request. Then it counts the request, and
+//!    signals the thread, by the C library's own signal for this, until it has left the sleep in which it was found.
+//! 2. A sleep that ends by a signal while there is a request that its thread has not looked at ends with
+//!    [`CANCELLED`], and so does one that would begin then. On its way out the call lets go of all it has.
+//! 3. [`point`], the frame of the C library's name, has nothing to drop. There the C library is asked to act upon the
+//!    request. If it was another thread's, or is not to take effect yet, the call begins again.
+//!
+//! # Invariants
+//! 1. A sleeper is published before it looks for requests; a request is counted before sleepers are looked for. Both
+//!    with sequential consistency: one sees the other.
+//! 2. A place belongs to the thread whose number it has; its serial changes with every sleep.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use libc::pthread_t;
+
+use crate::errno::{self, Errno, Outcome};
+use crate::multiplex::kernel;
+use crate::{real, thread};
+
+/// The thread is to be broken off: no error of the kernel's, and seen by no program.
+pub(crate) const CANCELLED: Errno = Errno(1 << 16);
+
+/// The signal by which the C library has a thread look for requests. Its handler does nothing where it must not.
+const SIGCANCEL: usize = 32;
+/// How many threads may sleep; the others hear of requests when they wake.
+const PLACES: usize = 1024;
+
+struct Place {
+    /// The kernel's number of the thread; 0 is nobody's.
+    owner: AtomicU32,
+    serial: AtomicU32,
+    /// The C library's name of the thread that sleeps; 0 if it does not.
+    thread: AtomicU64,
+}
+
+static PLACE: [Place; PLACES] = [const {
+    Place {
+        owner: AtomicU32::new(0),
+        serial: AtomicU32::new(0),
+        thread: AtomicU64::new(0),
+    }
+}; PLACES];
+/// Places that were ever taken.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Requests of this process, whoever was meant.
+static REQUESTS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// The requests that this thread has looked at.
+    static SEEN: Cell<u32> = const { Cell::new(0) };
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// Whether there is a request that this thread has not looked at; it may be another's.
+fn is_asked() -> bool {
+    REQUESTS.load(Ordering::SeqCst) != SEEN.get()
+}
+
+/// A thread that is about to sleep, or sleeps.
+#[derive(Debug)]
+pub(crate) struct Sleep(Option<usize>);
+
+impl Sleep {
+    /// # Errors
+    /// [`CANCELLED`], if the thread must look for a request first.
+    pub(crate) fn begin() -> Outcome<Self> {
+        let own = thread::tid();
+        let vacant = PLACE.iter().position(|place| {
+            place.owner.load(Ordering::Relaxed) == 0
+                && place
+                    .owner
+                    .compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        });
+        if let Some(index) = vacant {
+            USED.fetch_max(index + 1, Ordering::SeqCst);
+            PLACE[index].serial.fetch_add(1, Ordering::SeqCst);
+            // SAFETY: a thread may ask for its name at any time.
+            let thread = unsafe { libc::pthread_self() };
+            PLACE[index].thread.store(thread, Ordering::SeqCst);
+        }
+        let sleep = Self(vacant);
+        if is_asked() {
+            Err(CANCELLED)
+        } else {
+            Ok(sleep)
+        }
+    }
+
+    /// What the end of the sleep means.
+    pub(crate) fn ended<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
+        match outcome {
+            Err(Errno(libc::EINTR)) if is_asked() => Err(CANCELLED),
+            outcome => outcome,
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(index) = self.0 {
+            PLACE[index].thread.store(0, Ordering::SeqCst);
+            PLACE[index].owner.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// In the child of a fork: the other threads are not there.
+pub(crate) fn after_fork() {
+    for place in PLACE.iter().take(USED.load(Ordering::Relaxed)) {
+        place.thread.store(0, Ordering::Relaxed);
+        place.owner.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A call under the C library's name that is a point of cancellation. Nothing is to be dropped in the caller.
+#[inline]
+pub(crate) fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
+    loop {
+        if REQUESTS.load(Ordering::Relaxed) != 0 {
+            look();
+        }
+        let told = call();
+        if told != T::from(-1) || kernel::last_error() != CANCELLED {
+            return told;
+        }
+        errno::set(libc::EINTR);
+    }
+}
+
+/// Has the C library act upon a request, if there is one for this thread: then this does not return.
+#[cold]
+fn look() {
+    SEEN.set(REQUESTS.load(Ordering::SeqCst));
+    // SAFETY: if this unwinds, then through frames that have nothing to drop: `point` and its callers.
+    unsafe { pthread_testcancel() };
+}
+
+/// A call that is no point of cancellation, though it may sleep.
+pub(crate) fn never<T>(mut call: impl FnMut() -> Outcome<T>) -> Outcome<T> {
+    loop {
+        match call() {
+            Err(CANCELLED) => SEEN.set(REQUESTS.load(Ordering::SeqCst)),
+            outcome => return outcome,
+        }
+    }
+}
+
+export! {
+    fn pthread_cancel(thread: pthread_t) -> c_int {
+        // SAFETY: as the caller keeps it.
+        let told = unsafe { real::pthread_cancel(thread) };
+        if told == 0 {
+            REQUESTS.fetch_add(1, Ordering::SeqCst);
+            rouse(thread);
+        }
+        told
+    }
+}
+
+/// Ends the sleep in which a thread is found. It may be on the way into its system call, which a signal does not end.
+fn rouse(thread: pthread_t) {
+    for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
+        let serial = place.serial.load(Ordering::SeqCst);
+        let is_there = || {
+            place.thread.load(Ordering::SeqCst) == thread
+                && place.serial.load(Ordering::SeqCst) == serial
+        };
+        while is_there() && signal(place.owner.load(Ordering::SeqCst)) {
+            kernel::yield_now();
+        }
+    }
+}
+
+/// False if there is no such thread.
+fn signal(thread: u32) -> bool {
+    let process = std::process::id() as usize;
+    // SAFETY: takes numbers alone; who does not know the signal got its handler with the first request.
+    let sent = unsafe {
+        real::syscall(
+            libc::SYS_tgkill,
+            process,
+            thread as usize,
+            SIGCANCEL,
+            0,
+            0,
+            0,
+        )
+    };
+    sent == 0
+}
