@@ -8,6 +8,7 @@ use millrace_stream::slab::header::counter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::calls::cancel;
 use crate::entry::{Entry, Hold};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
@@ -79,6 +80,7 @@ impl Wait {
             self.deadline = Some(now() + Duration::from_nanos(timeout));
         }
         let wanted = self.events | ERR | HUP;
+        let asleep = cancel::Sleep::begin()?;
         let sleeper = Sleeper::begin(entry.key());
         let mut has_come = false;
         loop {
@@ -103,7 +105,7 @@ impl Wait {
             if bell < 0 {
                 return Err(Errno(libc::EBADF));
             }
-            match poll(bell, sleeper.as_ref(), left) {
+            match asleep.ended(poll(bell, sleeper.as_ref(), left)) {
                 Ok(Woken::Rung) => {
                     entry.take_ring();
                     if entry.watchers() > 1 {

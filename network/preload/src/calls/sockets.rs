@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
+use super::cancel;
 use crate::connection::{self, establish};
 use crate::entry::{Entry, Hold, Kind};
 use crate::errno::{Errno, Outcome, told};
@@ -37,6 +38,9 @@ export! {
         done
     }
 
+}
+
+export_points! {
     fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
         match table::lookup(fd) {
             // SAFETY: as the caller keeps it.
@@ -55,6 +59,9 @@ export! {
         }
     }
 
+}
+
+export! {
     fn connect(fd: c_int, address: *const sockaddr, size: socklen_t) -> c_int {
         if let Some((_, record)) = connection::recorded(fd) {
             return told(connect_again(record));
@@ -323,16 +330,18 @@ fn must_kernel_be_asked(fd: c_int, entry: &'static Entry) -> Outcome<bool> {
     let timeout = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Recv)?;
     let time = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
     let (listener, channel) = (hidden::borrow(fd), hidden::borrow(channel));
+    let asleep = cancel::Sleep::begin()?;
     loop {
         let mut fds = [
             PollFd::new(&listener, PollFlags::IN),
             PollFd::new(&channel, PollFlags::IN),
         ];
-        match rustix::event::poll(&mut fds, time.as_ref()) {
+        let woken = rustix::event::poll(&mut fds, time.as_ref()).map_err(Errno::from);
+        match asleep.ended(woken) {
             Ok(0) => return Err(Errno(libc::EAGAIN)),
             Ok(_) => return Ok(fds[1].revents().is_empty()),
-            Err(rustix::io::Errno::INTR) if time.is_none() && handlers_restart() => {}
-            Err(errno) => return Err(errno.into()),
+            Err(Errno(libc::EINTR)) if time.is_none() && handlers_restart() => {}
+            Err(errno) => return Err(errno),
         }
     }
 }
