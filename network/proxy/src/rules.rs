@@ -32,7 +32,7 @@ use millrace_stream::Address;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use self::network::Network;
+pub use self::network::Network;
 use crate::{Error, ErrorKind, Result};
 
 /// What is asked for.
@@ -226,12 +226,9 @@ impl Reader<'_> {
     }
 
     fn network(&self, value: &Spanned<DeValue<'_>>) -> Result<Network> {
-        let network = value.get_ref().as_str().and_then(|text| text.parse().ok());
-        let wrong = || {
-            let message = "an address is one of IPv4 or IPv6, and may end in /BITS; no bit behind those is set";
-            self.error(value.span(), message)
-        };
-        network.ok_or_else(wrong)
+        let text = value.get_ref().as_str().unwrap_or_default();
+        let wrong = |error: Error| self.error(value.span(), &error.to_string());
+        text.parse().map_err(wrong)
     }
 
     fn ports(&self, value: &Spanned<DeValue<'_>>) -> Result<RangeInclusive<u16>> {

@@ -110,6 +110,7 @@ fn settings(name: &str, secret: u8, window: &Path) -> PeerSettings {
         listen: None,
         peers: Vec::new(),
         windows: vec![(None, window.to_owned())],
+        addresses: Vec::new(),
         partitions: 1,
         draw: |bytes| {
             let file = std::fs::File::open("/dev/urandom");
@@ -143,6 +144,10 @@ fn hosts_meet_part_and_meet_again() {
         let left = Host::new(listening("left", 7, &window, at));
         right.until(|peer| peer["alive"] == true && peer["host"] == "left");
         left.until(|peer| peer["alive"] == true && peer["host"] == "right");
+        // Both are this host: whatever the other has is this one's already.
+        let has_none = |peer: &Value| peer["addresses"].as_array().is_some_and(Vec::is_empty);
+        left.until(has_none);
+        right.until(has_none);
         drop(left);
         right.until(|peer| peer["alive"] == false);
     }
@@ -204,6 +209,42 @@ fn strangers_are_sent_away() {
     let right = Host::new(dialling("right", 7, &window, at));
     right.until(|peer| peer["alive"] == true);
     left.until(|peer| peer["alive"] == true);
+}
+
+/// Strangers who say nothing, and come again as soon as they are sent away, keep no peer out.
+#[test]
+fn silent_strangers_lock_nobody_out() {
+    let (_file, window) = window();
+    let at = free();
+    let left = Host::new(listening("left", 7, &window, at));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    let be_silent = || {
+        let dial = || TcpStream::connect(at);
+        let mut silent: Vec<TcpStream> = (0..24).filter_map(|_| dial().ok()).collect();
+        while !is_over.load(relaxed) {
+            for stream in &mut silent {
+                stream.set_nonblocking(true).expect("an option");
+                let is_open = match stream.read(&mut [0; 64]) {
+                    Ok(count) => count > 0,
+                    Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+                };
+                if let Some(again) = (!is_open).then(dial).and_then(Result::ok) {
+                    *stream = again;
+                }
+            }
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(be_silent);
+        }
+        let right = Host::new(dialling("right", 7, &window, at));
+        right.until(|peer| peer["alive"] == true);
+        left.until(|peer| peer["alive"] == true);
+        is_over.store(true, relaxed);
+    });
 }
 
 /// A host with the secret that says what it may not is parted from.

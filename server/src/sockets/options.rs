@@ -117,6 +117,9 @@ pub struct MonitorOptions {
     /// Another host's monitor, to be dialled; may be given several times
     #[arg(long = "peer", value_name = "ADDRESS:PORT", requires = "window")]
     pub peers: Vec<SocketAddr>,
+    /// Which addresses other hosts may have, or one host; may be given several times [default: all but this host's]
+    #[arg(long, value_name = "[HOST=]NETWORK", requires = "window")]
+    pub peer_addresses: Vec<String>,
     /// The file with the hosts' secret
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use millrace_proxy::monitor::PeerSettings;
 use millrace_proxy::peer::Secret;
+use millrace_proxy::rules::Network;
 
 use super::{ErrorKind, MonitorOptions, SocketsError, planes};
 
@@ -25,6 +26,7 @@ pub(super) fn settings(options: &MonitorOptions) -> Result<Option<PeerSettings>,
         listen: options.listen,
         peers: options.peers.clone(),
         windows: options.window.iter().map(|text| window(text)).collect(),
+        addresses: addresses(options)?,
         partitions: options.partitions.unwrap_or(planes),
         draw,
     }))
@@ -64,6 +66,22 @@ fn window(text: &str) -> (Option<String>, PathBuf) {
         Some((host, path)) if !host.contains('/') => (Some(host.to_owned()), path.into()),
         _ => (None, text.into()),
     }
+}
+
+/// Networks whose addresses hosts may have: `HOST=NETWORK`, or a network alone.
+fn addresses(options: &MonitorOptions) -> Result<Vec<(Option<String>, Network)>, SocketsError> {
+    let parse = |text: &String| {
+        let (host, network) = match text.split_once('=') {
+            Some((host, network)) => (Some(host.to_owned()), network),
+            None => (None, text.as_str()),
+        };
+        let network = network.parse().map_err(|error| {
+            let context = format!("--peer-addresses {text}");
+            SocketsError::new(ErrorKind::Usage, context).caused_by::<millrace_proxy::Error>(error)
+        })?;
+        Ok((host, network))
+    };
+    options.peer_addresses.iter().map(parse).collect()
 }
 
 #[cfg(test)]

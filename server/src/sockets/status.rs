@@ -98,10 +98,22 @@ fn peers(peers: &[Value]) -> String {
             if is_alive { "alive" } else { "away" }.to_owned(),
             number(&peer["partitions"]),
             name(&peer["window"]),
-            name(&peer["why"]),
+            why(peer),
         ]);
     }
     table.text()
+}
+
+/// Why a peer is away, or else which of its addresses it has not.
+fn why(peer: &Value) -> String {
+    let refused = list(peer, "refused_addresses").iter();
+    let mut refused =
+        refused.map(|one| format!("{}: {}", name(&one["address"]), name(&one["why"])));
+    match (refused.next(), refused.count()) {
+        (Some(first), 0) => first,
+        (Some(first), more) => format!("{first}, and {more} more"),
+        (None, _) => name(&peer["why"]),
+    }
 }
 
 fn listeners(listeners: &[Value]) -> String {
@@ -152,6 +164,17 @@ mod tests {
         assert!(text.contains("127.0.0.1:80"), "{text}");
         assert!(text.contains("a\\u{1b}b"), "{text}");
         assert!(text.contains("12,345"), "{text}");
+    }
+
+    #[test]
+    fn addresses_that_a_peer_does_not_get_are_told() {
+        let mut peer = json!({"host": "left", "alive": true, "refused_addresses": [
+            {"address": "127.0.0.1", "why": "it means no other host, or many"}
+        ]});
+        assert_eq!(why(&peer), "127.0.0.1: it means no other host, or many");
+        peer["refused_addresses"] = json!([]);
+        assert_eq!(why(&peer), "-");
+        assert_eq!(why(&json!({"why": "it is silent"})), "it is silent");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use millrace_stream::Side;
 use millrace_stream::partition::PartitionGeometry;
 
 use super::Monitor;
+use super::announced::Announced;
 use super::peers::Peers;
 use crate::peer::{PeerMessage, Role, host_number};
 use crate::plane::{Command, JoinAt, open_window};
@@ -22,8 +23,7 @@ pub(super) struct Joint {
     pub(super) first_link: u32,
     /// How many partitions the peer has answered in.
     joined: u16,
-    /// Where the peer says that it can be reached.
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) announced: Announced,
 }
 
 /// The longest ring: more only takes longer to go through.
@@ -79,7 +79,7 @@ impl Monitor {
             return;
         };
         if let Some(joint) = &mut stream.joint {
-            joint.addresses = names;
+            joint.announced = Announced::new(names);
             return self.announce(number);
         }
         if let Err(error) = self.join(number, partitions, size, names) {
@@ -149,7 +149,7 @@ impl Monitor {
             ring_lines: geometry.ring_lines,
             first_link,
             joined: 0,
-            addresses: names,
+            announced: Announced::new(names),
         };
         if let Some(peers) = &mut self.peers {
             peers.last_link = first_link.wrapping_add(u32::from(partitions));
@@ -172,18 +172,11 @@ impl Monitor {
         self.announce(number);
     }
 
-    /// Tells the registry where a peer that is alive can be reached.
-    fn announce(&mut self, number: u64) {
-        let stream = self.peers.as_ref().and_then(|it| it.streams.get(&number));
-        let joint = stream.and_then(|stream| stream.joint.as_ref());
-        if let Some(joint) = joint.filter(|joint| joint.is_alive()) {
-            self.registry.host_up(joint.host, &joint.addresses);
-        }
-    }
-
     /// Leaves a peer's partitions: their connections are reset.
     pub(super) fn leave(&mut self, joint: &Joint) {
         self.registry.host_down(joint.host);
+        // Others may have been waiting for its addresses.
+        self.announce_all();
         let Some(carriers) = &self.carriers else {
             return;
         };

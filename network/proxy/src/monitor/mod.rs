@@ -31,10 +31,12 @@
 //! tell, are sent away with `ENETUNREACH`; a listening socket of another namespace is refused with `EXDEV`.
 
 mod addresses;
+mod announced;
 mod carried;
 mod carriers;
 mod channel;
 mod connection;
+mod door;
 mod hosts;
 mod joint;
 mod links;

@@ -13,13 +13,13 @@ use std::path::PathBuf;
 
 use millrace_stream::partition::{ConnectionName, Loss};
 use rustix::event::epoll::{self, EventFlags};
-use rustix::net::{SocketFlags, accept_with};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 use serde_json::{Value, json};
 
+use super::door::Door;
 use super::hosts::Request;
 use super::joint::Joint;
 use super::wire::{Heard, Wire, listener};
@@ -27,6 +27,7 @@ use super::{Monitor, Token, addresses};
 use crate::Result;
 use crate::error::system;
 use crate::peer::{PeerMessage, Role, Secret, Session, host_number};
+use crate::rules::Network;
 
 /// How this host meets others.
 #[derive(Clone, Debug)]
@@ -41,6 +42,9 @@ pub struct PeerSettings {
     pub peers: Vec<SocketAddr>,
     /// Windows, and what the host at the other end is called; any host, where that is left out.
     pub windows: Vec<(Option<String>, PathBuf)>,
+    /// Networks whose addresses a host may have, by its name; any host, where that is left out. Without any, each
+    /// address that means one other host.
+    pub addresses: Vec<(Option<String>, Network)>,
     /// Into how many partitions to cut a window, if the peer wants as many.
     pub partitions: u16,
     /// Fills bytes with what nobody can guess.
@@ -53,7 +57,7 @@ pub(super) struct Peers {
     pub(super) settings: PeerSettings,
     pub(super) own: u128,
     pub(super) addresses: Vec<IpAddr>,
-    listener: Option<OwnedFd>,
+    pub(super) door: Option<Door>,
     timer: OwnedFd,
     pub(super) streams: BTreeMap<u64, Stream>,
     dials: Vec<Dial>,
@@ -66,7 +70,9 @@ pub(super) struct Peers {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) wire: Wire,
-    dial: Option<usize>,
+    pub(super) dial: Option<usize>,
+    /// From where it was dialled.
+    pub(super) from: Option<IpAddr>,
     /// Ticks since something came.
     quiet: u32,
     /// Ticks since it was made, or the peer became known.
@@ -94,8 +100,8 @@ const TICK_NS: i64 = 250_000_000;
 const EVERY: u32 = 4;
 /// Ticks after which a silent peer, or one that does not come to a joint, is lost.
 const SILENCE: u32 = 24;
-/// Streams that have not proven the secret.
-const STRANGERS_MAX: usize = 16;
+/// Ticks after which whoever has dialled and not proven the secret is sent away.
+const STRANGE: u32 = 8;
 /// Times that a stream is read from in a turn.
 const CHUNKS_PER_TURN: usize = 8;
 
@@ -137,7 +143,7 @@ impl Monitor {
         self.peers = Some(Peers {
             own: host_number(&settings.name),
             addresses: addresses::own(),
-            listener: listener.transpose()?,
+            door: listener.transpose()?.map(Door::new),
             timer,
             streams: BTreeMap::new(),
             dials: settings.peers.iter().map(dial).collect(),
@@ -148,27 +154,6 @@ impl Monitor {
         });
         self.dial();
         Ok(())
-    }
-
-    /// Takes what peers want that dial.
-    pub(super) fn answer_peers(&mut self) {
-        loop {
-            let Some(peers) = &mut self.peers else {
-                return;
-            };
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let accepted = peers.listener.as_ref().map(|it| accept_with(it, flags));
-            let Some(Ok(socket)) = accepted else {
-                return;
-            };
-            let strangers = peers.streams.values().filter(|it| it.joint.is_none());
-            if strangers.count() < STRANGERS_MAX {
-                let session = peers.session(Role::Answers);
-                if let Ok(wire) = Wire::answer(socket, session) {
-                    self.watch(wire, None);
-                }
-            }
-        }
     }
 
     /// Dials those that are to be and are not there.
@@ -188,13 +173,13 @@ impl Monitor {
             dial.wait = EVERY;
             let address = dial.address;
             match Wire::dial(address, peers.session(Role::Dialled)) {
-                Ok(wire) => self.watch(wire, Some(index)),
+                Ok(wire) => self.watch(wire, Some(index), None),
                 Err(errno) => peers.dials[index].why = errno.to_string(),
             }
         }
     }
 
-    fn watch(&mut self, wire: Wire, dial: Option<usize>) {
+    pub(super) fn watch(&mut self, wire: Wire, dial: Option<usize>, from: Option<IpAddr>) {
         let Some(peers) = &mut self.peers else {
             return;
         };
@@ -210,6 +195,7 @@ impl Monitor {
         let stream = Stream {
             wire,
             dial,
+            from,
             quiet: 0,
             age: 0,
             is_named: false,
@@ -322,7 +308,8 @@ impl Monitor {
             stream.quiet += 1;
             stream.age += 1;
             let is_late = stream.age > SILENCE && !stream.is_alive();
-            if stream.quiet > SILENCE || is_late {
+            let is_stranger = stream.is_stranger() && stream.age > STRANGE;
+            if stream.quiet > SILENCE || is_late || is_stranger {
                 lost.push(*number);
             } else if is_beat && stream.joint.is_some() {
                 beats.push(*number);
@@ -336,9 +323,11 @@ impl Monitor {
         for number in beats {
             self.say(number, &PeerMessage::Beat);
         }
-        for number in names.into_iter().filter(|_| is_changed) {
-            self.say_names(number);
+        if is_changed {
+            names.into_iter().for_each(|number| self.say_names(number));
+            self.announce_all();
         }
+        self.open_door();
         self.expire();
         self.dial();
     }
@@ -386,7 +375,7 @@ impl Monitor {
 }
 
 impl Peers {
-    fn session(&self, role: Role) -> Session {
+    pub(super) fn session(&self, role: Role) -> Session {
         let mut nonce = [0; 32];
         (self.settings.draw)(&mut nonce);
         Session::new(
@@ -419,7 +408,7 @@ impl Peers {
         found.map(|(number, _)| *number)
     }
 
-    fn joint(&self, number: u64) -> Option<&Joint> {
+    pub(super) fn joint(&self, number: u64) -> Option<&Joint> {
         self.streams.get(&number)?.joint.as_ref()
     }
 
@@ -441,10 +430,10 @@ impl Peers {
         self.hosts(number) == Some(hosts)
     }
 
-    /// Whether that peer has said that it has the address.
+    /// Whether that peer has the address.
     pub(super) fn has(&self, number: u64, ip: IpAddr) -> bool {
         self.joint(number)
-            .is_some_and(|joint| joint.addresses.contains(&ip))
+            .is_some_and(|joint| joint.announced.given.contains(&ip))
     }
 
     /// The numbers of this host and the peer.
@@ -457,12 +446,15 @@ impl Peers {
         let mut all: Vec<Value> = Vec::new();
         for stream in self.streams.values() {
             if let Some(joint) = &stream.joint {
+                let refused = joint.announced.refused.iter();
+                let refused = refused.map(|(ip, why)| json!({"address": ip, "why": why}));
                 all.push(json!({
                     "host": stream.wire.session.peer(),
                     "alive": joint.is_alive(),
                     "partitions": joint.partitions,
                     "ring_lines": joint.ring_lines,
-                    "addresses": joint.addresses,
+                    "addresses": joint.announced.given,
+                    "refused_addresses": refused.collect::<Vec<Value>>(),
                     "window": joint.window,
                 }));
             }
@@ -480,6 +472,11 @@ impl Peers {
 }
 
 impl Stream {
+    /// Whether somebody has dialled who has not proven the secret.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.dial.is_none() && !self.wire.session.is_proven()
+    }
+
     fn is_alive(&self) -> bool {
         self.joint.as_ref().is_some_and(Joint::is_alive)
     }

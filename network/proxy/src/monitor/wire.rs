@@ -16,7 +16,7 @@ use millrace_stream::sockets::packets::retry;
 /// Bytes that are taken at once.
 const CHUNK: usize = 16 << 10;
 /// Peers that may wait to be answered.
-const BACKLOG: i32 = 16;
+const BACKLOG: i32 = 128;
 
 /// The socket, and what is said over it.
 #[derive(Debug)]

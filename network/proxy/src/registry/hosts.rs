@@ -37,12 +37,16 @@ impl Registry {
         self.has_planes = has_planes;
     }
 
-    /// A host can be reached, at these addresses. One that another host has stays that one's.
-    pub fn host_up(&mut self, host: u128, addresses: &[IpAddr]) {
+    /// A host can be reached, at these addresses. Those that another host has stay that one's, and are returned.
+    pub fn host_up(&mut self, host: u128, addresses: &[IpAddr]) -> Vec<IpAddr> {
         self.host_down(host);
+        let mut taken = Vec::new();
         for address in addresses {
-            self.hosts.by_address.entry(*address).or_insert(host);
+            if *self.hosts.by_address.entry(*address).or_insert(host) != host {
+                taken.push(*address);
+            }
         }
+        taken
     }
 
     /// A host cannot be reached any more. Its addresses are the kernel's.
@@ -123,5 +127,32 @@ impl Registry {
             }
             Refusal::Errno(errno) => self.refuse(client, serial, errno, actions),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Settings;
+
+    #[test]
+    fn whoever_comes_first_keeps_an_address() {
+        let mut registry = Registry::new(Settings::default());
+        let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|text| {
+            let ip: IpAddr = text.parse().expect("an address");
+            ip
+        });
+        assert!(registry.host_up(1, &[one]).is_empty());
+        assert_eq!(registry.host_up(2, &[one, other]), [one]);
+        // It says so again.
+        assert!(registry.host_up(1, &[one]).is_empty());
+        assert_eq!(
+            (registry.hosts.of(one), registry.hosts.of(other)),
+            (Some(1), Some(2))
+        );
+        registry.host_down(1);
+        assert_eq!(registry.hosts.of(one), None);
+        assert!(registry.host_up(2, &[one, other]).is_empty());
+        assert_eq!(registry.hosts.of(one), Some(2));
     }
 }
