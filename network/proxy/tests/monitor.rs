@@ -531,6 +531,73 @@ fn limits_refuse() {
 }
 
 #[test]
+fn the_backlogs_of_a_user_are_bounded() {
+    let running = Running::new(Settings {
+        limits: Limits {
+            backlogs_per_user_max: 20,
+            ..Limits::DEFAULT
+        },
+        ..Settings::default()
+    });
+    let mut server = running.process();
+    let mut listen = |backlog| {
+        let tcp = listener("127.0.0.1:0");
+        let channel = server.listen(&tcp, backlog).expect("served");
+        (tcp, channel)
+    };
+    let mut program = running.process();
+    let mut told = |asked: &[u32]| {
+        let opened: Vec<_> = asked.iter().map(|backlog| listen(*backlog)).collect();
+        let status = program.report(Message::Status).expect("an answer");
+        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        let listeners = status["listeners"].as_array().cloned().expect("a list");
+        let mut told: Vec<_> = listeners.iter().map(|it| it["backlog"].as_u64()).collect();
+        told.truncate(opened.len());
+        told
+    };
+    let asked = [16, 100, 100, 1];
+    assert_eq!(told(&asked), [16, 4, 4, 1].map(Some));
+}
+
+/// A socket of TCP whose last close waits for an hour: it has bytes that nobody reads.
+fn lingering(tcp: &TcpListener) -> std::net::TcpStream {
+    use std::io::Write;
+    let name = tcp.local_addr().expect("a name");
+    let mut stream = std::net::TcpStream::connect(name).expect("it listens");
+    stream.set_nonblocking(true).expect("an option");
+    while stream.write(&[0; 65_536]).is_ok() {}
+    let hour = Some(std::time::Duration::from_secs(3600));
+    sockopt::set_socket_linger(&stream, hour).expect("an option");
+    stream
+}
+
+#[test]
+fn sockets_that_linger_keep_nobody_waiting() {
+    use millrace_stream::control::Packet;
+    use millrace_stream::sockets::packets;
+    let running = Running::new(Settings::default());
+    let tcp = listener("127.0.0.1:0");
+    let mut program = running.process();
+    let serial = 1;
+    for message in [Message::Kernel, Message::Hello] {
+        let stranger = Client::connect(&running.path()).expect("it listens");
+        // The first one ends the stranger's connection; the others are not even looked at.
+        for message in [message, Message::Hello, Message::Listen { backlog: 1 }] {
+            let stream = lingering(&tcp);
+            let packet = Packet { serial, message };
+            let sent = packets::send(stranger.socket(), &packet, &[stream.as_fd()]);
+            assert!(matches!(sent, Ok(()) | Err(Errno::PIPE | Errno::CONNRESET)));
+            if sent.is_err() {
+                // The last close is not this one's to wait for.
+                sockopt::set_socket_linger(&stream, None).expect("an option");
+            }
+        }
+        drop(stranger);
+        program.report(Message::Status).expect("an answer");
+    }
+}
+
+#[test]
 fn one_monitor_listens_at_a_path_and_the_next_takes_it_over() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("sockets");

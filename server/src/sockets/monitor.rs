@@ -27,6 +27,7 @@ pub(super) fn run(options: &MonitorOptions, out: &mut dyn Write) -> Result<(), S
     if options.detach {
         return detach(&place);
     }
+    raise_limit(options.carried_max);
     let rules = options.rules.as_deref().map(read_rules).transpose()?;
     let settings = Settings {
         rules: rules.unwrap_or_default(),
@@ -35,13 +36,13 @@ pub(super) fn run(options: &MonitorOptions, out: &mut dyn Write) -> Result<(), S
         limits: Limits {
             carried_max: options.carried_max,
             carried_per_user_max: options.carried_per_user_max,
+            backlogs_per_user_max: backlogs(),
             ..Limits::DEFAULT
         },
         ..Settings::default()
     };
     let peers = peers::settings(options)?;
     let mut monitor = bind(&place, settings)?;
-    raise_limit(options.carried_max);
     let stop = stop_on_signals()?;
     let planes = Planes::start(options, &mut monitor)?;
     if let Some(peers) = peers {
@@ -163,6 +164,17 @@ fn raise_limit(carried_max: usize) {
         // Not above the maximum: nothing speaks against it.
         let _ = setrlimit(Resource::Nofile, raised);
     }
+}
+
+/// How many connections may wait for one user to accept them. Each is two descriptors under way, of which a user who is
+/// not root has as many as a process may open: this is an eighth of those.
+fn backlogs() -> u32 {
+    let most = Limits::DEFAULT.backlogs_per_user_max;
+    if rustix::process::geteuid().is_root() {
+        return most;
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    u32::try_from(limit / 16).unwrap_or(u32::MAX).min(most)
 }
 
 /// What becomes readable at a signal that asks for the end.

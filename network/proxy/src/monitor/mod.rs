@@ -24,7 +24,9 @@
 //! 6. *A turn takes a bounded time*: so many packets of one process, then the next; so much of the slabs.
 //!
 //! What is left: a descriptor is closed by the kernel in this thread. Whoever may mount a FUSE file system can delay
-//! that, for a program that other users are admitted to by the rules.
+//! that, and so can whoever has a socket of TCP linger again just before its close, after this thread has ended that.
+//! Descriptors under way count as the monitor's user's: one that is not root's cannot send more of them than it may
+//! have open, and then leaves connections to the kernel.
 //!
 //! # Namespaces
 //! All processes of one monitor are in its network namespace. Those of others, and those of which the kernel does not
@@ -60,7 +62,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{SocketFlags, accept_with};
+use rustix::net::{RecvFlags, Shutdown, SocketFlags, accept_with, shutdown};
 
 pub use peers::PeerSettings;
 pub use place::prepare_folder;
@@ -75,7 +77,7 @@ use self::slabs::Slabs;
 use crate::error::system;
 use crate::registry::{Action, ClientId, Credentials, Event, ListenerId, Registry, Settings};
 use crate::{Error, ErrorKind, Result};
-use millrace_stream::sockets::packets::retry;
+use millrace_stream::sockets::packets::{self, Received, retry};
 
 /// Processes that are let in in a turn.
 const ARRIVALS_PER_TURN: usize = 64;
@@ -385,9 +387,23 @@ impl Monitor {
     }
 
     fn forget(&mut self, id: ClientId) {
-        self.clients.remove(&id);
+        if let Some(socket) = self.clients.remove(&id) {
+            discard(&socket);
+        }
         self.slabs.bury(id);
     }
+}
+
+/// Takes what a process has said and nobody has heard, so that no descriptor among it is closed as it is: a socket that
+/// lingers would have this thread wait.
+fn discard(socket: &OwnedFd) {
+    // From here on there comes nothing more.
+    if shutdown(socket, Shutdown::Read).is_err() {
+        return;
+    }
+    while let Ok(Received::Packet(_) | Received::Wrong(_)) =
+        retry(|| packets::receive(socket, RecvFlags::DONTWAIT))
+    {}
 }
 
 fn spare() -> Option<File> {

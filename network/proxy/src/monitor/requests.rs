@@ -154,10 +154,28 @@ impl Monitor {
         let Some(socket) = self.clients.get(&id) else {
             return;
         };
-        if packets::send(socket, packet, descriptors).is_err() {
+        let sent = match packets::send(socket, packet, descriptors) {
+            // Too many descriptors are under way, which is not this process's fault.
+            Err(Errno::TOOMANYREFS) => {
+                let message = without_descriptors(packet.message);
+                packets::send(socket, &Packet { message, ..*packet }, &[])
+            }
+            sent => sent,
+        };
+        if sent.is_err() {
             self.forget(id);
             self.tell(Event::Departed { client: id });
         }
+    }
+}
+
+/// What is answered where descriptors cannot be sent.
+fn without_descriptors(message: Message) -> Message {
+    match message {
+        Message::Connected(_) => Message::Kernel,
+        _ => Message::Refused {
+            errno: Errno::NOBUFS.raw_os_error().unsigned_abs(),
+        },
     }
 }
 

@@ -21,6 +21,9 @@ pub struct Limits {
     pub waiting_per_user_max: usize,
     /// Connections that may wait to be accepted, whatever a listener asks for.
     pub backlog_max: u32,
+    /// Connections that may wait to be accepted by all listeners of a user. Who has none left gets
+    /// [`Limits::BACKLOG_MIN`].
+    pub backlogs_per_user_max: u32,
     /// Connections that planes carry. One more is left to the kernel.
     pub carried_max: usize,
     /// Connections of one user that planes carry.
@@ -28,6 +31,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Connections that may wait to be accepted by any listener that asks for as many.
+    pub const BACKLOG_MIN: u32 = 4;
+
     /// Enough for a large machine: 20,480 descriptors, and about 25 MB if all of it is used.
     pub const DEFAULT: Self = Self {
         clients_max: 8192,
@@ -37,6 +43,7 @@ impl Limits {
         waiting_per_client_max: 1024,
         waiting_per_user_max: 16384,
         backlog_max: 4096,
+        backlogs_per_user_max: 65_536,
         carried_max: 12_288,
         carried_per_user_max: 8192,
     };

@@ -83,6 +83,8 @@ pub struct Client {
 struct User {
     clients: usize,
     listeners: usize,
+    /// Of its listeners, the sum.
+    backlogs: u32,
     waiting: usize,
 }
 
@@ -256,7 +258,11 @@ impl Registry {
         user.listeners += 1;
         self.last_listener += 1;
         let listener = ListenerId(self.last_listener);
-        let backlog = backlog.min(limits.backlog_max);
+        let left = limits.backlogs_per_user_max.saturating_sub(user.backlogs);
+        let backlog = backlog
+            .min(limits.backlog_max)
+            .min(left.max(Limits::BACKLOG_MIN));
+        user.backlogs += backlog;
         let new = Listener {
             proof,
             owner,
@@ -486,6 +492,7 @@ impl Registry {
         actions.push(Action::Close { listener: id });
         if let Some(user) = self.users.get_mut(&listener.owner.user) {
             user.listeners -= 1;
+            user.backlogs -= listener.backlog;
         }
         self.forget_user(listener.owner.user);
         Some(listener)
