@@ -8,6 +8,7 @@ use std::path::Path;
 use millrace_stream::Address;
 use millrace_stream::control::{Link, Message, Packet};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with,
 };
@@ -78,6 +79,13 @@ impl Client {
             }
             Err(errno) => Err(system(attempted())(errno)),
         }
+    }
+
+    /// The user whose monitor it is; none if the kernel does not say.
+    #[must_use]
+    pub fn owner(&self) -> Option<u32> {
+        let peer = socket_peercred(&self.socket).ok()?;
+        Some(peer.uid.as_raw())
     }
 
     /// Says HELLO; returns the lines of rings and for how long to spin, in microseconds.

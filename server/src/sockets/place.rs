@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use millrace_proxy::client::Client;
 use millrace_stream::control::{SOCKET_VARIABLE, socket_path};
 
 use super::{ErrorKind, SocketsError};
@@ -15,6 +16,21 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Connects to the monitor that listens there. At the user's own path that is the user's own one, or root's: whoever
+    /// listens gets the program's sockets.
+    pub(super) fn connect(&self) -> Result<Client, SocketsError> {
+        let client =
+            Client::connect(&self.path).map_err(|error| SocketsError::of_monitor(&error))?;
+        let own = rustix::process::geteuid().as_raw();
+        let is_trusted = |owner: u32| owner == 0 || owner == own;
+        if !self.own_folder || client.owner().is_some_and(is_trusted) {
+            return Ok(client);
+        }
+        let context = format!("the monitor at {} is another user's", self.path.display());
+        Err(SocketsError::new(ErrorKind::Monitor, context)
+            .advise("name another place by --socket, or remove it"))
+    }
+
     /// The path that is asked for, else that of the environment, else the user's.
     pub(super) fn find(asked: Option<&Path>) -> Result<Self, SocketsError> {
         let named = asked.map(Path::to_owned).or_else(|| {

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use millrace_proxy::client::Client;
 use millrace_proxy::plane::{self, Command};
 
 use super::place::Place;
@@ -11,8 +10,9 @@ use super::{ProxyOptions, SocketsError};
 
 pub(super) fn run(options: &ProxyOptions, out: &mut dyn Write) -> Result<(), SocketsError> {
     let place = Place::find(options.socket.as_deref())?;
-    let socket = Client::connect(&place.path)
-        .and_then(|client| client.offer(options.planes))
+    let socket = place
+        .connect()?
+        .offer(options.planes)
         .map_err(|error| SocketsError::of_monitor(&error))?;
     let (data_plane, planes) = Planes::spawn(options.planes, &options.cpus)?;
     let shown = place.path.display();

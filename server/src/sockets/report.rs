@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::Path;
 
-use millrace_proxy::client::Client;
 use millrace_stream::control::Message;
 use serde_json::Value;
 
@@ -14,8 +13,9 @@ use crate::nvme::quantity::grouped;
 /// Asks the monitor.
 pub(super) fn ask(socket: Option<&Path>, what: Message) -> Result<Value, SocketsError> {
     let place = Place::find(socket)?;
-    let text = Client::connect(&place.path)
-        .and_then(|mut client| client.report(what))
+    let text = place
+        .connect()?
+        .report(what)
         .map_err(|error| SocketsError::of_monitor(&error))?;
     serde_json::from_str(&text).map_err(|error| {
         let context = format!("the monitor at {} says no JSON", place.path.display());

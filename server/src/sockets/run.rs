@@ -61,7 +61,7 @@ fn preload(library: &Path, already: Option<OsString>) -> OsString {
 /// A connection to the monitor that listens; to a new one if none does.
 fn monitor(place: &Place) -> Result<Client, SocketsError> {
     for _ in 0..TRIES {
-        if let Ok(client) = greet(&place.path) {
+        if let Ok(client) = greet(place) {
             return Ok(client);
         }
         // It lives while this is open, and then for whoever has connected by then.
@@ -69,7 +69,7 @@ fn monitor(place: &Place) -> Result<Client, SocketsError> {
             SocketsError::new(ErrorKind::System, "making a pair of sockets").caused_by(error)
         })?;
         let started = start(place, theirs.into());
-        let greeted = greet(&place.path);
+        let greeted = greet(place);
         drop(ours);
         match (started, greeted) {
             // Another may have been started at the same time: one is enough.
@@ -87,13 +87,12 @@ fn monitor(place: &Place) -> Result<Client, SocketsError> {
 }
 
 /// A connection that the monitor has answered on: from then on it counts.
-fn greet(path: &Path) -> Result<Client, SocketsError> {
-    Client::connect(path)
-        .and_then(|mut client| {
-            client.report(Message::Status)?;
-            Ok(client)
-        })
-        .map_err(|error| SocketsError::of_monitor(&error))
+fn greet(place: &Place) -> Result<Client, SocketsError> {
+    let mut client = place.connect()?;
+    client
+        .report(Message::Status)
+        .map_err(|error| SocketsError::of_monitor(&error))?;
+    Ok(client)
 }
 
 fn start(place: &Place, wanted: OwnedFd) -> Result<(), SocketsError> {

@@ -133,7 +133,81 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Settings;
+    use crate::registry::{Credentials, Event, Settings};
+
+    /// What a process is told that connects to a port of 192.0.2.1, and whether a host is asked.
+    fn answer(registry: &mut Registry, port: u16) -> (Option<Message>, bool) {
+        let credentials = Credentials {
+            user: 7,
+            process: 1,
+        };
+        let client = ClientId(1);
+        let address = |text: &str, port| Address::new(text.parse().expect("an address"), port);
+        let wish = Wish {
+            credentials,
+            serial: 1,
+            no_wait: false,
+            local: address("0.0.0.0", 0),
+            peer: address("192.0.2.1", port),
+            source: None,
+        };
+        let mut actions = Vec::new();
+        registry.handle(
+            Event::Arrived {
+                client,
+                credentials,
+            },
+            &mut actions,
+        );
+        registry.handle(Event::Hello { client, serial: 0 }, &mut actions);
+        actions.clear();
+        registry.handle(Event::Connect { client, wish }, &mut actions);
+        registry.handle(Event::Departed { client }, &mut Vec::new());
+        match actions[..] {
+            [Action::Reply { packet, .. }] => (Some(packet.message), false),
+            [Action::Reach { host: 1, .. }] => (None, true),
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    /// What rules deny is `EACCES`; where a host cannot be reached, the kernel's TCP knows why.
+    #[test]
+    fn a_host_that_is_away_is_the_kernels_and_what_is_denied_is_refused() {
+        let text =
+            "[[rule]]\naction = \"deny\"\nports = 1\n[[rule]]\naction = \"kernel\"\nports = 2\n";
+        let rules = crate::rules::Rules::parse(text, &|_| None).expect("they make sense");
+        let mut registry = Registry::new(Settings {
+            rules,
+            ..Settings::default()
+        });
+        let host: IpAddr = "192.0.2.1".parse().expect("an address");
+        let errno = Errno::ACCESS.raw_os_error().unsigned_abs();
+        let denied = (Some(Message::Refused { errno }), false);
+        let kernels = (Some(Message::Kernel), false);
+        for is_up in [false, true, false] {
+            if is_up {
+                assert!(registry.host_up(1, &[host]).is_empty());
+            } else {
+                registry.host_down(1);
+            }
+            assert_eq!(answer(&mut registry, 1), denied);
+            assert_eq!(answer(&mut registry, 2), kernels);
+            // Without planes nobody carries it.
+            registry.set_planes(false);
+            assert_eq!(answer(&mut registry, 3), kernels);
+            registry.set_planes(true);
+            let expected = if is_up { (None, true) } else { kernels };
+            assert_eq!(answer(&mut registry, 3), expected);
+        }
+        // The other host's rules: its answer is passed on.
+        let mut actions = Vec::new();
+        let refusal = Refusal::Errno(Errno::ACCESS);
+        registry.refused_across(ClientId(1), 1, refusal, &mut actions);
+        let message = Message::Refused { errno };
+        let packet = millrace_stream::control::Packet { serial: 1, message };
+        let client = ClientId(1);
+        assert_eq!(actions, [Action::Reply { client, packet }]);
+    }
 
     #[test]
     fn whoever_comes_first_keeps_an_address() {
