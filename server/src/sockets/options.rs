@@ -84,6 +84,9 @@ Planes are threads that carry connections between processes that may not share m
 Two hosts need a window that both have, a secret that both know (32 bytes or more, in a file that only its owner can
 read), and one that dials the other. A window is a BAR's file in sysfs, a DAX device, or sealed memory.
 
+A peer has the addresses that it says it has, but for this host's and those that mean no host or many;
+--peer-addresses 10.0.0.0/8 admits no others, --peer-addresses left=10.0.0.1 no others to the host `left`.
+
 Rules are tried in order; the first that fits decides. What is left out fits everything.
   [[rule]]
   action = \"direct\"            # allow, deny, kernel, direct
