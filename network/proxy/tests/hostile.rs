@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use bed::{Running, any, local, user};
+use bed::{Running, any, connect, listen, listener, local, user};
 use millrace_proxy::client::{Client, accept};
 use millrace_proxy::registry::Settings;
 use millrace_random::Random;
@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, sendmsg, socket_with,
+    SocketFlags, SocketType, sendmsg, socket_with,
 };
 
 fn descriptors() -> usize {
@@ -32,7 +32,8 @@ fn stranger(path: &Path) -> OwnedFd {
     let kind = SocketType::SEQPACKET;
     let socket =
         socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a socket");
-    connect(&socket, &SocketAddrUnix::new(path).expect("a short path")).expect("it listens");
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).expect("a short path"))
+        .expect("it listens");
     socket
 }
 
@@ -119,7 +120,7 @@ fn never_reads(path: &Path) {
 
 /// A program and a server are served as if nobody else was there.
 fn serve(program: &mut Client, channel: &OwnedFd, tcp: &TcpListener) {
-    let connected = program.open(any(), local(tcp), false).expect("an answer");
+    let connected = connect(program, local(tcp));
     let ours = user(connected).link.local;
     // Strangers may have been served, too: they are of the same user.
     while accept(channel).expect("it is there").ends.link.peer != ours {}
@@ -129,19 +130,13 @@ fn run(seed: u64) {
     let running = Running::new(Settings::default());
     let path = running.path();
     let mut random = Random::new(seed);
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let tcp = listener("127.0.0.1:0");
     let mut server = running.process();
-    let channel = server
-        .listen(&tcp, 128)
-        .expect("served")
-        .expect("at user level");
+    let channel = listen(&mut server, &tcp, 128);
     let mut program = running.process();
     // Where strangers connect to: what they leave behind fills its own backlog.
-    let target = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let _full = server
-        .listen(&target, 2)
-        .expect("served")
-        .expect("at user level");
+    let target = listener("127.0.0.1:0");
+    let _full = listen(&mut server, &target, 2);
     let (pipe, _other) = rustix::pipe::pipe().expect("a pipe");
     let stream =
         std::net::TcpStream::connect(tcp.local_addr().expect("a name")).expect("it listens");

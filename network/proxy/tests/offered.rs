@@ -2,12 +2,11 @@
 
 mod bed;
 
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use bed::{Running, any, local, user};
+use bed::{Running, connect, listen, listener, local, user};
 use millrace_proxy::client::{Client, Connected, Ends, accept};
 use millrace_proxy::plane::{Command, DataPlane, PlaneSettings, serve};
 use millrace_proxy::registry::{Carriage, Limits, Settings};
@@ -82,13 +81,11 @@ fn wait(ends: &Ends) -> PollFlags {
 fn a_connection_is_carried_and_then_lost_with_the_planes() {
     let running = proxied();
     let offered = Offered::new(&running);
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let tcp = listener("127.0.0.1:0");
     let mut server = running.process();
-    let channel = server.listen(&tcp, 16).expect("it may");
-    let channel = channel.expect("no rule leaves it to the kernel");
+    let channel = listen(&mut server, &tcp, 16);
     let mut program = running.process();
-    let connected = program.open(any(), local(&tcp), false);
-    let ours = user(connected.expect("an answer"));
+    let ours = user(connect(&mut program, local(&tcp)));
     let theirs = accept(&channel).expect("one").ends;
     assert_eq!(
         (ours.link.mode, theirs.link.mode),
@@ -131,14 +128,11 @@ fn a_user_has_so_many_connections_carried_and_the_kernel_serves_the_rest() {
         ..Settings::default()
     });
     let offered = Offered::new(&running);
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let tcp = listener("127.0.0.1:0");
     let mut server = running.process();
-    let channel = server.listen(&tcp, 16).expect("it may");
+    let channel = listen(&mut server, &tcp, 16);
     let mut program = running.process();
-    let mut open = || {
-        let connected = program.open(any(), local(&tcp), false);
-        connected.expect("an answer")
-    };
+    let mut open = || connect(&mut program, local(&tcp));
     let first = user(open());
     let _second = user(open());
     assert!(matches!(open(), Connected::Kernel));
@@ -146,7 +140,6 @@ fn a_user_has_so_many_connections_carried_and_the_kernel_serves_the_rest() {
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(status["planes"]["users"][0]["connections"], 2);
     assert_eq!(status["planes"]["turned_away"], 1);
-    let channel = channel.expect("no rule leaves it to the kernel");
     drop(accept(&channel).expect("one"));
     drop(first);
     // The planes hear of it by its bell.
@@ -158,14 +151,11 @@ fn a_user_has_so_many_connections_carried_and_the_kernel_serves_the_rest() {
 #[test]
 fn without_planes_the_kernel_serves_and_others_may_take_over() {
     let running = proxied();
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let tcp = listener("127.0.0.1:0");
     let mut server = running.process();
-    let _channel = server.listen(&tcp, 16).expect("it may");
+    let _channel = listen(&mut server, &tcp, 16);
     let mut program = running.process();
-    let mut open = || {
-        let connected = program.open(any(), local(&tcp), false);
-        connected.expect("an answer")
-    };
+    let mut open = || connect(&mut program, local(&tcp));
     assert!(matches!(open(), Connected::Kernel));
     for _ in 0..3 {
         let offered = Offered::new(&running);

@@ -2,13 +2,12 @@
 
 mod bed;
 
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use bed::{Running, any, local, slab, user};
+use bed::{Running, connect, listen, listener, local, slab, user};
 use millrace_proxy::ErrorKind;
 use millrace_proxy::client::{Client, accept};
 use millrace_proxy::monitor::{Monitor, prepare_folder};
@@ -60,14 +59,11 @@ fn sums_never_go_back() {
 #[test]
 fn listeners_and_requests_are_told() {
     let running = Running::new(Settings::default());
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let tcp = listener("127.0.0.1:0");
     let mut server = running.process();
-    let channel = server
-        .listen(&tcp, 5)
-        .expect("served")
-        .expect("at user level");
+    let channel = listen(&mut server, &tcp, 5);
     let mut program = running.process();
-    user(program.open(any(), local(&tcp), false).expect("an answer"));
+    user(connect(&mut program, local(&tcp)));
     accept(&channel).expect("it is there");
     let status = ask(&running, Message::Status);
     let listener = &status["listeners"][0];
@@ -108,15 +104,12 @@ fn a_monitor_ends_when_nobody_is_left() {
     let mut server = Client::connect(&path).expect("it listens");
     server.hello(slab()).expect("it lets us in");
     drop(wanted);
-    let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let channel = server
-        .listen(&tcp, 5)
-        .expect("served")
-        .expect("at user level");
+    let tcp = listener("127.0.0.1:0");
+    let channel = listen(&mut server, &tcp, 5);
     drop(server);
     let mut program = Client::connect(&path).expect("it still listens");
     program.hello(slab()).expect("it lets us in");
-    user(program.open(any(), local(&tcp), false).expect("an answer"));
+    user(connect(&mut program, local(&tcp)));
     drop(program);
     assert!(!thread.is_finished(), "there is a listener");
     drop(channel);

@@ -82,6 +82,21 @@ pub(crate) fn local(listener: &TcpListener) -> Address {
     listener.local_addr().expect("it has a name").into()
 }
 
+pub(crate) fn listener(at: &str) -> TcpListener {
+    TcpListener::bind(at).expect("a port of this host")
+}
+
+/// Has a process listen; the channel on which connections come.
+pub(crate) fn listen(server: &mut Client, tcp: &TcpListener, backlog: u32) -> OwnedFd {
+    let channel = server.listen(tcp, backlog).expect("served");
+    channel.expect("at user level")
+}
+
+/// Asks for a connection, and waits for the answer.
+pub(crate) fn connect(program: &mut Client, peer: Address) -> Connected {
+    program.open(any(), peer, false).expect("an answer")
+}
+
 pub(crate) fn user(connected: Connected) -> Ends {
     match connected {
         Connected::User(ends) => ends,
