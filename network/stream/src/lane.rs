@@ -35,9 +35,10 @@ pub enum Side {
 ///   256  waits for room  how often it has gone to sleep for room in its own ring
 ///   384  closing         0 open, 1 closed, or 2 + errno * 256 for a reset
 ///   512  urgent          the place of the last urgent byte that this side sends, counted from 1; 0 is none
+///   640  service         how whoever carries this side's bytes shall do so: class + 1 + bytes a second * 256
 ///  4096  ring            lines of 64 bytes
 /// ```
-/// Each of the five is the word of a slot; all memory is zero at the start. Version 1.
+/// Each of the six is the word of a slot; all memory is zero at the start. Version 1.
 #[derive(Debug)]
 pub struct Lane<M: Medium = Mapped> {
     /// The peer's area.
@@ -56,6 +57,7 @@ pub(crate) const WAITS_FOR_DATA: usize = 128;
 pub(crate) const WAITS_FOR_ROOM: usize = 256;
 pub(crate) const CLOSING: usize = 384;
 pub(crate) const URGENT: usize = 512;
+pub(crate) const SERVICE: usize = 640;
 
 impl Geometry {
     /// Rings of 1 MiB, of which slots of more than one line take up 256 KiB at most. What was never stored to takes

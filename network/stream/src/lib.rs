@@ -59,6 +59,7 @@ mod receiver;
 mod reserve;
 mod ring;
 mod sender;
+mod service;
 mod sight;
 pub mod slab;
 mod slot;
@@ -72,6 +73,7 @@ pub use lane::{Geometry, Lane, Side};
 pub use receiver::{End, ReceiveCursor, Received, Receiver, Urgent};
 pub use reserve::Reserved;
 pub use sender::{SendCursor, Sender};
+pub use service::Service;
 pub use sight::{Closing, Sight};
 pub use step::Step;
 #[cfg(all(feature = "mutation", debug_assertions))]

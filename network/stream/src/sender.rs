@@ -2,10 +2,10 @@
 
 use millrace_window::{LINE, Mapped, Medium, Outgoing, WORD};
 
-use crate::lane::{CLOSING, URGENT, WAITS_FOR_ROOM};
+use crate::lane::{CLOSING, SERVICE, URGENT, WAITS_FOR_ROOM};
 use crate::ring::{Ring, lines_of};
 use crate::slot::{Kind, SLOT_BYTES_MAX};
-use crate::{Error, ErrorKind, Result, Sight};
+use crate::{Error, ErrorKind, Result, Service, Sight};
 
 /// The half of a lane that sends. One thread at a time has it.
 #[derive(Debug)]
@@ -153,6 +153,11 @@ impl<M: Medium> Sender<M> {
     /// Breaks the connection off: the peer gets this errno, 1 to 4095, when it has received what was sent.
     pub fn reset(&mut self, errno: u16) {
         self.say(CLOSING, 2 | u64::from(errno) << 8);
+    }
+
+    /// Says how whoever carries what is sent shall do so. It looks when it is rung.
+    pub fn serve(&mut self, service: Service) {
+        self.say(SERVICE, service.word());
     }
 
     fn say(&mut self, offset: usize, word: u64) {

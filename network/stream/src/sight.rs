@@ -2,10 +2,10 @@
 
 use millrace_window::{Incoming, IncomingSlot, Mapped, Medium};
 
-use crate::lane::{CLOSING, RETURNED, URGENT, WAITS_FOR_DATA, WAITS_FOR_ROOM};
+use crate::lane::{CLOSING, RETURNED, SERVICE, URGENT, WAITS_FOR_DATA, WAITS_FOR_ROOM};
 use crate::ring::{Head, Ring};
 use crate::slot::Kind;
-use crate::{Error, ErrorKind, ReceiveCursor, Result, SendCursor};
+use crate::{Error, ErrorKind, ReceiveCursor, Result, SendCursor, Service};
 
 /// The peer's area, by loads alone: for any thread at any time. All of it is the peer's to choose.
 #[derive(Debug)]
@@ -86,6 +86,12 @@ impl<M: Medium> Sight<M> {
                 Closing::Reset(errno.clamp(1, 4095))
             }
         }
+    }
+
+    /// How the peer wants its bytes to be carried.
+    #[must_use]
+    pub fn service(&self) -> Service {
+        Service::from_word(self.word(SERVICE))
     }
 
     /// Whether an urgent byte was announced that a receiver has neither passed nor taken.

@@ -13,7 +13,7 @@ pub struct Rate {
 ///
 /// Over any time t at most `burst + rate * t` bytes go out.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
+pub struct Bucket {
     rate: Rate,
     tokens: u64,
     /// Up to when tokens have come in.
@@ -21,10 +21,25 @@ pub(super) struct Bucket {
 }
 
 const SECOND_NS: u128 = 1_000_000_000;
+/// What follows at once after a pause where a rate alone is given: so many bytes, or a hundredth of a second's.
+const BURST_MIN: u64 = 16 * 1024;
+const BURSTS_A_SECOND: u64 = 100;
+
+impl Rate {
+    /// A rate with a burst that fits it.
+    #[must_use]
+    pub fn steady(bytes_per_second: u64) -> Self {
+        Self {
+            bytes_per_second: bytes_per_second.max(1),
+            burst: (bytes_per_second / BURSTS_A_SECOND).max(BURST_MIN),
+        }
+    }
+}
 
 impl Bucket {
     /// A full one.
-    pub(super) fn new(rate: Rate, now_ns: u64) -> Self {
+    #[must_use]
+    pub fn new(rate: Rate, now_ns: u64) -> Self {
         let rate = Rate {
             bytes_per_second: rate.bytes_per_second.max(1),
             burst: rate.burst.max(1),
@@ -36,9 +51,17 @@ impl Bucket {
         }
     }
 
-    /// How many bytes of `wanted` may be sent now: all of them, or as many as a full bucket has; or none, and when
-    /// it is so.
-    pub(super) fn allowed(&mut self, wanted: u64, now_ns: u64) -> Result<u64, u64> {
+    /// Whether it was made for this rate.
+    #[must_use]
+    pub fn is_of(&self, rate: Rate) -> bool {
+        self.rate == rate
+    }
+
+    /// How many bytes of `wanted` may be sent now: all of them, or as many as a full bucket has.
+    ///
+    /// # Errors
+    /// When it is so, if that is later: nanoseconds of the same clock as `now_ns`.
+    pub fn allowed(&mut self, wanted: u64, now_ns: u64) -> Result<u64, u64> {
         self.fill(now_ns);
         let wanted = wanted.min(self.rate.burst);
         if self.tokens >= wanted {
@@ -51,7 +74,7 @@ impl Bucket {
     }
 
     /// Takes tokens for bytes that were sent.
-    pub(super) const fn take(&mut self, bytes: u64) {
+    pub const fn take(&mut self, bytes: u64) {
         self.tokens = self.tokens.saturating_sub(bytes);
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub(super) wants: Wants,
     /// In which queue it stands for data.
     pub(super) place: Place,
+    /// Until when it is paced, if it is.
+    pub(super) paced_ns: u64,
     /// In the queue of frames without data.
     pub(super) is_queued: bool,
     /// Nothing is told to the endpoints any more; what comes is dropped.
@@ -127,6 +129,7 @@ impl Connection {
             },
             wants: Wants::default(),
             place: Place::None,
+            paced_ns: 0,
             is_queued: false,
             is_dropped: false,
             is_over: false,

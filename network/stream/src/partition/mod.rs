@@ -84,7 +84,7 @@ mod sending;
 mod session;
 mod table;
 
-pub use bucket::Rate;
+pub use bucket::{Bucket, Rate};
 pub use endpoints::{
     Breach, CLASSES, Class, ConnectionId, Endpoints, Fetched, Loss, Opened, Opening, Reset,
 };

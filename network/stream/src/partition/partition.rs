@@ -4,8 +4,9 @@ use std::result;
 
 use millrace_window::{Incoming, Mapped, Medium, Outgoing, Window};
 
+use super::bucket::{Bucket, Rate};
 use super::connection::Connection;
-use super::endpoints::{CLASSES, ConnectionId, Endpoints, Loss, Opened, Opening, Reset};
+use super::endpoints::{CLASSES, Class, ConnectionId, Endpoints, Loss, Opened, Opening, Reset};
 use super::frame::MTU_MAX;
 use super::geometry::{PartitionGeometry, WAITS};
 use super::receiving::Receiving;
@@ -243,6 +244,25 @@ impl<M: Medium> Partition<M> {
             self.table.remove(index);
         }
         is_free
+    }
+
+    /// Serves a connection by another class and rate from now on.
+    pub fn serve(&mut self, id: ConnectionId, class: Class, rate: Option<Rate>) {
+        let Some(index) = self.table.find(id) else {
+            return;
+        };
+        let connection = self.table.at(index);
+        connection.class = class.number();
+        let bucket = &mut connection.outgoing.bucket;
+        let is_same = match (&bucket, rate) {
+            (None, None) => true,
+            (Some(bucket), Some(rate)) => bucket.is_of(rate),
+            _ => false,
+        };
+        if !is_same {
+            *bucket = rate.map(|rate| Bucket::new(rate, self.now_ns));
+            self.scheduler.hurry(&mut self.table, index);
+        }
     }
 
     /// The endpoint has bytes to send.

@@ -18,7 +18,9 @@ pub(super) struct Scheduler {
     classes: [Queue; CLASSES],
     active: u32,
     capped: Queue,
+    /// Times and places. One whose connection is over, or was given another rate, stays until its time.
     paced: BinaryHeap<Reverse<(u64, u32)>>,
+    paced_max: usize,
     quanta: [i64; CLASSES],
     /// How much of the ring a connection of each class may have while others are active, beside the lightest.
     shares: [u64; CLASSES],
@@ -36,7 +38,8 @@ impl Scheduler {
             classes: [Queue::default(); CLASSES],
             active: 0,
             capped: Queue::default(),
-            paced: BinaryHeap::with_capacity(connections_max as usize),
+            paced: BinaryHeap::with_capacity(2 * connections_max as usize),
+            paced_max: 2 * connections_max as usize,
             quanta: weights.map(quantum),
             shares: weights.map(|weight| u64::from(weight / 4).max(1)),
             deficits: [0; CLASSES],
@@ -138,8 +141,23 @@ impl Scheduler {
 
     /// Sets one aside until `due_ns`.
     pub(super) fn pace(&mut self, table: &mut Table, index: u32, due_ns: u64) {
-        table.at(index).place = Place::Paced;
+        let connection = table.at(index);
+        (connection.place, connection.paced_ns) = (Place::Paced, due_ns);
+        if self.paced.len() >= self.paced_max {
+            // Half of them at least are of no connection.
+            self.paced
+                .retain(|Reverse((due_ns, index))| table.is_paced(*index, *due_ns));
+        }
         self.paced.push(Reverse((due_ns, index)));
+    }
+
+    /// Lets one go on that was paced by another rate.
+    pub(super) fn hurry(&mut self, table: &mut Table, index: u32) {
+        let connection = table.at(index);
+        if connection.place == Place::Paced {
+            connection.place = Place::None;
+            self.activate(table, index);
+        }
     }
 
     /// Lets those go on whose time has come.
@@ -149,8 +167,10 @@ impl Scheduler {
                 break;
             }
             self.paced.pop();
-            table.at(index).place = Place::None;
-            self.activate_or_free(table, index);
+            if table.is_paced(index, due_ns) {
+                table.at(index).place = Place::None;
+                self.activate_or_free(table, index);
+            }
         }
     }
 
@@ -172,7 +192,8 @@ impl Scheduler {
     /// Frees the place of one that is over when it stands in no line any more.
     pub(super) fn free(table: &mut Table, index: u32) {
         let connection = table.at(index);
-        if connection.is_over && connection.place == Place::None && !connection.is_queued {
+        let is_free = matches!(connection.place, Place::None | Place::Paced);
+        if connection.is_over && is_free && !connection.is_queued {
             table.remove(index);
         }
     }

@@ -1,6 +1,6 @@
 //! The connections of one side.
 
-use super::connection::Connection;
+use super::connection::{Connection, Place as Standing};
 use super::endpoints::ConnectionId;
 
 /// Bits of a number that are a place.
@@ -65,6 +65,13 @@ impl Table {
             place.generation = (place.generation + 1) % GENERATIONS;
             self.free.push(index);
         }
+    }
+
+    /// Whether the connection at a place is paced until `due_ns`: who was paced may be gone.
+    pub(super) fn is_paced(&self, index: u32, due_ns: u64) -> bool {
+        let place = self.places.get(index as usize);
+        let connection = place.and_then(|place| place.connection.as_deref());
+        connection.is_some_and(|it| it.place == Standing::Paced && it.paced_ns == due_ns)
     }
 
     /// How many connections there are.

@@ -1,7 +1,8 @@
 //! The bytes of a lane.
 
 use millrace_memory::{Pages, RegionOptions};
-use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_stream::partition::Class;
+use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Service, Side};
 use millrace_window::{Mapped, WORD, Window};
 
 const GEOMETRY: Geometry = Geometry { ring_lines: 256 };
@@ -95,6 +96,39 @@ fn areas_and_slots() {
     assert_eq!(words(&seen, 384, 1), [1]);
     ours.sender.reset(104);
     assert_eq!(words(&seen, 384, 1), [2 | 104 << 8]);
+}
+
+#[test]
+fn a_service() {
+    let options = RegionOptions {
+        pages: Pages::Base,
+        node: None,
+        locked: false,
+    };
+    let (window, file) = Window::create(GEOMETRY.size(), &options).expect("memory");
+    let [second, seen] = [0, 1].map(|_| Window::attach(&file).expect("the same memory"));
+    let mut ours = Lane::new(&window, GEOMETRY, Side::Connecting).expect("a lane");
+    let theirs = Lane::new(&second, GEOMETRY, Side::Accepting).expect("a lane");
+    assert_eq!(theirs.sight.service(), Service::default());
+    for (class, bytes_per_second, word) in [
+        (7, None, 8),
+        (0, Some(1), 1 | 1 << 8),
+        (3, Some((1 << 56) - 1), u64::MAX << 8 | 4),
+    ] {
+        let service = Service {
+            class: Class::new(class),
+            bytes_per_second,
+        };
+        ours.sender.serve(service);
+        assert_eq!(words(&seen, 640, 1), [word]);
+        assert_eq!(theirs.sight.service(), service);
+    }
+    // Nothing else is a class.
+    let mut area = seen.outgoing(0..4096).expect("an area");
+    for word in [9, 255, 0] {
+        area.slot(640, 64).expect("a line").publish(word);
+        assert_eq!(theirs.sight.service(), Service::default(), "{word}");
+    }
 }
 
 #[test]

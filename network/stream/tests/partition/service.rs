@@ -38,6 +38,8 @@ struct Flows {
     flows: BTreeMap<u32, Flow>,
     slices: Vec<u32>,
     taken: Vec<(u32, u64)>,
+    /// Who alone may be reset.
+    expected: Option<u32>,
 }
 
 impl Endpoints for Flows {
@@ -64,7 +66,7 @@ impl Endpoints for Flows {
     fn finished(&mut self, _: u32) {}
 
     fn reset(&mut self, key: u32, reason: Reset) {
-        panic!("{key} was reset: {reason:?}");
+        assert_eq!(self.expected, Some(key), "it was reset: {reason:?}");
     }
 
     fn closed(&mut self, _: u32) {}
@@ -288,6 +290,12 @@ fn rates_are_kept() {
         bed.received(1) > 20 * bed.received(0),
         "the other has no limit"
     );
+    // With another rate it does not wait for what the first one made it wait for.
+    let before = bed.received(0);
+    let id = bed.sides[0].1.flows[&0].id.expect("it is open");
+    bed.sides[0].0.serve(id, Class::DEFAULT, None);
+    (0..200).for_each(|_| bed.turn());
+    assert!(bed.received(0) > before + 1_000_000);
     // Alone, it says when it is due.
     let mut bed = Bed::new();
     bed.add(&limited, MTU, usize::MAX, true);
@@ -297,4 +305,35 @@ fn rates_are_kept() {
     };
     let progress = (0..10).map(|_| due(&mut bed)).last().expect("ten");
     assert!(!progress.has_more && progress.due_ns > bed.now_ns);
+}
+
+/// One that is over while it is paced keeps no place until its time.
+#[test]
+fn a_slow_one_that_is_over_keeps_no_place() {
+    let mut bed = Bed::new();
+    let rate = Rate {
+        bytes_per_second: 1,
+        burst: 100,
+    };
+    let slow = |key| Opening {
+        rate: Some(rate),
+        ..opening(key, ROOM)
+    };
+    // More than there are places for, and than are remembered.
+    for key in 0..2000 {
+        bed.add(&slow(key), MTU, usize::MAX, true);
+        (0..2).for_each(|_| bed.turn());
+        // Fewer at once where the ring ends.
+        assert!((1..=100).contains(&bed.received(key)), "it is paced");
+        let id = bed.sides[0].1.flows[&key].id.expect("it is open");
+        bed.sides[1].1.expected = Some(key);
+        bed.sides[0].0.reset(id, 104);
+        (0..3).for_each(|_| bed.turn());
+        for side in &bed.sides {
+            assert_eq!(side.0.totals().connections, 0, "{key}");
+        }
+    }
+    bed.add(&opening(5000, ROOM), MTU, 100_000, true);
+    (0..100).for_each(|_| bed.turn());
+    assert_eq!(bed.received(5000), 100_000);
 }
