@@ -2,7 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use millrace_stream::{Closing, End as Ending, Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_stream::{
+    Closing, End as Ending, Geometry, Lane, ReceiveCursor, SendCursor, Service, Side,
+};
 use millrace_window::Window;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -44,6 +46,8 @@ pub(super) struct End {
     sent: SendCursor,
     received: ReceiveCursor,
     bell: OwnedFd,
+    /// How the application wants its bytes to be carried, as was told last.
+    service: Service,
     /// Nobody holds the other end of the bell.
     is_gone: bool,
     /// What came over the lane or the bell is not the protocol.
@@ -74,6 +78,7 @@ impl End {
             sent: SendCursor::default(),
             received,
             bell: endpoint.bell,
+            service: Service::default(),
             is_gone: false,
             is_broken: false,
             is_reset: false,
@@ -116,6 +121,11 @@ impl End {
     /// Whether there is something to receive: bytes or an end.
     pub(super) fn is_readable(&self) -> bool {
         self.is_gone || self.is_broken || self.lane.sight.is_readable(self.received.position)
+    }
+
+    /// Whether there are bytes to receive, or the end of them, of one that keeps the protocol.
+    pub(super) fn has_bytes(&self) -> bool {
+        !self.is_broken && self.lane.sight.is_readable(self.received.position)
     }
 
     /// Whether an application that closes has said so: then it is looked at whether it is gone.
@@ -174,6 +184,17 @@ impl End {
         let is_data = for_data && lane.receiver.arm(&lane.sight, &mut self.received);
         let is_room = for_room && lane.sender.arm(&lane.sight, &mut self.sent);
         is_data || is_room
+    }
+
+    /// How the application wants its bytes to be carried, if that is news. What the dead leave is not held up.
+    pub(super) fn new_service(&mut self) -> Option<Service> {
+        let mut service = self.lane.sight.service();
+        if self.is_gone() {
+            service.bytes_per_second = None;
+        }
+        let is_new = service != self.service;
+        self.service = service;
+        is_new.then_some(service)
     }
 
     /// Takes the rings that came, and notes whether the application is gone.

@@ -1,23 +1,29 @@
 //! The connections of a plane.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
-use millrace_stream::partition::{Endpoints, Fetched, Reset};
+use millrace_stream::Service;
+use millrace_stream::partition::{Class, Endpoints, Fetched, Reset};
 
 use super::command::Token;
 use super::end::End;
 use super::pipe::Pipe;
 use super::remote::Remote;
+use super::turns::Turns;
 
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) token: Token,
     pub(super) route: Route,
-    /// It stands in the list of those that are looked at in every pass.
-    pub(super) is_hot: bool,
+    class: Class,
+    /// It stands in line with those that are looked at.
+    is_hot: bool,
     /// Since when there was nothing to do for it.
     pub(super) idle_since_ns: Option<u64>,
+    /// When it may go on, if it waits for its rate.
+    paced_ns: Option<u64>,
 }
 
 /// Between whom.
@@ -27,13 +33,15 @@ pub(super) enum Route {
     Remote(Box<Remote>),
 }
 
-/// All connections, by key; which of them are hot.
+/// All connections, by key; which of them are hot, and which wait for their rate.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     places: Vec<Option<Flow>>,
     free: Vec<u32>,
     by_token: HashMap<Token, u32>,
-    pub(super) hot: Vec<u32>,
+    hot: Turns,
+    /// Times and keys. Those of connections that have gone on since stay until their time.
+    paced: BinaryHeap<Reverse<(u64, u32)>>,
     /// Connections that were reset.
     pub(super) resets: u64,
 }
@@ -49,8 +57,10 @@ impl Flows {
         let flow = Flow {
             token,
             route,
+            class: Class::DEFAULT,
             is_hot: false,
             idle_since_ns: None,
+            paced_ns: None,
         };
         let key = self.next_key();
         if self.free.pop().is_some() {
@@ -90,7 +100,76 @@ impl Flows {
         flow.idle_since_ns = None;
         if !flow.is_hot {
             flow.is_hot = true;
-            self.hot.push(key);
+            self.line_up(key);
+        }
+    }
+
+    /// Has one that had its turn looked at again.
+    pub(super) fn line_up(&mut self, key: u32) {
+        if let Some(class) = self.get(key).map(|flow| flow.class) {
+            self.hot.push(class, key);
+        }
+    }
+
+    /// Whose turn it is; to be lined up again, let go or removed.
+    pub(super) fn next_hot(&mut self) -> Option<u32> {
+        self.hot.next()
+    }
+
+    /// How many are hot.
+    pub(super) const fn hot(&self) -> usize {
+        self.hot.count()
+    }
+
+    /// Has one not looked at until it is touched, or its time has come if it waits for its rate.
+    pub(super) fn let_go(&mut self, key: u32) {
+        let Some(flow) = self.get(key) else {
+            return;
+        };
+        flow.is_hot = false;
+        let due_ns = match &flow.route {
+            Route::Pipe(pipe) => pipe.due_ns(),
+            Route::Remote(_) => None,
+        };
+        let was_due_ns = std::mem::replace(&mut flow.paced_ns, due_ns);
+        if let Some(due_ns) = due_ns.filter(|_| due_ns != was_due_ns) {
+            if self.paced.len() >= 2 * self.places.len() {
+                let places = &self.places;
+                self.paced.retain(|Reverse((due_ns, key))| {
+                    let flow = places[*key as usize].as_ref();
+                    flow.is_some_and(|flow| flow.paced_ns == Some(*due_ns))
+                });
+            }
+            self.paced.push(Reverse((due_ns, key)));
+        }
+    }
+
+    /// Has those looked at whose time has come.
+    pub(super) fn unpace(&mut self, now_ns: u64) {
+        while let Some(&Reverse((due_ns, key))) = self.paced.peek() {
+            if due_ns > now_ns {
+                break;
+            }
+            self.paced.pop();
+            if let Some(flow) = self.get(key).filter(|flow| flow.paced_ns == Some(due_ns)) {
+                flow.paced_ns = None;
+                self.touch(key);
+            }
+        }
+    }
+
+    /// When the next one's time comes.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        self.paced.peek().map(|Reverse((due_ns, _))| *due_ns)
+    }
+
+    /// What one of a pipe's applications wants of the plane.
+    pub(super) fn serve(&mut self, key: u32, side: usize, service: Service) {
+        if let Some(flow) = self.get(key) {
+            if let Route::Pipe(pipe) = &mut flow.route {
+                pipe.serve(side, service);
+                flow.class = pipe.class();
+            }
         }
     }
 

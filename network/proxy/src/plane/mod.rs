@@ -16,6 +16,14 @@
 //! ([`Command::Open`]), sends what it got ([`Event::Opened`]) to the other, and establishes it with what the other has
 //! sent. The connecting monitor chooses the partition ([`DataPlane::place`]) and tells it.
 //!
+//! # Order of service
+//! Connections within the host have turns by class, and by weight as a partition has them; a turn is one slice of at most
+//! 8 KiB each way. Between two slices of a connection there is thus at most one of each other active connection of its
+//! class. A partition is served between any 128 KiB of them, and has an order of its own.
+//!
+//! A program says its class and its rate in its memory ([`Service`](millrace_stream::Service)); what the monitor gives
+//! is what it has otherwise, and no rate of a program's is above that of the monitor.
+//!
 //! # Waiting
 //! A connection is *hot* (looked at in every pass) or *armed* (its applications ring). A hot one on which nothing
 //! happened for a while is armed and looked at once more, so a pass costs what the active ones cost. When nothing is
@@ -56,6 +64,7 @@ mod pipe;
 mod plane;
 mod planes;
 mod remote;
+mod turns;
 mod window;
 
 pub use command::{Command, Event, Join, JoinAt, Open, Token};

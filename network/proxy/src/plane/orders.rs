@@ -141,8 +141,9 @@ impl Plane {
             found.partition.cancel(opened.id);
             return Err(error);
         }
-        let remote = Remote::new(end, link, opened.id);
+        let remote = Remote::new(end, link, opened.id, &opening);
         self.flows.insert(token, Route::Remote(Box::new(remote)));
+        self.serve(key, 0);
         Ok(Event::Opened { token, opened })
     }
 
@@ -158,6 +159,7 @@ impl Plane {
         }
         self.flows
             .insert(token, Route::Pipe(Box::new(Pipe::new(ends))));
+        (0..2).for_each(|side| self.serve(key, side));
         Ok(())
     }
 

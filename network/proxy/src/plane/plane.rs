@@ -60,7 +60,7 @@ pub struct Plane {
     pub(super) bells: OwnedFd,
     pub(super) flows: Flows,
     pub(super) links: Vec<Link>,
-    scratch: Box<[u8]>,
+    slice: Box<[u8]>,
     pub(super) totals: PlaneTotals,
     passes: u64,
     idle_since_ns: Option<u64>,
@@ -75,8 +75,10 @@ pub(super) const LINKS: u64 = 1 << 40;
 const PASSES: u64 = 16;
 /// So many bells are answered at once.
 const BELLS_MAX: usize = 64;
-/// Bytes of a connection within the host that are moved in its turn.
-const TURN_BYTES: usize = 16 * 1024;
+/// A slice: bytes of a connection within the host that are moved in its turn each way.
+const SLICE: usize = 8192;
+/// Bytes that are moved within the host before partitions are looked at again, and a turn more.
+const PASS_BYTES: usize = 128 * 1024;
 
 impl Default for PlaneSettings {
     fn default() -> Self {
@@ -119,7 +121,7 @@ impl Plane {
             bells,
             flows: Flows::default(),
             links: Vec::new(),
-            scratch: vec![0; TURN_BYTES].into_boxed_slice(),
+            slice: vec![0; SLICE].into_boxed_slice(),
             totals: PlaneTotals::default(),
             passes: 0,
             idle_since_ns: None,
@@ -166,15 +168,19 @@ impl Plane {
                 let _ = self.events.send(event);
             }
         }
-        let totals = &mut self.totals;
+        let (totals, bells) = (&mut self.totals, &self.bells);
         self.links.retain(|link| {
             if link.is_lost() {
                 totals.add(link);
+                // Others have this bell, too: closing it is not enough.
+                if let Some(bell) = &link.bell {
+                    let _ = epoll::delete(bells, bell);
+                }
             }
             !link.is_lost()
         });
         is_busy |= self.pass(now_ns);
-        (is_busy, due_ns)
+        (is_busy, due_ns.min(self.flows.due_ns().unwrap_or(u64::MAX)))
     }
 
     /// What it has done.
@@ -195,29 +201,29 @@ impl Plane {
         self.flows.count()
     }
 
-    /// Looks at all hot connections.
+    /// Gives all hot connections their turns; or some, and the others the next time, when many bytes were moved.
     fn pass(&mut self, now_ns: u64) -> bool {
-        let mut is_busy = false;
-        // Those that are touched from now on are new ones.
-        let mut index = 0;
-        while let Some(&key) = self.flows.hot.get(index) {
+        self.flows.unpace(now_ns);
+        let (mut is_busy, mut bytes) = (false, 0);
+        for _ in 0..self.flows.hot() {
+            let Some(key) = self.flows.next_hot() else {
+                break;
+            };
             match self.look(key, now_ns) {
-                Look::Busy => {
+                Look::Busy(moved) => {
                     is_busy = true;
-                    index += 1;
+                    bytes += moved;
+                    self.flows.line_up(key);
                 }
-                Look::Idle => index += 1,
-                Look::Armed => {
-                    self.flows.hot.swap_remove(index);
-                    if let Some(flow) = self.flows.get(key) {
-                        flow.is_hot = false;
-                    }
-                }
+                Look::Idle => self.flows.line_up(key),
+                Look::Armed => self.flows.let_go(key),
                 Look::Over => {
                     is_busy = true;
-                    self.flows.hot.swap_remove(index);
                     self.end(key);
                 }
+            }
+            if bytes >= PASS_BYTES {
+                break;
             }
         }
         is_busy
@@ -227,7 +233,7 @@ impl Plane {
         let Some(flow) = self.flows.get(key) else {
             return Look::Armed;
         };
-        let (is_busy, is_over) = match &mut flow.route {
+        let (moved, is_over) = match &mut flow.route {
             Route::Pipe(pipe) => {
                 for side in 0..2 {
                     let end = pipe.end(side);
@@ -235,7 +241,7 @@ impl Plane {
                         end.look_gone();
                     }
                 }
-                (pipe.step(&mut self.scratch).is_some(), pipe.is_over())
+                (pipe.step(&mut self.slice, now_ns), pipe.is_over())
             }
             Route::Remote(remote) => {
                 let end = remote.end();
@@ -245,15 +251,15 @@ impl Plane {
                 let number = remote.link;
                 let link = self.links.iter_mut().find(|link| link.number == number);
                 let partition = link.map(|link| &mut link.partition);
-                (remote.step(partition), remote.is_over())
+                (remote.step(partition).then_some(0), remote.is_over())
             }
         };
         if is_over {
             return Look::Over;
         }
-        if is_busy {
+        if let Some(moved) = moved {
             flow.idle_since_ns = None;
-            return Look::Busy;
+            return Look::Busy(moved);
         }
         let since_ns = *flow.idle_since_ns.get_or_insert(now_ns);
         if now_ns.saturating_sub(since_ns) < self.settings.hot_ns {
@@ -293,7 +299,7 @@ impl Plane {
     fn sleep(&mut self, now_ns: u64, due_ns: u64) -> Result<()> {
         let mut wait_ns = due_ns.saturating_sub(now_ns);
         // Whoever is hot still is armed, or there is something to do.
-        if !self.flows.hot.is_empty() {
+        if self.flows.hot() > 0 {
             return Ok(());
         }
         for link in &mut self.links {
@@ -337,10 +343,26 @@ impl Plane {
                 if let Some(end) = self.flows.end(key, side) {
                     end.answer();
                 }
+                self.serve(key, side);
                 self.flows.touch(key);
             }
         }
         Ok(!found.is_empty())
+    }
+
+    /// Serves an application as it wants, if it has said something new.
+    pub(super) fn serve(&mut self, key: u32, side: usize) {
+        let service = self.flows.end(key, side).and_then(End::new_service);
+        let Some(service) = service else {
+            return;
+        };
+        self.flows.serve(key, side, service);
+        if let Some(Route::Remote(remote)) = self.flows.get(key).map(|flow| &mut flow.route) {
+            let number = remote.link;
+            if let Some(link) = self.links.iter_mut().find(|link| link.number == number) {
+                remote.serve(&mut link.partition, service);
+            }
+        }
     }
 
     pub(super) fn count(&self) {
@@ -352,7 +374,8 @@ impl Plane {
 
 /// What became of a connection that was looked at.
 enum Look {
-    Busy,
+    /// So many bytes were moved; a partition counts its own.
+    Busy(usize),
     Idle,
     Armed,
     Over,

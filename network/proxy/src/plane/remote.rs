@@ -1,6 +1,7 @@
 //! A connection of an application of this host with one of another host.
 
-use millrace_stream::partition::{ConnectionId, Fetched, Partition};
+use millrace_stream::Service;
+use millrace_stream::partition::{Class, ConnectionId, Fetched, Opening, Partition, Rate};
 
 use super::end::{CONNECTION_RESET, End, Taken};
 use super::parked::Parked;
@@ -13,6 +14,9 @@ pub(super) struct Remote {
     pub(super) link: u32,
     /// None when the number is free again.
     pub(super) id: Option<ConnectionId>,
+    /// What the monitor has given it.
+    class: Class,
+    rate: Option<Rate>,
     /// What came and the application has no room for yet: at most what was granted.
     parked: Parked,
     /// Bytes that have found room and of which the partition does not know yet.
@@ -48,11 +52,13 @@ enum Output {
 }
 
 impl Remote {
-    pub(super) fn new(end: End, link: u32, id: ConnectionId) -> Self {
+    pub(super) fn new(end: End, link: u32, id: ConnectionId, opening: &Opening) -> Self {
         Self {
             end,
             link,
             id: Some(id),
+            class: opening.class,
+            rate: opening.rate,
             parked: Parked::default(),
             consumed: 0,
             is_announced: false,
@@ -64,6 +70,20 @@ impl Remote {
 
     pub(super) const fn end(&mut self) -> &mut End {
         &mut self.end
+    }
+
+    /// Serves the application as it wants, within what the monitor has given.
+    pub(super) fn serve(&mut self, partition: &mut Partition, service: Service) {
+        let wanted = service.bytes_per_second.map(Rate::steady);
+        let rate = match (self.rate, wanted) {
+            (Some(own), Some(wanted)) if wanted.bytes_per_second < own.bytes_per_second => {
+                Some(wanted)
+            }
+            (own, wanted) => own.or(wanted),
+        };
+        if let Some(id) = self.id {
+            partition.serve(id, service.class.unwrap_or(self.class), rate);
+        }
     }
 
     /// Bytes for the partition.

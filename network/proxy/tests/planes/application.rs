@@ -1,11 +1,12 @@
 //! A program's end of a connection.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 
 use millrace_memory::{Pages, RegionOptions};
 use millrace_proxy::plane::Endpoint;
 use millrace_random::Random;
-use millrace_stream::{Closing, End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_stream::{Closing, End, Geometry, Lane, ReceiveCursor, SendCursor, Service, Side};
 use millrace_window::Window;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -20,9 +21,13 @@ pub(crate) struct Application {
     /// None when it was killed.
     bell: Option<OwnedFd>,
     memory: OwnedFd,
+    geometry: Geometry,
     side: Side,
     pub(crate) source: Vec<u8>,
     pub(crate) got: Vec<u8>,
+    /// Which bytes are urgent of those that it sends, and of those that it got.
+    pub(crate) urgent: BTreeSet<usize>,
+    pub(crate) urgent_got: BTreeSet<usize>,
     pub(crate) end: Option<Outcome>,
     /// The end was sent.
     pub(crate) has_finished: bool,
@@ -42,6 +47,11 @@ pub(crate) enum Outcome {
 
 /// A program's end, and the plane's of the same.
 pub(crate) fn pair(side: Side, source: Vec<u8>) -> (Application, Endpoint) {
+    pair_of(GEOMETRY, side, source)
+}
+
+/// The same with rings of another size.
+pub(crate) fn pair_of(geometry: Geometry, side: Side, source: Vec<u8>) -> (Application, Endpoint) {
     let flags = SocketFlags::CLOEXEC;
     let bells = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (bell, theirs) = bells.expect("a socket pair");
@@ -50,16 +60,21 @@ pub(crate) fn pair(side: Side, source: Vec<u8>) -> (Application, Endpoint) {
         node: None,
         locked: false,
     };
-    let (window, memory) = Window::create(GEOMETRY.size(), &options).expect("memory");
+    let (window, memory) = Window::create(geometry.size(), &options).expect("memory");
+    let mut received = ReceiveCursor::default();
+    received.set_urgent_inline(true);
     let application = Application {
-        lane: Lane::new(&window, GEOMETRY, side).expect("a lane"),
+        lane: Lane::new(&window, geometry, side).expect("a lane"),
         sent: SendCursor::default(),
-        received: ReceiveCursor::default(),
+        received,
         bell: Some(bell),
         memory: memory.try_clone().expect("a descriptor"),
+        geometry,
         side,
         source,
         got: Vec::new(),
+        urgent: BTreeSet::new(),
+        urgent_got: BTreeSet::new(),
         end: None,
         has_finished: false,
         is_refused: false,
@@ -68,7 +83,7 @@ pub(crate) fn pair(side: Side, source: Vec<u8>) -> (Application, Endpoint) {
     let endpoint = Endpoint {
         bell: theirs,
         memory,
-        geometry: GEOMETRY,
+        geometry,
         application: side,
     };
     (application, endpoint)
@@ -83,9 +98,49 @@ impl Application {
         went || came
     }
 
+    /// Has a few of its bytes be urgent.
+    pub(crate) fn mark(&mut self, random: &mut Random) {
+        let length = self.source.len();
+        let count = random.index(4).min(length);
+        self.urgent = (0..count).map(|_| random.index(length)).collect();
+    }
+
+    /// Says how its bytes shall be carried.
+    pub(crate) fn serve(&mut self, service: Service) {
+        self.lane.sender.serve(service);
+        self.ring();
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         let is_cut = !matches!(self.end, None | Some(Outcome::Finished));
         is_cut || self.end.is_some() && (self.has_finished || self.is_refused)
+    }
+
+    /// Sends all that there is room for, and the end if it comes so far.
+    pub(crate) fn send_all(&mut self) {
+        while self.send(usize::MAX / 2) {}
+    }
+
+    /// Sends so many bytes at most.
+    pub(crate) fn send_some(&mut self, bytes_max: usize) {
+        self.send(bytes_max);
+    }
+
+    /// Receives all that is there.
+    pub(crate) fn receive_all(&mut self) {
+        while self.receive() {}
+    }
+
+    pub(crate) fn has_seen_the_end(&self) -> bool {
+        self.end == Some(Outcome::Finished)
+    }
+
+    /// Why it was broken off, if it was, whatever came before.
+    pub(crate) fn reset(&self) -> Option<u16> {
+        match self.lane.sight.closing() {
+            Closing::Reset(errno) => Some(errno),
+            _ => None,
+        }
     }
 
     pub(crate) fn total_sent(&self) -> usize {
@@ -102,27 +157,47 @@ impl Application {
 
     /// Stores what is no slot where the next one would be, and sends no more.
     pub(crate) fn smear(&mut self) {
-        let side = self.side;
-        let area = GEOMETRY.size() / 2;
-        let start = match side {
+        self.store(4096 + self.line() * 64, 0xdead_beef);
+        self.is_refused = true;
+    }
+
+    /// Gives lines back that it was not sent.
+    pub(crate) fn give_too_much(&mut self) {
+        self.store(0, u64::MAX);
+    }
+
+    fn store(&mut self, place: usize, word: u64) {
+        let area = self.geometry.size() / 2;
+        let start = match self.side {
             Side::Connecting => 0,
             Side::Accepting => area,
         };
         let window = Window::attach(&self.memory).expect("its own memory");
         let mut outgoing = window.outgoing(start..start + area).expect("its own area");
-        let place = 4096 + usize::try_from(self.sent.position % 256).expect("small") * 64;
-        outgoing
-            .slot(place, 64)
-            .expect("a line")
-            .publish(0xdead_beef);
-        self.is_refused = true;
+        outgoing.slot(place, 64).expect("a line").publish(word);
         self.ring();
+    }
+
+    /// Speaks over its bell.
+    pub(crate) fn speak(&self) {
+        rustix::net::send(self.bell(), b"bytes", SendFlags::NOSIGNAL).expect("room for it");
+    }
+
+    /// The line of its ring where the next slot would be.
+    fn line(&self) -> usize {
+        let lines = u64::from(self.geometry.ring_lines);
+        usize::try_from(self.sent.position % lines).expect("small")
     }
 
     /// It is killed: the kernel closes what it had open, and no more. What it had sent is known yet.
     pub(crate) fn die(mut self) -> Self {
-        self.bell = None;
+        self.kill();
         self
+    }
+
+    /// The same.
+    pub(crate) fn kill(&mut self) {
+        self.bell = None;
     }
 
     fn bell(&self) -> &OwnedFd {
@@ -138,13 +213,19 @@ impl Application {
             self.is_refused = is_reset || self.is_hung_up();
         }
         let (start, lane) = (self.total_sent(), &mut self.lane);
-        let end = self.source.len().min(start + bytes_max);
+        let mark = self.urgent.range(start + 1..).next();
+        let last = *mark.unwrap_or(&self.source.len());
+        let end = last.min(start + bytes_max);
         let moved = if start == self.source.len() {
             self.has_finished = lane
                 .sender
                 .finish(&lane.sight, &mut self.sent)
                 .expect("sound");
             self.has_finished
+        } else if self.urgent.contains(&start) {
+            lane.sender
+                .send_urgent(&lane.sight, &mut self.sent, self.source[start])
+                .expect("sound")
         } else {
             let bytes = &self.source[start..end];
             lane.sender
@@ -164,11 +245,14 @@ impl Application {
         }
         // What was said before it hung up is there: the look comes after the news.
         let is_hung_up = self.is_hung_up();
-        let lane = &mut self.lane;
+        let (lane, before) = (&mut self.lane, self.received);
         let taken = lane
             .receiver
             .receive(&lane.sight, &mut self.received, &mut self.scratch);
         let taken = taken.expect("the plane is sound");
+        if taken.bytes > 0 && lane.sight.is_at_mark(&before) {
+            self.urgent_got.insert(self.got.len());
+        }
         self.got.extend_from_slice(&self.scratch[..taken.bytes]);
         if lane.receiver.wake(&lane.sight, &mut self.received) {
             self.ring();

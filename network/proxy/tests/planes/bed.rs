@@ -70,6 +70,13 @@ impl Host {
         u16::try_from(token % u64::from(self.planes())).expect("few")
     }
 
+    /// What it was told so far is of no interest any more.
+    pub(crate) fn forget(&mut self) {
+        self.ended.clear();
+        self.opened.clear();
+        self.lost.clear();
+    }
+
     /// Hears what there is to hear.
     pub(crate) fn hear(&mut self) {
         let events: Vec<Event> = self.data_plane.events().collect();
@@ -113,58 +120,118 @@ fn event() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
 }
 
-/// Joins two hosts by a window with bells.
-pub(crate) fn join(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) {
-    join_by(hosts, incarnation, lost_after_ns, true);
+/// A window between two hosts, and the bells of its partitions.
+pub(crate) struct Joint {
+    file: OwnedFd,
+    geometry: PartitionGeometry,
+    /// By partition and side; none where no side can be rung.
+    bells: Option<Vec<[OwnedFd; 2]>>,
 }
 
-/// The same where no side can be rung.
-pub(crate) fn join_without_bells(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) {
-    join_by(hosts, incarnation, lost_after_ns, false);
-}
+/// How partitions are called here, from this number on.
+pub(crate) const LINK: u32 = 7;
+/// The longest wait for something that comes, in all that a test waits for. It is not reached unless it hangs.
+const HANG_S: u64 = 30;
 
-fn join_by(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64, has_bells: bool) {
-    let options = RegionOptions {
-        pages: Pages::Base,
-        node: None,
-        locked: false,
-    };
-    let partitions = hosts[0].planes();
-    let geometry = geometry(partitions);
-    let (_window, file) = Window::create(geometry.size(), &options).expect("memory");
-    for index in 0..partitions {
-        let bells = [event(), event()];
-        for (own, side) in [Side::Connecting, Side::Accepting].into_iter().enumerate() {
-            let bell = |index: usize| bells[index].try_clone().expect("a descriptor");
-            let window = Window::attach(&file).expect("the same memory");
-            let ring = Arc::new(EventDoorbell::new(bell(1 - own)));
-            let settings = PartitionSettings {
+impl Joint {
+    pub(crate) fn new(partitions: u16, has_bells: bool) -> Self {
+        let options = RegionOptions {
+            pages: Pages::Base,
+            node: None,
+            locked: false,
+        };
+        let geometry = geometry(partitions);
+        let (_window, file) = Window::create(geometry.size(), &options).expect("memory");
+        let bells = |_| [event(), event()];
+        Self {
+            file,
+            geometry,
+            bells: has_bells.then(|| (0..partitions).map(bells).collect()),
+        }
+    }
+
+    /// What has a plane of one side join a partition.
+    pub(crate) fn join(
+        &self,
+        own: usize,
+        index: u16,
+        incarnation: u64,
+        lost_after_ns: u64,
+    ) -> Join {
+        let bell = |side: usize| {
+            let bells = self.bells.as_ref()?;
+            let bell = &bells[usize::from(index)][side];
+            Some(bell.try_clone().expect("a descriptor"))
+        };
+        let window = Window::attach(&self.file).expect("the same memory");
+        Join {
+            link: u32::from(index) + LINK,
+            window: match bell(1 - own) {
+                Some(bell) => window.with_doorbell(Arc::new(EventDoorbell::new(bell))),
+                None => window,
+            },
+            geometry: self.geometry,
+            index,
+            side: [Side::Connecting, Side::Accepting][own],
+            settings: PartitionSettings {
                 incarnation: incarnation + own as u64,
                 lost_after_ns,
                 ..PartitionSettings::default()
-            };
-            let join = Join {
-                link: u32::from(index) + 7,
-                window: if has_bells {
-                    window.with_doorbell(ring)
-                } else {
-                    window
-                },
-                geometry,
-                index,
-                side,
-                settings,
-                bell: has_bells.then(|| bell(own)),
-            };
-            hosts[own].tell(index.into(), Command::Join(Box::new(join)));
+            },
+            bell: bell(own),
         }
     }
-    while hosts
-        .iter()
-        .any(|host| host.joined < usize::from(partitions))
-    {
+
+    /// Has both hosts join all partitions, of which each plane has one.
+    pub(crate) fn join_all(&self, hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) {
+        hosts.iter_mut().for_each(|host| host.joined = 0);
+        for index in 0..self.geometry.partitions {
+            for (own, host) in hosts.iter().enumerate() {
+                let join = self.join(own, index, incarnation, lost_after_ns);
+                host.tell(index.into(), Command::Join(Box::new(join)));
+            }
+        }
+        let partitions = usize::from(self.geometry.partitions);
+        until(hosts, "they join", |host| host.joined == partitions);
+    }
+}
+
+/// Joins two hosts by a window with bells.
+pub(crate) fn join(hosts: &mut [Host; 2], incarnation: u64, lost_after_ns: u64) -> Joint {
+    let joint = Joint::new(hosts[0].planes(), true);
+    joint.join_all(hosts, incarnation, lost_after_ns);
+    joint
+}
+
+/// Hears what hosts have to say until it is so for each.
+pub(crate) fn until(hosts: &mut [Host], what: &str, mut is_so: impl FnMut(&Host) -> bool) {
+    let start = Instant::now();
+    loop {
         hosts.iter_mut().for_each(Host::hear);
-        thread::yield_now();
+        if hosts.iter().all(&mut is_so) {
+            return;
+        }
+        let told: Vec<_> = hosts
+            .iter()
+            .map(|host| {
+                let lost = format!("{:?}", host.lost);
+                (host.joined, lost, host.opened.len(), host.ended.len())
+            })
+            .collect();
+        assert!(
+            start.elapsed().as_secs() < HANG_S,
+            "{what}: it hangs; joined, lost, opened, ended: {told:?}"
+        );
+        let bells: Vec<_> = hosts.iter().map(|host| host.data_plane.bell()).collect();
+        let mut bells: Vec<_> = bells
+            .iter()
+            .map(|bell| PollFd::new(bell, PollFlags::IN))
+            .collect();
+        let wait = Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        };
+        poll(&mut bells, Some(&wait)).expect("a poll");
     }
 }
 
@@ -173,11 +240,12 @@ pub(crate) fn open(hosts: &mut [Host; 2], count: u64, random: &mut Random) -> Ve
     let mut applications = Vec::new();
     for token in 0..count {
         for (side, host) in [Side::Connecting, Side::Accepting].into_iter().zip(&*hosts) {
-            let (application, endpoint) = pair(side, source(random));
+            let (mut application, endpoint) = pair(side, source(random));
+            application.mark(random);
             applications.push(application);
             let open = Open {
                 token,
-                link: u32::from(host.partition(token)) + 7,
+                link: u32::from(host.partition(token)) + LINK,
                 endpoint,
                 class: Class::DEFAULT,
                 rate: None,
@@ -187,10 +255,7 @@ pub(crate) fn open(hosts: &mut [Host; 2], count: u64, random: &mut Random) -> Ve
         }
     }
     let whole = usize::try_from(count).expect("few");
-    while hosts.iter().any(|host| host.opened.len() < whole) {
-        hosts.iter_mut().for_each(Host::hear);
-        thread::yield_now();
-    }
+    until(hosts, "they open", |host| host.opened.len() == whole);
     applications
 }
 
@@ -218,14 +283,18 @@ pub(crate) fn drive(
     random: &mut Random,
     mut is_done: impl FnMut(&mut [Option<Application>]) -> bool,
 ) {
+    let mut busy = Instant::now();
     while !is_done(applications) {
         let mut is_busy = false;
         for application in applications.iter_mut().flatten() {
             is_busy |= application.step(random);
         }
-        if !is_busy {
-            sleep(applications);
+        if is_busy {
+            busy = Instant::now();
+            continue;
         }
+        assert!(busy.elapsed().as_secs() < HANG_S, "the programs hang");
+        sleep(applications);
     }
 }
 
@@ -253,4 +322,13 @@ fn sleep(applications: &mut [Option<Application>]) {
 /// What came is a beginning of what was sent.
 pub(crate) fn check(own: &Application, peer: &Application, what: &str) {
     assert!(peer.source.starts_with(&own.got), "{what}: no prefix");
+    assert!(
+        own.urgent_got.is_subset(&peer.urgent),
+        "{what}: bytes are urgent that are not"
+    );
+    // Of several that wait the last is urgent: it may be that one alone.
+    let last = peer.urgent.last();
+    if own.got.len() == peer.source.len() && last.is_some() {
+        assert_eq!(own.urgent_got.last(), last, "{what}: the urgent byte");
+    }
 }

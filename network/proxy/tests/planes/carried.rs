@@ -5,9 +5,10 @@ use millrace_random::Random;
 use millrace_stream::Side;
 
 use crate::application::{Application, Outcome, pair};
-use crate::bed::{Host, check, connect, drive, join, source};
+use crate::bed::{Host, check, connect, drive, join, source, until};
 
-fn run_to_the_end(applications: &mut [Option<Application>], random: &mut Random) {
+/// All that was sent arrives, and its end.
+pub(crate) fn run_to_the_end(applications: &mut [Option<Application>], random: &mut Random) {
     drive(applications, random, |applications| {
         applications.iter().flatten().all(Application::is_done)
     });
@@ -27,16 +28,17 @@ fn within_a_host() {
     let mut applications = Vec::new();
     for token in 0..50 {
         let ends = [Side::Connecting, Side::Accepting].map(|side| pair(side, source(&mut random)));
-        let [(first, ours), (second, theirs)] = ends;
+        let [(mut first, ours), (mut second, theirs)] = ends;
+        first.mark(&mut random);
+        second.mark(&mut random);
         applications.extend([Some(first), Some(second)]);
         let ends = Box::new([ours, theirs]);
         host.tell(token, Command::Loop { token, ends });
     }
     run_to_the_end(&mut applications, &mut random);
-    while host.ended.len() < 50 {
-        host.hear();
-        std::thread::yield_now();
-    }
+    until(std::slice::from_mut(&mut host), "they end", |host| {
+        host.ended.len() == 50
+    });
     let (totals, connections) = host.stop();
     assert_eq!((totals.opened, totals.ended, connections), (50, 50, 0));
 }
@@ -49,10 +51,7 @@ fn between_hosts() {
     let applications = connect(&mut hosts, 100, &mut random);
     let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
     run_to_the_end(&mut applications, &mut random);
-    while hosts.iter().any(|host| host.ended.len() < 100) {
-        hosts.iter_mut().for_each(Host::hear);
-        std::thread::yield_now();
-    }
+    until(&mut hosts, "they end", |host| host.ended.len() == 100);
     let sent = |first: usize| -> u64 {
         let sources = applications.iter().flatten().skip(first).step_by(2);
         sources
@@ -62,10 +61,9 @@ fn between_hosts() {
     let carried = [(sent(0), sent(1)), (sent(1), sent(0))];
     for (host, carried) in hosts.iter_mut().zip(carried) {
         host.tell(0, Command::Report);
-        while host.report.is_none() {
-            host.hear();
-            std::thread::yield_now();
-        }
+        until(std::slice::from_mut(host), "it reports", |host| {
+            host.report.is_some()
+        });
         let (totals, connections) = host.stop();
         assert_eq!((totals.opened, totals.ended, connections), (100, 100, 0));
         assert_eq!((totals.resets, totals.breaches), (0, 0));
@@ -83,10 +81,7 @@ fn between_hosts_by_several_partitions() {
     let applications = connect(&mut hosts, 60, &mut random);
     let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
     run_to_the_end(&mut applications, &mut random);
-    while hosts.iter().any(|host| host.ended.len() < 60) {
-        hosts.iter_mut().for_each(Host::hear);
-        std::thread::yield_now();
-    }
+    until(&mut hosts, "they end", |host| host.ended.len() == 60);
     for host in &mut hosts {
         let (totals, connections) = host.stop();
         assert_eq!((totals.ended, connections), (60, 0));

@@ -6,7 +6,8 @@ use millrace_stream::Side;
 use millrace_stream::partition::Loss;
 
 use crate::application::{Application, Outcome, pair};
-use crate::bed::{Host, check, connect, drive, join, source};
+use crate::bed::{Host, LINK, check, connect, drive, join, source, until};
+use crate::carried::run_to_the_end;
 
 /// Drops some programs without a word; what their peers get is checked.
 fn kill_some(mut applications: Vec<Option<Application>>, random: &mut Random) {
@@ -59,10 +60,9 @@ fn programs_die_within_a_host() {
             host.tell(token, Command::Loop { token, ends });
         }
         kill_some(applications, &mut random);
-        while host.ended.len() < 40 {
-            host.hear();
-            std::thread::yield_now();
-        }
+        until(std::slice::from_mut(&mut host), "they end", |host| {
+            host.ended.len() == 40
+        });
         assert_eq!(host.stop().1, 0, "seed {seed}: memory is given back");
     }
 }
@@ -75,10 +75,7 @@ fn programs_die_between_hosts() {
         join(&mut hosts, 1, 5_000_000_000);
         let applications = connect(&mut hosts, 100, &mut random);
         kill_some(applications.into_iter().map(Some).collect(), &mut random);
-        while hosts.iter().any(|host| host.ended.len() < 100) {
-            hosts.iter_mut().for_each(Host::hear);
-            std::thread::yield_now();
-        }
+        until(&mut hosts, "they end", |host| host.ended.len() == 100);
         for host in &mut hosts {
             assert_eq!(host.stop().1, 0, "seed {seed}: memory is given back");
         }
@@ -91,7 +88,7 @@ fn a_plane_dies() {
     for seed in 0..5 {
         let mut random = Random::new(300 + seed);
         let mut hosts = [Host::new(), Host::new()];
-        join(&mut hosts, 1, 300_000_000);
+        let joint = join(&mut hosts, 1, 300_000_000);
         let applications = connect(&mut hosts, 40, &mut random);
         let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
         let mut left = random.below(60);
@@ -119,15 +116,27 @@ fn a_plane_dies() {
                 other => panic!("seed {seed}: {index}: {other:?}"),
             }
         }
-        while living.lost.is_empty() {
-            living.hear();
-            std::thread::yield_now();
-        }
+        until(std::slice::from_mut(living), "it is told", |host| {
+            !host.lost.is_empty()
+        });
         let lost = Event::Lost {
-            link: 7,
+            link: LINK,
             loss: Loss::Silence,
         };
         assert_eq!(living.lost, [lost], "seed {seed}");
-        assert_eq!(living.stop().1, 0, "seed {seed}: memory is given back");
+        until(std::slice::from_mut(living), "they end", |host| {
+            host.ended.len() == 40
+        });
+        // The dead one starts anew, and both meet again by the same bells.
+        *dying = Host::new();
+        living.forget();
+        joint.join_all(&mut hosts, 10 + seed, 5_000_000_000);
+        let applications = connect(&mut hosts, 10, &mut random);
+        let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
+        run_to_the_end(&mut applications, &mut random);
+        until(&mut hosts, "they end", |host| host.ended.len() == 10);
+        for host in &mut hosts {
+            assert_eq!(host.stop().1, 0, "seed {seed}: memory is given back");
+        }
     }
 }

@@ -1,15 +1,12 @@
 //! Programs that break the protocol or stop, windows without bells, several planes.
 
-use std::os::fd::AsFd;
-
 use millrace_proxy::plane::{Command, DataPlane, PlaneSettings};
 use millrace_random::Random;
 use millrace_stream::Side;
 use millrace_stream::partition::{ConnectionName, EndName};
-use rustix::net::{SendFlags, send};
 
 use crate::application::{Application, Outcome, pair};
-use crate::bed::{Host, connect, drive, join, join_without_bells, source};
+use crate::bed::{Host, Joint, connect, drive, join, source, until};
 
 /// A program that stores what it likes, or speaks over its bell, breaks its own connection and no other.
 #[test]
@@ -26,7 +23,7 @@ fn who_breaks_the_protocol_is_reset() {
         }
         let bad = applications[0].as_mut().expect("it lives");
         if by_bell {
-            send(bad.as_fd(), b"bytes", SendFlags::NOSIGNAL).expect("the bell takes them");
+            bad.speak();
         } else {
             bad.smear();
         }
@@ -46,11 +43,73 @@ fn who_breaks_the_protocol_is_reset() {
             );
         }
         for host in &mut hosts {
-            while host.ended.len() < 10 {
-                host.hear();
-                std::thread::yield_now();
-            }
+            until(std::slice::from_mut(host), "they end", |host| {
+                host.ended.len() == 10
+            });
             assert_eq!(host.stop().1, 0);
+        }
+    }
+}
+
+/// The same of one that has finished and does not read: what is kept for it goes, and its peer is told.
+#[test]
+fn who_breaks_the_protocol_behind_its_end_is_reset() {
+    for (by_bell, is_far) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut random = Random::new(10);
+        let mut hosts = [Host::new(), Host::new()];
+        join(&mut hosts, 1, 5_000_000_000);
+        let mut applications = if is_far {
+            connect(&mut hosts, 1, &mut random)
+        } else {
+            let ends = [Side::Connecting, Side::Accepting].map(|side| pair(side, Vec::new()));
+            let [(first, ours), (second, theirs)] = ends;
+            let ends = Box::new([ours, theirs]);
+            hosts[0].tell(0, Command::Loop { token: 0, ends });
+            vec![first, second]
+        };
+        let mut peer = applications.pop().expect("there are two");
+        let mut bad = applications.pop().expect("there are two");
+        for application in [&mut bad, &mut peer] {
+            application.urgent.clear();
+            application.source = Vec::new();
+        }
+        peer.source = vec![1; 500_000];
+        bad.send_all();
+        let mut peers = [Some(peer)];
+        let (mut is_good, mut sent, mut looks) = (true, 0, 0);
+        drive(&mut peers, &mut random, |peers| {
+            let peer = peers[0].as_ref().expect("it lives");
+            // Its lane and what is kept for it are full when nothing moves any more.
+            looks = if sent == peer.total_sent() {
+                looks + 1
+            } else {
+                0
+            };
+            sent = peer.total_sent();
+            if is_good && looks > 20 && peer.has_seen_the_end() {
+                is_good = false;
+                if by_bell {
+                    bad.speak();
+                } else {
+                    bad.give_too_much();
+                }
+            }
+            peer.is_done()
+        });
+        let [Some(peer)] = &peers else {
+            panic!("it lives");
+        };
+        let told = peer.reset();
+        let how = format!("by its bell: {by_bell}, far: {is_far}");
+        assert!(matches!(told, Some(32 | 104)), "{how}: {told:?}");
+        let hosts = if is_far {
+            &mut hosts[..]
+        } else {
+            &mut hosts[..1]
+        };
+        until(hosts, &how, |host| host.ended.len() == 1);
+        for host in hosts {
+            assert_eq!(host.stop().1, 0, "{how}");
         }
     }
 }
@@ -88,10 +147,9 @@ fn who_stops_delays_nobody() {
     }
     assert_eq!(stopped.len(), 10);
     for host in &mut hosts {
-        while host.ended.len() < 30 {
-            host.hear();
-            std::thread::yield_now();
-        }
+        until(std::slice::from_mut(host), "they end", |host| {
+            host.ended.len() == 30
+        });
         assert_eq!(host.stop().1, 10);
     }
 }
@@ -101,7 +159,7 @@ fn who_stops_delays_nobody() {
 fn without_bells() {
     let mut random = Random::new(7);
     let mut hosts = [Host::new(), Host::new()];
-    join_without_bells(&mut hosts, 1, 5_000_000_000);
+    Joint::new(1, false).join_all(&mut hosts, 1, 5_000_000_000);
     let applications = connect(&mut hosts, 5, &mut random);
     let mut applications: Vec<_> = applications.into_iter().map(Some).collect();
     drive(&mut applications, &mut random, |applications| {
@@ -127,10 +185,9 @@ fn what_was_given_up_is_over() {
         }
     }
     for host in &mut hosts {
-        while host.ended.len() < 8 {
-            host.hear();
-            std::thread::yield_now();
-        }
+        until(std::slice::from_mut(host), "they end", |host| {
+            host.ended.len() == 8
+        });
     }
     for application in &mut kept {
         application.step(&mut random);
