@@ -61,11 +61,12 @@ class Runs:
         line = [MILLRACE, "sockets", "status", "--socket", self.socket, "--json"]
         return json.loads(subprocess.run(words(line), capture_output=True, check=True).stdout)["totals"]
 
-    def beside(self, side, server, client, *, pins=None, port=None, expected=1):
+    def beside(self, side, server, client, expected, *, pins=None, port=None):
         """Runs the client against the server and returns what the client printed.
 
         The server is ready when it listens on the port, or without one when it says so. Of ours the window's counters
-        must have moved by the expected bytes, and the kernel must have opened and accepted no connection.
+        must have moved by the bytes that are expected of what was printed, and the kernel must have opened and
+        accepted no connection.
         """
         of_client, of_server, of_plane = (pins or APART)[side]
         before_words = self.under(side, of_plane)
@@ -86,20 +87,20 @@ class Runs:
             if side in OURS:
                 if kernel_connections() != kernel:
                     raise Failed(f"{side}: {' '.join(words(client))}: connections through the kernel")
-                after = self.totals()
+                after, due = self.totals(), expected(run.stdout)
                 for counter in ("bytes_sent", "bytes_received"):
-                    if after[counter] - moved[counter] < expected:
+                    if after[counter] - moved[counter] < due:
                         raise Failed(f"{side}: {' '.join(words(client))}: {counter} moved by "
-                                     f"{after[counter] - moved[counter]}, and {expected} were due")
+                                     f"{after[counter] - moved[counter]}, and {due} were due")
             return run.stdout
         finally:
             end(started)
 
-    def talk(self, side, part, of_both, of_client, *, pins=None, expected=1):
+    def talk(self, side, part, of_both, of_client, *, pins=None):
         """Two programs of talk; the figures that the asking one prints."""
         kind = f"unix:{self.folder}/talk" if side == "unix" else f"tcp:{port_of(side)}"
         server, client = [TALK, part, kind, "serve", *of_both], [TALK, part, kind, "ask", *of_both, *of_client]
-        return json.loads(self.beside(side, server, client, pins=pins, expected=expected))
+        return json.loads(self.beside(side, server, client, lambda out: json.loads(out)["bytes"], pins=pins))
 
     def ring(self, size, what, count):
         """Two processes that drive a ring by hand, a processor each."""
@@ -181,7 +182,7 @@ def nginx(runs, side, connections, requests, kept):
     server = ["nginx", "-c", conf, "-e", f"{runs.folder}/nginx.log"]
     keep = ["-k"] if kept else []
     client = ["ab", "-q", *keep, "-c", connections, "-n", requests, f"http://127.0.0.1:{port}/1k"]
-    out = runs.beside(side, server, client, port=port, expected=requests * 1024)
+    out = runs.beside(side, server, client, lambda _: requests * 1024, port=port)
     if not re.search(r"Failed requests:\s+0\b", out):
         raise Failed(f"{side}: ab has failed requests")
     rate = float(re.search(r"Requests per second:\s+([\d.]+)", out)[1])
@@ -193,7 +194,7 @@ def redis(runs, side, connections, requests):
     port = port_of(side)
     server = ["redis-server", "--port", port, "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
     client = ["redis-benchmark", "-p", port, "-t", "get", "-c", connections, "-n", requests, "--csv"]
-    out = runs.beside(side, server, client, port=port, expected=requests)
+    out = runs.beside(side, server, client, lambda _: requests, port=port)
     header, values = (line.replace('"', "").split(",") for line in out.strip().splitlines()[-2:])
     row = dict(zip(header, values))
     return {"a_second": float(row["rps"]), "p50_us": 1e3 * float(row["p50_latency_ms"]),

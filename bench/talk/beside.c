@@ -1,11 +1,11 @@
 /* One small flow, there and back, beside large flows one way that a single thread drives in turn. */
 #include "talk.h"
 
-enum { SMALL = 64, PIECE = 65536, LARGE_MAX = 64 };
+enum { SMALL = 64, PIECE = 65536, LARGE_MAX = 64, TIMES_MAX = 1 << 22 };
 
 static int larges[LARGE_MAX], larges_count;
 static _Atomic int goes_on = 1;
-static _Atomic uint64_t pieces;
+static _Atomic uint64_t moved;
 
 /* Takes what comes of all large flows, until one ends. */
 static void *drain(void *unused) {
@@ -56,13 +56,13 @@ static void *fill(void *unused) {
         for (int i = 0; i < count; i++) {
             ssize_t sent = send(events[i].data.fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
             if (sent < 0 && errno != EAGAIN) die("send");
-            if (sent > 0) atomic_fetch_add_explicit(&pieces, (uint64_t)sent, memory_order_relaxed);
+            if (sent > 0) atomic_fetch_add_explicit(&moved, (uint64_t)sent, memory_order_relaxed);
         }
     }
     return unused;
 }
 
-void beside_ask(const char *kind, int large, size_t count) {
+void beside_ask(const char *kind, int large, int milliseconds) {
     int small = connect_to(kind);
     uint64_t announced = (uint64_t)large;
     char bytes[SMALL] = {0};
@@ -72,23 +72,25 @@ void beside_ask(const char *kind, int large, size_t count) {
     receive_all(small, BLOCKING, -1, bytes, 1);
     pthread_t filler = {0};
     if (large) filler = start(fill, NULL);
-    uint64_t *times = calloc(count, sizeof *times), began = 0, pieces_before = 0;
-    size_t warm = count / 10;
-    for (size_t i = 0; i < warm + count; i++) {
-        uint64_t start = nanoseconds();
-        if (i == warm) {
-            began = start;
-            pieces_before = atomic_load(&pieces);
+    uint64_t *times = malloc(TIMES_MAX * sizeof *times), moved_before = 0, now = nanoseconds(), began = 0;
+    uint64_t warm_until = now + (uint64_t)milliseconds * 100000, until = now + (uint64_t)milliseconds * 1100000;
+    size_t count = 0, all = 0;
+    for (; now < until && count < TIMES_MAX; all++) {
+        if (!began && now >= warm_until) {
+            began = now;
+            moved_before = atomic_load(&moved);
         }
         send_all(small, BLOCKING, -1, bytes, SMALL);
         if (receive_all(small, BLOCKING, -1, bytes, SMALL) != SMALL) die("cut short");
-        if (i >= warm) times[i - warm] = nanoseconds() - start;
+        uint64_t then = nanoseconds();
+        if (began) times[count++] = then - now;
+        now = then;
     }
-    double elapsed_ns = (double)(nanoseconds() - began);
-    double moved = (double)(atomic_load(&pieces) - pieces_before);
+    double elapsed_ns = (double)(now - began);
+    uint64_t moved_beside = atomic_load(&moved) - moved_before;
     atomic_store(&goes_on, 0);
     if (large) pthread_join(filler, NULL);
     char more[64];
-    snprintf(more, sizeof more, ", \"large_bytes_a_second\": %.0f", moved * 1e9 / elapsed_ns);
-    print_trips(times, count, elapsed_ns, more);
+    snprintf(more, sizeof more, ", \"large_bytes_a_second\": %.0f", (double)moved_beside * 1e9 / elapsed_ns);
+    print_trips(times, count, elapsed_ns, 2 * SMALL * all + moved_beside, more);
 }

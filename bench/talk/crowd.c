@@ -82,8 +82,8 @@ void crowd_ask(const char *kind, size_t size, int is_flood, int count, int milli
     }
     double elapsed_ns = (double)(nanoseconds() - began);
     if (is_flood) {
-        printf("{\"messages_a_second\": %.0f, \"least_of_mean\": %.3f}\n", (double)turns * 1e9 / elapsed_ns,
-               (double)least * count / (double)turns);
+        printf("{\"messages_a_second\": %.0f, \"least_of_mean\": %.3f, \"bytes\": %lu}\n",
+               (double)turns * 1e9 / elapsed_ns, (double)least * count / (double)turns, (uint64_t)size * turns);
         return;
     }
     uint64_t *times = malloc(turns * sizeof *times);
@@ -93,5 +93,5 @@ void crowd_ask(const char *kind, size_t size, int is_flood, int count, int milli
         memcpy(times + kept, pairs[i].times, own * sizeof *times);
         kept += own;
     }
-    print_trips(times, kept, elapsed_ns * (double)kept / (double)turns, "");
+    print_trips(times, kept, elapsed_ns * (double)kept / (double)turns, 2 * size * turns, "");
 }

@@ -68,7 +68,7 @@ void ring(size_t size, size_t count, int is_flood, int first, int second) {
             ring_take(back, i, bytes, size);
             if (i >= warm) times[i - warm] = nanoseconds() - start;
         }
-        print_trips(times, count, (double)(nanoseconds() - began), "");
+        print_trips(times, count, (double)(nanoseconds() - began), 2 * size * (warm + count), "");
     }
     waitpid(child, NULL, 0);
 }

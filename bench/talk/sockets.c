@@ -141,13 +141,19 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-void print_trips(uint64_t *times, size_t count, double elapsed_ns, const char *more) {
+void print_trips(uint64_t *times, size_t count, double elapsed_ns, uint64_t bytes, const char *more) {
+    if (!count) {
+        fputs("talk: too short a time: nothing came back\n", stderr);
+        exit(1);
+    }
     qsort(times, count, sizeof *times, by_value);
-    printf("{\"p50_ns\": %lu, \"p99_ns\": %lu, \"p999_ns\": %lu, \"messages_a_second\": %.0f%s}\n", times[count / 2],
-           times[count * 99 / 100], times[count * 999 / 1000], (double)count * 1e9 / elapsed_ns, more);
+    printf("{\"p50_ns\": %lu, \"p99_ns\": %lu, \"p999_ns\": %lu, \"messages_a_second\": %.0f, \"bytes\": %lu%s}\n",
+           times[count / 2], times[count * 99 / 100], times[count * 999 / 1000], (double)count * 1e9 / elapsed_ns,
+           bytes, more);
 }
 
 void print_flood(uint64_t elapsed_ns, size_t size, size_t count) {
-    printf("{\"messages_a_second\": %.0f, \"bytes_a_second\": %.0f}\n", (double)count * 1e9 / (double)elapsed_ns,
-           (double)count * (double)size * 1e9 / (double)elapsed_ns);
+    printf("{\"messages_a_second\": %.0f, \"bytes_a_second\": %.0f, \"bytes\": %lu}\n",
+           (double)count * 1e9 / (double)elapsed_ns, (double)count * (double)size * 1e9 / (double)elapsed_ns,
+           (uint64_t)size * count);
 }

@@ -5,7 +5,7 @@
  *   talk crowd  KIND serve SIZE trips|flood
  *   talk crowd  KIND ask SIZE trips|flood PAIRS MILLISECONDS
  *   talk beside KIND serve
- *   talk beside KIND ask LARGE COUNT
+ *   talk beside KIND ask LARGE MILLISECONDS
  *   talk visits KIND serve
  *   talk visits KIND ask COUNT
  *   talk sums   KIND serve SIZE calls|in-place
@@ -15,7 +15,7 @@
  * KIND is tcp:PORT or unix:PATH. MODE says how a side waits: blocking, polling (non-blocking calls in a loop) or
  * epoll. trips: messages of SIZE bytes there and back, one at a time, over the connections in turn; flood: COUNT
  * messages one way over one connection, then one byte back. crowd: pairs of blocking threads, a connection each, for
- * a time. beside: a small flow there and back beside large ones one way. visits: connections that carry nothing.
+ * a time. beside: a small flow there and back beside large ones one way, for a time. visits: connections that carry nothing.
  * sums: a payload that is made and added up, one way. ring: two processes and a ring in memory they share, the least
  * that any of this can take. The asking side prints one line of JSON.
  */
@@ -67,7 +67,7 @@ int main(int count, char **arguments) {
     } else if (!strcmp(part, "beside")) {
         if (serves) beside_serve(kind);
         int large = (int)number();
-        beside_ask(kind, large, number());
+        beside_ask(kind, large, (int)number());
     } else if (!strcmp(part, "visits")) {
         if (serves) visits_serve(kind);
         visits_ask(kind, number());

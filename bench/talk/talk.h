@@ -50,8 +50,8 @@ size_t receive_all(int fd, enum mode mode, int set, void *bytes, size_t size);
 
 /* Starts a thread. */
 pthread_t start(void *(*run)(void *), void *what);
-/* Sorts the times; `more` is further fields of the line, each with a comma before it. */
-void print_trips(uint64_t *times, size_t count, double elapsed_ns, const char *more);
+/* Sorts the times; `bytes` went over the connections; `more` is further fields, each with a comma before it. */
+void print_trips(uint64_t *times, size_t count, double elapsed_ns, uint64_t bytes, const char *more);
 void print_flood(uint64_t elapsed_ns, size_t size, size_t count);
 
 /* The parts: each has one side that serves until it is ended, and one that asks. */
@@ -61,7 +61,7 @@ void ring(size_t size, size_t count, int is_flood, int first, int second);
 _Noreturn void crowd_serve(const char *kind, size_t size, int is_flood);
 void crowd_ask(const char *kind, size_t size, int is_flood, int pairs, int milliseconds);
 _Noreturn void beside_serve(const char *kind);
-void beside_ask(const char *kind, int large, size_t count);
+void beside_ask(const char *kind, int large, int milliseconds);
 _Noreturn void visits_serve(const char *kind);
 void visits_ask(const char *kind, size_t count);
 _Noreturn void sums_serve(const char *kind, size_t size, int is_in_place);

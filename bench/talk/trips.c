@@ -76,7 +76,7 @@ void trips_ask(const char *kind, enum mode mode, size_t size, size_t count, int 
         if (receive_all(fd, mode, set, bytes, size) != size) die("cut short");
         if (i >= warm) times[i - warm] = nanoseconds() - start;
     }
-    print_trips(times, count, (double)(nanoseconds() - began), "");
+    print_trips(times, count, (double)(nanoseconds() - began), 2 * size * (warm + count), "");
 }
 
 void trips_serve(const char *kind, enum mode mode, size_t size) {

@@ -21,5 +21,5 @@ void visits_ask(const char *kind, size_t count) {
         close(fd);
         times[i] = nanoseconds() - start;
     }
-    print_trips(times, count, (double)(nanoseconds() - began), "");
+    print_trips(times, count, (double)(nanoseconds() - began), 0, "");
 }
