@@ -121,7 +121,7 @@ class Bench:
             table = Table(f"{size // 1024} KiB one way, made and added up", [rate],
                           (f"Messages of {size // 1024} KiB one way, made and added up", "GB/s", rate, None))
             cases = [(f"{side} {how}", lambda a=side, h=how, s=size, b=base: measure(a, h, s, b))
-                     for side in SOCKETS for how in ("calls",)]
+                     for side in SOCKETS for how in ("calls", "in-place") if side in OURS or how == "calls"]
             self.fill(f"sums {size}", table, cases)
 
     def growth(self):

@@ -1,31 +1,12 @@
 /* A payload that is really made and really used, one way: each message is a run of words that the sender computes
  * and the receiver adds up. In place: made where it is sent from and added where it arrived, by the calls that the
- * library offers beside POSIX's (millrace_sockets.h), which are looked up by name; else by send and recv.
+ * library offers beside POSIX's; else by send and recv.
  */
 #include "talk.h"
 
+#include <millrace_sockets.h>
+
 enum { PLACES = 16 };
-
-static ssize_t (*reserve)(int fd, struct iovec *places, int count, size_t length, int flags);
-static ssize_t (*commit)(int fd, size_t length);
-static ssize_t (*borrow)(int fd, struct iovec *places, int count, int flags);
-static ssize_t (*consume)(int fd, size_t length);
-
-static void *named(const char *name) {
-    void *found = dlsym(RTLD_DEFAULT, name);
-    if (!found) {
-        errno = ENOSYS;
-        die(name);
-    }
-    return found;
-}
-
-static void look_up(void) {
-    *(void **)&reserve = named("millrace_reserve");
-    *(void **)&commit = named("millrace_commit");
-    *(void **)&borrow = named("millrace_borrow");
-    *(void **)&consume = named("millrace_consume");
-}
 
 static uint64_t produce(uint64_t *words, size_t count, uint64_t first) {
     uint64_t sum = 0;
@@ -62,17 +43,16 @@ static uint64_t serve_in_place(int fd) {
     uint64_t sum = 0;
     for (;;) {
         struct iovec places[PLACES];
-        ssize_t got = borrow(fd, places, PLACES, 0);
+        ssize_t got = millrace_borrow(fd, places, PLACES, 0);
         if (got < 0) die("millrace_borrow");
         if (got == 0) return sum;
         for (size_t left = (size_t)got, i = 0; left; left -= places[i++].iov_len)
             sum += add(places[i].iov_base, words_of(&places[i]));
-        if (consume(fd, (size_t)got) != got) die("millrace_consume");
+        if (millrace_consume(fd, (size_t)got) != got) die("millrace_consume");
     }
 }
 
 void sums_serve(const char *kind, size_t size, int is_in_place) {
-    if (is_in_place) look_up();
     int listener = listen_on(kind);
     for (;;) {
         int fd = accept_from(listener, kind);
@@ -86,21 +66,20 @@ static uint64_t ask_in_place(int fd, size_t size, uint64_t first) {
     uint64_t sum = 0;
     while (size) {
         struct iovec places[PLACES];
-        ssize_t room = reserve(fd, places, PLACES, size, 0);
+        ssize_t room = millrace_reserve(fd, places, PLACES, size, 0);
         if (room < 0) die("millrace_reserve");
         for (size_t left = (size_t)room, i = 0; left; left -= places[i++].iov_len) {
             size_t count = words_of(&places[i]);
             sum += produce(places[i].iov_base, count, first);
             first += count;
         }
-        if (commit(fd, (size_t)room) != room) die("millrace_commit");
+        if (millrace_commit(fd, (size_t)room) != room) die("millrace_commit");
         size -= (size_t)room;
     }
     return sum;
 }
 
 void sums_ask(const char *kind, size_t size, int is_in_place, size_t count) {
-    if (is_in_place) look_up();
     int fd = connect_to(kind);
     uint64_t *words = malloc(size), sum = 0, told, began = nanoseconds();
     for (size_t i = 0; i < count; i++) {
