@@ -1,4 +1,4 @@
-"""The judge that kills programs while a thousand connections move checked bytes."""
+"""The judges that kill programs, monitors and planes while a thousand connections move checked bytes."""
 
 import os
 import random
@@ -32,27 +32,52 @@ class Group:
         words = ["serve", PORT] if kind == "serve" else ["ask", PORT, CONNECTIONS, self.started]
         self.live[name] = self.side.start(name, [self.program, *words])
 
-    def moved(self):
-        """How much each live program has moved, as it said last; a server to whom nobody has come is left out."""
+    def told(self):
+        """What each live program said last: how many streams are open, bytes were moved, streams ended and broke."""
         counts = {}
         for name in self.live:
-            found = re.findall(r"(\d+) open, (\d+) moved", (self.side.folder / f"{name}.log").read_text())
-            if found and int(found[-1][0]) > 0:
-                counts[name] = int(found[-1][1])
-            elif name.startswith("ask"):
-                counts[name] = 0
+            found = re.findall(r"(\d+) open, (\d+) moved, (\d+) ended, (\d+) broken",
+                               (self.side.folder / f"{name}.log").read_text())
+            counts[name] = tuple(map(int, found[-1])) if found else (0, 0, 0, 0)
         return counts
 
     def until_all_go_on(self, what):
         """Waits until every live program with connections has moved bytes since now: nobody hangs."""
-        before = self.moved()
+        before = self.told()
 
         def gone_on():
             for name, process in self.live.items():
                 if process.poll() is not None:
                     raise Failed(f"{name} ended with {process.returncode}")
-            return all(count > before.get(name, 0) for name, count in self.moved().items())
+            # A server to whom nobody has come is left out.
+            return all(moved > before[name][1] for name, (opened, moved, *_) in self.told().items()
+                       if opened or name.startswith("ask"))
         self.side.until(what, gone_on)
+
+    def clients(self):
+        """What each client said last."""
+        return {name: counts for name, counts in self.told().items() if name.startswith("ask")}
+
+    def until_all_are_open(self):
+        """Waits until each client has all its connections."""
+        self.side.until("all connections are open",
+                        lambda: all(counts[0] == CONNECTIONS for counts in self.clients().values()), limit_s=60)
+
+    def begin(self, servers, clients):
+        """Starts them, and waits until all move bytes."""
+        for _ in range(servers):
+            self.start("serve")
+        self.side.until_listening(PORT)
+        for _ in range(clients):
+            self.start("ask")
+        self.until_all_go_on("all move bytes")
+
+    def end(self):
+        """Kills them all."""
+        for process in self.live.values():
+            process.kill()
+            process.wait()
+        self.live = {}
 
 
 def memories(pid):
@@ -68,16 +93,51 @@ def memories(pid):
 
 
 def kills(side):
-    """Kills servers and clients at random; the others go on, and what they receive is a prefix of what was sent."""
+    """Kills servers and clients at random; the others go on, and what they receive is a prefix of what was sent.
+
+    At last the monitor is killed: connections between programs go on without it.
+    """
+    group = _kill_programs(side)
+    if side.kind == WINDOW:
+        group.begin(SERVERS, CLIENTS)
+        group.until_all_are_open()
+        side.keep_evidence()
+        before = group.clients()
+        side.monitor.kill()
+        side.monitor.wait()
+        for _ in range(3):
+            group.until_all_go_on("all go on without a monitor")
+        if any(counts[2:] != before[name][2:] for name, counts in group.clients().items()):
+            raise Failed(f"connections ended with the monitor: {before} before, {group.clients()} after")
+        group.end()
+    _tell_wrong(side)
+
+
+def kills_planes(side):
+    """The same with a plane between all programs; its death breaks all connections, and ends none in order."""
+    group = _kill_programs(side)
+    if side.kind == WINDOW:
+        group.begin(SERVERS, CLIENTS)
+        group.until_all_are_open()
+        side.keep_evidence()
+        before = group.clients()
+        side.monitor.kill()
+        side.monitor.wait()
+
+        def all_broke():
+            return all(counts[3] - before[name][3] >= CONNECTIONS for name, counts in group.clients().items())
+        side.until("all connections are broken", all_broke)
+        if any(counts[2] != before[name][2] for name, counts in group.clients().items()):
+            raise Failed(f"connections ended in order with their plane: {before} before, {group.clients()} after")
+        group.until_all_go_on("all go on by the kernel")
+        group.end()
+    _tell_wrong(side)
+
+
+def _kill_programs(side):
     draw = random.Random(SEED)
     group = Group(side, compiled(side, HERE / "kills.c"))
-    for _ in range(SERVERS):
-        group.start("serve")
-    side.until_listening(PORT)
-    for _ in range(CLIENTS):
-        group.start("ask")
-    group.until_all_go_on("all move bytes")
-    monitor = side.processes[0].pid if side.kind == WINDOW else None
+    group.begin(SERVERS, CLIENTS)
     for number in range(ROUNDS):
         victim = draw.choice(sorted(group.live))
         process = group.live.pop(victim)
@@ -85,18 +145,22 @@ def kills(side):
         process.wait()
         group.start(victim.split("-")[0])
         group.until_all_go_on(f"all go on after the death of {victim}, round {number}, seed {SEED}")
-    for process in group.live.values():
-        process.kill()
-        process.wait()
+    group.end()
+    side.results["rounds"] = ROUNDS
+    if side.kind == WINDOW:
+        monitor = side.monitor.pid
+        side.until("no connection is left", lambda: side.status()["totals"]["connections"] == 0)
+        side.until("the monitor lets go of all memory", lambda: memories(monitor)["memory"] == 0)
+        side.notes["descriptors of the monitor"] = memories(monitor)["all"]
+    return group
+
+
+def _tell_wrong(side):
     logs = [log.read_text() for log in side.folder.glob("*-[0-9][0-9][0-9].log")]
     side.results["wrong"] = sum(text.count("WRONG") for text in logs)
-    side.results["rounds"] = ROUNDS
-    if monitor:
-        side.until("the monitor lets go of all memory", lambda: memories(monitor)["memory"] == 0)
-        side.until("no connection is left", lambda: side.status()["totals"]["connections"] == 0)
-        side.notes["descriptors of the monitor"] = memories(monitor)["all"]
 
 
 JUDGES = [
     Differential(kills, ["cc"], 240, 100 << 20),
+    Differential(kills_planes, ["cc"], 240, 100 << 20, ["--mode", "proxy", "--planes", "1"]),
 ]

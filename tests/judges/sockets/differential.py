@@ -22,12 +22,13 @@ class Differential:
 
     is_suite = False
 
-    def __init__(self, run, programs, limit_s, bytes_moved):
+    def __init__(self, run, programs, limit_s, bytes_moved, monitor_words=()):
         self.name = run.__name__
         self.run = run
         self.programs = programs
         self.limit_s = limit_s
         self.bytes_moved = bytes_moved
+        self.monitor_words = monitor_words
 
     def needs(self):
         """The programs that must be there."""

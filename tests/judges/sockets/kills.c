@@ -5,7 +5,8 @@
  *
  * The bytes of a stream are decided by the connection's number and their place; a stream begins with that number. Who
  * sees a byte that is none of its stream's next says "WRONG". A connection that ended in order or by a reset says
- * nothing; a client opens another in its place. Each second a line says how much was moved, lest silence is a hang.
+ * nothing; a client opens another in its place. Each second a line says how much was moved, lest silence is a hang, and
+ * how many streams were over.
  */
 #include "calls/calls.h"
 
@@ -20,6 +21,8 @@ struct stream {
 
 static struct stream streams[CONNECTIONS];
 static uint64_t moved;
+/* Streams that were over by their end, and by an error. */
+static unsigned ended, broken;
 
 static void expected(const struct stream *stream, uint8_t *bytes, size_t length) {
     pattern(bytes, length, stream->received + stream->number * 1000003);
@@ -42,6 +45,13 @@ static void begin(int epoll, int fd, uint64_t number, bool greeted) {
     close(fd);
 }
 
+static bool over(ssize_t length) {
+    bool is_over = length == 0 || errno != EAGAIN;
+    ended += length == 0;
+    broken += length != 0 && is_over;
+    return is_over;
+}
+
 /* False when the stream is over. */
 static bool take(struct stream *stream) {
     uint8_t got[PIECE], wanted[PIECE];
@@ -49,14 +59,14 @@ static bool take(struct stream *stream) {
         uint64_t number;
         ssize_t length = recv(stream->fd, &number, sizeof number, MSG_PEEK);
         if (length < (ssize_t)sizeof number)
-            return length > 0 || (length < 0 && errno == EAGAIN);
+            return length > 0 || !over(length);
         recv(stream->fd, &number, sizeof number, 0);
         stream->number = number;
         stream->greeted = true;
     }
     ssize_t length = recv(stream->fd, got, sizeof got, 0);
     if (length <= 0)
-        return length < 0 && errno == EAGAIN;
+        return !over(length);
     expected(stream, wanted, (size_t)length);
     if (memcmp(got, wanted, (size_t)length) != 0) {
         printf("WRONG bytes of stream %lu at %lu\n", stream->number, stream->received);
@@ -73,13 +83,13 @@ static bool give(struct stream *stream, bool server) {
     uint8_t bytes[PIECE];
     if (!server && stream->sent == 0 && !stream->greeted) {
         if (send(stream->fd, &stream->number, sizeof stream->number, MSG_NOSIGNAL) != sizeof stream->number)
-            return errno == EAGAIN;
+            return !over(-1);
         stream->greeted = true;
     }
     pattern(bytes, sizeof bytes, stream->sent + stream->number * 1000003);
     ssize_t length = send(stream->fd, bytes, sizeof bytes, MSG_NOSIGNAL);
     if (length < 0)
-        return errno == EAGAIN;
+        return !over(length);
     stream->sent += (uint64_t)length;
     return true;
 }
@@ -144,7 +154,7 @@ int main(int count, char **arguments) {
         }
         turn(epoll, listener, server);
         if (now_ms() - told >= 1000) {
-            printf("%d open, %lu moved\n", open, moved);
+            printf("%d open, %lu moved, %u ended, %u broken\n", open, moved, ended, broken);
             fflush(stdout);
             told = now_ms();
         }

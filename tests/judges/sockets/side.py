@@ -50,9 +50,10 @@ def tcp_counters():
 class Side:
     """Runs programs, keeps their output, and gathers what is compared and what is evidence."""
 
-    def __init__(self, kind, folder, limit_s):
+    def __init__(self, kind, folder, limit_s, monitor_words=()):
         self.kind = kind
         self.folder = Path(folder)
+        self.monitor_words = monitor_words
         self.deadline = time.monotonic() + limit_s * PATIENCE
         # What both sides must agree on, and what is only told.
         self.results = {}
@@ -60,6 +61,8 @@ class Side:
         self.processes = []
         self.samples = {}
         self.sampling = threading.Event()
+        # The evidence, once it must not change any more.
+        self.kept = None
         self.environment = dict(os.environ, LC_ALL="C.UTF-8", TMPDIR=str(self.folder / "tmp"))
         self.environment.pop("LD_PRELOAD", None)
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
@@ -70,7 +73,7 @@ class Side:
             # The path of a Unix socket is short, whatever the folder's.
             self.environment["MILLRACE_SOCKETS"] = str(self.folder / "s" / "sockets")
             (self.folder / "s").mkdir(mode=0o700, exist_ok=True)
-            self.start("monitor", [str(MILLRACE), "sockets", "monitor"], plain=True)
+            self.monitor = self.start("monitor", [str(MILLRACE), "sockets", "monitor", *self.monitor_words], plain=True)
             self.until("the monitor answers", lambda: self.status() is not None)
             self.before = self.status()["totals"]
             self.sampler = threading.Thread(target=self._sample, daemon=True)
@@ -160,6 +163,10 @@ class Side:
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=START_LIMIT_S * PATIENCE, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
+    def keep_evidence(self):
+        """Takes the evidence now: what follows does without the window."""
+        self.kept = self.evidence()
+
     def announced(self):
         """The ports on which programs listen through the window."""
         listeners = (self.status() or {}).get("listeners", [])
@@ -167,6 +174,8 @@ class Side:
 
     def evidence(self):
         """What shows where the bytes went: the window's counters, and the kernel's TCP counters of the namespace."""
+        if self.kept:
+            return self.kept
         counters = tcp_counters()
         found = {
             "kernel_accepted": counters["PassiveOpens"],
