@@ -13,6 +13,8 @@ HERE = Path(__file__).resolve().parent
 PORT = 9000
 SERVERS, CLIENTS, CONNECTIONS = 3, 4, 250
 ROUNDS = 12
+# What a monitor that carries nothing has open, and some.
+IDLE_MAX = 32
 SEED = int(os.environ.get("JUDGE_SEED", "1"))
 
 
@@ -80,8 +82,8 @@ class Group:
         self.live = {}
 
 
-def memories(pid):
-    """How many descriptors of memory and of sockets a process holds."""
+def descriptors(pid):
+    """How many descriptors of memory, and of anything, a process holds."""
     kinds = {"memory": 0, "all": 0}
     for link in Path(f"/proc/{pid}/fd").iterdir():
         kinds["all"] += 1
@@ -150,8 +152,9 @@ def _kill_programs(side):
     if side.kind == WINDOW:
         monitor = side.monitor.pid
         side.until("no connection is left", lambda: side.status()["totals"]["connections"] == 0)
-        side.until("the monitor lets go of all memory", lambda: memories(monitor)["memory"] == 0)
-        side.notes["descriptors of the monitor"] = memories(monitor)["all"]
+        side.until("the monitor lets go of all memory", lambda: descriptors(monitor)["memory"] == 0)
+        side.until("the monitor lets go of all descriptors", lambda: descriptors(monitor)["all"] <= IDLE_MAX)
+        side.notes["descriptors of the monitor"] = descriptors(monitor)["all"]
     return group
 
 
