@@ -122,7 +122,7 @@ fn record(
         SocketAddr::from(shown)
     });
     record.set_addresses(&local, &peer);
-    settings::carry(model, record);
+    settings::carry(model, family, record);
     Ok((slab, record))
 }
 
@@ -195,7 +195,7 @@ pub(crate) fn refuse(entry: &'static Entry) {
     if entry.is_shared.load(Ordering::Relaxed) {
         return;
     }
-    while let Ok(Some(ends)) = monitor::incoming(channel, true) {
+    while let Ok(Some(ends)) = monitor::incoming(channel, &entry.introducer, true) {
         if let Ok(mut lane) = map(&ends.link, Side::Accepting, ends.memory) {
             lane.sender.reset(104);
             send::ring_at(ends.bell);

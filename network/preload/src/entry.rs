@@ -27,8 +27,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
+use crate::introducer::Introducer;
 use crate::lock::Lock;
 use crate::multiplex::hooks;
+use crate::settings::Model;
 use crate::slab::{Record, Slab};
 use crate::table;
 
@@ -91,6 +93,10 @@ pub(crate) struct Entry {
     pub(crate) is_deaf: AtomicBool,
     /// Of a listener: other processes may have it, too.
     pub(crate) is_shared: AtomicBool,
+    /// Of a listener: its socket's options.
+    pub(crate) model: Model,
+    /// Of a listener: who may put connections into its channel.
+    pub(crate) introducer: Introducer,
     slab: UnsafeCell<Option<Slab>>,
     set: AtomicPtr<c_void>,
     next: AtomicPtr<Entry>,
@@ -141,6 +147,9 @@ impl Entry {
     /// Makes the entry of a listener with this hidden channel.
     pub(crate) fn listener(channel: RawFd) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Listener)?;
+        entry.introducer.set(channel);
+        // SAFETY: the entry was just taken, nobody else knows it.
+        unsafe { *entry.slab.get() = Slab::own() };
         entry.hidden.store(channel, Ordering::Relaxed);
         Ok(entry)
     }
@@ -173,6 +182,7 @@ impl Entry {
         entry.hidden.store(-1, Ordering::Relaxed);
         entry.is_deaf.store(false, Ordering::Relaxed);
         entry.is_shared.store(false, Ordering::Relaxed);
+        entry.model.change();
         entry.kind.store(kind as u32, Ordering::Relaxed);
         Ok(entry)
     }
@@ -213,6 +223,8 @@ impl Entry {
             hidden: AtomicI32::new(-1),
             is_deaf: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
+            model: Model::new(),
+            introducer: Introducer::new(),
             slab: UnsafeCell::new(None),
             set: AtomicPtr::new(ptr::null_mut()),
             next: AtomicPtr::new(next),

@@ -15,6 +15,14 @@ impl From<rustix::io::Errno> for Errno {
     }
 }
 
+/// The thread's error number.
+pub(crate) fn get() -> c_int {
+    // SAFETY: the C library gives the address of a number of this thread's own, at any time.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above; no reference to it is kept anywhere.
+    unsafe { place.read() }
+}
+
 /// Sets the thread's error number.
 pub(crate) fn set(errno: c_int) {
     // SAFETY: the C library gives the address of a number of this thread's own, at any time.

@@ -4,9 +4,9 @@
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use rustix::io::{DupFlags, FdFlags};
+use rustix::io::{DupFlags, Errno, FdFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::errno::Outcome;
@@ -14,6 +14,8 @@ use crate::table::NUMBERS;
 
 /// Where hidden descriptors begin at the latest.
 const FIRST_MAX: u64 = 60_000;
+/// Below this number programs expect their own first descriptors.
+const LOWEST: c_int = 32;
 
 /// A bit for each number.
 static HIDDEN: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
@@ -23,11 +25,35 @@ fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     Some((HIDDEN.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// The lowest number that a hidden descriptor may have.
-fn first() -> c_int {
+/// The lowest number that a hidden descriptor should have, as last looked up; 0 if it never was.
+static FIRST: AtomicI32 = AtomicI32::new(0);
+
+/// Looks up how many descriptors there may be. Hidden ones have the upper quarter.
+fn look_up_first() -> c_int {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first = (limit / 4).saturating_mul(3).min(FIRST_MAX);
-    c_int::try_from(first).unwrap_or(c_int::MAX)
+    let first = c_int::try_from(first).unwrap_or(c_int::MAX);
+    FIRST.store(first, Ordering::Relaxed);
+    first
+}
+
+/// A copy with a high number; a lower one if those are taken.
+fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
+    let first = match FIRST.load(Ordering::Relaxed) {
+        0 => look_up_first(),
+        first => first,
+    };
+    if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(fd, first) {
+        return Ok(copy);
+    }
+    // The limit may be another by now. The program's calls step round hidden numbers wherever they are.
+    let mut first = look_up_first();
+    loop {
+        match rustix::io::fcntl_dupfd_cloexec(fd, first) {
+            Err(Errno::MFILE) if first > LOWEST => first = (first / 2).max(LOWEST),
+            copied => return Ok(copied?),
+        }
+    }
 }
 
 /// Moves a descriptor of this library to a hidden number, closed on exec.
@@ -41,11 +67,45 @@ pub(crate) fn hide(fd: OwnedFd) -> Outcome<RawFd> {
 
 /// A hidden copy of a descriptor.
 pub(crate) fn hide_copy(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
-    let copy = into_raw(rustix::io::fcntl_dupfd_cloexec(fd, first())?);
+    let copy = into_raw(copy(fd)?);
     if let Some((word, bit)) = bit(copy) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
     Ok(copy)
+}
+
+/// The highest number that the kernel gave to something that came along with a packet, of late.
+static TAKEN: AtomicI32 = AtomicI32::new(c_int::MAX);
+
+/// Makes sure that so many descriptors can be taken. As long as numbers are low there are some.
+///
+/// # Errors
+/// `EMFILE` if there are none.
+pub(crate) fn spare(count: usize) -> Outcome<()> {
+    let first = FIRST.load(Ordering::Relaxed);
+    if TAKEN.load(Ordering::Relaxed) < first / 2 {
+        return Ok(());
+    }
+    let stdin = borrow(libc::STDIN_FILENO);
+    let mut spares = [-1; 4];
+    let mut outcome = Ok(());
+    for spare in spares.iter_mut().take(count) {
+        match rustix::io::fcntl_dupfd_cloexec(stdin, 0) {
+            Ok(copy) => *spare = into_raw(copy),
+            Err(Errno::MFILE) => outcome = Err(Errno::MFILE.into()),
+            // It says nothing: there is no descriptor of that number.
+            Err(_) => {}
+        }
+    }
+    for spare in spares.into_iter().filter(|spare| *spare >= 0) {
+        close_raw(spare);
+    }
+    outcome
+}
+
+/// The kernel gave this number to something that came along with a packet.
+pub(crate) fn took(fd: RawFd) {
+    TAKEN.store(fd, Ordering::Relaxed);
 }
 
 /// Takes a descriptor as hidden that another program has left under this number.

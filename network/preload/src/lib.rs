@@ -48,14 +48,18 @@
 #[macro_use]
 mod macros;
 
+mod ancillary;
 mod calls;
 mod connection;
 mod entry;
 mod errno;
+mod fresh;
 mod hidden;
 mod holders;
 mod in_place;
 mod inherit;
+mod introducer;
+mod leases;
 mod lock;
 mod monitor;
 mod multiplex;
@@ -70,4 +74,5 @@ mod slab;
 mod source;
 mod table;
 mod thread;
+mod under_way;
 mod wait;

@@ -4,21 +4,24 @@
 //! again, once a second at most. Requests go one after another.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrace_stream::Address;
 use millrace_stream::control::{DESCRIPTORS_MAX, Link, Message, PACKET, Packet};
-use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
 };
 
+use crate::ancillary::{self, Descriptors, Sender};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
+use crate::introducer::Introducer;
+use crate::leases::{self, Borrowed};
 use crate::lock::Lock;
 use crate::multiplex::spin;
 use crate::slab::Slab;
@@ -26,6 +29,10 @@ use crate::wait::now;
 
 /// Between two attempts to reach a monitor.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// For how long a monitor may be silent that is asked; then it is left alone for [`REST`].
+const SILENCE: Duration = Duration::from_secs(2);
+const REST: Duration = Duration::from_secs(30);
 
 /// Who speaks to the monitor.
 static TALK: Lock = Lock::new();
@@ -54,22 +61,43 @@ pub(crate) enum Answer {
     Kernel,
 }
 
-/// Asks for a connection.
+/// Asks for a connection. It does not wait for a listener that has its backlog full: the kernel does that better.
 ///
 /// # Errors
 /// What a rule says.
-pub(crate) fn connect(local: Address, peer: Address, no_wait: bool) -> Outcome<Answer> {
+pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
+    let is_any = local.canonical().ip().is_unspecified() && local.port() == 0;
+    let lease = if is_any {
+        leases::connect(peer)
+    } else {
+        Borrowed::Never
+    };
+    if let Borrowed::Connected(ends) = lease {
+        return Ok(Answer::Connected(ends));
+    }
     let message = Message::Connect {
-        no_wait,
+        no_wait: true,
+        wants_lease: matches!(lease, Borrowed::Wanted),
         local,
         peer,
     };
-    let Some((reply, fds)) = ask(message, None) else {
+    let Some((reply, mut fds)) = ask(message, None) else {
+        leases::forget_all();
         return Ok(Answer::Kernel);
     };
-    match (reply, fds.both()) {
-        (Message::Connected(link), Some([bell, memory])) => {
-            Ok(Answer::Connected(Ends { link, bell, memory }))
+    match (reply, fds.is_both()) {
+        (Message::Connected(link), true) => {
+            let ends = fds.both().map(|[bell, memory]| Ends { link, bell, memory });
+            Ok(ends.map_or(Answer::Kernel, Answer::Connected))
+        }
+        (Message::Lease(lease), _) => {
+            if let Some(channel) = fds.take() {
+                leases::insert(peer, lease, channel);
+            }
+            match leases::connect(peer) {
+                Borrowed::Connected(ends) => Ok(Answer::Connected(ends)),
+                _ => Ok(Answer::Kernel),
+            }
         }
         (Message::Refused { errno }, _) => {
             Err(Errno(c_int::try_from(errno).unwrap_or(libc::EACCES)))
@@ -93,22 +121,52 @@ pub(crate) fn listen(fd: c_int, backlog: u32) -> Option<RawFd> {
 /// Takes a connection from a listener's channel. `None` if the channel is dead.
 ///
 /// # Errors
-/// `EAGAIN` if there is none.
-pub(crate) fn incoming(channel: RawFd, is_closed_on_exec: bool) -> Outcome<Option<Ends>> {
+/// `EAGAIN` if there is none; `EMFILE` if there is no room for its descriptors: it stays where it is then.
+pub(crate) fn incoming(
+    channel: RawFd,
+    introducer: &Introducer,
+    is_closed_on_exec: bool,
+) -> Outcome<Option<Ends>> {
     let flags = if is_closed_on_exec {
-        RecvFlags::CMSG_CLOEXEC
+        libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC
     } else {
-        RecvFlags::empty()
+        libc::MSG_DONTWAIT
     };
-    let Some((packet, fds)) = receive(channel, flags | RecvFlags::DONTWAIT)? else {
-        return Ok(None);
+    hidden::spare(DESCRIPTORS_MAX)?;
+    let parcel = match receive(channel, flags)? {
+        Received::Packet(parcel) => parcel,
+        // Of whoever was lent the channel.
+        Received::Wrong => return Err(Errno(libc::EAGAIN)),
+        Received::End => return Ok(None),
     };
-    match (packet.message, fds.both()) {
-        (Message::Incoming { link, .. }, Some([bell, memory])) => {
-            Ok(Some(Ends { link, bell, memory }))
-        }
-        _ => Err(Errno(libc::EAGAIN)),
+    let Message::Incoming { link, .. } = parcel.packet.message else {
+        return Err(Errno(libc::EAGAIN));
+    };
+    let sender = parcel.sender;
+    let Some([bell, memory]) = parcel.descriptors.both() else {
+        return Err(Errno(libc::EAGAIN));
+    };
+    let ends = Ends { link, bell, memory };
+    if !introducer.vouches(sender, &ends) {
+        hidden::close_raw(bell);
+        hidden::close_raw(memory);
+        return Err(Errno(libc::EAGAIN));
     }
+    hidden::took(bell);
+    Ok(Some(ends))
+}
+
+/// Whether the monitor that this process spoke to has died. False if it spoke to none.
+pub(crate) fn has_died() -> bool {
+    let socket = SOCKET.load(Ordering::Relaxed);
+    if socket < 0 {
+        return false;
+    }
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(
+        rustix::net::recv(hidden::borrow(socket), &mut [0; 1], flags),
+        Ok((0, _))
+    )
 }
 
 /// In the child of a fork, where the connection is the parent's: forgets it. True if there was one.
@@ -118,6 +176,7 @@ pub(crate) fn forget() -> bool {
         hidden::close(socket);
     }
     TALK.reset();
+    leases::forget_in_child();
     MISSED.store(0, Ordering::Relaxed);
     socket >= 0
 }
@@ -154,13 +213,17 @@ fn exchange(
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     send(socket, Packet { serial, message }, fd).ok()?;
     loop {
-        match receive(socket, RecvFlags::CMSG_CLOEXEC) {
-            Ok(Some((packet, fds))) if packet.serial == serial => {
-                return Some((packet.message, fds));
+        match receive(socket, libc::MSG_CMSG_CLOEXEC) {
+            Ok(Received::Packet(parcel)) if parcel.packet.serial == serial => {
+                return Some((parcel.packet.message, parcel.descriptors));
             }
             // To a request that was given up.
-            Ok(Some(_)) | Err(Errno(libc::EINTR)) => {}
-            Ok(None) | Err(_) => return None,
+            Ok(Received::Packet(_)) | Err(Errno(libc::EINTR)) => {}
+            Err(Errno(libc::EAGAIN)) => {
+                miss(now() + REST - PATIENCE);
+                return None;
+            }
+            Ok(Received::Wrong | Received::End) | Err(_) => return None,
         }
     }
 }
@@ -178,18 +241,29 @@ fn reach() -> Option<RawFd> {
     let reached = dial();
     match reached {
         Some(socket) => SOCKET.store(socket, Ordering::Relaxed),
-        None => {
-            let now = u64::try_from(now().as_nanos()).unwrap_or(u64::MAX);
-            MISSED.store(now.max(1), Ordering::Relaxed);
-        }
+        None => miss(missed_since(now())),
     }
     reached
+}
+
+/// It was looked for in vain.
+fn miss(at: Duration) {
+    let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+    MISSED.store(nanos.max(1), Ordering::Relaxed);
+}
+
+/// Since when it is missed, unless that is set further on already.
+fn missed_since(now: Duration) -> Duration {
+    now.max(Duration::from_nanos(MISSED.load(Ordering::Relaxed)))
 }
 
 fn dial() -> Option<RawFd> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
     let socket = hidden::hide(socket).ok()?;
+    for time in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+        sockopt::set_socket_timeout(hidden::borrow(socket), time, Some(SILENCE)).ok()?;
+    }
     let greeted = path()
         .and_then(|path| rustix::net::connect(hidden::borrow(socket), &path).ok())
         .and_then(|()| greet(socket));
@@ -243,40 +317,6 @@ pub(crate) fn variable(name: &'static CStr) -> Option<&'static CStr> {
     Some(unsafe { CStr::from_ptr(value) }).filter(|value| !value.is_empty())
 }
 
-/// Descriptors that came with a packet; those that are not taken are closed.
-#[derive(Debug, Default)]
-pub(crate) struct Descriptors([Option<RawFd>; DESCRIPTORS_MAX]);
-
-impl Descriptors {
-    fn take(&mut self) -> Option<RawFd> {
-        self.0[0].take()
-    }
-
-    fn both(mut self) -> Option<[RawFd; 2]> {
-        let [Some(first), Some(second)] = self.0 else {
-            return None;
-        };
-        self.0 = [None; DESCRIPTORS_MAX];
-        Some([first, second])
-    }
-
-    fn push(&mut self, fd: OwnedFd) {
-        let fd = hidden::into_raw(fd);
-        match self.0.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(fd),
-            None => hidden::close_raw(fd),
-        }
-    }
-}
-
-impl Drop for Descriptors {
-    fn drop(&mut self) {
-        for fd in self.0.iter().flatten() {
-            hidden::close_raw(*fd);
-        }
-    }
-}
-
 fn send(socket: RawFd, packet: Packet, fd: Option<BorrowedFd<'_>>) -> Outcome<()> {
     let bytes = packet.encode();
     let fds: &[BorrowedFd<'_>] = fd.as_slice();
@@ -296,21 +336,35 @@ fn send(socket: RawFd, packet: Packet, fd: Option<BorrowedFd<'_>>) -> Outcome<()
     }
 }
 
-/// The next packet; `None` if the other side is gone or says what it must not.
-fn receive(socket: RawFd, flags: RecvFlags) -> Outcome<Option<(Packet, Descriptors)>> {
+/// A packet, what came along, and by whom.
+struct Parcel {
+    packet: Packet,
+    descriptors: Descriptors,
+    sender: Option<Sender>,
+}
+
+/// What came.
+enum Received {
+    Packet(Parcel),
+    /// What makes no sense.
+    Wrong,
+    /// The other side is gone.
+    End,
+}
+
+fn receive(socket: RawFd, flags: c_int) -> Outcome<Received> {
     let mut bytes = [0; PACKET];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut pieces = [IoSliceMut::new(&mut bytes)];
-    let received = rustix::net::recvmsg(hidden::borrow(socket), &mut pieces, &mut control, flags)?;
-    let mut fds = Descriptors::default();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            for fd in rights {
-                fds.push(fd);
-            }
-        }
+    let (count, descriptors, sender) = ancillary::receive(socket, &mut bytes, flags)?;
+    // The kernel knows who has sent an empty packet.
+    if count == 0 && sender.is_none() {
+        return Ok(Received::End);
     }
-    let packet = Packet::decode(bytes.get(..received.bytes).unwrap_or_default());
-    Ok(packet.ok().map(|packet| (packet, fds)))
+    let packet = Packet::decode(bytes.get(..count).unwrap_or_default());
+    Ok(packet.map_or(Received::Wrong, |packet| {
+        Received::Packet(Parcel {
+            packet,
+            descriptors,
+            sender,
+        })
+    }))
 }

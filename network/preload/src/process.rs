@@ -8,7 +8,7 @@ use crate::connection;
 use crate::entry::{CONTROL, Entry, Kind};
 use crate::multiplex::hooks;
 use crate::slab::Slab;
-use crate::{holders, inherit, monitor, real, table, thread};
+use crate::{fresh, holders, inherit, monitor, real, table, thread, under_way};
 
 /// Runs when the library is loaded.
 #[cfg(not(test))]
@@ -101,6 +101,8 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 unsafe extern "C" fn prepare() {
     // Sets let go of entries under their locks, which takes this one.
     hooks::before_fork();
+    // Parent and child have them in common from now on.
+    fresh::change_all();
     if let Ok(guard) = CONTROL.take() {
         std::mem::forget(guard);
     }
@@ -130,6 +132,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     thread::forget();
+    under_way::forget();
     CONTROL.reset();
     HAS_ENDED.store(false, Ordering::Relaxed);
     inherit::after_fork();

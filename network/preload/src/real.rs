@@ -112,6 +112,7 @@ macro_rules! next {
 
 next! {
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;
     fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int;
     fn accept4(fd: c_int, address: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int;

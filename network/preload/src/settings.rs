@@ -40,9 +40,9 @@ use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
 use crate::pieces::check;
 use crate::send::{note_reset, take_error};
-use crate::slab::{Record, flag, option};
+use crate::slab::{Options, Record, flag, option};
 use crate::source::{HUP, RDHUP, Source};
-use crate::{hidden, real};
+use crate::{fresh, hidden, real, table};
 
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
@@ -381,33 +381,102 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
         .saturating_add(u64::from(micros) * 1000))
 }
 
-/// Takes over the options of a kernel's socket.
-pub(crate) fn carry(model: c_int, record: &Record) {
+/// Takes over the options of a kernel's socket: the one that was to connect, or that listens.
+pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     let options = &record.options;
-    let model = hidden::borrow(model);
+    if let Some(listener) = table::lookup(socket) {
+        listener.model.copy_to(socket, family, options);
+    } else if fresh::family(socket).is_some() {
+        let model = if family == libc::AF_INET6 {
+            &FRESH_V6
+        } else {
+            &FRESH_V4
+        };
+        model.copy_to(socket, family, options);
+    } else {
+        read(socket, family, options);
+    }
+    if record.side.load(Ordering::Relaxed) != 0 {
+        // A socket that is accepted has it not from its listener.
+        options.priority.store(0, Ordering::Relaxed);
+    }
+    if options.has(option::OOBINLINE) {
+        keep_urgent_inline(record, true);
+    }
+    let size = options.send_buffer.load(Ordering::Relaxed);
+    if size < SEND_BUFFER_DEFAULT {
+        options.limit_out(size);
+    }
+}
+
+/// What the kernel's sockets begin with.
+static FRESH_V4: Model = Model::new();
+static FRESH_V6: Model = Model::new();
+
+/// The options of a kernel's socket, which are asked for once as long as they stay the same.
+#[derive(Debug)]
+pub(crate) struct Model {
+    options: Options,
+    /// How often they were changed, and one more.
+    changes: AtomicU32,
+    /// What `changes` was when they were read last; 0 if they never were.
+    read_at: AtomicU32,
+}
+
+impl Model {
+    pub(crate) const fn new() -> Self {
+        Self {
+            options: Options::new(),
+            changes: AtomicU32::new(1),
+            read_at: AtomicU32::new(0),
+        }
+    }
+
+    /// They are others now.
+    pub(crate) fn change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn copy_to(&self, socket: c_int, family: c_int, options: &Options) {
+        let changes = self.changes.load(Ordering::Acquire);
+        if self.read_at.load(Ordering::Acquire) == changes {
+            return options.copy(&self.options);
+        }
+        read(socket, family, options);
+        self.options.copy(options);
+        // Release: who finds the number finds the options. Two threads store the same ones.
+        self.read_at.store(changes, Ordering::Release);
+    }
+}
+
+/// Asks the kernel for a socket's options.
+fn read(socket: c_int, family: c_int, options: &Options) {
+    let socket = hidden::borrow(socket);
     let bits = [
-        (option::NODELAY, sockopt::tcp_nodelay(model)),
-        (option::KEEPALIVE, sockopt::socket_keepalive(model)),
-        (option::CORK, sockopt::tcp_cork(model)),
-        (option::REUSEADDR, sockopt::socket_reuseaddr(model)),
-        (option::REUSEPORT, sockopt::socket_reuseport(model)),
-        (option::QUICKACK, sockopt::tcp_quickack(model)),
-        (option::OOBINLINE, sockopt::socket_oobinline(model)),
+        (option::NODELAY, sockopt::tcp_nodelay(socket)),
+        (option::KEEPALIVE, sockopt::socket_keepalive(socket)),
+        (option::CORK, sockopt::tcp_cork(socket)),
+        (option::REUSEADDR, sockopt::socket_reuseaddr(socket)),
+        (option::REUSEPORT, sockopt::socket_reuseport(socket)),
+        (option::QUICKACK, sockopt::tcp_quickack(socket)),
+        (option::OOBINLINE, sockopt::socket_oobinline(socket)),
     ];
     for (bit, value) in bits {
         options.set(bit, value.unwrap_or(false));
     }
-    if family(record) == libc::AF_INET6 {
-        options.set(option::V6ONLY, sockopt::ipv6_v6only(model).unwrap_or(false));
+    if family == libc::AF_INET6 {
+        options.set(
+            option::V6ONLY,
+            sockopt::ipv6_v6only(socket).unwrap_or(false),
+        );
     }
-    keep_urgent_inline(record, options.has(option::OOBINLINE));
-    let linger = sockopt::socket_linger(model).ok().flatten();
+    let linger = sockopt::socket_linger(socket).ok().flatten();
     let seconds = linger.map_or(-1, |linger| {
         i32::try_from(linger.as_secs()).unwrap_or(i32::MAX)
     });
     options.linger.store(seconds, Ordering::Relaxed);
     let nanoseconds = |id| {
-        let timeout = sockopt::socket_timeout(model, id)
+        let timeout = sockopt::socket_timeout(socket, id)
             .ok()
             .flatten()
             .unwrap_or_default();
@@ -427,43 +496,38 @@ pub(crate) fn carry(model: c_int, record: &Record) {
     let numbers = [
         (
             &options.send_buffer,
-            size(sockopt::socket_send_buffer_size(model)),
+            size(sockopt::socket_send_buffer_size(socket)),
         ),
         (
             &options.receive_buffer,
-            size(sockopt::socket_recv_buffer_size(model)),
+            size(sockopt::socket_recv_buffer_size(socket)),
         ),
-        (&options.keep_idle, seconds(sockopt::tcp_keepidle(model))),
+        (&options.keep_idle, seconds(sockopt::tcp_keepidle(socket))),
         (
             &options.keep_interval,
-            seconds(sockopt::tcp_keepintvl(model)),
+            seconds(sockopt::tcp_keepintvl(socket)),
         ),
         (
             &options.keep_count,
-            sockopt::tcp_keepcnt(model).unwrap_or(0),
+            sockopt::tcp_keepcnt(socket).unwrap_or(0),
         ),
         (
             &options.user_timeout,
-            sockopt::tcp_user_timeout(model).unwrap_or(0),
+            sockopt::tcp_user_timeout(socket).unwrap_or(0),
         ),
         (
             &options.type_of_service,
-            u32::from(sockopt::ip_tos(model).unwrap_or(0)),
+            u32::from(sockopt::ip_tos(socket).unwrap_or(0)),
         ),
     ];
     for (place, number) in numbers {
         place.store(number, Ordering::Relaxed);
     }
-    carry_numbers(model.as_raw_fd(), record);
-    let size = options.send_buffer.load(Ordering::Relaxed);
-    if size < SEND_BUFFER_DEFAULT {
-        options.limit_out(size);
-    }
+    read_numbers(socket.as_raw_fd(), family, options);
 }
 
-/// Takes over numbers as they are.
-fn carry_numbers(model: c_int, record: &Record) {
-    let options = &record.options;
+/// Asks for numbers as they are.
+fn read_numbers(socket: c_int, family: c_int, options: &Options) {
     let numbers = [
         (SOL_SOCKET, libc::SO_PRIORITY, &options.priority),
         (SOL_SOCKET, libc::SO_MARK, &options.mark),
@@ -476,16 +540,20 @@ fn carry_numbers(model: c_int, record: &Record) {
         (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, &options.hop_limit),
     ];
     for (level, name, place) in numbers {
-        let has_none = level == IPPROTO_IPV6 && family(record) != libc::AF_INET6;
-        let is_inherited = name != libc::SO_PRIORITY || record.side.load(Ordering::Relaxed) == 0;
-        if has_none || !is_inherited {
+        if level == IPPROTO_IPV6 && family != libc::AF_INET6 {
             continue;
         }
         let mut value = [0; 4];
         let mut size = 4;
         // SAFETY: there is room for a number.
         let told = unsafe {
-            real::getsockopt(model, level, name, value.as_mut_ptr().cast(), &raw mut size)
+            real::getsockopt(
+                socket,
+                level,
+                name,
+                value.as_mut_ptr().cast(),
+                &raw mut size,
+            )
         };
         if told == 0 {
             place.store(u32::from_ne_bytes(value), Ordering::Relaxed);

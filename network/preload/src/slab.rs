@@ -32,7 +32,9 @@ struct Header {
     record_size: AtomicU32,
     records: AtomicU32,
     process: AtomicU32,
-    _apart: [u64; 5],
+    /// The thread that takes a connection from the kernel's queue of a listener that this slab's process announced.
+    accepting: AtomicU32,
+    _apart: [u32; 9],
     counters: [AtomicU64; header::counter::COUNT],
 }
 
@@ -274,6 +276,21 @@ impl Slab {
         unsafe { self.first.cast::<Header>().as_ref() }
     }
 
+    /// Runs `work` as the only one of all processes that share listeners of this slab's process; false if another does.
+    pub(crate) fn alone(self, work: impl FnOnce()) -> bool {
+        let (word, own) = (&self.header().accepting, thread::tid());
+        if let Err(owner) = word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+            if is_dead(owner) {
+                // Another may have found that first: then nothing changes.
+                let _freed = word.compare_exchange(owner, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            return false;
+        }
+        work();
+        word.store(0, Ordering::Release);
+        true
+    }
+
     /// The record of this number, if there can be one.
     pub(crate) fn record(self, number: usize) -> Option<&'static Record> {
         if number >= RECORDS {
@@ -487,6 +504,68 @@ impl Address {
 }
 
 impl Options {
+    /// None is set.
+    pub(crate) const fn new() -> Self {
+        Self {
+            bits: AtomicU32::new(0),
+            linger: AtomicI32::new(-1),
+            send_timeout: AtomicU64::new(0),
+            receive_timeout: AtomicU64::new(0),
+            send_buffer: AtomicU32::new(0),
+            receive_buffer: AtomicU32::new(0),
+            low_water: AtomicU32::new(1),
+            keep_idle: AtomicU32::new(0),
+            keep_interval: AtomicU32::new(0),
+            keep_count: AtomicU32::new(0),
+            user_timeout: AtomicU32::new(0),
+            priority: AtomicU32::new(0),
+            type_of_service: AtomicU32::new(0),
+            mark: AtomicU32::new(0),
+            ring_lines: AtomicU32::new(0),
+            keep_unsent: AtomicU32::new(0),
+            lines_out_max: AtomicU32::new(0),
+            time_to_live: AtomicU32::new(0),
+            hop_limit: AtomicU32::new(0),
+            orphan_seconds: AtomicU32::new(0),
+            connect_tries: AtomicU32::new(0),
+            defer_accept: AtomicU32::new(0),
+            busy_poll: AtomicU32::new(0),
+        }
+    }
+
+    /// Takes over what [`settings::read`](crate::settings::read) finds.
+    pub(crate) fn copy(&self, model: &Self) {
+        for (place, from) in [
+            (&self.send_timeout, &model.send_timeout),
+            (&self.receive_timeout, &model.receive_timeout),
+        ] {
+            place.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        let linger = model.linger.load(Ordering::Relaxed);
+        self.linger.store(linger, Ordering::Relaxed);
+        for (place, from) in [
+            (&self.bits, &model.bits),
+            (&self.send_buffer, &model.send_buffer),
+            (&self.receive_buffer, &model.receive_buffer),
+            (&self.keep_idle, &model.keep_idle),
+            (&self.keep_interval, &model.keep_interval),
+            (&self.keep_count, &model.keep_count),
+            (&self.user_timeout, &model.user_timeout),
+            (&self.priority, &model.priority),
+            (&self.type_of_service, &model.type_of_service),
+            (&self.mark, &model.mark),
+            (&self.keep_unsent, &model.keep_unsent),
+            (&self.time_to_live, &model.time_to_live),
+            (&self.hop_limit, &model.hop_limit),
+            (&self.orphan_seconds, &model.orphan_seconds),
+            (&self.connect_tries, &model.connect_tries),
+            (&self.defer_accept, &model.defer_accept),
+            (&self.busy_poll, &model.busy_poll),
+        ] {
+            place.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     fn clear(&self) {
         self.linger.store(-1, Ordering::Relaxed);
         self.send_timeout.store(0, Ordering::Relaxed);

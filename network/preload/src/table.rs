@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::entry::Entry;
+use crate::under_way;
 
 /// How many numbers there can be: a descriptor of a higher one is never ours.
 pub(crate) const NUMBERS: usize = 1 << 20;
@@ -27,7 +28,11 @@ fn place(fd: c_int) -> Option<&'static AtomicPtr<Entry>> {
 #[inline]
 pub(crate) fn lookup(fd: c_int) -> Option<&'static Entry> {
     // Acquire pairs with the release of `insert`: who finds an entry finds what was written to it.
-    let entry = place(fd)?.load(Ordering::Acquire);
+    let place = place(fd)?;
+    let mut entry = place.load(Ordering::Acquire);
+    if entry.is_null() && under_way::is_any() && under_way::wait(fd) {
+        entry = place.load(Ordering::Acquire);
+    }
     // SAFETY: what is in the table came from a reference to an entry, and these live for ever.
     unsafe { entry.as_ref() }
 }
@@ -64,6 +69,8 @@ pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = (c_int,
     let last = last.min(NUMBERS - 1).min(HIGHEST.load(Ordering::Relaxed));
     (first..=last).filter_map(|number| {
         let fd = c_int::try_from(number).ok()?;
-        lookup(fd).map(|entry| (fd, entry))
+        let entry = place(fd)?.load(Ordering::Acquire);
+        // SAFETY: as in `lookup`.
+        unsafe { entry.as_ref() }.map(|entry| (fd, entry))
     })
 }

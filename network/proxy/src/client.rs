@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use millrace_stream::Address;
-use millrace_stream::control::{Link, Message, Packet};
+use millrace_stream::control::{Lease, Link, Message, Packet};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -43,6 +43,8 @@ pub struct Ends {
 pub enum Connected {
     /// It is made.
     User(Ends),
+    /// This process is to make it, and others, itself; the listener's channel is along.
+    Lease(Lease, OwnedFd),
     /// The kernel's TCP is to serve it.
     Kernel,
     /// It is refused, for this reason.
@@ -132,12 +134,17 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::System`] if the monitor has gone.
     pub fn request(&mut self, local: Address, peer: Address, no_wait: bool) -> Result<u32> {
-        let message = Message::Connect {
-            no_wait,
-            local,
-            peer,
-        };
-        self.send(message, &[])
+        self.send(wanted(local, peer, no_wait, false), &[])
+    }
+
+    /// Asks for a connection, or for a lease by which this process makes it itself.
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`] if the monitor has gone.
+    pub fn borrow(&mut self, local: Address, peer: Address) -> Result<Connected> {
+        self.send(wanted(local, peer, false, true), &[])?;
+        let (_, connected) = self.answer()?;
+        Ok(connected)
     }
 
     /// Waits for an answer to [`Client::request`]; returns whose it is, too.
@@ -148,6 +155,7 @@ impl Client {
         let (packet, descriptors) = receive(&self.socket)?;
         let connected = match packet.message {
             Message::Connected(link) => Connected::User(ends(link, descriptors)?),
+            Message::Lease(lease) => Connected::Lease(lease, first(descriptors)?),
             Message::Kernel => Connected::Kernel,
             Message::Refused { errno } => Connected::Refused(errno_of(errno)),
             other => return Err(unexpected(other)),
@@ -251,6 +259,20 @@ fn ends(link: Link, descriptors: Vec<OwnedFd>) -> Result<Ends> {
         .map_err(|_| Error::new(ErrorKind::Refused, "a connection without its descriptors"))?;
     let [bell, memory] = both;
     Ok(Ends { link, bell, memory })
+}
+
+fn first(descriptors: Vec<OwnedFd>) -> Result<OwnedFd> {
+    let missing = || Error::new(ErrorKind::Refused, "a message without its descriptor");
+    descriptors.into_iter().next().ok_or_else(missing)
+}
+
+fn wanted(local: Address, peer: Address, no_wait: bool, wants_lease: bool) -> Message {
+    Message::Connect {
+        no_wait,
+        wants_lease,
+        local,
+        peer,
+    }
 }
 
 fn errno_of(number: u32) -> Errno {

@@ -56,6 +56,7 @@ fn any_message(random: &mut Random, tcp: &TcpListener) -> Message {
         1 => Message::Listen { backlog: number },
         2 | 3 => Message::Connect {
             no_wait: random.chance(1, 2),
+            wants_lease: random.chance(1, 2),
             local: any(),
             peer: local(tcp),
         },

@@ -227,6 +227,7 @@ impl Model {
             credentials: Credentials { user, process: 1 },
             serial: self.last_serial,
             no_wait: self.random.chance(1, 4),
+            wants_lease: self.random.chance(1, 4),
             local: Address::new(ip("0.0.0.0"), 0),
             peer,
             source: self.random.chance(15, 16).then_some(source),
@@ -386,6 +387,12 @@ impl Model {
         if lacking {
             self.failed.insert(key);
             return Outcome::Failed;
+        }
+        if attempt.lent > 0 {
+            assert!(attempt.wish.wants_lease);
+            assert_eq!(self.clients[&attempt.client].user, listener.user);
+            self.open.remove(&key);
+            return Outcome::Lent;
         }
         listener.queued += 1;
         let room = listener.queued < listener.capacity;

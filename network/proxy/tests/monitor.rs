@@ -133,7 +133,7 @@ fn fill(program: &mut Client, tcp: &TcpListener) -> usize {
         match program.open(any(), local(tcp), true).expect("an answer") {
             Connected::User(_) => made += 1,
             Connected::Kernel => return made,
-            Connected::Refused(errno) => panic!("{errno}"),
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!   0  kind u16     1 HELLO    2 WELCOME   3 LISTEN    4 LISTENING   5 REFUSED   6 CONNECT
-//!                   7 CONNECTED   8 KERNEL   9 INCOMING   10 STATUS   11 TOP   12 REPORT   13 PLANES
-//!   2  version u16  1
+//!                   7 CONNECTED   8 KERNEL   9 INCOMING   10 STATUS   11 TOP   12 REPORT   13 PLANES   14 LEASE
+//!   2  version u16  2
 //!   4  serial u32   of a request: any number; of its reply: the same; of INCOMING: of no meaning
 //!
 //!   HELLO      + the slab                           -> WELCOME, REFUSED
@@ -14,13 +14,16 @@
 //!   LISTEN     + the listening socket               -> LISTENING, KERNEL, REFUSED
 //!              8 backlog u32      12 flags u32 (none yet)
 //!   LISTENING  + the channel on which INCOMING comes
-//!   CONNECT                                         -> CONNECTED, KERNEL, REFUSED
-//!              8 flags u32 (1 = do not wait)        16 local address   40 peer's address
+//!   CONNECT                                         -> CONNECTED, LEASE, KERNEL, REFUSED
+//!              8 flags u32 (1 = do not wait, 2 = a lease is welcome)        16 local address   40 peer's address
 //!   CONNECTED  + the bell, the memory
 //!              8 side u8 (0)    9 mode u8    12 ring_lines u32   16 local address   40 peer's address
 //!   INCOMING   + the bell, the memory
 //!              8 side u8 (1)    9 mode u8    12 ring_lines u32   16 local address   40 peer's address
 //!              64 user u32      68 process u32
+//!   LEASE      + the listener's channel, to send by
+//!              8 mapped u8    10 ports u16    12 ring_lines u32   16 local address, with the first port
+//!              40 peer's address   64 lasts u32, microseconds
 //!   REFUSED    8 errno u32
 //!   KERNEL     -: the kernel's TCP is to serve it
 //!   STATUS     -                                    -> REPORT, REFUSED
@@ -31,6 +34,10 @@
 //! ```
 //! Addresses are laid out as [`Address`] says. `mode` is 1 for direct, 2 for through a proxy. `+` names the
 //! descriptors that come along, in this order ([`Message::descriptors`]).
+//!
+//! A process that connects to one listener again and again is lent the listener's channel, and makes its connections
+//! itself ([`Lease`]): it sends INCOMING as the monitor does. Who accepts knows by the kernel's word
+//! (`SCM_CREDENTIALS`) which of them has sent it.
 //!
 //! Replies come in any order: a CONNECT whose listener has its backlog full waits, and others pass it.
 //!
@@ -49,7 +56,7 @@ use crate::address::Address;
 pub const PACKET: usize = 128;
 
 /// The version of these messages.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The environment variable with the path of the monitor's socket.
 pub const SOCKET_VARIABLE: &str = "MILLRACE_SOCKETS";
@@ -106,6 +113,8 @@ pub enum Message {
     Connect {
         /// Answer [`Message::Kernel`] instead of waiting for a listener that has its backlog full.
         no_wait: bool,
+        /// [`Message::Lease`] is welcome as an answer.
+        wants_lease: bool,
         /// The socket's own name. The unspecified address, or port 0: any.
         local: Address,
         /// To whom.
@@ -113,6 +122,8 @@ pub enum Message {
     },
     /// The connecting side of the connection. Its bell and memory come along.
     Connected(Link),
+    /// The process is to make its connections to this listener itself for a while. The channel is along.
+    Lease(Lease),
     /// The kernel's TCP is to serve it.
     Kernel,
     /// On a listener's channel: the accepting side of a connection. Its bell and memory come along.
@@ -152,6 +163,26 @@ pub struct Link {
     pub local: Address,
     /// The other side's.
     pub peer: Address,
+}
+
+/// What a process may do that makes connections itself: of its own memory, in direct mode, each from another port.
+///
+/// A connection's ends are as if the monitor had made it. No more may wait than the listener's backlog: who finds
+/// the channel not writable asks the monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The lines of each ring.
+    pub ring_lines: u32,
+    /// Whether the accepting side's socket shows addresses of IPv4 mapped.
+    pub mapped: bool,
+    /// The connecting side's name, canonical, with the first of the ports.
+    pub local: Address,
+    /// The accepting side's, canonical.
+    pub peer: Address,
+    /// How many ports, and so connections, there are; not 0. They lie behind one another.
+    pub ports: u16,
+    /// For how long the lease lasts, in microseconds.
+    pub lasts_us: u32,
 }
 
 /// Who moves the bytes of a connection.
@@ -194,11 +225,13 @@ const STATUS: u16 = 10;
 const TOP: u16 = 11;
 const REPORT: u16 = 12;
 const PLANES: u16 = 13;
+const LEASE: u16 = 14;
 
 const SIDE_CONNECTING: u8 = 0;
 const SIDE_ACCEPTING: u8 = 1;
 
 const NO_WAIT: u32 = 1;
+const WANTS_LEASE: u32 = 2;
 
 impl Packet {
     /// The bytes of it.
@@ -252,7 +285,11 @@ impl Message {
     #[must_use]
     pub const fn descriptors(&self) -> usize {
         match self {
-            Self::Hello | Self::Listen { .. } | Self::Listening | Self::Report { .. } => 1,
+            Self::Hello
+            | Self::Listen { .. }
+            | Self::Listening
+            | Self::Lease(_)
+            | Self::Report { .. } => 1,
             Self::Connected(_) | Self::Incoming { .. } => 2,
             Self::Welcome { .. }
             | Self::Refused { .. }
@@ -276,6 +313,7 @@ impl Message {
             Self::Kernel => KERNEL,
             Self::Incoming { .. } => INCOMING,
             Self::Planes { .. } => PLANES,
+            Self::Lease(_) => LEASE,
             Self::Status => STATUS,
             Self::Top => TOP,
             Self::Report { .. } => REPORT,
@@ -297,15 +335,18 @@ impl Message {
             Self::Refused { errno } => out.put(8, &errno.to_le_bytes()),
             Self::Connect {
                 no_wait,
+                wants_lease,
                 local,
                 peer,
             } => {
-                let flags = if *no_wait { NO_WAIT } else { 0 };
+                let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+                let flags = flag(*no_wait, NO_WAIT) | flag(*wants_lease, WANTS_LEASE);
                 out.put(8, &flags.to_le_bytes());
                 out.put(16, &local.encode());
                 out.put(40, &peer.encode());
             }
             Self::Connected(link) => link.encode(SIDE_CONNECTING, out),
+            Self::Lease(lease) => lease.encode(out),
             Self::Incoming {
                 link,
                 user,
@@ -334,16 +375,17 @@ impl Message {
                 errno @ 1..=4095 => Self::Refused { errno },
                 _ => return Err(ControlError::Field("errno")),
             },
+            CONNECT if reader.u32(8) & !(NO_WAIT | WANTS_LEASE) != 0 => {
+                return Err(ControlError::Field("flags"));
+            }
             CONNECT => Self::Connect {
-                no_wait: match reader.u32(8) {
-                    0 => false,
-                    NO_WAIT => true,
-                    _ => return Err(ControlError::Field("flags")),
-                },
+                no_wait: reader.u32(8) & NO_WAIT != 0,
+                wants_lease: reader.u32(8) & WANTS_LEASE != 0,
                 local: reader.address(16)?,
                 peer: reader.address(40)?,
             },
             CONNECTED => Self::Connected(Link::decode(SIDE_CONNECTING, reader)?),
+            LEASE => Self::Lease(Lease::decode(reader)?),
             KERNEL => Self::Kernel,
             INCOMING => Self::Incoming {
                 link: Link::decode(SIDE_ACCEPTING, reader)?,
@@ -390,6 +432,36 @@ impl Link {
             ring_lines: reader.u32(12),
             local: reader.address(16)?,
             peer: reader.address(40)?,
+        })
+    }
+}
+
+impl Lease {
+    fn encode(&self, out: &mut Writer) {
+        out.put(8, &[u8::from(self.mapped)]);
+        out.put(10, &self.ports.to_le_bytes());
+        out.put(12, &self.ring_lines.to_le_bytes());
+        out.put(16, &self.local.encode());
+        out.put(40, &self.peer.encode());
+        out.put(64, &self.lasts_us.to_le_bytes());
+    }
+
+    fn decode(reader: Reader<'_>) -> Result<Self, ControlError> {
+        let (ports, local) = (reader.u16(10), reader.address(16)?);
+        if ports == 0 || local.port() == 0 || local.port().checked_add(ports - 1).is_none() {
+            return Err(ControlError::Field("ports"));
+        }
+        Ok(Self {
+            ring_lines: reader.u32(12),
+            mapped: match reader.0[8] {
+                0 => false,
+                1 => true,
+                _ => return Err(ControlError::Field("mapped")),
+            },
+            local,
+            peer: reader.address(40)?,
+            ports,
+            lasts_us: reader.u32(64),
         })
     }
 }

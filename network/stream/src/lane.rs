@@ -36,9 +36,10 @@ pub enum Side {
 ///   384  closing         0 open, 1 closed, or 2 + errno * 256 for a reset
 ///   512  urgent          the place of the last urgent byte that this side sends, counted from 1; 0 is none
 ///   640  service         how whoever carries this side's bytes shall do so: class + 1 + bytes a second * 256
-///  4096  ring            lines of 64 bytes
+///  1024  ring            lines of 64 bytes
 /// ```
-/// Each of the six is the word of a slot; all memory is zero at the start. Version 1.
+/// Each of the six is the word of a slot; all memory is zero at the start. An area begins with a page and has so many
+/// pages that its ring ends within: a connection of a few short messages takes one page of each. Version 2.
 #[derive(Debug)]
 pub struct Lane<M: Medium = Mapped> {
     /// The peer's area.
@@ -50,7 +51,9 @@ pub struct Lane<M: Medium = Mapped> {
 }
 
 /// Bytes of an area before its ring.
-pub(crate) const RING: usize = 4096;
+pub(crate) const RING: usize = 1024;
+/// What an area begins and ends at a multiple of: bytes.
+const PAGE: usize = 4096;
 /// Where an area has its words.
 pub(crate) const RETURNED: usize = 0;
 pub(crate) const WAITS_FOR_DATA: usize = 128;
@@ -84,7 +87,7 @@ impl Geometry {
     }
 
     const fn area(self) -> usize {
-        RING + self.ring_lines as usize * LINE
+        (RING + self.ring_lines as usize * LINE).next_multiple_of(PAGE)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The bytes of every message, and that no bytes at all make decoding panic.
 
 use millrace_stream::Address;
-use millrace_stream::control::{ControlError, Link, Message, Mode, PACKET, Packet, socket_path};
+use millrace_stream::control::{
+    ControlError, Lease, Link, Message, Mode, PACKET, Packet, socket_path,
+};
 use proptest::prelude::*;
 
 /// The bytes before the zeros.
@@ -34,11 +36,11 @@ fn link() -> Link {
 
 #[test]
 fn messages_without_fields() {
-    assert_eq!(head(with(Message::Hello)), [1, 0, 1, 0, 1, 2, 3, 4]);
-    assert_eq!(head(with(Message::Listening)), [4, 0, 1, 0, 1, 2, 3, 4]);
-    assert_eq!(head(with(Message::Kernel)), [8, 0, 1, 0, 1, 2, 3, 4]);
-    assert_eq!(head(with(Message::Status)), [10, 0, 1, 0, 1, 2, 3, 4]);
-    assert_eq!(head(with(Message::Top)), [11, 0, 1, 0, 1, 2, 3, 4]);
+    assert_eq!(head(with(Message::Hello)), [1, 0, 2, 0, 1, 2, 3, 4]);
+    assert_eq!(head(with(Message::Listening)), [4, 0, 2, 0, 1, 2, 3, 4]);
+    assert_eq!(head(with(Message::Kernel)), [8, 0, 2, 0, 1, 2, 3, 4]);
+    assert_eq!(head(with(Message::Status)), [10, 0, 2, 0, 1, 2, 3, 4]);
+    assert_eq!(head(with(Message::Top)), [11, 0, 2, 0, 1, 2, 3, 4]);
 }
 
 #[test]
@@ -49,29 +51,30 @@ fn messages_with_numbers() {
     };
     assert_eq!(
         head(with(welcome)),
-        [2, 0, 1, 0, 1, 2, 3, 4, 0, 16, 0, 0, 50]
+        [2, 0, 2, 0, 1, 2, 3, 4, 0, 16, 0, 0, 50]
     );
     let listen = Message::Listen { backlog: 511 };
-    assert_eq!(head(with(listen)), [3, 0, 1, 0, 1, 2, 3, 4, 255, 1]);
+    assert_eq!(head(with(listen)), [3, 0, 2, 0, 1, 2, 3, 4, 255, 1]);
     let refused = Message::Refused { errno: 13 };
-    assert_eq!(head(with(refused)), [5, 0, 1, 0, 1, 2, 3, 4, 13]);
+    assert_eq!(head(with(refused)), [5, 0, 2, 0, 1, 2, 3, 4, 13]);
     let planes = Message::Planes { count: 2 };
-    assert_eq!(head(with(planes)), [13, 0, 1, 0, 1, 2, 3, 4, 2]);
+    assert_eq!(head(with(planes)), [13, 0, 2, 0, 1, 2, 3, 4, 2]);
     let report = Message::Report { length: 1 << 32 };
-    assert_eq!(head(with(report)), [12, 0, 1, 0, 1, 2, 3, 4, 0, 0, 0, 0, 1]);
+    assert_eq!(head(with(report)), [12, 0, 2, 0, 1, 2, 3, 4, 0, 0, 0, 0, 1]);
 }
 
 #[test]
 fn messages_with_addresses() {
     let connect = Message::Connect {
         no_wait: true,
+        wants_lease: true,
         local: address("0.0.0.0:0"),
         peer: address("[fe80::1%3]:8080"),
     };
     assert_eq!(
         head(with(connect)),
         [
-            6, 0, 1, 0, 1, 2, 3, 4, 1, 0, 0, 0, 0, 0, 0, 0, // flags
+            6, 0, 2, 0, 1, 2, 3, 4, 3, 0, 0, 0, 0, 0, 0, 0, // flags
             2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // local
             10, 0, 0x90, 0x1f, 3, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1
         ]
@@ -79,7 +82,7 @@ fn messages_with_addresses() {
     assert_eq!(
         head(with(Message::Connected(link()))),
         [
-            7, 0, 1, 0, 1, 2, 3, 4, 0, 1, 0, 0, 0, 16, 0, 0, // side, mode, lines
+            7, 0, 2, 0, 1, 2, 3, 4, 0, 1, 0, 0, 0, 16, 0, 0, // side, mode, lines
             2, 0, 0, 0x80, 0, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
             10, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1
         ]
@@ -95,12 +98,57 @@ fn messages_with_addresses() {
     assert_eq!(
         head(with(incoming)),
         [
-            9, 0, 1, 0, 1, 2, 3, 4, 1, 2, 0, 0, 0, 16, 0, 0, // side, mode, lines
+            9, 0, 2, 0, 1, 2, 3, 4, 1, 2, 0, 0, 0, 16, 0, 0, // side, mode, lines
             2, 0, 0, 0x80, 0, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
             10, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, //
             0xe8, 3, 0, 0, 77
         ]
     );
+}
+
+fn lease() -> Lease {
+    Lease {
+        ring_lines: 4096,
+        mapped: true,
+        local: address("127.0.0.1:32768"),
+        peer: address("[::1]:80"),
+        ports: 128,
+        lasts_us: 10_000,
+    }
+}
+
+#[test]
+fn a_lease() {
+    assert_eq!(
+        head(with(Message::Lease(lease()))),
+        [
+            14, 0, 2, 0, 1, 2, 3, 4, 1, 0, 128, 0, 0, 16, 0, 0, // mapped, ports, lines
+            2, 0, 0, 0x80, 0, 0, 0, 0, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
+            10, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, //
+            0x10, 0x27
+        ]
+    );
+    let refused = |lease: Lease| Packet::decode(&with(Message::Lease(lease)).encode());
+    let (local, last) = (address("127.0.0.1:0"), address("127.0.0.1:65535"));
+    for wrong in [
+        Lease {
+            ports: 0,
+            ..lease()
+        },
+        Lease { local, ..lease() },
+        Lease {
+            local: last,
+            ..lease()
+        },
+    ] {
+        assert_eq!(refused(wrong), Err(ControlError::Field("ports")));
+    }
+    let all = Lease {
+        local: last,
+        ports: 1,
+        ..lease()
+    };
+    assert_eq!(refused(all), Ok(with(Message::Lease(all))));
 }
 
 #[test]
@@ -113,12 +161,12 @@ fn what_is_wrong_is_said() {
         Packet::decode(&bytes)
     };
     let hello = with(Message::Hello);
-    let (version, serial) = (2, 0x0403_0201);
+    let (version, serial) = (3, 0x0403_0201);
     assert_eq!(
-        change(hello, 2, 2),
+        change(hello, 2, 3),
         Err(ControlError::Version { version, serial })
     );
-    assert_eq!(change(hello, 0, 14), Err(ControlError::Kind(14)));
+    assert_eq!(change(hello, 0, 15), Err(ControlError::Kind(15)));
     assert_eq!(change(hello, 0, 0), Err(ControlError::Kind(0)));
     assert_eq!(change(hello, 8, 1), Err(ControlError::Field("zeros")));
     let connected = with(Message::Connected(link()));
@@ -186,6 +234,20 @@ fn any_link() -> impl Strategy<Value = Link> {
     )
 }
 
+fn any_lease() -> impl Strategy<Value = Lease> {
+    let numbers = (any::<u32>(), any::<bool>(), any::<u32>(), 1..=200_u16);
+    (numbers, any_address(), any_address()).prop_map(
+        |((ring_lines, mapped, lasts_us, ports), local, peer)| Lease {
+            ring_lines,
+            mapped,
+            local: local.with_port(local.port().clamp(1, 65_000)),
+            peer,
+            ports,
+            lasts_us,
+        },
+    )
+}
+
 fn any_message() -> impl Strategy<Value = Message> {
     prop_oneof![
         Just(Message::Hello),
@@ -201,13 +263,15 @@ fn any_message() -> impl Strategy<Value = Message> {
         (1..=4095_u32).prop_map(|errno| Message::Refused { errno }),
         any::<u64>().prop_map(|length| Message::Report { length }),
         (1..=u16::MAX).prop_map(|count| Message::Planes { count }),
-        (any::<bool>(), any_address(), any_address()).prop_map(|(no_wait, local, peer)| {
-            Message::Connect {
+        (any::<bool>(), any::<bool>(), any_address(), any_address()).prop_map(
+            |(no_wait, wants_lease, local, peer)| Message::Connect {
                 no_wait,
+                wants_lease,
                 local,
                 peer,
             }
-        }),
+        ),
+        any_lease().prop_map(Message::Lease),
         any_link().prop_map(Message::Connected),
         (any_link(), any::<u32>(), any::<u32>()).prop_map(|(link, user, process)| {
             Message::Incoming {

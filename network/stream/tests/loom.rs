@@ -21,12 +21,12 @@ const USED: [usize; 10] = [
     128,
     256,
     384,
-    4096,
-    4096 + WORD,
-    4096 + LINE,
-    4096 + 60 * LINE,
-    4096 + 63 * LINE,
-    4096 + 63 * LINE + WORD,
+    1024,
+    1024 + WORD,
+    1024 + LINE,
+    1024 + 60 * LINE,
+    1024 + 63 * LINE,
+    1024 + 63 * LINE + WORD,
 ];
 
 /// Memory made of loom's words, as few as will do: loom has a limit. All sides share it.

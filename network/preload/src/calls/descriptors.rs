@@ -10,7 +10,7 @@ use crate::entry::{Entry, Hold};
 use crate::errno::{Errno, Outcome, told};
 use crate::multiplex::touched::touched;
 use crate::slab::option;
-use crate::{hidden, pieces, real, table};
+use crate::{fresh, hidden, pieces, real, table};
 
 /// `close_range`: the flag to mark descriptors instead of closing them.
 const CLOSE_RANGE_CLOEXEC: c_uint = 4;
@@ -27,6 +27,7 @@ export! {
         if fd <= libc::STDERR_FILENO {
             streams::stand_back(fd);
         }
+        fresh::forget(fd);
         let left = leave(fd);
         // SAFETY: as the caller keeps it.
         match left {
@@ -50,6 +51,7 @@ export! {
             // SAFETY: as the caller keeps it.
             return unsafe { real::close_range(first, last, flags) };
         }
+        fresh::forget_all(first as usize, last as usize);
         for (fd, _) in table::numbers(first as usize, last as usize) {
             // SAFETY: the caller wants it closed.
             unsafe { close(fd) };
@@ -130,6 +132,9 @@ fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 
 /// A copy of a number means the same entry.
 fn keep(fd: c_int, copy: c_int) -> c_int {
+    if copy >= 0 && copy != fd && table::lookup(fd).is_none() {
+        fresh::copied(fd, copy);
+    }
     if let Some(entry) = table::lookup(fd).filter(|_| copy >= 0 && copy != fd) {
         // A number that is too high to be kept is a mere bell.
         entry.add_number(copy);
@@ -149,6 +154,9 @@ fn replaced(fd: c_int, to: c_int, work: impl FnOnce() -> c_int) -> c_int {
     if is_open && to <= libc::STDERR_FILENO {
         streams::stand_back(to);
     }
+    if is_open {
+        fresh::forget(to);
+    }
     let left = if is_open { leave(to) } else { None };
     let copy = work();
     if let Some(left) = left {
@@ -159,7 +167,10 @@ fn replaced(fd: c_int, to: c_int, work: impl FnOnce() -> c_int) -> c_int {
 
 fn controlled(fd: c_int, command: c_int, argument: usize, work: impl FnOnce() -> c_int) -> c_int {
     let Some(entry) = table::lookup(fd) else {
-        return work();
+        return match command {
+            F_DUPFD | F_DUPFD_CLOEXEC => keep(fd, work()),
+            _ => work(),
+        };
     };
     match command {
         F_DUPFD | F_DUPFD_CLOEXEC => keep(fd, work()),

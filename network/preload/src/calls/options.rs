@@ -6,7 +6,7 @@ use libc::{sockaddr, socklen_t};
 
 use crate::connection;
 use crate::errno::{Errno, told};
-use crate::{names, real, settings};
+use crate::{fresh, names, real, settings, table};
 
 export! {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut socklen_t) -> c_int {
@@ -21,7 +21,7 @@ export! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int {
         match connection::lookup(fd) {
             // SAFETY: as the caller keeps it.
-            None => unsafe { real::setsockopt(fd, level, name, value, size) },
+            None => changed(fd, unsafe { real::setsockopt(fd, level, name, value, size) }),
             // SAFETY: as the caller keeps it.
             Some(entry) => told(entry.held(fd, || unsafe { settings::set(entry, level, name, value, size) })),
         }
@@ -46,4 +46,13 @@ export! {
             Some((_, record)) => told(unsafe { names::write(&record.peer(), address, size) }.map(|()| 0)),
         }
     }
+}
+
+/// An option of a socket of the kernel was set: what is known of its options is old.
+fn changed(fd: c_int, done: c_int) -> c_int {
+    fresh::change(fd);
+    if let Some(listener) = table::lookup(fd) {
+        listener.model.change();
+    }
+    done
 }

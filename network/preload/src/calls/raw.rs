@@ -10,7 +10,7 @@ use libc::socklen_t;
 use super::{bytes, copying, descriptors, messages, options, sockets};
 use crate::errno::{Errno, told};
 use crate::multiplex::calls as waiting;
-use crate::real;
+use crate::{fresh, real};
 
 /// The arguments of a call, as registers hold them.
 type Arguments = [usize; 6];
@@ -150,6 +150,8 @@ unsafe fn sets_up(number: c_long, arguments: Arguments) -> Option<c_long> {
     let fd = int(a);
     let answer = match number {
         // SAFETY: as the caller keeps it, for this and all that follow.
+        libc::SYS_socket => unsafe { fresh::socket(fd, int(b), int(c)) },
+        // SAFETY: as above.
         libc::SYS_listen => unsafe { sockets::listen(fd, int(b)) },
         // SAFETY: as above.
         libc::SYS_accept => unsafe { sockets::accept(fd, b as *mut _, c as *mut _) },

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use millrace_stream::slab::header::counter;
 use millrace_stream::{Address, Side};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -19,17 +19,26 @@ use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
 use crate::multiplex::hooks;
 use crate::slab::{self, Record, flag, option};
+use crate::under_way::Change;
 use crate::wait::handlers_restart;
-use crate::{hidden, names, real, send, table};
+use crate::{fresh, hidden, names, real, send, table};
 
 /// The backlog that a new monitor is told: the kernel does not say what the program wanted.
 const BACKLOG_AGAIN: u32 = 4096;
+/// How many copies of a socket become connections with it.
+const COPIES_MAX: usize = 16;
+/// No time at all.
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
 
 export! {
     fn listen(fd: c_int, backlog: c_int) -> c_int {
         if connection::lookup(fd).is_some() {
             return told(Err(Errno(libc::EINVAL)));
         }
+        fresh::change(fd);
         // SAFETY: as the caller keeps it.
         let done = unsafe { real::listen(fd, backlog) };
         if done == 0 {
@@ -71,15 +80,24 @@ export! {
         match peer.map(|peer| connect_to(fd, peer)) {
             Some(Ok(Some(outcome))) => told(outcome),
             Some(Err(errno)) => told(Err(errno)),
-            // SAFETY: as the caller keeps it.
-            Some(Ok(None)) | None => unsafe { real::connect(fd, address, size) },
+            Some(Ok(None)) | None => {
+                fresh::change(fd);
+                // SAFETY: as the caller keeps it.
+                unsafe { real::connect(fd, address, size) }
+            }
         }
     }
 
     fn shutdown(fd: c_int, how: c_int) -> c_int {
         match connection::recorded(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::shutdown(fd, how) },
+            None => {
+                // SAFETY: as the caller keeps it.
+                let done = unsafe { real::shutdown(fd, how) };
+                if done == 0 && how != libc::SHUT_WR {
+                    stop_listening(fd);
+                }
+                done
+            }
             Some((entry, record)) => told(shut(fd, entry, record, how)),
         }
     }
@@ -87,7 +105,13 @@ export! {
 
 /// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
 fn announce(fd: c_int, backlog: c_int) {
-    if table::lookup(fd).is_some() || !is_stream(fd) {
+    if let Some(entry) = table::lookup(fd) {
+        if entry.kind() == Kind::Listener && entry.channel().is_none() {
+            announce_again(fd, entry);
+        }
+        return;
+    }
+    if !is_stream(fd) {
         return;
     }
     // The kernel takes a negative one for the most.
@@ -110,6 +134,7 @@ fn announce(fd: c_int, backlog: c_int) {
 fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
     let channel = monitor::listen(fd, BACKLOG_AGAIN)?;
     hooks::change_channel(entry, channel);
+    entry.introducer.set(channel);
     let old = entry.hidden.swap(channel, Ordering::Relaxed);
     entry.is_deaf.store(false, Ordering::Relaxed);
     if old >= 0 {
@@ -129,6 +154,9 @@ fn family(fd: c_int) -> Option<c_int> {
     if fd < 0 {
         return None;
     }
+    if let Some(family) = fresh::family(fd) {
+        return Some(family);
+    }
     match sockopt::socket_domain(hidden::borrow(fd)).ok()? {
         AddressFamily::INET => Some(libc::AF_INET),
         AddressFamily::INET6 => Some(libc::AF_INET6),
@@ -147,7 +175,11 @@ fn connect_again(record: &Record) -> Outcome<c_int> {
 
 /// Connects by the monitor. `None`: the kernel is to.
 fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
-    let Some(family) = family(fd).filter(|_| table::lookup(fd).is_none() && is_stream(fd)) else {
+    if table::lookup(fd).is_some() {
+        return Ok(None);
+    }
+    let known = fresh::family(fd);
+    let Some(family) = known.or_else(|| family(fd).filter(|_| is_stream(fd))) else {
         return Ok(None);
     };
     if family == libc::AF_INET && peer.is_ipv6() || peer.port() == 0 || !is_idle(fd) {
@@ -162,7 +194,8 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     };
     let flags = rustix::fs::fcntl_getfl(hidden::borrow(fd))?;
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
-    match monitor::connect(local, Address::from(peer), is_nonblocking)? {
+    let _change = Change::begin(fd);
+    match monitor::connect(local, Address::from(peer))? {
         Answer::Kernel => {
             slab::count(counter::KERNEL_CONNECTS);
             Ok(None)
@@ -216,13 +249,39 @@ fn replace(fd: c_int, ends: &Ends, family: c_int, flags: OFlags) -> Outcome<()> 
             is_nonblocking,
         );
     }
+    let copies = copies_of(fd);
     let placed = hooks::moved(fd, || {
         place(fd, ends.bell, is_nonblocking)?;
         connection::enter(fd, entry)
     });
+    for copy in copies.into_iter().flatten().filter(|_| placed.is_ok()) {
+        // One that cannot be replaced stays what it was.
+        let _replaced = hooks::moved(copy, || {
+            place(copy, ends.bell, is_nonblocking)?;
+            connection::enter(copy, entry)
+        });
+    }
     hidden::close_raw(ends.bell);
     entry.release(Hold::Call);
     placed
+}
+
+/// Other numbers of this process for the same socket, as many as are looked for.
+fn copies_of(fd: c_int) -> [Option<c_int>; COPIES_MAX] {
+    let mut found = [None; COPIES_MAX];
+    if !fresh::is_copied(fd) {
+        return found;
+    }
+    let file =
+        |fd| rustix::fs::fstat(hidden::borrow(fd)).map(|status| (status.st_dev, status.st_ino));
+    let Ok(own) = file(fd) else {
+        return found;
+    };
+    let others = fresh::copies().filter(|copy| *copy != fd && file(*copy) == Ok(own));
+    for (place, copy) in found.iter_mut().zip(others) {
+        *place = Some(copy);
+    }
+    found
 }
 
 fn place(fd: c_int, bell: c_int, is_nonblocking: bool) -> Outcome<()> {
@@ -256,20 +315,61 @@ unsafe fn accept_from(
             if let Some((_, record)) = connection::recorded(accepted).filter(|_| !address.is_null())
             {
                 // SAFETY: as the caller keeps it.
-                unsafe { names::write(&record.peer(), address, size) }?;
+                if let Err(errno) = unsafe { names::write(&record.peer(), address, size) } {
+                    // SAFETY: the program does not know of the number.
+                    unsafe { super::descriptors::close(accepted) };
+                    return Err(errno);
+                }
             }
             return Ok(accepted);
         }
-        if !must_kernel_be_asked(fd, entry)? {
-            continue;
-        }
         // SAFETY: as the caller keeps it.
-        let accepted = real_accept(unsafe { real::accept4(fd, address, size, flags) });
+        let accept = || real_accept(unsafe { real::accept4(fd, address, size, flags) });
+        let accepted = match next_queue(fd, entry)? {
+            Queue::Kernel => accept(),
+            Queue::KernelInTurn => match in_turn(fd, entry, accept) {
+                Some(accepted) => accepted,
+                None => continue,
+            },
+            Queue::Channel => continue,
+        };
         if accepted.is_ok() {
             slab::count(counter::KERNEL_ACCEPTS);
+            if monitor::has_died() {
+                // Its channel may be lent, and so open still.
+                deafen(entry);
+            }
         }
         return accepted;
     }
+}
+
+/// Accepts from the kernel as the only one of those who share the listener, if the kernel still has a connection: else
+/// this thread would wait there, deaf to the channel. `None`: not now.
+fn in_turn(
+    fd: c_int,
+    entry: &'static Entry,
+    accept: impl FnOnce() -> Outcome<c_int>,
+) -> Option<Outcome<c_int>> {
+    let mut accepted = None;
+    let work = || {
+        let listener = hidden::borrow(fd);
+        let mut polled = [PollFd::new(&listener, PollFlags::IN)];
+        if !matches!(rustix::event::poll(&mut polled, Some(&NOW)), Ok(0)) {
+            accepted = Some(accept());
+        }
+    };
+    // The one number keeps it: no call of the program's may close it under this one.
+    let slab = entry.held(fd, || Ok(entry.slab())).ok().flatten();
+    match slab {
+        Some(slab) => {
+            if !slab.alone(work) {
+                rustix::thread::sched_yield();
+            }
+        }
+        None => work(),
+    }
+    accepted
 }
 
 fn real_accept(accepted: c_int) -> Outcome<c_int> {
@@ -288,11 +388,10 @@ fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Opti
     let Some(channel) = entry.channel().or_else(|| announce_again(fd, entry)) else {
         return Ok(None);
     };
-    match monitor::incoming(channel, flags & SOCK_CLOEXEC != 0) {
+    match monitor::incoming(channel, &entry.introducer, flags & SOCK_CLOEXEC != 0) {
         Ok(Some(ends)) => enter_incoming(fd, &ends, flags & SOCK_NONBLOCK != 0).map(Some),
         Ok(None) => {
-            entry.is_deaf.store(true, Ordering::Relaxed);
-            hooks::change_channel(entry, -1);
+            deafen(entry);
             Ok(None)
         }
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Ok(None),
@@ -300,16 +399,29 @@ fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Opti
     }
 }
 
+/// The channel is of no use any more.
+fn deafen(entry: &'static Entry) {
+    entry.is_deaf.store(true, Ordering::Relaxed);
+    hooks::change_channel(entry, -1);
+}
+
 fn enter_incoming(fd: c_int, ends: &Ends, is_nonblocking: bool) -> Outcome<c_int> {
     let family = family(fd).unwrap_or(libc::AF_INET);
     let entered = establish(ends, Side::Accepting, fd, family).and_then(|entry| {
+        // Without a number it ends with this.
+        entry.hold(Hold::Call);
+        let mut entered = Ok(());
         if is_nonblocking {
-            rustix::fs::fcntl_setfl(hidden::borrow(ends.bell), OFlags::NONBLOCK)?;
+            entered = rustix::fs::fcntl_setfl(hidden::borrow(ends.bell), OFlags::NONBLOCK);
         }
         if let Some(record) = entry.record() {
             record.options.set(option::NONBLOCK, is_nonblocking);
         }
-        connection::enter(ends.bell, entry)
+        let entered = entered
+            .map_err(Errno::from)
+            .and_then(|()| connection::enter(ends.bell, entry));
+        entry.release(Hold::Call);
+        entered
     });
     if let Err(errno) = entered {
         hidden::close_raw(ends.bell);
@@ -318,17 +430,26 @@ fn enter_incoming(fd: c_int, ends: &Ends, is_nonblocking: bool) -> Outcome<c_int
     Ok(ends.bell)
 }
 
-/// Whether the kernel's `accept` is what comes next: it has a connection, or does not block. Waits for one of both
-/// queues, if need be.
-fn must_kernel_be_asked(fd: c_int, entry: &'static Entry) -> Outcome<bool> {
+/// Where the next connection is to be taken.
+enum Queue {
+    /// From the kernel, which does not wait or is all there is.
+    Kernel,
+    /// From the kernel, unless another takes it.
+    KernelInTurn,
+    /// From the channel.
+    Channel,
+}
+
+/// Where to look now that the channel was empty. Waits for one of both queues, if need be.
+fn next_queue(fd: c_int, entry: &'static Entry) -> Outcome<Queue> {
     let Some(channel) = entry.channel() else {
-        return Ok(true);
+        return Ok(Queue::Kernel);
     };
     if rustix::fs::fcntl_getfl(hidden::borrow(fd))?.contains(OFlags::NONBLOCK) {
-        return Ok(true);
+        return Ok(Queue::Kernel);
     }
     let timeout = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Recv)?;
-    let time = timeout.and_then(|timeout| rustix::event::Timespec::try_from(timeout).ok());
+    let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let (listener, channel) = (hidden::borrow(fd), hidden::borrow(channel));
     let asleep = cancel::Sleep::begin()?;
     loop {
@@ -339,11 +460,27 @@ fn must_kernel_be_asked(fd: c_int, entry: &'static Entry) -> Outcome<bool> {
         let woken = rustix::event::poll(&mut fds, time.as_ref()).map_err(Errno::from);
         match asleep.ended(woken) {
             Ok(0) => return Err(Errno(libc::EAGAIN)),
-            Ok(_) => return Ok(fds[1].revents().is_empty()),
+            Ok(_) if fds[1].revents().is_empty() => return Ok(Queue::KernelInTurn),
+            Ok(_) => return Ok(Queue::Channel),
             Err(Errno(libc::EINTR)) if time.is_none() && handlers_restart() => {}
             Err(errno) => return Err(errno),
         }
     }
+}
+
+/// The kernel's socket listens no more: nor does its channel.
+fn stop_listening(fd: c_int) {
+    let listener = table::lookup(fd).filter(|entry| entry.kind() == Kind::Listener);
+    let Some(entry) = listener.filter(|entry| entry.pin(fd, Hold::Call)) else {
+        return;
+    };
+    connection::refuse(entry);
+    deafen(entry);
+    let channel = entry.hidden.swap(-1, Ordering::Relaxed);
+    if channel >= 0 {
+        hidden::close(channel);
+    }
+    entry.release(Hold::Call);
 }
 
 fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcome<c_int> {

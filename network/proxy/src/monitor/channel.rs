@@ -11,7 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use millrace_stream::control::{Message, Packet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, Result};
-use rustix::net::sockopt::{set_socket_send_buffer_size, socket_send_buffer_size};
+use rustix::net::sockopt::{
+    set_socket_passcred, set_socket_send_buffer_size, socket_send_buffer_size,
+};
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 
 use millrace_stream::sockets::packets;
@@ -63,6 +65,8 @@ impl Channel {
         set_socket_send_buffer_size(&socket, cost.buffer(backlog))?;
         // Nothing is received: an end that is sent into its own channel would keep it open for ever.
         shutdown(&socket, Shutdown::Read)?;
+        // Who accepts learns who has sent.
+        set_socket_passcred(&theirs, true)?;
         Ok((Self { socket }, theirs))
     }
 
@@ -75,6 +79,13 @@ impl Channel {
     pub(super) fn has_room(&self) -> bool {
         // What is wrong with it will be seen by whoever sends.
         is_writable(&self.socket).unwrap_or(true)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // Whoever was lent it may keep a descriptor of it: it ends for all of them.
+        let _is_gone = shutdown(&self.socket, Shutdown::Both);
     }
 }
 

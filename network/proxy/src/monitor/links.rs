@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use millrace_stream::control::{Message, Mode, Packet};
+use millrace_stream::control::{Lease, Message, Mode, Packet};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
@@ -10,6 +10,9 @@ use super::channel::Channel;
 use super::connection::Connection;
 use super::{Monitor, Token};
 use crate::registry::{Attempt, ClientId, Event, ListenerId, Outcome};
+
+/// For how long a process makes its connections itself before it asks again.
+const LEASE_LASTS_US: u32 = 10_000;
 
 impl Monitor {
     pub(super) fn open(
@@ -50,8 +53,13 @@ impl Monitor {
         let Some(channel) = self.channels.get(&attempt.listener) else {
             return Outcome::Gone;
         };
-        if attempt.wish.no_wait && !channel.has_room() {
+        let looks = attempt.wish.no_wait || attempt.lent > 0;
+        let has_room = !looks || channel.has_room();
+        if attempt.wish.no_wait && !has_room {
             return Outcome::Full;
+        }
+        if attempt.lent > 0 && has_room {
+            return self.lend(attempt);
         }
         let made = Connection::new(self.geometry).and_then(|first| {
             let second = is_proxied.then(|| Connection::new(self.geometry));
@@ -96,6 +104,32 @@ impl Monitor {
             self.watch_room(attempt.listener, true);
         }
         Outcome::Done { room }
+    }
+
+    /// Has a process make its connections to a listener itself for a while. It is told nothing new then: what the monitor
+    /// has looked at holds for so long.
+    fn lend(&mut self, attempt: &Attempt) -> Outcome {
+        let Some(channel) = self.channels.get(&attempt.listener) else {
+            return Outcome::Gone;
+        };
+        // A copy, as the reply may end the process's connection.
+        let Ok(channel) = channel.as_fd().try_clone_to_owned() else {
+            return Outcome::Failed;
+        };
+        let lease = Lease {
+            ring_lines: attempt.connecting.ring_lines,
+            mapped: attempt.accepting.local.is_mapped(),
+            local: attempt.connecting.local.canonical(),
+            peer: attempt.connecting.peer.canonical(),
+            ports: attempt.lent,
+            lasts_us: LEASE_LASTS_US,
+        };
+        let packet = Packet {
+            serial: attempt.wish.serial,
+            message: Message::Lease(lease),
+        };
+        self.reply(attempt.client, &packet, &[channel.as_fd()]);
+        Outcome::Lent
     }
 
     /// Whether the kernel still has a listener's socket listen.

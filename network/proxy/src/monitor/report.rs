@@ -135,6 +135,7 @@ fn requests(registry: &Registry) -> Value {
         "listeners": counters.listeners,
         "connects": counters.requests,
         "connected": counters.connections,
+        "leases": counters.leases,
         "proxied": counters.proxied,
         "to_hosts": counters.across.0,
         "from_hosts": counters.across.1,

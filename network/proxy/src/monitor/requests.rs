@@ -66,6 +66,7 @@ impl Monitor {
             (
                 Message::Connect {
                     no_wait,
+                    wants_lease,
                     local,
                     peer,
                 },
@@ -75,6 +76,7 @@ impl Monitor {
                     credentials,
                     serial,
                     no_wait,
+                    wants_lease,
                     local: route::own(local),
                     peer,
                     source: route::source(destination(peer)),

@@ -9,6 +9,8 @@ pub struct Counters {
     pub listeners: u64,
     /// Connections that processes asked for.
     pub requests: u64,
+    /// Leases that were given: connections made by them are counted by processes alone.
+    pub leases: u64,
     /// Connections that were made.
     pub connections: u64,
     /// Of these, those within this host whose bytes planes move.

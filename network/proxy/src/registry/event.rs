@@ -45,6 +45,8 @@ pub struct Wish {
     pub serial: u32,
     /// Whether it is not to wait for a backlog.
     pub no_wait: bool,
+    /// Whether it is to make its connections itself, if it may.
+    pub wants_lease: bool,
     /// The local name, of which the address, the port or both may be left open.
     pub local: Address,
     /// To whom.
@@ -66,6 +68,9 @@ pub struct Attempt {
     pub connecting: Link,
     /// The connection as the listener sees it.
     pub accepting: Link,
+    /// How many ports from that of the connection on are lent to the process, if it is to make its connections
+    /// itself; else 0.
+    pub lent: u16,
 }
 
 /// What became of an attempt.
@@ -76,6 +81,8 @@ pub enum Outcome {
         /// Whether the listener's channel has room for another.
         room: bool,
     },
+    /// The process makes its connections itself for a while.
+    Lent,
     /// The listener's channel had no room after all.
     Full,
     /// Nobody has the other end of the listener's channel, it was closed since, or its socket listens no more.

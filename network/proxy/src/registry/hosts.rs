@@ -147,6 +147,7 @@ mod tests {
             credentials,
             serial: 1,
             no_wait: false,
+            wants_lease: false,
             local: address("0.0.0.0", 0),
             peer: address("192.0.2.1", port),
             source: None,

@@ -142,6 +142,12 @@ impl Listeners {
         }
     }
 
+    /// Whether nobody else listens at a listener's address.
+    pub(crate) fn is_alone(&self, listener: &Listener) -> bool {
+        let group = self.groups.get(&key(listener.proof.address));
+        group.is_some_and(|group| group.members.len() == 1)
+    }
+
     fn turn(&mut self, key: Address, for_v4: bool) -> Option<ListenerId> {
         let group = self.groups.get_mut(&key)?;
         let count = group.members.len();

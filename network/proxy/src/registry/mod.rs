@@ -50,6 +50,8 @@ use self::hosts::Hosts;
 use self::listeners::Listeners;
 use crate::rules::{Direction, Verdict};
 
+/// The most ports that are lent at once.
+const LENT_PORTS: u16 = 128;
 /// Ports below this one are root's.
 const LOW_PORTS: u16 = 1024;
 
@@ -322,7 +324,10 @@ impl Registry {
         } else if has_to_wait {
             self.wait(listener, id, wish, actions);
         } else {
-            let attempt = self.attempt(listener, id, wish, source);
+            let mut attempt = self.attempt(listener, id, wish, source);
+            if let Some(attempt) = &mut attempt {
+                self.lend(attempt);
+            }
             actions.extend(attempt.map(Action::Link));
         }
     }
@@ -410,7 +415,33 @@ impl Registry {
             wish,
             connecting: link(local, peer, wish.peer.is_mapped()),
             accepting: link(peer, local, accepts_v6),
+            lent: 0,
         })
+    }
+
+    /// Lends ports for an attempt whose process may make its connections itself: it is of the listener's user, any name
+    /// of its own will do, and nobody else's turn comes.
+    fn lend(&mut self, attempt: &mut Attempt) {
+        let wish = attempt.wish;
+        let local = wish.local.canonical();
+        let is_any = local.ip().is_unspecified() && local.port() == 0;
+        let Some(found) = self.listeners.get(attempt.listener) else {
+            return;
+        };
+        let may_lend = wish.wants_lease
+            && is_any
+            && attempt.connecting.mode == Mode::Direct
+            && found.owner.user == wish.credentials.user
+            && self.listeners.is_alone(found);
+        if may_lend {
+            let listeners = &self.listeners;
+            let next = attempt.connecting.local.port().checked_add(1);
+            let in_use = |port| listeners.has_port(port);
+            let more = next.map_or(0, |next| {
+                self.settings.ports.extend(next, LENT_PORTS - 1, in_use)
+            });
+            attempt.lent = 1 + more;
+        }
     }
 
     fn linked(&mut self, attempt: Attempt, outcome: Outcome, actions: &mut Vec<Action>) {
@@ -425,6 +456,7 @@ impl Registry {
                     found.full = !room;
                 }
             }
+            Outcome::Lent => self.counters.leases += 1,
             Outcome::Full => {
                 if let Some(found) = self.listeners.get_mut(listener) {
                     found.full = true;

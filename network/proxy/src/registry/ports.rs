@@ -35,6 +35,17 @@ impl Ports {
         port
     }
 
+    /// Takes the ports from `next` on as well, `most` at most, as long as they are the next ones and not in use.
+    pub(crate) fn extend(&mut self, next: u16, most: u16, in_use: impl Fn(u16) -> bool) -> u16 {
+        let mut count = 0;
+        // Where the range begins again the next one is another.
+        while count < most && Some(self.next) == next.checked_add(count) && !in_use(self.next) {
+            self.step();
+            count += 1;
+        }
+        count
+    }
+
     fn step(&mut self) -> u16 {
         let port = self.next;
         self.next = if port == *self.range.end() {
@@ -63,6 +74,17 @@ mod tests {
         assert_eq!(ports.take(|port| port == 10), 11);
         assert_eq!(ports.take(|port| port != 11), 11);
         assert_eq!(ports.take(|_| true), 12);
+    }
+
+    #[test]
+    fn a_run_ends_where_the_range_does_and_before_a_port_in_use() {
+        let mut ports = Ports::new(10..=19);
+        assert_eq!(ports.take(|_| false), 10);
+        assert_eq!(ports.extend(11, 3, |_| false), 3);
+        assert_eq!(ports.extend(14, 9, |port| port == 16), 2);
+        assert_eq!(ports.extend(11, 9, |_| false), 0, "others come next");
+        assert_eq!(ports.extend(16, 99, |_| false), 4);
+        assert_eq!(ports.take(|_| false), 10);
     }
 
     #[test]

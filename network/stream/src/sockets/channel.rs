@@ -76,6 +76,7 @@ impl Channel {
         };
         let wanted = Message::Connect {
             no_wait: false,
+            wants_lease: false,
             local: Address::from(any),
             peer: Address::from(peer),
         };

@@ -6,6 +6,7 @@ use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Service, Side};
 use millrace_window::{Mapped, WORD, Window};
 
 const GEOMETRY: Geometry = Geometry { ring_lines: 256 };
+const RING: usize = 1024;
 const AREA: usize = 4096 + 256 * 64;
 const TAG: u64 = 0x6c6c_696d;
 
@@ -48,7 +49,7 @@ fn areas_and_slots() {
             .expect("a sound peer")
     );
     assert_eq!(
-        words(&seen, 4096, 4),
+        words(&seen, RING, 4),
         [
             TAG | 16 << 32 | 2 << 48,
             u64::from_le_bytes(*b"sixteen "),
@@ -57,16 +58,16 @@ fn areas_and_slots() {
         ]
     );
     assert_eq!(
-        words(&seen, 4096 + 64, 1),
+        words(&seen, RING + 64, 1),
         [(TAG ^ 1) | 2000 << 32 | 2 << 48]
     );
     assert_eq!(
-        words(&seen, 4096 + 33 * 64, 1),
+        words(&seen, RING + 33 * 64, 1),
         [(TAG ^ 33) | 57 << 32 | 2 << 48]
     );
-    let finish = words(&seen, 4096 + 35 * 64, 2);
+    let finish = words(&seen, RING + 35 * 64, 2);
     assert_eq!(finish, [(TAG ^ 35) | 8 << 32 | 3 << 48, 2073]);
-    assert_eq!(words(&seen, 4096 + 36 * 64, 1), [0], "nothing behind");
+    assert_eq!(words(&seen, RING + 36 * 64, 1), [0], "nothing behind");
 
     let mut into = [0; 4096];
     let taken = theirs
@@ -147,6 +148,6 @@ fn an_urgent_byte() {
     let urgent = ours.sender.send_urgent(&ours.sight, &mut sent, b'!');
     assert!(urgent.expect("a sound peer"));
     assert_eq!(words(&seen, 512, 1), [4], "the fourth byte");
-    let slot = words(&seen, 4096 + 64, 2);
+    let slot = words(&seen, RING + 64, 2);
     assert_eq!(slot, [(TAG ^ 1) | 1 << 32 | 4 << 48, u64::from(b'!')]);
 }

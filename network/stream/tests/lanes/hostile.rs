@@ -41,7 +41,7 @@ fn garbage() {
             }
             let place = match random.below(4) {
                 0 => 128 * random.index(4),
-                _ => 4096 + usize::try_from(position % 64).expect("small") * LINE,
+                _ => 1024 + usize::try_from(position % 64).expect("small") * LINE,
             };
             let (word, rest) = line.split_first_chunk::<WORD>().expect("a line has a word");
             let mut slot = area.slot(place, LINE).expect("a line");

@@ -65,7 +65,7 @@ fn a_pad_alone_is_nothing_to_receive() {
     let area = window.outgoing(0..geometry.size() / 2);
     let mut area = area.expect("nobody has it");
     let mut store = |line: usize, word: u64| {
-        let slot = area.slot(4096 + line * 64, 64);
+        let slot = area.slot(1024 + line * 64, 64);
         slot.expect("within").publish(word);
     };
     let tag = 0x6c6c_696d;

@@ -1,0 +1,147 @@
+//! Sockets of TCP of which this process knows that they are as the kernel makes them: no option was set, no copy was
+//! made, nobody has connected them or listens by them. Such a socket's options need not be asked for when it becomes
+//! a connection. Of others it is known that they have copies, which become connections with them.
+//!
+//! A number that is not known to be fresh is no worse off: the kernel is asked. So whatever may have changed a socket
+//! makes its number unknown, and so does whatever takes the number away.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
+
+use crate::real;
+use crate::table::NUMBERS;
+
+/// Of each number, the family of a fresh socket, or [`COPIED`]; 0 is unknown.
+static FAMILIES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
+
+/// The highest number that was ever known.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+const V4: u8 = 1;
+const V6: u8 = 2;
+/// The number is one of several of the same file.
+const COPIED: u8 = 3;
+
+export! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        // SAFETY: as the caller keeps it.
+        let fd = unsafe { real::socket(domain, kind, protocol) };
+        if fd >= 0 {
+            note(fd, domain, kind & !(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol);
+        }
+        fd
+    }
+}
+
+fn note(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
+    let is_tcp = kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
+    let family = match domain {
+        AF_INET if is_tcp => V4,
+        AF_INET6 if is_tcp => V6,
+        _ => return forget(fd),
+    };
+    let number = usize::try_from(fd).unwrap_or(NUMBERS);
+    if let Some(place) = FAMILIES.get(number) {
+        HIGHEST.fetch_max(number, Ordering::Relaxed);
+        place.store(family, Ordering::Relaxed);
+    }
+}
+
+/// The family of a number's socket, if that is fresh.
+pub(crate) fn family(fd: c_int) -> Option<c_int> {
+    let place = FAMILIES.get(usize::try_from(fd).ok()?)?;
+    match place.load(Ordering::Relaxed) {
+        V4 => Some(AF_INET),
+        V6 => Some(AF_INET6),
+        _ => None,
+    }
+}
+
+/// The numbers mean the same file.
+pub(crate) fn copied(fd: c_int, copy: c_int) {
+    for fd in [fd, copy] {
+        let number = usize::try_from(fd).unwrap_or(NUMBERS);
+        if let Some(place) = FAMILIES.get(number) {
+            HIGHEST.fetch_max(number, Ordering::Relaxed);
+            place.store(COPIED, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether there are other numbers of the same file.
+pub(crate) fn is_copied(fd: c_int) -> bool {
+    let place = usize::try_from(fd)
+        .ok()
+        .and_then(|number| FAMILIES.get(number));
+    place.is_some_and(|place| place.load(Ordering::Relaxed) == COPIED)
+}
+
+/// All numbers that are copied.
+pub(crate) fn copies() -> impl Iterator<Item = c_int> {
+    let last = HIGHEST.load(Ordering::Relaxed);
+    (0..=last).filter_map(|number| {
+        let fd = c_int::try_from(number).ok()?;
+        is_copied(fd).then_some(fd)
+    })
+}
+
+/// The number's socket may not be as it was.
+#[inline]
+pub(crate) fn change(fd: c_int) {
+    if family(fd).is_some() {
+        forget(fd);
+    }
+}
+
+/// The number is about to be another's.
+#[inline]
+pub(crate) fn forget(fd: c_int) {
+    let place = usize::try_from(fd)
+        .ok()
+        .and_then(|number| FAMILIES.get(number));
+    if let Some(place) = place {
+        if place.load(Ordering::Relaxed) != 0 {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The sockets of all numbers may be changed by others.
+pub(crate) fn change_all() {
+    let last = HIGHEST.load(Ordering::Relaxed);
+    for place in FAMILIES.iter().take(last + 1) {
+        if place.load(Ordering::Relaxed) != COPIED {
+            place.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// As [`forget`], of all numbers from `first` to `last`.
+pub(crate) fn forget_all(first: usize, last: usize) {
+    let last = last.min(HIGHEST.load(Ordering::Relaxed));
+    for place in FAMILIES.iter().take(last + 1).skip(first) {
+        place.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_socket_of_tcp_is_not_fresh() {
+        let fd = 900_001;
+        note(fd, AF_INET6, SOCK_STREAM, 0);
+        assert_eq!(family(fd), Some(AF_INET6));
+        note(fd, AF_INET, libc::SOCK_DGRAM, 0);
+        assert_eq!(family(fd), None);
+        note(fd, AF_INET, SOCK_STREAM, libc::IPPROTO_MPTCP);
+        assert_eq!(family(fd), None);
+        note(fd, AF_INET, SOCK_STREAM, IPPROTO_TCP);
+        forget_all(0, usize::MAX);
+        assert_eq!(family(fd), None);
+        assert_eq!(family(-1), None);
+    }
+}

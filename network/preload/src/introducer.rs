@@ -1,0 +1,99 @@
+//! Who may put connections into a listener's channel.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use libc::{c_int, socklen_t};
+use millrace_stream::Geometry;
+use millrace_stream::control::Mode;
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+use crate::ancillary::Sender;
+use crate::monitor::Ends;
+use crate::{hidden, real};
+
+/// The file system of memory that is a file, with pages of the usual size.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// Ports below this one are root's.
+const LOW_PORTS: u16 = 1024;
+
+/// The monitor that has made a channel, and the user to whose processes it may be lent.
+#[derive(Debug)]
+pub(crate) struct Introducer {
+    process: AtomicI32,
+    user: AtomicU32,
+    owner: AtomicU32,
+}
+
+impl Introducer {
+    pub(crate) const fn new() -> Self {
+        Self {
+            process: AtomicI32::new(0),
+            user: AtomicU32::new(0),
+            owner: AtomicU32::new(0),
+        }
+    }
+
+    /// The channel is this one from now on. Who has made a pair of sockets is what the kernel tells of its other end.
+    pub(crate) fn set(&self, channel: RawFd) {
+        let mut maker = libc::ucred {
+            pid: 0,
+            uid: u32::MAX,
+            gid: 0,
+        };
+        let mut size = socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+        let place = (&raw mut maker).cast();
+        let (level, name): (c_int, c_int) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        // SAFETY: the place has as many bytes as the size says.
+        unsafe { real::getsockopt(channel, level, name, place, &raw mut size) };
+        self.process.store(maker.pid, Ordering::Relaxed);
+        self.user.store(maker.uid, Ordering::Relaxed);
+        let owner = rustix::process::getuid().as_raw();
+        self.owner.store(owner, Ordering::Relaxed);
+    }
+
+    /// Whether what came is a connection of somebody who may make one. What the monitor says holds. Whoever was lent
+    /// the channel is of the listener's user, or is root; it may name itself within this host alone, and its memory and
+    /// its bell are looked at: neither may fail under this process, nor make it wait.
+    pub(crate) fn vouches(&self, sender: Option<Sender>, ends: &Ends) -> bool {
+        let Some(sender) = sender else {
+            return false;
+        };
+        let user = self.user.load(Ordering::Relaxed);
+        if sender.process == self.process.load(Ordering::Relaxed) && sender.user == user {
+            return true;
+        }
+        let is_trusted = sender.user == 0 || sender.user == self.owner.load(Ordering::Relaxed);
+        is_trusted && names_itself(sender, ends) && is_sound(ends)
+    }
+}
+
+fn names_itself(sender: Sender, ends: &Ends) -> bool {
+    let [local, peer] = [ends.link.local, ends.link.peer].map(|name| name.canonical());
+    let is_here = match (local.ip(), peer.ip()) {
+        (IpAddr::V4(local), IpAddr::V4(peer)) => {
+            local == peer || local.is_loopback() && peer.is_loopback()
+        }
+        (local, peer) => local == peer,
+    };
+    let is_high = peer.port() >= LOW_PORTS || sender.user == 0;
+    ends.link.mode == Mode::Direct && is_here && is_high
+}
+
+fn is_sound(ends: &Ends) -> bool {
+    let geometry = Geometry {
+        ring_lines: ends.link.ring_lines,
+    };
+    let (memory, bell) = (hidden::borrow(ends.memory), hidden::borrow(ends.bell));
+    let has_size = geometry.check().is_ok()
+        && rustix::fs::fstat(memory)
+            .is_ok_and(|status| usize::try_from(status.st_size) == Ok(geometry.size()));
+    let is_memory = rustix::fs::fstatfs(memory)
+        .is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS_MAGIC));
+    // That it can neither shrink nor be opened by others is looked at when it is mapped.
+    has_size
+        && is_memory
+        && sockopt::socket_domain(bell) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(bell) == Ok(SocketType::SEQPACKET)
+}

@@ -1,0 +1,285 @@
+//! Connections that this process makes itself, by a listener's channel that the monitor has lent it.
+//!
+//! Whoever connects to one address again within a lease's time is given one: the right to put connections into the
+//! listener's channel, for so many ports and so much time ([`Lease`]). Then the monitor is asked again, so that what it
+//! has looked at (rules, who listens, whose turn it is) is never older than that.
+
+use std::cell::UnsafeCell;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use millrace_stream::control::{Lease, Link, Message, Mode, Packet};
+use millrace_stream::{Address, Geometry};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, Mode as FileMode, SealFlags};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+
+use crate::errno::Outcome;
+use crate::hidden;
+use crate::lock::Lock;
+use crate::monitor::Ends;
+use crate::wait::now;
+
+/// To how many addresses there are leases at once.
+const PLACES: usize = 8;
+/// Whoever connects to one address twice within this time wants a lease.
+const OFTEN: Duration = Duration::from_millis(10);
+
+/// What there was for a connection.
+#[derive(Debug)]
+pub(crate) enum Borrowed {
+    /// It is made.
+    Connected(Ends),
+    /// A lease would be of use: the last connection to the address is not long ago.
+    Wanted,
+    /// None is there, nor wanted.
+    Never,
+}
+
+/// An address to which this process has connected.
+#[derive(Clone, Copy)]
+struct Place {
+    peer: Option<Address>,
+    /// When.
+    last: Duration,
+    held: Option<Held>,
+}
+
+/// A lease that this process has.
+#[derive(Clone, Copy)]
+struct Held {
+    lease: Lease,
+    /// The hidden descriptor of the listener's channel.
+    channel: RawFd,
+    /// How many of the ports were used.
+    used: u16,
+    until: Duration,
+    /// Who this process was when it got the lease.
+    user: u32,
+    process: u32,
+}
+
+struct Leases {
+    lock: Lock,
+    /// Touched by who has the lock.
+    places: UnsafeCell<[Place; PLACES]>,
+}
+
+// SAFETY: the cell is accessed under the lock.
+unsafe impl Sync for Leases {}
+
+static LEASES: Leases = Leases {
+    lock: Lock::new(),
+    places: UnsafeCell::new([Place::NONE; PLACES]),
+};
+
+impl Leases {
+    /// `None` in a signal handler above code that has the lock.
+    fn with<T>(&self, work: impl FnOnce(&mut [Place; PLACES]) -> T) -> Option<T> {
+        let _guard = self.lock.take().ok()?;
+        // SAFETY: the lock is held, so that nobody else has a reference.
+        Some(work(unsafe { &mut *self.places.get() }))
+    }
+}
+
+/// Makes a connection by a lease, if there is one for the address.
+pub(crate) fn connect(peer: Address) -> Borrowed {
+    let now = now();
+    LEASES
+        .with(|places| {
+            let place = Place::of(places, peer);
+            let is_often = place.last != Duration::ZERO && now < place.last + OFTEN;
+            place.last = now;
+            match place.connect(peer, now) {
+                Some(ends) => Borrowed::Connected(ends),
+                None if is_often && place.held.is_none() => Borrowed::Wanted,
+                None => Borrowed::Never,
+            }
+        })
+        .unwrap_or(Borrowed::Never)
+}
+
+/// Takes a lease; the channel is an open descriptor, which is closed if it cannot be hidden.
+pub(crate) fn insert(peer: Address, lease: Lease, channel: RawFd) {
+    let hidden = hidden::hide_copy(hidden::borrow(channel));
+    hidden::close_raw(channel);
+    let Ok(channel) = hidden else {
+        return;
+    };
+    let held = Held {
+        lease,
+        channel,
+        used: 0,
+        until: now() + Duration::from_micros(u64::from(lease.lasts_us)),
+        user: rustix::process::getuid().as_raw(),
+        process: std::process::id(),
+    };
+    let kept = LEASES.with(|places| {
+        let place = Place::of(places, peer);
+        place.end();
+        place.held = Some(held);
+    });
+    if kept.is_none() {
+        hidden::close(channel);
+    }
+}
+
+/// Gives all leases up: the monitor that gave them is gone.
+pub(crate) fn forget_all() {
+    LEASES.with(|places| places.iter_mut().for_each(Place::end));
+}
+
+/// In the child of a fork: leases are the parent's.
+pub(crate) fn forget_in_child() {
+    LEASES.lock.reset();
+    forget_all();
+}
+
+impl Place {
+    const NONE: Self = Self {
+        peer: None,
+        last: Duration::ZERO,
+        held: None,
+    };
+
+    /// The place of an address; if it has none, that which was not needed for the longest time.
+    fn of(places: &mut [Self; PLACES], peer: Address) -> &mut Self {
+        let known = places.iter().position(|place| place.peer == Some(peer));
+        let index = known.unwrap_or_else(|| {
+            let last = |index: &usize| places[*index].last;
+            (0..PLACES).min_by_key(last).unwrap_or(0)
+        });
+        let place = &mut places[index];
+        if known.is_none() {
+            place.end();
+            place.last = Duration::ZERO;
+            place.peer = Some(peer);
+        }
+        place
+    }
+
+    fn end(&mut self) {
+        if let Some(held) = self.held.take() {
+            hidden::close(held.channel);
+        }
+    }
+
+    fn connect(&mut self, peer: Address, now: Duration) -> Option<Ends> {
+        let held = self.held.as_mut()?;
+        if now >= held.until || held.used >= held.lease.ports {
+            self.end();
+            return None;
+        }
+        match held.connect(peer) {
+            Ok(ends) => ends,
+            Err(_) => {
+                self.end();
+                None
+            }
+        }
+    }
+}
+
+impl Held {
+    /// Makes a connection and puts it into the channel. `None` if there is no room: who asks the monitor is told what
+    /// then is to be done.
+    fn connect(&mut self, peer: Address) -> Outcome<Option<Ends>> {
+        let lease = self.lease;
+        if !is_writable(self.channel)? {
+            return Ok(None);
+        }
+        let local = lease.local.with_port(lease.local.port() + self.used);
+        self.used += 1;
+        let link = |local: Address, peer: Address, mapped: bool| Link {
+            mode: Mode::Direct,
+            ring_lines: lease.ring_lines,
+            local: if mapped { local.mapped() } else { local },
+            peer: if mapped { peer.mapped() } else { peer },
+        };
+        let [ours, theirs, memory] = objects(lease.ring_lines)?;
+        let packet = Packet {
+            serial: 0,
+            message: Message::Incoming {
+                link: link(lease.peer, local, lease.mapped),
+                user: self.user,
+                process: self.process,
+            },
+        };
+        let sent = send(self.channel, &packet, [theirs, memory]);
+        hidden::close_raw(theirs);
+        if sent.is_err() {
+            hidden::close_raw(ours);
+            hidden::close_raw(memory);
+        }
+        match sent {
+            Ok(()) => Ok(Some(Ends {
+                link: link(local, lease.peer, peer.is_mapped()),
+                bell: ours,
+                memory,
+            })),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::TOOMANYREFS) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// The two ends of a bell, and memory as the monitor makes it.
+fn objects(ring_lines: u32) -> Outcome<[RawFd; 3]> {
+    let geometry = Geometry { ring_lines };
+    let size = geometry.check().map_or(0, |()| geometry.size() as u64);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = hidden::into_raw(rustix::fs::memfd_create(c"millrace-connection", flags)?);
+    let made = shape(memory, size).and_then(|()| {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        Ok(rustix::net::socketpair(
+            AddressFamily::UNIX,
+            kind,
+            flags,
+            None,
+        )?)
+    });
+    match made {
+        Ok((ours, theirs)) => Ok([hidden::into_raw(ours), hidden::into_raw(theirs), memory]),
+        Err(errno) => {
+            hidden::close_raw(memory);
+            Err(errno)
+        }
+    }
+}
+
+fn shape(memory: RawFd, size: u64) -> Outcome<()> {
+    let memory = hidden::borrow(memory);
+    rustix::fs::fchmod(memory, FileMode::RUSR | FileMode::WUSR)?;
+    rustix::fs::ftruncate(memory, size)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    Ok(rustix::fs::fcntl_add_seals(memory, seals)?)
+}
+
+fn send(channel: RawFd, packet: &Packet, descriptors: [RawFd; 2]) -> rustix::io::Result<()> {
+    let bytes = packet.encode();
+    let descriptors = descriptors.map(hidden::borrow);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(rustix::io::Errno::NOBUFS);
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let pieces = [IoSlice::new(&bytes)];
+    rustix::net::sendmsg(hidden::borrow(channel), &pieces, &mut control, flags).map(drop)
+}
+
+/// Whether fewer connections wait than may.
+fn is_writable(channel: RawFd) -> Outcome<bool> {
+    let channel = hidden::borrow(channel);
+    let mut polled = [PollFd::new(&channel, PollFlags::OUT)];
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&time))?;
+    Ok(polled[0].revents().contains(PollFlags::OUT))
+}

@@ -1,0 +1,143 @@
+//! Processes that make their connections themselves, by a channel that the monitor has lent them.
+
+mod bed;
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+
+use bed::{Running, address, any, listener, local, user};
+use millrace_proxy::client::{Client, Connected, accept};
+use millrace_proxy::registry::Settings;
+use millrace_stream::control::{Lease, Link, Message, Mode, Packet};
+use millrace_stream::sockets::packets::send;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+const NOW: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// A listening socket that shares its port.
+fn sharing(at: SocketAddr) -> TcpListener {
+    let socket =
+        rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    sockopt::set_socket_reuseport(&socket, true).expect("an option");
+    rustix::net::bind(&socket, &at).expect("the port is shared");
+    rustix::net::listen(&socket, 8).expect("it is bound");
+    socket.into()
+}
+
+/// Waits until nobody has the other end.
+fn wait_for_end(channel: impl AsFd) {
+    let mut polled = [PollFd::new(&channel, PollFlags::empty())];
+    poll(&mut polled, None).expect("a poll");
+    assert!(polled[0].revents().contains(PollFlags::HUP));
+}
+
+fn borrow(program: &mut Client, tcp: &TcpListener) -> (Lease, OwnedFd) {
+    match program.borrow(any(), local(tcp)).expect("an answer") {
+        Connected::Lease(lease, channel) => (lease, channel),
+        other => panic!("no lease: {other:?}"),
+    }
+}
+
+#[test]
+fn whoever_is_lent_a_channel_puts_its_connections_there() {
+    let running = Running::new(Settings::default());
+    let tcp = listener("127.0.0.1:0");
+    let mut server = running.process();
+    let channel = server
+        .listen(&tcp, 2)
+        .expect("served")
+        .expect("at user level");
+    let mut program = running.process();
+    let (lease, lent) = borrow(&mut program, &tcp);
+    assert_eq!(lease.peer, local(&tcp));
+    assert_eq!(lease.local.ip().to_string(), "127.0.0.1");
+    assert!(lease.ports > 1 && lease.lasts_us > 0 && !lease.mapped);
+    let (next, _) = borrow(&mut program, &tcp);
+    let first = lease.local.port();
+    let own = first..=first + (lease.ports - 1);
+    assert!(!own.contains(&next.local.port()), "ports are lent once");
+
+    let message = Message::Incoming {
+        link: Link {
+            mode: Mode::Direct,
+            ring_lines: lease.ring_lines,
+            local: lease.peer,
+            peer: lease.local,
+        },
+        user: 0,
+        process: 0,
+    };
+    let packet = Packet { serial: 0, message };
+    let file = bed::slab();
+    let put = || send(&lent, &packet, &[lent.as_fd(), file.as_fd()]);
+    put().expect("there is room");
+    let incoming = accept(&channel).expect("it is there");
+    assert_eq!(incoming.ends.link.peer, lease.local);
+    // As many as the backlog says, and one more, with those of the monitor among them.
+    put().expect("there is room");
+    for _ in 0..2 {
+        user(program.open(any(), local(&tcp), true).expect("an answer"));
+    }
+    let mut polled = [PollFd::new(&lent, PollFlags::OUT)];
+    poll(&mut polled, Some(&NOW)).expect("a poll");
+    assert!(!polled[0].revents().contains(PollFlags::OUT));
+    assert!(matches!(
+        program.open(any(), local(&tcp), true).expect("an answer"),
+        Connected::Kernel
+    ));
+}
+
+#[test]
+fn a_lease_ends_with_the_listener_and_the_channel_with_the_monitor() {
+    let running = Running::new(Settings::default());
+    let mut server = running.process();
+    let mut program = running.process();
+    let tcp = listener("127.0.0.1:0");
+    let channel = server
+        .listen(&tcp, 8)
+        .expect("served")
+        .expect("at user level");
+    let (_, lent) = borrow(&mut program, &tcp);
+    drop(channel);
+    wait_for_end(&lent);
+
+    let tcp = listener("127.0.0.1:0");
+    let channel = server
+        .listen(&tcp, 8)
+        .expect("served")
+        .expect("at user level");
+    let (_, lent) = borrow(&mut program, &tcp);
+    drop(running);
+    // Though the channel is lent.
+    wait_for_end(&channel);
+    assert!(
+        send(
+            &lent,
+            &Packet {
+                serial: 0,
+                message: Message::Kernel
+            },
+            &[]
+        )
+        .is_err()
+    );
+}
+
+#[test]
+fn nothing_is_lent_of_what_takes_turns_or_has_a_name() {
+    let running = Running::new(Settings::default());
+    let mut server = running.process();
+    let mut program = running.process();
+    let tcp = sharing(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let _first = server.listen(&tcp, 8).expect("served");
+    borrow(&mut program, &tcp);
+    let named = address("127.0.0.1:45678");
+    user(program.borrow(named, local(&tcp)).expect("an answer"));
+    let other = sharing(tcp.local_addr().expect("it has one"));
+    let _second = server.listen(&other, 8).expect("served");
+    user(program.borrow(any(), local(&tcp)).expect("an answer"));
+}
