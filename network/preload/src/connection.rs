@@ -207,7 +207,7 @@ pub(crate) fn refuse(entry: &'static Entry) {
 
 /// Whether there are bytes that nobody has received.
 fn loses(entry: &Entry, record: &Record) -> bool {
-    let Ok(_guard) = record.receive.lock.take() else {
+    let Ok(_guard) = record.receive.take() else {
         return false;
     };
     // SAFETY: the lock is held, and the caller holds the entry.

@@ -407,8 +407,8 @@ impl Entry {
     #[cold]
     fn dissolve(&'static self) {
         if let Some(record) = self.record() {
-            let _send = record.send.lock.take();
-            let _receive = record.receive.lock.take();
+            let _send = record.send.take_torn();
+            let _receive = record.receive.take_torn();
             record.void_own();
             self.record.store(ptr::null_mut(), Ordering::Release);
             // SAFETY: nobody holds the entry, and both locks are held: invariant 3.

@@ -63,12 +63,9 @@ fn try_reserve(
     length: usize,
 ) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    let _guard = entry.take_direction(fd, &record.send)?;
     if !table::holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
-    }
-    if guard.taken_over {
-        entry.intrude();
     }
     // SAFETY: the lock is held, and the entry was looked at again.
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
@@ -103,12 +100,9 @@ fn try_reserve(
 /// Sends the first `length` bytes of what was reserved. The rest is given back.
 pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    let guard = entry.take_direction(fd, &record.send)?;
     if !table::holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
-    }
-    if guard.taken_over {
-        entry.intrude();
     }
     // SAFETY: the lock is held, and the entry was looked at again.
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {

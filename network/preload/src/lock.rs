@@ -7,13 +7,17 @@
 //! 3. A thread that meets its own lock is a signal handler above the code that holds it: it gets
 //!    [`Refused`] and must not wait.
 
+use std::ffi::CStr;
+use std::io::Write;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::thread::futex;
 
-use crate::thread;
+use crate::{hidden, thread};
 
 /// Somebody sleeps.
 const CONTENDED: u32 = 1 << 31;
@@ -139,11 +143,71 @@ impl Drop for Guard<'_> {
     }
 }
 
+/// Whether the thread of this number is gone, or is a zombie, or has the number of one that is gone: it has no slab.
 pub(crate) fn is_dead(tid: u32) -> bool {
-    i32::try_from(tid)
+    let is_gone = i32::try_from(tid)
         .ok()
         .and_then(Pid::from_raw)
-        .is_none_or(|tid| test_kill_process(tid) == Err(Errno::SRCH))
+        .is_none_or(|tid| test_kill_process(tid) == Err(Errno::SRCH));
+    // What cannot be read, as its owner is another user, is taken to live.
+    is_gone || is_zombie(tid) || has_text(tid, "maps", SLAB) == Some(false)
+}
+
+/// What the kernel writes into the list of a process's memory for a slab.
+const SLAB: &[u8] = b"/memfd:millrace-slab";
+
+fn is_zombie(tid: u32) -> bool {
+    let mut bytes = [0; 512];
+    let read = open(tid, "stat").and_then(|file| read(&file, &mut bytes));
+    let text = bytes.get(..read.unwrap_or(0)).unwrap_or_default();
+    // The name before the state may have any characters.
+    let state = text.iter().rposition(|byte| *byte == b')');
+    state.is_some_and(|place| matches!(text.get(place + 2), Some(b'Z' | b'X' | b'x')))
+}
+
+/// Whether a file of a thread has these bytes.
+fn has_text(tid: u32, name: &str, wanted: &[u8]) -> Option<bool> {
+    let file = open(tid, name)?;
+    let mut bytes = [0; 4096];
+    let mut kept = 0;
+    loop {
+        let end = kept + read(&file, bytes.get_mut(kept..)?)?;
+        if end == kept {
+            return Some(false);
+        }
+        if bytes[..end]
+            .windows(wanted.len())
+            .any(|part| part == wanted)
+        {
+            return Some(true);
+        }
+        // It may lie across two reads.
+        kept = end.min(wanted.len() - 1);
+        bytes.copy_within(end - kept..end, 0);
+    }
+}
+
+/// Opens a file of a thread, past the C library and without a name on the heap.
+fn open(tid: u32, name: &str) -> Option<Owned> {
+    let mut path = [0; 32];
+    write!(path.as_mut_slice(), "/proc/{tid}/{name}").ok()?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    Some(Owned(hidden::into_raw(file)))
+}
+
+fn read(file: &Owned, into: &mut [u8]) -> Option<usize> {
+    rustix::io::read(hidden::borrow(file.0), into).ok()
+}
+
+/// A descriptor that is closed by the kernel's own call.
+struct Owned(RawFd);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        hidden::close_raw(self.0);
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +246,26 @@ mod tests {
         assert_eq!(lock.take().err(), Some(Refused));
         drop(guard);
         assert!(lock.take().is_ok());
+    }
+
+    #[test]
+    fn a_zombie_is_dead() {
+        let mut child = std::process::Command::new("true")
+            .spawn()
+            .expect("it is there");
+        while !is_zombie(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(is_dead(child.id()));
+        child.wait().expect("it has ended");
+    }
+
+    #[test]
+    fn text_is_found_in_the_file_of_a_thread() {
+        let text = has_text(std::process::id(), "maps", b"[stack]");
+        assert_eq!(text, Some(true));
+        let text = has_text(std::process::id(), "maps", b"[not there]");
+        assert_eq!(text, Some(false));
     }
 
     #[test]

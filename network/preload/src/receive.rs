@@ -130,11 +130,7 @@ pub(crate) fn wait_for_bytes(
 /// Takes the urgent byte, or looks at it. It is not waited for.
 fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    let guard = record
-        .receive
-        .lock
-        .take()
-        .map_err(|_| Errno(libc::EAGAIN))?;
+    let guard = entry.take_direction(fd, &record.receive)?;
     if !table::holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
@@ -289,16 +285,9 @@ pub(crate) fn attempt_by(
     receive: impl FnOnce(&Sight, &mut Receiver, &mut ReceiveCursor) -> millrace_stream::Result<Received>,
 ) -> Outcome<Attempt> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    let guard = record
-        .receive
-        .lock
-        .take()
-        .map_err(|_| Errno(libc::EAGAIN))?;
+    let guard = entry.take_direction(fd, &record.receive)?;
     if !table::holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
-    }
-    if guard.taken_over {
-        entry.intrude();
     }
     // SAFETY: the lock is held, and the entry was looked at again.
     let (Some(sight), Some(receiver)) = (entry.sight(), unsafe { entry.receiver() }) else {

@@ -83,7 +83,7 @@ fn send_urgent(
 
 fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    let guard = entry.take_direction(fd, &record.send)?;
     if !table::holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
@@ -218,12 +218,9 @@ pub(crate) fn wait_for_room(
 #[inline]
 fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
-    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    let guard = entry.take_direction(fd, &record.send)?;
     if !table::holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
-    }
-    if guard.taken_over {
-        entry.intrude();
     }
     // SAFETY: the lock is held, and the entry was looked at again.
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
@@ -350,7 +347,7 @@ pub(crate) fn ring_at(bell: c_int) {
 
 /// Sends the end, if there is room, or remembers that it is to be sent.
 pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
-    let guard = record.send.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+    let guard = record.send.take()?;
     // SAFETY: the lock is held, and the caller has pinned the entry.
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
@@ -390,7 +387,7 @@ pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
 
 /// Breaks the connection off, if it is not over.
 pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
-    let Ok(_guard) = record.send.lock.take() else {
+    let Ok(_guard) = record.send.take_torn() else {
         return;
     };
     // SAFETY: the lock is held, and the caller has pinned the entry.
@@ -402,11 +399,16 @@ pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
 
 /// Hints that this end is let go of.
 pub(crate) fn close(entry: &Entry, record: &Record) {
-    let Ok(_guard) = record.send.lock.take() else {
+    let Ok(_guard) = record.send.take_torn() else {
         return;
     };
     // SAFETY: the lock is held, and the caller has pinned the entry.
     if let Some(sender) = unsafe { entry.sender() } {
-        sender.close();
+        // The hint stands where the reset does.
+        if record.has(flag::RESET) {
+            sender.reset(104);
+        } else {
+            sender.close();
+        }
     }
 }

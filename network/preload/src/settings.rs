@@ -314,7 +314,7 @@ pub(crate) unsafe fn set(
 
 /// Has urgent bytes stay where they are in the stream, or not.
 fn keep_urgent_inline(record: &Record, on: bool) {
-    if let Ok(_guard) = record.receive.lock.take() {
+    if let Ok(_guard) = record.receive.take() {
         let mut cursor = record.receive.receive_cursor();
         cursor.set_urgent_inline(on);
         record.receive.set_receive_cursor(&cursor);

@@ -21,7 +21,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::holders::Tokens;
-use crate::lock::{Lock, is_dead};
+use crate::lock::{Guard, Lock, Refused, is_dead};
 use crate::thread;
 
 /// The first page of a slab.
@@ -116,8 +116,9 @@ pub(crate) struct Options {
 #[derive(Debug)]
 pub(crate) struct Direction {
     /// Whoever has it may use the cursor and the lane's half of the same name.
-    pub(crate) lock: Lock,
-    _apart: u32,
+    lock: Lock,
+    /// 1: a process died amid a change, and what the cursor says is worth nothing.
+    torn: AtomicU32,
     cursor: [AtomicU64; 8],
 }
 
@@ -456,6 +457,7 @@ impl Record {
         self.tokens.clear();
         self.options.clear();
         for direction in [&self.send, &self.receive] {
+            direction.torn.store(0, Ordering::Relaxed);
             for word in &direction.cursor {
                 word.store(0, Ordering::Relaxed);
             }
@@ -626,6 +628,37 @@ impl Options {
 }
 
 impl Direction {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// `EAGAIN` in a handler of a signal above the thread that has it; `ECONNRESET` if the cursor is torn.
+    #[inline]
+    pub(crate) fn take(&self) -> Outcome<Guard<'_>> {
+        let guard = self.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
+        if guard.taken_over {
+            self.torn.store(1, Ordering::Relaxed);
+        }
+        if self.is_torn() {
+            return Err(Errno(libc::ECONNRESET));
+        }
+        Ok(guard)
+    }
+
+    /// Takes the lock for what does not need the cursor.
+    pub(crate) fn take_torn(&self) -> Result<Guard<'_>, Refused> {
+        let guard = self.lock.take();
+        if matches!(&guard, Ok(guard) if guard.taken_over) {
+            self.torn.store(1, Ordering::Relaxed);
+        }
+        guard
+    }
+
+    /// Whether a process died amid a change of the cursor.
+    #[inline]
+    pub(crate) fn is_torn(&self) -> bool {
+        self.torn.load(Ordering::Relaxed) != 0
+    }
+
     /// Where the cursor is: without the lock, the answer may be old.
     #[inline]
     pub(crate) fn position(&self) -> u64 {

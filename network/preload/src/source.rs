@@ -9,8 +9,10 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::entry::Entry;
+use crate::errno::Outcome;
 use crate::hidden;
-use crate::slab::{Record, flag};
+use crate::lock::Guard;
+use crate::slab::{Direction, Record, flag};
 
 /// `EPOLL*` bits.
 pub(crate) type Ready = u32;
@@ -200,7 +202,7 @@ impl Entry {
     /// Whether there are as many bytes as `SO_RCVLOWAT` asks for.
     #[cold]
     fn reaches(&self, record: &Record, sight: &Sight, low_water: u32) -> bool {
-        let Ok(_guard) = record.receive.lock.take() else {
+        let Ok(_guard) = record.receive.take() else {
             return true;
         };
         // SAFETY: the lock is held, and the caller has pinned the entry.
@@ -253,7 +255,7 @@ impl Entry {
         is_gone
     }
 
-    /// Somebody wrote to the bell: both sides hear of it.
+    /// The connection is of no use any more: both sides hear of it.
     #[cold]
     fn break_off(&self) {
         self.intrude();
@@ -275,9 +277,41 @@ impl Entry {
         }
     }
 
+    /// Takes a direction of a connection that may be closed meanwhile. One that a process has left torn breaks the
+    /// connection off.
+    ///
+    /// # Errors
+    /// `EAGAIN` in a handler of a signal; `ECONNRESET` if it is torn.
+    #[inline]
+    pub(crate) fn take_direction<'r>(
+        &'static self,
+        fd: RawFd,
+        direction: &'r Direction,
+    ) -> Outcome<Guard<'r>> {
+        let taken = direction.take();
+        if taken.is_err() {
+            self.held(fd, || {
+                if let Some(record) = self.record() {
+                    self.tear(record);
+                }
+                Ok(())
+            })?;
+        }
+        taken
+    }
+
+    /// Breaks the connection off if a process has left one of its directions torn. The entry is pinned.
+    #[cold]
+    fn tear(&self, record: &Record) {
+        let is_torn = record.send.is_torn() || record.receive.is_torn();
+        if is_torn && !record.has(flag::RESET) {
+            self.break_off();
+        }
+    }
+
     fn arm_sender(&self, record: &Record, sight: &Sight) {
-        let Ok(_guard) = record.send.lock.take() else {
-            return;
+        let Ok(_guard) = record.send.take() else {
+            return self.tear(record);
         };
         // SAFETY: the lock is held, and the caller has pinned the entry.
         if let Some(sender) = unsafe { self.sender() } {
@@ -288,8 +322,8 @@ impl Entry {
     }
 
     fn arm_receiver(&self, record: &Record) {
-        let Ok(_guard) = record.receive.lock.take() else {
-            return;
+        let Ok(_guard) = record.receive.take() else {
+            return self.tear(record);
         };
         let Some(sight) = self.sight() else {
             return;

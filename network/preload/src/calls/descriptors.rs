@@ -265,7 +265,7 @@ fn pending(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
         return Err(Errno(libc::EBADF));
     }
     let pending = entry.record().map_or(0, |record| {
-        let Ok(_guard) = record.receive.lock.take() else {
+        let Ok(_guard) = record.receive.take() else {
             return 0;
         };
         // SAFETY: the lock is held, and the entry is pinned.

@@ -35,3 +35,13 @@ fn the_dead_hold_nothing() {
     // Three waits in vain, of which each would else be thirty sleeps.
     assert!(sleeps < 16, "{:?}", run.totals);
 }
+
+/// What a process has left half done when it died is broken off, for its own side and for the peer.
+#[test]
+fn a_torn_connection_is_reset() {
+    let bed = Bed::new();
+    let run = bed.run(&bed.compile("torn"), true);
+    let expected = "killed by SIGBUS: 1\nsend beside it: ECONNRESET\nrecv beside it: ECONNRESET\n\
+        peer: ECONNRESET\nexit status: 0";
+    assert_eq!(run.text, expected);
+}
