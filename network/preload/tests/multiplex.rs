@@ -6,7 +6,7 @@ use bed::programs;
 
 programs! {
     direct:
-        wait_edges wait_forks wait_levels wait_moves wait_nested wait_polls wait_selects wait_server
+        wait_edges wait_forks wait_handlers wait_levels wait_moves wait_nested wait_polls wait_selects wait_server
         wait_signals wait_threads;
     by_plane:
         wait_forks wait_server wait_signals wait_threads

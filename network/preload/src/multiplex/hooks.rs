@@ -60,6 +60,10 @@ impl Kept for Entry {
         self.watchers.load(Ordering::SeqCst)
     }
 
+    fn is_closed(&self) -> bool {
+        self.numbers() == 0
+    }
+
     fn is_shared(&self) -> bool {
         let (Some(record), Some(slab)) = (self.record(), self.slab()) else {
             return false;
@@ -82,7 +86,9 @@ pub(crate) fn adopt(outer: RawFd, has_members: bool) {
     if outer < 0 {
         return;
     }
-    let set = SETS.make(outer, has_members);
+    let Some(set) = SETS.make(outer, has_members) else {
+        return;
+    };
     match Entry::epoll_set(std::ptr::from_ref(set).cast_mut().cast()) {
         Ok(entry) => {
             if !entry.add_number(outer) {

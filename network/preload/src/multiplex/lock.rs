@@ -1,22 +1,32 @@
-//! A lock that a fork can put right.
+//! A lock that a fork can put right, and that a signal handler above its holder is refused.
 
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::errno::Errno;
+use crate::lock::Refused;
+use crate::thread;
+
 use super::kernel;
 
 const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and somebody sleeps for it.
-const WANTED: u32 = 2;
+/// Somebody sleeps for it; the other bits are the holder's thread number.
+const WANTED: u32 = 1 << 31;
 
 /// Rounds of looking before sleeping.
 const ROUNDS: u32 = 100;
 
-/// A futex lock: three states, after U. Drepper, "Futexes are tricky", section 5. What it has over the standard
-/// library's is [`Lock::acquire`] and [`Lock::release`] without a guard, for the hooks of fork.
+impl From<Refused> for Errno {
+    fn from(_: Refused) -> Self {
+        Self(libc::EAGAIN)
+    }
+}
+
+/// A futex lock, after U. Drepper, "Futexes are tricky", section 5, that knows its holder. What it has over
+/// [`crate::lock::Lock`] is a value, and [`Lock::acquire`] and [`Lock::release`] without a guard, for the hooks of
+/// fork. It is of one process alone, so that a holder does not die without it.
 pub(crate) struct Lock<T> {
     word: AtomicU32,
     value: UnsafeCell<T>,
@@ -33,15 +43,18 @@ impl<T> Lock<T> {
         }
     }
 
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
-        self.acquire();
-        Guard { lock: self }
+    /// # Errors
+    /// [`Refused`] in a signal handler above the code that holds it.
+    pub(crate) fn lock(&self) -> Result<Guard<'_, T>, Refused> {
+        self.acquire()?;
+        Ok(Guard { lock: self })
     }
 
     /// The lock, if it comes free within some looks.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        let own = thread::tid();
         for _ in 0..ROUNDS {
-            if self.take() {
+            if self.take(own) {
                 return Some(Guard { lock: self });
             }
             std::hint::spin_loop();
@@ -49,31 +62,56 @@ impl<T> Lock<T> {
         None
     }
 
-    fn take(&self) -> bool {
-        // Acquire pairs with the release store of `release`.
+    fn take(&self, word: u32) -> bool {
+        // Acquire pairs with the release of `release`.
         self.word
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(FREE, word, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
     /// Locks without a guard; [`Self::release`] ends it.
-    pub(crate) fn acquire(&self) {
-        for _ in 0..ROUNDS {
-            if self.take() {
-                return;
+    ///
+    /// # Errors
+    /// As [`Self::lock`].
+    pub(crate) fn acquire(&self) -> Result<(), Refused> {
+        let own = thread::tid();
+        let (mut looks, mut taken) = (0, own);
+        while !self.take(taken) {
+            let word = self.word.load(Ordering::Relaxed);
+            if word & !WANTED == own {
+                return Err(Refused);
             }
-            std::hint::spin_loop();
+            if looks < ROUNDS {
+                looks += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            let wanted = word | WANTED;
+            let is_marked = word == wanted
+                || word != FREE
+                    && self
+                        .word
+                        .compare_exchange(word, wanted, Ordering::Relaxed, Ordering::Relaxed)
+                        .is_ok();
+            if is_marked {
+                // Who has slept cannot know whether others do.
+                taken = own | WANTED;
+                kernel::futex_wait(&self.word, wanted);
+            }
         }
-        while self.word.swap(WANTED, Ordering::Acquire) != FREE {
-            kernel::futex_wait(&self.word, WANTED);
-        }
+        Ok(())
     }
 
     /// Unlocks what [`Self::acquire`] locked, in this process or in the parent before the fork.
     pub(crate) fn release(&self) {
-        if self.word.swap(FREE, Ordering::Release) == WANTED {
+        if self.word.swap(FREE, Ordering::Release) & WANTED != 0 {
             kernel::futex_wake(&self.word);
         }
+    }
+
+    /// In the child of a fork, of a lock that its thread held all along: the thread has another number now.
+    pub(crate) fn keep(&self) {
+        self.word.store(thread::tid(), Ordering::Relaxed);
     }
 }
 

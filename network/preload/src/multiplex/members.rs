@@ -227,6 +227,16 @@ impl<S: Kept> Members<S> {
         }
     }
 
+    /// Removes all members that this process has closed.
+    pub(crate) fn sweep(&mut self, inner: RawFd) {
+        for index in 0..self.slots.len() {
+            let member = self.slots[index].as_ref();
+            if member.is_some_and(|member| member.source.is_closed()) {
+                self.dismiss(index, inner);
+            }
+        }
+    }
+
     /// Removes all members.
     pub(crate) fn clear(&mut self) {
         for index in 0..self.slots.len() {

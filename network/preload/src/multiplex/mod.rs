@@ -24,6 +24,7 @@
 pub(crate) mod calls;
 mod contention;
 pub(crate) mod events;
+pub(crate) mod held;
 pub(crate) mod hooks;
 pub(crate) mod interest;
 pub(crate) mod kernel;

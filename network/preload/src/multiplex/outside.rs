@@ -241,6 +241,17 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
+    /// Removes all that this process has closed.
+    pub(crate) fn sweep(&mut self) {
+        for index in 0..self.list.len() {
+            let one = self.list[index].as_ref();
+            if one.is_some_and(|one| one.entry().is_closed()) {
+                // The kernel drops it by itself; the number may be another's.
+                self.dismiss(None, index);
+            }
+        }
+    }
+
     /// Removes all.
     pub(crate) fn clear(&mut self) {
         for index in 0..self.list.len() {

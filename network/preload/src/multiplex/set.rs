@@ -9,12 +9,15 @@
 //! # Who may touch what
 //! `asleep` counts who is about to sleep or sleeps; it changes before the last look and after the wake. All else is
 //! behind the lock. Locks of sets within are only tried: the hooks of fork hold all of them, in any order.
+//!
+//! A signal handler may meet the lock of the very thread that it has interrupted. What it then cannot leave undone it
+//! leaves as an [`errand`](super::held::errand), which whoever holds the lock runs when it lets go.
 
 use std::collections::HashMap;
 use std::fs;
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use libc::{c_int, epoll_event};
@@ -22,6 +25,7 @@ use libc::{c_int, epoll_event};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 
+use super::held::errand;
 use super::interest::Interest;
 use super::lock::Lock;
 use super::members::Members;
@@ -43,6 +47,10 @@ pub(crate) struct Set<S: 'static> {
     /// The waker, for those who cannot take the lock; -1 if there is none.
     waker: AtomicI32,
     pub(super) state: Lock<State<S>>,
+    /// See [`errand`](super::held::errand).
+    pub(super) errands: AtomicU32,
+    /// The thread that forks has taken the lock for that.
+    pub(super) is_kept: AtomicBool,
     pub(super) next: AtomicPtr<Self>,
 }
 
@@ -82,16 +90,20 @@ impl<S: Kept> Set<S> {
             is_open: AtomicBool::new(true),
             waker: AtomicI32::new(-1),
             state: Lock::new(State::new()),
+            errands: AtomicU32::new(0),
+            is_kept: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
     /// Begins anew. `has_kernel` says that the kernel's set may have members that were not seen.
     pub(super) fn open(&self, outer: RawFd, has_kernel: bool) {
-        let mut state = self.state.lock();
-        state.outer = outer;
-        state.has_kernel = has_kernel;
-        state.heard = S::sets().last_note();
+        // A set that is not open yet is nobody's else.
+        if let Ok(mut state) = self.lock() {
+            state.outer = outer;
+            state.has_kernel = has_kernel;
+            state.heard = S::sets().last_note();
+        }
     }
 
     /// Whether waits must come here; if not, the kernel's set is all there is.
@@ -102,7 +114,10 @@ impl<S: Kept> Set<S> {
 
     /// The last number of the set is closed, and no call uses it.
     pub(crate) fn close(&self) {
-        let mut state = self.state.lock();
+        // A handler above a look from another set: the set is lost, and nothing else.
+        let Ok(mut state) = self.lock() else {
+            return;
+        };
         state.members.clear();
         state.outsiders.clear();
         self.waker.store(-1, Ordering::Release);
@@ -127,7 +142,7 @@ impl<S: Kept> Set<S> {
         target: Target<S>,
         event: Option<epoll_event>,
     ) -> Outcome<()> {
-        let mut state = self.state.lock();
+        let mut state = self.lock()?;
         state.outer = outer;
         if target.is_kernel() && !self.is_ours() {
             return state.control_kernel(operation, fd, event);
@@ -188,7 +203,7 @@ impl<S: Kept> Set<S> {
 
     /// Whether a sleep for it must be short.
     pub(crate) fn is_unsure(&self) -> bool {
-        self.state.try_lock().is_none_or(|state| state.has_shared)
+        self.try_lock().is_none_or(|state| state.has_shared)
     }
 
     /// Rings the waker although another has the lock, or this thread itself.
@@ -201,20 +216,18 @@ impl<S: Kept> Set<S> {
 
     /// Removes all interests in an entry whose last number is about to be closed.
     pub(super) fn forget(&self, entry: &'static S) {
-        let mut state = self.state.lock();
-        let is_own = !self.is_inherited.load(Ordering::Relaxed);
-        let (inner, outer) = if is_own {
-            (state.inner, Some(state.outer))
-        } else {
-            (-1, None)
+        let Ok(mut state) = self.lock() else {
+            self.leave_errand(errand::SWEEP);
+            return;
         };
+        let (inner, outer) = self.own_sets(&state);
         state.members.forget(entry, inner);
         state.outsiders.forget(outer, entry);
     }
 
     /// Takes the kernel's interest in this number away; the events and data, if there was one.
     pub(super) fn withdraw(&self, fd: RawFd) -> Option<(u32, u64)> {
-        let mut state = self.state.lock();
+        let mut state = self.lock().ok()?;
         let interest = state.remembered.remove(&fd)?;
         self.own(&mut state).ok()?;
         // What is remembered may be of a descriptor that had this number before.
@@ -228,14 +241,18 @@ impl<S: Kept> Set<S> {
             events: interest.0,
             u64: interest.1,
         };
-        let outer = self.state.lock().outer;
+        let Ok(outer) = self.lock().map(|state| state.outer) else {
+            return;
+        };
         // It was there before, so that nobody waits for an error.
         let _ = self.control(outer, libc::EPOLL_CTL_ADD, fd, target, Some(event));
     }
 
     /// A listener has another channel.
     pub(super) fn change_channel(&self, entry: &'static S, channel: RawFd) {
-        let mut state = self.state.lock();
+        let Ok(mut state) = self.lock() else {
+            return;
+        };
         if self.own(&mut state).is_ok() {
             let outer = state.outer;
             state.outsiders.change_channel(outer, entry, channel);

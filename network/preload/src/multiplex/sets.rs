@@ -12,8 +12,9 @@
 
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
+use super::lock::Lock;
 use super::set::Set;
 use super::{Kept, Target, sleepers};
 
@@ -27,6 +28,10 @@ const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
 #[derive(Debug)]
 pub(crate) struct Sets<S: 'static> {
     first: AtomicPtr<Set<S>>,
+    /// Held while a set is made, and over a fork.
+    making: Lock<()>,
+    /// The thread that forks has taken it for that.
+    is_kept: AtomicBool,
     last_note: AtomicU64,
     notes: [AtomicU64; NOTES],
 }
@@ -44,6 +49,8 @@ impl<S: Kept> Sets<S> {
     pub(crate) const fn new() -> Self {
         Self {
             first: AtomicPtr::new(ptr::null_mut()),
+            making: Lock::new(()),
+            is_kept: AtomicBool::new(false),
             last_note: AtomicU64::new(0),
             notes: [const { AtomicU64::new(0) }; NOTES],
         }
@@ -59,8 +66,10 @@ impl<S: Kept> Sets<S> {
         })
     }
 
-    /// A set for the program's number. `has_kernel` says that it may have members already.
-    pub(crate) fn make(&self, outer: RawFd, has_kernel: bool) -> &'static Set<S> {
+    /// A set for the program's number. `has_kernel` says that it may have members already. None in a signal handler
+    /// above this.
+    pub(crate) fn make(&self, outer: RawFd, has_kernel: bool) -> Option<&'static Set<S>> {
+        let _guard = self.making.lock().ok()?;
         let used = self.each().find(|set| {
             set.is_open
                 .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
@@ -68,7 +77,7 @@ impl<S: Kept> Sets<S> {
         });
         let set = used.unwrap_or_else(|| self.append());
         set.open(outer, has_kernel);
-        set
+        Some(set)
     }
 
     fn append(&self) -> &'static Set<S> {
@@ -116,7 +125,7 @@ impl<S: Kept> Sets<S> {
                 continue;
             }
             // A set whose lock is taken, perhaps by this very thread, is told in any case.
-            match set.state.try_lock() {
+            match set.try_lock() {
                 Some(state) if !state.members.has_key(key) => {}
                 Some(state) => state.wake(),
                 None => set.wake_unlocked(),
@@ -159,20 +168,17 @@ impl<S: Kept> Sets<S> {
 
     /// Before a fork: no set is amid a change.
     pub(crate) fn before_fork(&self) {
-        self.each().for_each(|set| set.state.acquire());
+        let is_kept = self.making.acquire().is_ok();
+        self.is_kept.store(is_kept, Ordering::Relaxed);
+        self.each().for_each(Set::before_fork);
     }
 
     /// After a fork, in the parent.
     pub(crate) fn after_fork_in_parent(&self) {
-        self.each().for_each(|set| {
-            set.state.release();
-            let mut state = set.state.lock();
-            state.has_shared = true;
-            // The child takes rings, and does not tell: who sleeps already must not do so for long.
-            if set.asleep.load(Ordering::SeqCst) > 0 {
-                state.wake();
-            }
-        });
+        self.each().for_each(Set::after_fork_in_parent);
+        if self.is_kept.swap(false, Ordering::Relaxed) {
+            self.making.release();
+        }
         sleepers::wake_all();
     }
 
@@ -180,16 +186,12 @@ impl<S: Kept> Sets<S> {
     /// parent's too.
     pub(crate) fn after_fork_in_child(&self) {
         sleepers::after_fork();
-        self.each().for_each(|set| {
-            set.state.release();
-            set.asleep.store(0, Ordering::Relaxed);
-            set.is_inherited
-                .store(set.is_open.load(Ordering::Relaxed), Ordering::Relaxed);
-            let mut state = set.state.lock();
-            state.has_shared = true;
-            state.members.count_anew();
-            state.outsiders.count_anew();
-        });
+        self.each().for_each(Set::after_fork_in_child);
+        if self.is_kept.swap(false, Ordering::Relaxed) {
+            self.making.release();
+        } else {
+            self.making.keep();
+        }
     }
 }
 

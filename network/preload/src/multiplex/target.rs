@@ -61,6 +61,9 @@ pub(crate) trait Kept: Source + Sync + Sized + 'static {
     /// How many do.
     fn watchers(&self) -> u32;
 
+    /// True if no number of this process means it any more.
+    fn is_closed(&self) -> bool;
+
     /// True if other processes hold it too, and may take its rings.
     fn is_shared(&self) -> bool;
 

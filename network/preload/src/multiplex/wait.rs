@@ -111,7 +111,7 @@ impl<S: Kept> Set<S> {
     }
 
     fn pass(&self, outer: RawFd, out: &mut Events, kind: Pass) -> Outcome<Passed> {
-        let mut state = self.state.lock();
+        let mut state = self.lock()?;
         state.outer = outer;
         self.own(&mut state)?;
         state.begin_pass();
@@ -169,8 +169,9 @@ impl<S: Kept> Set<S> {
                     .ended(unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) })
             }
         };
-        let mut state = self.state.lock();
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        let state = self.lock();
+        self.wake_up();
+        let mut state = state?;
         state.outsiders.sleep(false);
         let woken = woken?;
         state.begin_pass();
@@ -191,7 +192,9 @@ impl<S: Kept> Set<S> {
 
     /// Arms all; none if there is something to report, otherwise whether the sleep must be short.
     fn prepare(&self) -> Option<bool> {
-        let mut state = self.state.lock();
+        let Ok(mut state) = self.lock() else {
+            return None;
+        };
         // After `asleep` was counted: a later note finds this sleeper.
         state.heed_notes();
         if state.has_shared {
@@ -214,7 +217,7 @@ impl<S: Kept> Set<S> {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         // After the count, as the other makes the set ours before it looks at the count.
         let told = (!self.is_ours()).then(wait);
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        self.wake_up();
         told
     }
 
@@ -223,7 +226,9 @@ impl<S: Kept> Set<S> {
     /// # Safety
     /// The kernel wrote so many to the room, of which nothing is counted.
     pub(crate) unsafe fn translate(&self, outer: RawFd, mut out: Events, count: usize) -> usize {
-        let mut state = self.state.lock();
+        let Ok(mut state) = self.lock() else {
+            return 0;
+        };
         state.outer = outer;
         state.begin_pass();
         state.report(&mut out, count);
@@ -232,7 +237,7 @@ impl<S: Kept> Set<S> {
 
     /// Whether a user-level member has something to report, without taking it; for those who watch the set.
     pub(crate) fn has_offer(&self) -> bool {
-        let Some(mut state) = self.state.try_lock() else {
+        let Some(mut state) = self.try_lock() else {
             return false;
         };
         state.heed_notes();
@@ -241,7 +246,7 @@ impl<S: Kept> Set<S> {
 
     /// Whether any member has something, the kernel's included.
     pub(crate) fn absorb_and_look(&self) -> bool {
-        let Some(mut state) = self.state.try_lock() else {
+        let Some(mut state) = self.try_lock() else {
             return true;
         };
         state.absorb();
@@ -253,7 +258,7 @@ impl<S: Kept> Set<S> {
     /// Somebody begins to sleep for this set by watching its number; true if it has something.
     pub(crate) fn begin_sleep(&self) -> bool {
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        let Some(mut state) = self.state.try_lock() else {
+        let Some(mut state) = self.try_lock() else {
             return true;
         };
         if self.own(&mut state).is_err() {
@@ -268,8 +273,8 @@ impl<S: Kept> Set<S> {
 
     /// The end of [`Self::begin_sleep`].
     pub(crate) fn end_sleep(&self) {
-        self.asleep.fetch_sub(1, Ordering::SeqCst);
-        if let Some(mut state) = self.state.try_lock() {
+        self.wake_up();
+        if let Some(mut state) = self.try_lock() {
             state.outsiders.sleep(false);
         }
     }

@@ -238,6 +238,10 @@ impl Kept for Fake {
         self.watchers.load(Ordering::SeqCst)
     }
 
+    fn is_closed(&self) -> bool {
+        !table().get_or_insert_default().contains_key(&self.fd())
+    }
+
     fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::SeqCst)
     }
@@ -254,7 +258,9 @@ impl Bed {
     pub(super) fn new() -> Self {
         let outer = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)
             .expect("there are descriptors left");
-        let set = SETS.make(outer.as_raw_fd(), false);
+        let set = SETS
+            .make(outer.as_raw_fd(), false)
+            .expect("no handler is above it");
         Self { outer, set }
     }
 

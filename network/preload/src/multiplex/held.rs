@@ -1,0 +1,158 @@
+//! The lock of a set as its holders have it, and what it takes to fork.
+
+use std::ops::{Deref, DerefMut};
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+use crate::lock::Refused;
+
+use super::Kept;
+use super::lock::Guard;
+use super::set::{Set, State};
+
+/// What is to be done by who holds the lock.
+pub(super) mod errand {
+    /// Members were closed: interests in them end.
+    pub(crate) const SWEEP: u32 = 1;
+    /// A fork was made: others may take rings.
+    pub(crate) const SHARE: u32 = 1 << 1;
+    /// This process is the child of that fork: nobody is counted as watching.
+    pub(crate) const COUNT: u32 = 1 << 2;
+}
+
+/// Holds the lock of a set, and runs its errands after.
+#[derive(Debug)]
+pub(super) struct Held<'a, S: Kept> {
+    set: &'a Set<S>,
+    /// There until this is dropped.
+    guard: Option<Guard<'a, State<S>>>,
+}
+
+impl<S: Kept> Deref for Held<'_, S> {
+    type Target = State<S>;
+
+    fn deref(&self) -> &State<S> {
+        self.guard.as_ref().expect("it is held")
+    }
+}
+
+impl<S: Kept> DerefMut for Held<'_, S> {
+    fn deref_mut(&mut self) -> &mut State<S> {
+        self.guard.as_mut().expect("it is held")
+    }
+}
+
+impl<S: Kept> Drop for Held<'_, S> {
+    fn drop(&mut self) {
+        self.guard = None;
+        self.set.run_errands();
+    }
+}
+
+impl<S: Kept> Set<S> {
+    /// # Errors
+    /// [`Refused`] in a signal handler above the code that holds the lock.
+    pub(super) fn lock(&self) -> Result<Held<'_, S>, Refused> {
+        Ok(self.held(self.state.lock()?))
+    }
+
+    /// The lock, if it comes free soon.
+    pub(super) fn try_lock(&self) -> Option<Held<'_, S>> {
+        Some(self.held(self.state.try_lock()?))
+    }
+
+    fn held<'a>(&'a self, guard: Guard<'a, State<S>>) -> Held<'a, S> {
+        Held {
+            set: self,
+            guard: Some(guard),
+        }
+    }
+
+    /// Leaves an errand to who holds the lock.
+    pub(super) fn leave_errand(&self, errand: u32) {
+        self.errands.fetch_or(errand, Ordering::SeqCst);
+        // If it was let go of meanwhile.
+        self.run_errands();
+    }
+
+    #[inline]
+    fn run_errands(&self) {
+        if self.errands.load(Ordering::SeqCst) != 0 {
+            self.run_errands_slowly();
+        }
+    }
+
+    #[cold]
+    fn run_errands_slowly(&self) {
+        while self.errands.load(Ordering::SeqCst) != 0 {
+            // Who holds it runs them.
+            let Some(mut state) = self.state.try_lock() else {
+                return;
+            };
+            let errands = self.errands.swap(0, Ordering::SeqCst);
+            if errands & errand::COUNT != 0 {
+                state.members.count_anew();
+                state.outsiders.count_anew();
+            }
+            if errands & errand::SHARE != 0 {
+                self.share(&mut state);
+            }
+            if errands & errand::SWEEP != 0 {
+                let (inner, _) = self.own_sets(&state);
+                state.members.sweep(inner);
+                state.outsiders.sweep();
+            }
+        }
+    }
+
+    fn share(&self, state: &mut State<S>) {
+        state.has_shared = true;
+        // The child takes rings, and does not tell: who sleeps already must not do so for long.
+        if self.asleep.load(Ordering::SeqCst) > 0 {
+            state.wake();
+        }
+    }
+
+    /// The kernel's sets, as far as they are this process's own: the inner one, and the outer one.
+    pub(super) fn own_sets(&self, state: &State<S>) -> (RawFd, Option<RawFd>) {
+        if self.is_inherited.load(Ordering::Relaxed) {
+            return (-1, None);
+        }
+        (state.inner, Some(state.outer))
+    }
+
+    /// Before a fork: nobody is amid a change, but perhaps the thread itself, which goes on with it in both.
+    pub(super) fn before_fork(&self) {
+        let is_kept = self.state.acquire().is_ok();
+        self.is_kept.store(is_kept, Ordering::Relaxed);
+    }
+
+    /// After a fork, in the parent.
+    pub(super) fn after_fork_in_parent(&self) {
+        if self.is_kept.swap(false, Ordering::Relaxed) {
+            self.state.release();
+        }
+        self.leave_errand(errand::SHARE);
+    }
+
+    /// After a fork, in the child, where the other threads are not.
+    pub(super) fn after_fork_in_child(&self) {
+        if self.is_kept.swap(false, Ordering::Relaxed) {
+            self.state.release();
+        } else {
+            self.state.keep();
+        }
+        self.asleep.store(0, Ordering::Relaxed);
+        let is_open = self.is_open.load(Ordering::Relaxed);
+        self.is_inherited.store(is_open, Ordering::Relaxed);
+        self.leave_errand(errand::SHARE | errand::COUNT);
+    }
+
+    /// One who sleeps less. In the child of a fork nobody may be counted any more.
+    pub(super) fn wake_up(&self) {
+        let fewer = |asleep: usize| asleep.checked_sub(1);
+        let _was = self
+            .asleep
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+    }
+}
