@@ -7,6 +7,7 @@ from side import Failed
 
 HERE = Path(__file__).resolve().parent
 CALLS = HERE / "calls"
+LIMITS = CALLS / "limits.c"
 # The calls with wrong arguments are meant.
 COMPILER = ["cc", "-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-Wno-nonnull", "-Wno-restrict",
             "-Wno-stringop-overflow", "-Wno-stringop-overread", "-Wno-unused-function", "-Wno-unused-result", "-pthread"]
@@ -44,8 +45,18 @@ def compiled(side, source):
 
 def calls(side):
     """A program for each group of calls; its lines by their titles."""
+    run_all(side, [source for source in sorted(CALLS.glob("*.c")) if source != LIMITS])
+
+
+def limits(side):
+    """The same where descriptors run out: there a connection may be the kernel's, which takes none beside its own."""
+    run_all(side, [LIMITS])
+
+
+def run_all(side, sources):
+    """Runs programs; their results are the lines under each title."""
     stuck = []
-    for source in sorted(CALLS.glob("*.c")):
+    for source in sources:
         program = compiled(side, source)
         try:
             side.run(source.stem, [program], status=None, limit_s=CALLS_LIMIT_S)
@@ -115,6 +126,7 @@ def shrunk(side):
 
 JUDGES = [
     Differential(calls, ["cc"], 240, 100 << 20),
+    Differential(limits, ["cc"], 60, 0),
     Differential(draws, ["cc"], 420, 1 << 20),
 ]
 # Runs after draws, in one namespace, for the seeds that differ.

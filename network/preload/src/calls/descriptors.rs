@@ -37,7 +37,7 @@ export! {
                 // No thread is broken off here.
                 hidden::close_raw(fd);
                 left.done();
-                0
+                touched(0)
             }
         }
     }

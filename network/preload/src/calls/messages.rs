@@ -145,13 +145,7 @@ unsafe fn send_one(
     check(message, size_of::<msghdr>())?;
     // SAFETY: as the caller keeps it.
     let header = unsafe { message.as_ref() }.ok_or(Errno(libc::EFAULT))?;
-    // SAFETY: as the caller keeps it.
-    if unsafe { controls(header) }.any(|control| {
-        control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS
-    }) {
-        // As TCP: a stream of bytes between hosts carries no descriptors.
-        return Err(Errno(libc::EINVAL));
-    }
+    // Descriptors in a message are not looked at, as by TCP: a stream of bytes carries none.
     // SAFETY: as the caller keeps it.
     let pieces = unsafe { Pieces::new(header.msg_iov, header.msg_iovlen) }.map_err(of_message)?;
     send_pieces(fd, entry, pieces, flags)

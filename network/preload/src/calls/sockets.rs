@@ -18,6 +18,7 @@ use crate::entry::{Entry, Hold, Kind};
 use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
 use crate::multiplex::hooks;
+use crate::multiplex::touched::touched;
 use crate::slab::{self, Record, flag, option};
 use crate::under_way::Change;
 use crate::wait::handlers_restart;
@@ -98,7 +99,7 @@ export! {
                 }
                 done
             }
-            Some((entry, record)) => told(shut(fd, entry, record, how)),
+            Some((entry, record)) => touched(told(shut(fd, entry, record, how))),
         }
     }
 }

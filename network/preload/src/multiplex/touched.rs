@@ -1,8 +1,9 @@
-//! What this process itself does to descriptors of the kernel's.
+//! What this process itself does to descriptors of the kernel's, and ends of connections that it says.
 //!
 //! A set that has both kinds of members asks the kernel for its own now and then alone, as that is a system call. But
 //! who has written into a pipe, and then waits, expects to be told of the pipe at once. So calls that may make a
-//! descriptor of the kernel's ready are counted, and a set looks when there was one since.
+//! descriptor of the kernel's ready are counted, and a set looks when there was one since. So are those that end
+//! connections, whose other ends may be members that the kernel names.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
