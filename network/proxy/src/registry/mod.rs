@@ -22,6 +22,7 @@
 //!
 //! [`monitor`]: crate::monitor
 
+mod clients;
 mod counters;
 mod event;
 mod hosts;
@@ -37,6 +38,7 @@ use millrace_stream::Address;
 use millrace_stream::control::{Link, Message, Mode, Packet};
 use rustix::io::Errno;
 
+pub use clients::Client;
 pub use counters::Counters;
 pub use event::{Action, Attempt, ClientId, Credentials, Event, ListenerId, Outcome, Proof, Wish};
 pub use limits::Limits;
@@ -46,6 +48,7 @@ pub use settings::{Carriage, Settings};
 
 pub(crate) use hosts::Refusal;
 
+use self::clients::User;
 use self::hosts::Hosts;
 use self::listeners::Listeners;
 use crate::rules::{Direction, Verdict};
@@ -67,27 +70,6 @@ pub struct Registry {
     /// Whether there are planes.
     has_planes: bool,
     hosts: Hosts,
-}
-
-/// A process.
-#[derive(Debug)]
-pub struct Client {
-    /// Who it is.
-    pub credentials: Credentials,
-    /// Whether it has said HELLO.
-    pub greeted: bool,
-    /// How many of its connections wait for a backlog.
-    pub waiting: usize,
-}
-
-/// What one user has of what is limited.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct User {
-    clients: usize,
-    listeners: usize,
-    /// Of its listeners, the sum.
-    backlogs: u32,
-    waiting: usize,
 }
 
 impl Registry {
@@ -138,17 +120,6 @@ impl Registry {
         }
     }
 
-    /// The processes that are there.
-    pub fn clients(&self) -> impl Iterator<Item = (ClientId, &Client)> {
-        self.clients.iter().map(|(id, client)| (*id, client))
-    }
-
-    /// A process.
-    #[must_use]
-    pub fn client(&self, id: ClientId) -> Option<&Client> {
-        self.clients.get(&id)
-    }
-
     /// Those who listen.
     pub fn listeners(&self) -> impl Iterator<Item = (ListenerId, &Listener)> {
         self.listeners.iter()
@@ -170,43 +141,6 @@ impl Registry {
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    fn arrived(&mut self, id: ClientId, credentials: Credentials, actions: &mut Vec<Action>) {
-        let limits = self.settings.limits;
-        let user = self.users.entry(credentials.user).or_default();
-        user.clients += 1;
-        let too_many = user.clients > limits.clients_per_user_max;
-        let client = Client {
-            credentials,
-            greeted: false,
-            waiting: 0,
-        };
-        self.clients.insert(id, client);
-        if too_many || self.clients.len() > limits.clients_max {
-            self.refuse(id, 0, Errno::USERS, actions);
-            self.hang(id, actions);
-        }
-    }
-
-    fn is_greeted(&self, id: ClientId) -> bool {
-        self.clients.get(&id).is_some_and(|client| client.greeted)
-    }
-
-    fn hello(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        if client.greeted {
-            return self.hang(id, actions);
-        }
-        client.greeted = true;
-        self.counters.processes += 1;
-        let welcome = Message::Welcome {
-            ring_lines: self.settings.ring_lines,
-            spin_us_max: self.settings.spin_us_max,
-        };
-        reply(id, serial, welcome, actions);
     }
 
     fn listen(
@@ -528,32 +462,6 @@ impl Registry {
         }
         self.forget_user(listener.owner.user);
         Some(listener)
-    }
-
-    fn depart(&mut self, id: ClientId) {
-        let Some(client) = self.clients.remove(&id) else {
-            return;
-        };
-        let number = client.credentials.user;
-        if let Some(user) = self.users.get_mut(&number) {
-            user.clients -= 1;
-            user.waiting -= client.waiting;
-        }
-        self.forget_user(number);
-        if client.waiting > 0 {
-            self.listeners.forget_waiting(id);
-        }
-    }
-
-    fn forget_user(&mut self, number: u32) {
-        if self.users.get(&number) == Some(&User::default()) {
-            self.users.remove(&number);
-        }
-    }
-
-    fn hang(&mut self, id: ClientId, actions: &mut Vec<Action>) {
-        self.depart(id);
-        actions.push(Action::Hang { client: id });
     }
 
     fn leave_to_kernel(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
