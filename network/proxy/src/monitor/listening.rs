@@ -80,9 +80,9 @@ impl Listening {
             IpAddr::V4(_) => Family::V4,
             IpAddr::V6(_) => Family::V6,
         };
-        let answer = self.is_first(family, proof).and_then(|is_first| {
-            Ok(is_first || self.at_port(family, proof)?.contains(&proof.socket))
-        });
+        let answer = self
+            .is_first(family, proof)
+            .and_then(|is_first| Ok(is_first || self.is_at_port(family, proof)?));
         answer.unwrap_or_else(|_| {
             // Whatever it may still say is of no use.
             *self = Self::new();
@@ -106,14 +106,17 @@ impl Listening {
         Ok(is_first)
     }
 
-    /// All that listen at the port.
-    fn at_port(&mut self, family: Family, proof: &Proof) -> Result<&[u64]> {
+    /// Whether it is one of those that listen at the port. That it is not is never taken from an older answer.
+    fn is_at_port(&mut self, family: Family, proof: &Proof) -> Result<bool> {
         let key = (family, proof.address.port());
-        if !self.ports.contains_key(&key) {
-            let found = self.list(family, proof)?;
-            self.ports.insert(key, found);
+        let known = self.ports.get(&key);
+        if known.is_some_and(|known| known.contains(&proof.socket)) {
+            return Ok(true);
         }
-        Ok(self.ports.get(&key).map_or(&[], Vec::as_slice))
+        let found = self.list(family, proof)?;
+        let is_there = found.contains(&proof.socket);
+        self.ports.insert(key, found);
+        Ok(is_there)
     }
 
     fn list(&mut self, family: Family, proof: &Proof) -> Result<Vec<u64>> {
@@ -281,11 +284,12 @@ fn listed(line: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{SocketAddr, TcpListener};
     use std::os::fd::AsFd;
 
     use millrace_stream::Address;
     use rustix::fs::fstat;
+    use rustix::net::sockopt::set_socket_reuseport;
 
     use super::*;
 
@@ -323,6 +327,28 @@ mod tests {
         let second = TcpListener::bind(("0.0.0.0", address.port())).expect("it is free");
         assert!(!listening.has(&stale));
         assert!(listening.has(&proof(&second)));
+    }
+
+    #[test]
+    fn those_who_share_a_port_are_found_though_they_came_in_the_same_turn() {
+        let share = |port: u16| -> TcpListener {
+            let kind = SocketType::STREAM;
+            let socket = rustix::net::socket(AddressFamily::INET, kind, None).expect("a socket");
+            set_socket_reuseport(&socket, true).expect("an option");
+            let at = SocketAddr::from(([127, 0, 0, 1], port));
+            rustix::net::bind(&socket, &at).expect("the port is shared");
+            rustix::net::listen(&socket, 8).expect("it is bound");
+            socket.into()
+        };
+        let mut listening = Listening::new();
+        let mut all = vec![share(0)];
+        let port = proof(&all[0]).address.port();
+        for _ in 0..4 {
+            all.push(share(port));
+            for listener in &all {
+                assert!(listening.has(&proof(listener)));
+            }
+        }
     }
 
     #[test]

@@ -79,6 +79,8 @@ use crate::registry::{Action, ClientId, Credentials, Event, ListenerId, Registry
 use crate::{Error, ErrorKind, Result};
 use millrace_stream::sockets::packets::{self, Received, retry};
 
+/// Packets of those who are gone that are thrown away in a turn.
+const DISCARDS_PER_TURN: usize = 64;
 /// Processes that are let in in a turn.
 const ARRIVALS_PER_TURN: usize = 64;
 
@@ -96,6 +98,8 @@ pub struct Monitor {
     registry: Registry,
     /// Their sockets. Each packet comes with whoever has sent it.
     clients: HashMap<ClientId, OwnedFd>,
+    /// The sockets of those who are none any more, with what they have said last.
+    leaving: VecDeque<OwnedFd>,
     channels: HashMap<ListenerId, Channel>,
     cost: PacketCost,
     listening: Listening,
@@ -196,6 +200,7 @@ impl Monitor {
             epoll,
             registry: Registry::new(settings),
             clients: HashMap::new(),
+            leaving: VecDeque::new(),
             channels: HashMap::new(),
             cost,
             listening: Listening::new(),
@@ -253,8 +258,9 @@ impl Monitor {
         let mut events = Vec::with_capacity(64);
         loop {
             events.clear();
-            // While there are slabs to read nobody is waited for, and nobody waits for them to be read.
-            let timeout = self.slabs.is_busy().then_some(&NOW);
+            // What is done piece by piece waits for nobody, and nobody waits for it.
+            let is_busy = self.slabs.is_busy() || !self.leaving.is_empty();
+            let timeout = is_busy.then_some(&NOW);
             retry(|| {
                 let space = rustix::buffer::spare_capacity(&mut events);
                 epoll::wait(&self.epoll, space, timeout)
@@ -275,6 +281,7 @@ impl Monitor {
                 }
             }
             self.read_slabs();
+            self.discard();
             if matches!(until, Until::Unused(None)) && self.is_unused() {
                 // Some may be at the door.
                 self.welcome_all();
@@ -386,24 +393,29 @@ impl Monitor {
         self.happened(Event::Departed { client: id });
     }
 
+    /// Takes what processes have said that were sent away, or have gone: closed with the socket, it would be closed as
+    /// it is, however much it is, and a socket that lingers would have this thread wait.
+    fn discard(&mut self) {
+        for _ in 0..DISCARDS_PER_TURN {
+            let Some(socket) = self.leaving.front() else {
+                return;
+            };
+            let received = retry(|| packets::receive(socket, RecvFlags::DONTWAIT));
+            if !matches!(received, Ok(Received::Packet(_) | Received::Wrong(_))) {
+                self.leaving.pop_front();
+            }
+        }
+    }
+
     fn forget(&mut self, id: ClientId) {
         if let Some(socket) = self.clients.remove(&id) {
-            discard(&socket);
+            // It has an end at once, and says nothing more.
+            if shutdown(&socket, Shutdown::Both).is_ok() {
+                self.leaving.push_back(socket);
+            }
         }
         self.slabs.bury(id);
     }
-}
-
-/// Takes what a process has said and nobody has heard, so that no descriptor among it is closed as it is: a socket that
-/// lingers would have this thread wait.
-fn discard(socket: &OwnedFd) {
-    // From here on there comes nothing more.
-    if shutdown(socket, Shutdown::Read).is_err() {
-        return;
-    }
-    while let Ok(Received::Packet(_) | Received::Wrong(_)) =
-        retry(|| packets::receive(socket, RecvFlags::DONTWAIT))
-    {}
 }
 
 fn spare() -> Option<File> {
