@@ -100,6 +100,7 @@ impl Bed {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
         let program = self.folder.path().join(name);
         let compiled = Command::new("gcc")
+            .args(["-I", concat!(env!("CARGO_MANIFEST_DIR"), "/include")])
             .args(["-O2", "-Wall", "-Wextra", "-pthread", "-o"])
             .args([&program, &source])
             .output()

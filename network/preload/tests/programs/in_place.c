@@ -1,6 +1,6 @@
 /* Bytes of a seed, sent and received with copies and without, in turn. */
 #include "bed.h"
-#include "../../include/millrace_sockets.h"
+#include <millrace_sockets.h>
 
 enum { BYTES = 4 << 20, PLACES = 5 };
 

@@ -1,6 +1,6 @@
 /* What other calls do while room is reserved or bytes are borrowed. */
 #include "bed.h"
-#include "../../include/millrace_sockets.h"
+#include <millrace_sockets.h>
 #include <sys/epoll.h>
 
 #define FAILS(call, why) CHECK((call) == -1 && errno == (why))

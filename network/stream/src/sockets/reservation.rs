@@ -53,8 +53,7 @@ impl<'stream> Reservation<'stream> {
     ///
     /// # Errors
     /// As [`Stream::send`].
-    pub fn commit(mut self) -> io::Result<usize> {
-        self.flush_tail()?;
+    pub fn commit(self) -> io::Result<usize> {
         let written = self.written;
         self.commit_first(written)
     }
@@ -63,7 +62,8 @@ impl<'stream> Reservation<'stream> {
     ///
     /// # Errors
     /// As [`Stream::send`]; [`io::ErrorKind::InvalidInput`] if there are not so many.
-    pub fn commit_first(self, length: usize) -> io::Result<usize> {
+    pub fn commit_first(mut self, length: usize) -> io::Result<usize> {
+        self.flush_tail()?;
         self.stream.check_peer()?;
         let (sender, cursor) = self.stream.sending();
         sender

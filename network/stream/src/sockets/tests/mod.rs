@@ -1,5 +1,6 @@
 //! Sockets over real pairs and real memory: the two ends in one process, and monitors that misbehave.
 
+mod in_place;
 mod monitors;
 mod streams;
 
