@@ -35,6 +35,7 @@ test:
 	cargo +nightly miri test --package millrace-sync --test ring
 	cargo +nightly miri test --package millrace-memory --lib --test iova_space
 	cargo +nightly miri test --package millrace-window --test halves
+	cargo +nightly miri test --package millrace-stream --test addresses
 	# Checksums, fences and cache lines by the instructions of other processors.
 	for arch in aarch64 powerpc64le; do
 		(environment=$$(scripts/cross $$arch); eval "$$environment"; cargo test --package millrace-checksum --package millrace-window)
