@@ -1,7 +1,7 @@
 //! Two threads, each on a core of its own, joined by a lane, beside the least that two threads can share.
 //!
-//! `cargo bench --package millrace-stream`. Each line is the median of five rounds; the two sides of a ratio
-//! alternate.
+//! `cargo bench --package millrace-stream`; with `-- in-place` only what copies cost. Each line is the median of five
+//! rounds; the sides of a ratio alternate.
 
 use std::hint;
 use std::ops::ControlFlow;
@@ -310,6 +310,14 @@ fn median(mut rounds: Vec<f64>) -> f64 {
 }
 
 fn main() {
+    if !std::env::args().any(|argument| argument == "in-place") {
+        trips_and_ways();
+    }
+    in_place();
+}
+
+/// Prints round trips, and messages one way.
+fn trips_and_ways() {
     let mut least = Vec::new();
     let mut trips = vec![Vec::new(); 3];
     let mut ways = vec![Vec::new(); 3];
@@ -336,5 +344,4 @@ fn main() {
         let bytes = f64::from(u32::try_from(size).expect("small")) / time;
         println!("lane/one-way/{size}: {time:.0} ns, {rate:.2} million/s, {bytes:.2} GB/s");
     }
-    in_place();
 }
