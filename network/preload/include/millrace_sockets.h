@@ -8,6 +8,7 @@
  *
  * Linux, C11 or C++11 with GNU extensions. With a C library older than glibc 2.34, link with -ldl.
  * Any thread may make any call, but in a handler of a signal: a call looks symbols up, and takes locks (EAGAIN).
+ * millrace_reserve and millrace_borrow are points of cancellation; the others are none.
  */
 #ifndef MILLRACE_SOCKETS_H
 #define MILLRACE_SOCKETS_H

@@ -8,7 +8,7 @@ use libc::{iovec, size_t, ssize_t};
 use super::bytes::counted;
 use crate::connection::lookup;
 use crate::errno::{Errno, Outcome};
-use crate::pieces::PIECES_MAX;
+use crate::pieces::{self, PIECES_MAX};
 use crate::{hidden, in_place};
 
 /// What is said of a descriptor that is not a connection of ours, or none at all.
@@ -21,15 +21,13 @@ fn foreign(fd: c_int) -> ssize_t {
 }
 
 /// # Safety
-/// There are `count` places, which nobody else uses meanwhile, or the pointer is null.
+/// There are `count` places, which nobody else uses meanwhile, or [`pieces::check`] fails.
 unsafe fn places<'a>(first: *mut iovec, count: c_int) -> Outcome<&'a mut [iovec]> {
     let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
     if count == 0 || count > PIECES_MAX {
         return Err(Errno(libc::EINVAL));
     }
-    if first.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+    pieces::check(first, count * size_of::<iovec>())?;
     // SAFETY: as the caller keeps it.
     Ok(unsafe { slice::from_raw_parts_mut(first, count) })
 }
@@ -39,6 +37,22 @@ export! {
         c_int::from(lookup(fd).is_some())
     }
 
+    fn millrace_commit(fd: c_int, length: size_t) -> ssize_t {
+        match lookup(fd) {
+            None => foreign(fd),
+            Some(entry) => counted(in_place::commit(fd, entry, length)),
+        }
+    }
+
+    fn millrace_consume(fd: c_int, length: size_t) -> ssize_t {
+        match lookup(fd) {
+            None => foreign(fd),
+            Some(entry) => counted(in_place::consume(fd, entry, length)),
+        }
+    }
+}
+
+export_points! {
     fn millrace_reserve(fd: c_int, first: *mut iovec, count: c_int, length: size_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
             None => foreign(fd),
@@ -50,13 +64,6 @@ export! {
         }
     }
 
-    fn millrace_commit(fd: c_int, length: size_t) -> ssize_t {
-        match lookup(fd) {
-            None => foreign(fd),
-            Some(entry) => counted(in_place::commit(fd, entry, length)),
-        }
-    }
-
     fn millrace_borrow(fd: c_int, first: *mut iovec, count: c_int, flags: c_int) -> ssize_t {
         match lookup(fd) {
             None => foreign(fd),
@@ -65,13 +72,6 @@ export! {
                 let places = unsafe { places(first, count) };
                 counted(places.and_then(|places| in_place::borrow(fd, entry, places, flags)))
             }
-        }
-    }
-
-    fn millrace_consume(fd: c_int, length: size_t) -> ssize_t {
-        match lookup(fd) {
-            None => foreign(fd),
-            Some(entry) => counted(in_place::consume(fd, entry, length)),
         }
     }
 }
