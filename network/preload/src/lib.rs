@@ -10,7 +10,8 @@
 //!
 //! Without a monitor, without a listener of ours at the other end, or where a rule says so, a connection is the
 //! kernel's TCP. Each file says what its calls do: [`settings`] which options there are, [`wait`] and [`multiplex`] how
-//! calls wait, [`inherit`] what goes on in another program, [`process`] what a fork does.
+//! calls wait, [`inherit`] what goes on in another program, [`process`] what a fork does, [`in_place`] how programs that
+//! know of this send and receive without copies.
 //!
 //! # Answers that differ from TCP's
 //! - `SCM_RIGHTS` with a connection of ours in it is refused: `EOPNOTSUPP`. `F_SETOWN`, `F_SETSIG` and `O_ASYNC` are

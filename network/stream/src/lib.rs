@@ -17,6 +17,11 @@
 //! The peer may store anything, at any time. What is looked at is copied and checked; a peer that breaks the
 //! protocol gets an error here, and ends only its own connection.
 //!
+//! # Copies
+//! [`Sender::send`] copies into the ring that the peer reads, and [`Receiver::receive`] out of it. Without copies,
+//! [`Sender::reserve`] gives places in the ring, and [`Receiver::borrow`] shows where the peer's bytes are. The slots are
+//! the same.
+//!
 //! # Cost
 //! A message of up to 56 bytes moves one cache line. A publication clears the word behind it: that line is the next
 //! message's. Sending and then asking whether to wake is one full fence; the ring's lines are given back when half
