@@ -16,6 +16,7 @@ use crate::hidden;
 use crate::monitor::{self, Ends};
 use crate::multiplex::hooks;
 use crate::send;
+use crate::service;
 use crate::settings;
 use crate::slab::{self, Record, Slab, flag};
 use crate::table;
@@ -60,8 +61,9 @@ pub(crate) fn establish(
         mapped.and_then(|lane| record(&ends.link, side, model, family).map(|made| (lane, made)));
     let entry = made.and_then(|(lane, (slab, record))| {
         let entry = Entry::connection(lane, slab, record, memory);
-        if entry.is_err() {
-            slab.release(record);
+        match &entry {
+            Ok(entry) => service::begin(entry, record, ends.bell),
+            Err(_) => slab.release(record),
         }
         entry
     });

@@ -70,6 +70,7 @@ mod process;
 mod real;
 mod receive;
 mod send;
+mod service;
 mod settings;
 mod slab;
 mod source;

@@ -11,7 +11,8 @@
 //! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
 //! | `SO_OOBINLINE` | honoured |
 //! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_DONTROUTE`, `SO_BROADCAST` | kept and told |
-//! | `SO_PRIORITY`, `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | kept and told; there are no packets that could carry them |
+//! | `SO_PRIORITY`, `SO_MAX_PACING_RATE` | kept and told; honoured by a plane, as its class and its rate ([`service`](crate::service)) |
+//! | `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | kept and told; there are no packets that could carry them |
 //! | `SO_BUSY_POLL` | kept and told; how long a call looks before it sleeps is the library's affair |
 //! | `TCP_LINGER2`, `TCP_SYNCNT` | kept and told; there is neither a wait for the peer's end nor a repetition |
 //! | `TCP_DEFER_ACCEPT` | kept and told, rounded as TCP does; a listener that has it is given connections at once nevertheless |
@@ -40,6 +41,7 @@ use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
 use crate::pieces::check;
 use crate::send::{note_reset, take_error};
+use crate::service::{self, PacingRate};
 use crate::slab::{Options, Record, flag, option};
 use crate::source::{HUP, RDHUP, Source};
 use crate::{fresh, hidden, real, table};
@@ -70,6 +72,7 @@ enum Place<'a> {
     Buffer(&'a AtomicU32, u32),
     /// A time in nanoseconds.
     Time(&'a AtomicU64),
+    Rate(&'a PacingRate),
     Linger(&'a AtomicI32),
     Error,
     Info,
@@ -100,6 +103,7 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
             libc::SO_SNDBUF => Place::Buffer(&options.send_buffer, SEND_BUFFER_MIN),
             libc::SO_RCVLOWAT => Place::Number(&options.low_water),
             libc::SO_PRIORITY => Place::Number(&options.priority),
+            libc::SO_MAX_PACING_RATE => Place::Rate(&options.rate),
             libc::SO_MARK => Place::Number(&options.mark),
             libc::SO_BUSY_POLL => Place::Number(&options.busy_poll),
             _ => return Err(Errno(ENOPROTOOPT)),
@@ -193,6 +197,10 @@ pub(crate) unsafe fn get(
                 &u64::from(time.subsec_micros()).to_ne_bytes(),
             );
             put(&mut bytes, &time.as_secs().to_ne_bytes()) + 8
+        }
+        Place::Rate(rate) => {
+            let (told, length) = rate.told(room);
+            put(&mut bytes, &told[..length])
         }
         Place::Linger(seconds) => {
             let seconds = seconds.load(Ordering::Relaxed);
@@ -295,6 +303,11 @@ pub(crate) unsafe fn set(
             }
         }
         Place::Time(place) => place.store(time(read(16)?)?, Ordering::Relaxed),
+        Place::Rate(rate) => {
+            let is_long = size >= 8;
+            let [bytes @ .., _, _, _, _, _, _, _, _] = read(if is_long { 8 } else { 4 })?;
+            rate.set(PacingRate::read(bytes, is_long));
+        }
         Place::Linger(place) => {
             let bytes = read(8)?;
             let seconds = if number(bytes, 0) == 0 {
@@ -308,6 +321,9 @@ pub(crate) unsafe fn set(
         Place::Told(_) | Place::Error | Place::Info | Place::Name(_) => {
             return Err(Errno(ENOPROTOOPT));
         }
+    }
+    if level == SOL_SOCKET && matches!(name, libc::SO_PRIORITY | libc::SO_MAX_PACING_RATE) {
+        service::tell(entry, record);
     }
     Ok(0)
 }
@@ -524,6 +540,7 @@ fn read(socket: c_int, family: c_int, options: &Options) {
         place.store(number, Ordering::Relaxed);
     }
     read_numbers(socket.as_raw_fd(), family, options);
+    service::read(socket.as_raw_fd(), options);
 }
 
 /// Asks for numbers as they are.

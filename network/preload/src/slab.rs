@@ -22,6 +22,7 @@ use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::holders::Tokens;
 use crate::lock::{Guard, Lock, Refused, is_dead};
+use crate::service::PacingRate;
 use crate::thread;
 
 /// The first page of a slab.
@@ -109,6 +110,7 @@ pub(crate) struct Options {
     pub(crate) connect_tries: AtomicU32,
     pub(crate) defer_accept: AtomicU32,
     pub(crate) busy_poll: AtomicU32,
+    pub(crate) rate: PacingRate,
 }
 
 /// One direction: its lock and the cursor that this protects.
@@ -532,6 +534,7 @@ impl Options {
             connect_tries: AtomicU32::new(0),
             defer_accept: AtomicU32::new(0),
             busy_poll: AtomicU32::new(0),
+            rate: PacingRate::none(),
         }
     }
 
@@ -545,6 +548,7 @@ impl Options {
         }
         let linger = model.linger.load(Ordering::Relaxed);
         self.linger.store(linger, Ordering::Relaxed);
+        self.rate.set(model.rate.get());
         for (place, from) in [
             (&self.bits, &model.bits),
             (&self.send_buffer, &model.send_buffer),
@@ -590,6 +594,7 @@ impl Options {
             word.store(0, Ordering::Relaxed);
         }
         self.low_water.store(1, Ordering::Relaxed);
+        self.rate.clear();
     }
 
     /// Has so many bytes be on their way at most, for a buffer that is smaller than the ring.
