@@ -66,7 +66,9 @@ def bars(title, unit, mark_title, rows):
     tops = list(places(rows))
     bottom = tops[-1] + ROW
     width, height = LEFT + WIDTH + RIGHT, bottom + 42
-    legend = "bars: medians" if mark_title is None else f"bars, first figure: medians; black lines, second figure: {mark_title}"
+    legend = "bars: medians"
+    if mark_title:
+        legend = f"bars, first figure: medians; black lines, second figure: {mark_title}"
     legend += "" if scale.is_linear else "; logarithmic scale"
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {FONT}>',

@@ -264,7 +264,8 @@ and the kernel had counted no TCP connection in the network namespace of the run
 """)
     notes = {
         "beside": "*apart*: client on 0, server on 1; *together*: both on 0, the plane if any on 1. A thread of the client sends\n"
-                  "64 KiB at a time on whichever of N large flows has room; another one has the small flow, and waits in the call.\n",
+                  "64 KiB at a time on whichever of N large flows has room; another one has the small flow, and waits in the call.\n"
+                  "What a plane owes the small flow is counted and not timed: the line of slices among the targets.\n",
         "crowd trips": "Each pair has a connection; programs and plane may use both processors.\n",
         "sums 8192": "The sender computes each word of the payload, the receiver adds them up and the sums are compared. *calls*:\n"
                      "send and recv; *in-place*: the library's reserve, commit, borrow, consume.\n",

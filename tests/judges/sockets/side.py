@@ -159,8 +159,8 @@ class Side:
 
     def status(self):
         """What the monitor tells, or None while it does not answer."""
-        done = subprocess.run([str(MILLRACE), "sockets", "status", "--json"], env=self.environment,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=START_LIMIT_S * PATIENCE, check=False)
+        done = subprocess.run([str(MILLRACE), "sockets", "status", "--json"], env=self.environment, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=START_LIMIT_S * PATIENCE)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def keep_evidence(self):
