@@ -46,7 +46,7 @@ SOCKETS = ("tcp", "unix", *OURS)
 TALKING = ("tcp", *OURS)
 FLOODS = {16: 2_000_000, 64: 2_000_000, 8192: 200_000}
 SUMS = {8192: 100_000, 65536: 12_000}
-GROWTH = (2, 10, 100, 1000)
+GROWTH = (1, 10, 100, 1000)
 LARGE_FLOWS = (0, 1, 4, 16)
 CROWDS = (4, 16, 64)
 COUNTED = ["cargo", "test", "--locked", "--quiet", "--package", "millrace-stream", "--test", "partition",
@@ -131,7 +131,7 @@ class Bench:
             return self.runs.talk(side, "trips", ["epoll", 64], ["trips", count, connections])
 
         p50, p99 = (Column(f"{name} us", f"{name}_ns", 1e3, 1, OF_TCP) for name in ("p50", "p99"))
-        table = Table("connections, one active at a time, epoll", [p50, p99],
+        table = Table("connections, one active at a time, epoll", [p50, p99, P999_NS],
                       ("64 B there and back over one of N connections in turn", "us", p50, p99))
         self.fill("growth", table, [(f"{side} {n}", lambda s=side, n=n: measure(s, n))
                                     for n in GROWTH for side in TALKING])
@@ -163,7 +163,8 @@ class Bench:
         p50, p99 = (Column(f"{name} us", f"{name}_ns", 1e3, 1, OF_TCP) for name in ("p50", "p99"))
         least = Column("slowest / mean", "least_of_mean")
         for name, size, what, columns, plot in (
-            ("trips", 64, "there and back", [rate, p50, p99], ("64 B there and back, N pairs of threads", "us", p50, p99)),
+            ("trips", 64, "there and back", [rate, p50, p99, P999_NS],
+             ("64 B there and back, N pairs of threads", "us", p50, p99)),
             ("streams", 1024, "one way", [rate, least],
              ("1 KiB one way, N pairs of threads", "million/s", Column("", "messages_a_second", 1e6), None)),
         ):
@@ -176,7 +177,7 @@ class Bench:
         """Connections that are made and closed."""
         rate = Column("connections/s", "messages_a_second", 1, 0, OF_TCP)
         p50, p99 = (Column(f"{name} us", f"{name}_ns", 1e3, 1) for name in ("p50", "p99"))
-        table = Table("connect, accept, close", [rate, p50, p99],
+        table = Table("connect, accept, close", [rate, p50, p99, P999_NS],
                       ("Connect, accept, close, one connection at a time", "us", p50, p99))
         # Nothing is carried: that no connection was the kernel's is what tells.
         self.fill("visits", table, [(side, lambda s=side: self.runs.talk(s, "visits", [], [self.count(5000)]))
