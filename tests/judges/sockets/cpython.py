@@ -22,7 +22,7 @@ LEFT_OUT = ("VSOCK", "Vsock", "_del_collect", "_cancel_gather_")
 # Their sockets are pairs, which are AF_UNIX by themselves.
 PAIRED_BY_TCP = ("test_selectors",)
 # They open as many as there may be: more than select's 1,024, with room for those that the window needs besides.
-DESCRIPTORS = 4096
+DESCRIPTORS = 1600
 
 
 def flattened(suite):
