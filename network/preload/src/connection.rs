@@ -15,6 +15,7 @@ use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::monitor::{self, Ends};
 use crate::multiplex::hooks;
+use crate::process;
 use crate::send;
 use crate::service;
 use crate::settings;
@@ -98,6 +99,7 @@ fn record(
     model: c_int,
     family: c_int,
 ) -> Outcome<(Slab, &'static Record)> {
+    process::introduce();
     let slab = match Slab::own() {
         Some(slab) => slab,
         None => Slab::create()?,

@@ -181,8 +181,7 @@ pub(crate) fn forget() -> bool {
     socket >= 0
 }
 
-/// Says who this process is before it gives up the rights to do so, as workers of servers do. Without a monitor
-/// nothing is lost but counters.
+/// Says who this process is. Without a monitor nothing is lost but counters.
 pub(crate) fn introduce() {
     if let Ok(_guard) = TALK.take() {
         let _reached = reach();

@@ -25,6 +25,9 @@ static END: extern "C" fn() = end;
 /// The token of the child, during a fork.
 static CHILD: AtomicU32 = AtomicU32::new(0);
 
+/// The parent is known to the monitor, and this process is not yet.
+static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
+
 /// The process's ends were let go of.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
@@ -136,14 +139,25 @@ unsafe extern "C" fn in_child() {
     CONTROL.reset();
     HAS_ENDED.store(false, Ordering::Relaxed);
     inherit::after_fork();
-    let was_known = monitor::forget();
-    Slab::disown();
+    if monitor::forget() {
+        IS_UNKNOWN.store(true, Ordering::Relaxed);
+    }
+    let slab = Slab::disown();
     claim();
+    if let Some(slab) = slab.filter(|slab| connections().all(|entry| entry.slab() != Some(*slab))) {
+        // SAFETY: no entry has a record of it, and there is no thread but this.
+        unsafe { slab.discard() };
+    }
     for entry in entries() {
         entry.forget_calls();
     }
     hooks::after_fork_in_child();
-    if was_known {
+}
+
+/// Says to the monitor who this process is, if that is a child of one that it knows: when it has a connection of its
+/// own, or before it gives up the rights to say so. Most children do neither, and become another program.
+pub(crate) fn introduce() {
+    if IS_UNKNOWN.load(Ordering::Relaxed) && IS_UNKNOWN.swap(false, Ordering::Relaxed) {
         monitor::introduce();
     }
 }

@@ -6,8 +6,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, off64_t, pid_t, pollfd, sigset_t,
-    size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    epoll_event, fd_set, gid_t, iovec, mmsghdr, msghdr, nfds_t, off_t, off64_t, pid_t, pollfd,
+    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval, uid_t,
 };
 
 use crate::errno;
@@ -111,6 +111,17 @@ macro_rules! next {
 }
 
 next! {
+    fn setuid(user: uid_t) -> c_int;
+    fn seteuid(user: uid_t) -> c_int;
+    fn setreuid(real: uid_t, effective: uid_t) -> c_int;
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    fn setgid(group: gid_t) -> c_int;
+    fn setegid(group: gid_t) -> c_int;
+    fn setregid(real: gid_t, effective: gid_t) -> c_int;
+    fn setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
+    fn setgroups(count: size_t, groups: *const gid_t) -> c_int;
+    fn initgroups(user: *const c_char, group: gid_t) -> c_int;
+    fn chroot(path: *const c_char) -> c_int;
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;

@@ -269,9 +269,21 @@ impl Slab {
     }
 
     /// In the child of a fork: the slab is the parent's, for what was inherited.
-    pub(crate) fn disown() {
+    pub(crate) fn disown() -> Option<Self> {
+        let slab = Self::own();
         OWN.store(ptr::null_mut(), Ordering::Relaxed);
         FREE_FROM.store(0, Ordering::Relaxed);
+        slab
+    }
+
+    /// Unmaps a slab, and closes its file.
+    ///
+    /// # Safety
+    /// No entry has a record of it, nor will any thread look at one that it had.
+    pub(crate) unsafe fn discard(self) {
+        // SAFETY: the mapping was made with this size, and nobody uses it, as the caller keeps.
+        let _unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), SIZE) };
+        hidden::close(self.file);
     }
 
     fn header(self) -> &'static Header {

@@ -12,6 +12,7 @@ mod options;
 mod prints;
 mod processes;
 mod raw;
+mod rights;
 mod sockets;
 pub(crate) mod streams;
 mod zero_copy;

@@ -45,3 +45,13 @@ fn a_torn_connection_is_reset() {
         peer: ECONNRESET\nexit status: 0";
     assert_eq!(run.text, expected);
 }
+
+/// A child is known to the monitor when it has something to say: its first connection, or before it may not any more.
+#[test]
+fn children_introduce_themselves_when_they_must() {
+    let bed = Bed::new();
+    let run = bed.run(&bed.compile("forks"), true);
+    // The parent, two that serve, and who asks.
+    assert_eq!(run.totals.requests("processes"), 4, "{:?}", run.totals);
+    assert_eq!(run.totals.counter("accepts"), 2, "{:?}", run.totals);
+}

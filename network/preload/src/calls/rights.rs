@@ -1,0 +1,37 @@
+//! Calls by which a process gives up what it may: before that it says to the monitor who it is, as workers of servers
+//! may not reach it afterwards.
+
+use std::ffi::{c_char, c_int};
+
+use libc::{gid_t, size_t, uid_t};
+
+use crate::{process, real};
+
+/// Names that are the C library's but for what comes first.
+macro_rules! after_introduction {
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> c_int;)*) => {
+        export! {
+            $(
+                fn $name($($arg: $type),*) -> c_int {
+                    process::introduce();
+                    // SAFETY: as the caller keeps it.
+                    unsafe { real::$name($($arg),*) }
+                }
+            )*
+        }
+    };
+}
+
+after_introduction! {
+    fn setuid(user: uid_t) -> c_int;
+    fn seteuid(user: uid_t) -> c_int;
+    fn setreuid(real: uid_t, effective: uid_t) -> c_int;
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int;
+    fn setgid(group: gid_t) -> c_int;
+    fn setegid(group: gid_t) -> c_int;
+    fn setregid(real: gid_t, effective: gid_t) -> c_int;
+    fn setresgid(real: gid_t, effective: gid_t, saved: gid_t) -> c_int;
+    fn setgroups(count: size_t, groups: *const gid_t) -> c_int;
+    fn initgroups(user: *const c_char, group: gid_t) -> c_int;
+    fn chroot(path: *const c_char) -> c_int;
+}
