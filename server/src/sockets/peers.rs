@@ -75,9 +75,9 @@ fn addresses(options: &MonitorOptions) -> Result<Vec<(Option<String>, Network)>,
             Some((host, network)) => (Some(host.to_owned()), network),
             None => (None, text.as_str()),
         };
-        let network = network.parse().map_err(|error| {
+        let network = network.parse::<Network>().map_err(|error| {
             let context = format!("--peer-addresses {text}");
-            SocketsError::new(ErrorKind::Usage, context).caused_by::<millrace_proxy::Error>(error)
+            SocketsError::new(ErrorKind::Usage, context).caused_by(error)
         })?;
         Ok((host, network))
     };
