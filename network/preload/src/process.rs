@@ -144,8 +144,8 @@ unsafe extern "C" fn in_child() {
     }
     let slab = Slab::disown();
     claim();
-    if let Some(slab) = slab.filter(|slab| connections().all(|entry| entry.slab() != Some(*slab))) {
-        // SAFETY: no entry has a record of it, and there is no thread but this.
+    if let Some(slab) = slab.filter(|slab| entries().all(|entry| entry.slab() != Some(*slab))) {
+        // SAFETY: no entry has it, and there is no thread but this.
         unsafe { slab.discard() };
     }
     for entry in entries() {
