@@ -131,7 +131,7 @@ pub(crate) struct Joint {
 /// How partitions are called here, from this number on.
 pub(crate) const LINK: u32 = 7;
 /// The longest wait for something that comes, in all that a test waits for. It is not reached unless it hangs.
-const HANG_S: u64 = 30;
+const HANG_S: u64 = 120;
 
 impl Joint {
     pub(crate) fn new(partitions: u16, has_bells: bool) -> Self {
