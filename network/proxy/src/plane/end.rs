@@ -198,8 +198,8 @@ impl End {
     }
 
     /// Takes the rings that came, and notes whether the application is gone.
-    pub(super) fn answer(&mut self) {
-        self.look_gone();
+    pub(super) fn answer(&mut self, is_hung_up: bool) {
+        self.is_gone |= is_hung_up;
         for _ in 0..RINGS_MAX {
             match recv(&self.bell, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
                 Ok((0, _)) if self.is_gone => return,

@@ -28,7 +28,8 @@
 //! A connection is *hot* (looked at in every pass) or *armed* (its applications ring). A hot one on which nothing
 //! happened for a while is armed and looked at once more, so a pass costs what the active ones cost. When nothing is
 //! hot, the plane sleeps on its bells; where a window cannot tell a sleeping side for certain, for a millisecond at a
-//! time.
+//! time. A plane that was kept waiting for the processor when it gave it up does not look again and again: for a while
+//! it arms whatever is idle, and sleeps at once. All bells that rang meanwhile are then answered together.
 //!
 //! # Urgent bytes
 //! They stay urgent, within a host and between hosts. They are told of when all bytes before them were moved; of several
@@ -53,6 +54,7 @@
 //! No thread is spawned and no clock is read.
 
 mod command;
+mod crowd;
 mod distant;
 mod end;
 mod flows;

@@ -9,6 +9,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::command::{Command, Event};
+use super::crowd::Crowd;
 use super::end::End;
 use super::flows::{Flows, Route};
 use super::links::Link;
@@ -64,6 +65,8 @@ pub struct Plane {
     pub(super) totals: PlaneTotals,
     passes: u64,
     idle_since_ns: Option<u64>,
+    crowd: Crowd,
+    is_crowded: bool,
     pub(super) is_stopped: bool,
 }
 
@@ -125,6 +128,8 @@ impl Plane {
             totals: PlaneTotals::default(),
             passes: 0,
             idle_since_ns: None,
+            crowd: Crowd::default(),
+            is_crowded: false,
             is_stopped: false,
         })
     }
@@ -136,13 +141,16 @@ impl Plane {
     pub fn run(&mut self, mut clock: impl FnMut() -> u64) -> Result<()> {
         while !self.is_stopped {
             let now_ns = clock();
+            self.is_crowded = self.crowd.look(now_ns);
             let (is_busy, due_ns) = self.poll(now_ns);
             if is_busy {
                 self.idle_since_ns = None;
                 continue;
             }
             let since_ns = *self.idle_since_ns.get_or_insert(now_ns);
-            if now_ns.saturating_sub(since_ns) < self.settings.spin_ns {
+            let is_spinning = now_ns.saturating_sub(since_ns) < self.settings.spin_ns;
+            if is_spinning && !self.is_crowded {
+                self.crowd.leave(now_ns);
                 std::thread::yield_now();
                 continue;
             }
@@ -262,7 +270,7 @@ impl Plane {
             return Look::Busy(moved);
         }
         let since_ns = *flow.idle_since_ns.get_or_insert(now_ns);
-        if now_ns.saturating_sub(since_ns) < self.settings.hot_ns {
+        if now_ns.saturating_sub(since_ns) < self.settings.hot_ns && !self.is_crowded {
             return Look::Idle;
         }
         let is_due = match &mut flow.route {
@@ -328,7 +336,7 @@ impl Plane {
             Err(errno) => return Err(refused(errno)),
         };
         for event in found {
-            let data = event.data.u64();
+            let (data, flags) = (event.data.u64(), event.flags);
             if data == WAKE {
                 let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
             } else if data >= LINKS {
@@ -341,7 +349,7 @@ impl Plane {
                 let key = u32::try_from(data / 2).expect("keys are numbers");
                 let side = usize::from(data % 2 == 1);
                 if let Some(end) = self.flows.end(key, side) {
-                    end.answer();
+                    end.answer(flags.contains(epoll::EventFlags::HUP));
                 }
                 self.serve(key, side);
                 self.flows.touch(key);
