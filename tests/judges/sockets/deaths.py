@@ -16,6 +16,8 @@ ROUNDS = 12
 # What a monitor that carries nothing has open, and some.
 IDLE_MAX = 32
 SEED = int(os.environ.get("JUDGE_SEED", "1"))
+# The words of a monitor whose plane is between all programs.
+BY_PLANES = ["--mode", "proxy", "--planes", "1"]
 
 
 class Group:
@@ -165,5 +167,5 @@ def _tell_wrong(side):
 
 JUDGES = [
     Differential(kills, ["cc"], 240, 100 << 20),
-    Differential(kills_planes, ["cc"], 240, 100 << 20, ["--mode", "proxy", "--planes", "1"]),
+    Differential(kills_planes, ["cc"], 240, 100 << 20, BY_PLANES),
 ]
