@@ -3,14 +3,14 @@
 
 enum { SMALL = 64, PIECE = 65536, LARGE_MAX = 64, TIMES_MAX = 1 << 22 };
 
-static int larges[LARGE_MAX], larges_count;
+static int flows[LARGE_MAX], flows_count;
 static _Atomic int goes_on = 1;
 static _Atomic uint64_t moved;
 
 /* Takes what comes of all large flows, until one ends. */
 static void *drain(void *unused) {
     static char bytes[PIECE];
-    int set = make_set(EPOLL, larges, larges_count), left = larges_count;
+    int set = make_set(EPOLL, flows, flows_count), left = flows_count;
     while (left) {
         struct epoll_event events[LARGE_MAX];
         int count = epoll_wait(set, events, LARGE_MAX, -1);
@@ -32,9 +32,9 @@ void beside_serve(const char *kind) {
         int small = accept_from(listener, kind);
         uint64_t large;
         if (receive_all(small, BLOCKING, -1, &large, sizeof large) < sizeof large) die("cut short");
-        larges_count = (int)large;
-        for (int i = 0; i < larges_count; i++) larges[i] = accept_from(listener, kind);
-        if (larges_count) start(drain, NULL);
+        flows_count = (int)large;
+        for (int i = 0; i < flows_count; i++) flows[i] = accept_from(listener, kind);
+        if (flows_count) start(drain, NULL);
         char bytes[SMALL];
         send_all(small, BLOCKING, -1, "", 1);
         while (receive_all(small, BLOCKING, -1, bytes, SMALL) == SMALL) send_all(small, BLOCKING, -1, bytes, SMALL);
@@ -46,9 +46,9 @@ void beside_serve(const char *kind) {
 static void *fill(void *unused) {
     static char bytes[PIECE];
     int set = epoll_create1(EPOLL_CLOEXEC);
-    for (int i = 0; i < larges_count; i++) {
-        struct epoll_event event = {.events = EPOLLOUT, .data.fd = larges[i]};
-        if (epoll_ctl(set, EPOLL_CTL_ADD, larges[i], &event)) die("epoll_ctl");
+    for (int i = 0; i < flows_count; i++) {
+        struct epoll_event event = {.events = EPOLLOUT, .data.fd = flows[i]};
+        if (epoll_ctl(set, EPOLL_CTL_ADD, flows[i], &event)) die("epoll_ctl");
     }
     while (atomic_load_explicit(&goes_on, memory_order_relaxed)) {
         struct epoll_event events[LARGE_MAX];
@@ -66,9 +66,9 @@ void beside_ask(const char *kind, int large, int milliseconds) {
     int small = connect_to(kind);
     uint64_t announced = (uint64_t)large;
     char bytes[SMALL] = {0};
-    larges_count = large;
+    flows_count = large;
     send_all(small, BLOCKING, -1, &announced, sizeof announced);
-    for (int i = 0; i < large; i++) larges[i] = connect_to(kind);
+    for (int i = 0; i < large; i++) flows[i] = connect_to(kind);
     receive_all(small, BLOCKING, -1, bytes, 1);
     pthread_t filler = {0};
     if (large) filler = start(fill, NULL);
