@@ -7,7 +7,7 @@ static int flows[LARGE_MAX], flows_count;
 static _Atomic int goes_on = 1;
 static _Atomic uint64_t moved;
 
-/* Takes what comes of all large flows, until one ends. */
+/* Takes what comes of all large flows, until all have ended. */
 static void *drain(void *unused) {
     static char bytes[PIECE];
     int set = make_set(EPOLL, flows, flows_count), left = flows_count;
