@@ -134,6 +134,22 @@ static void threads_and_processes(void)
     CHECK(waitpid(child, &status, 0) == child);
 }
 
+/* A program that becomes another one has no places any more, though its process is the same. */
+static void another_program(const char *own)
+{
+    char number[16];
+    int status;
+    snprintf(number, sizeof number, "%d", ends[0]);
+    pid_t child = fork();
+    if (child == 0) {
+        put("lost");
+        execl(own, own, number, (char *)NULL);
+        _exit(1);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    expect("another");
+}
+
 static void looks(void)
 {
     int pending;
@@ -268,8 +284,10 @@ static void ending(void)
     FAILS(millrace_commit(ends[0], 0), EBADF);
 }
 
-int main(void)
+int main(int count, char **words)
 {
+    if (count > 1)
+        return send(atoi(words[1]), "another", 7, 0) != 7;
     signal(SIGPIPE, SIG_DFL);
     join(ends);
     refusals();
@@ -278,6 +296,7 @@ int main(void)
         arguments();
         others_are_refused();
         threads_and_processes();
+        another_program(words[0]);
         looks();
         room();
         cancelling();
