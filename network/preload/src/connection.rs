@@ -55,7 +55,8 @@ pub(crate) fn establish(
     model: c_int,
     family: c_int,
 ) -> Outcome<&'static Entry> {
-    let memory = hidden::hide_copy(hidden::borrow(ends.memory)).ok();
+    // Without it the connection does not outlive an exec.
+    let memory = hidden::hide_if_room(hidden::borrow(ends.memory)).ok();
     let mapped = map(&ends.link, side, ends.memory);
     hidden::close_raw(ends.memory);
     let made =

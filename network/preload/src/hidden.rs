@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::io::{DupFlags, Errno, FdFlags};
@@ -65,13 +65,36 @@ pub(crate) fn hide(fd: OwnedFd) -> Outcome<RawFd> {
     Ok(number)
 }
 
+/// A hidden copy of a descriptor that may be done without: it takes none of the numbers that the program may need.
+pub(crate) fn hide_if_room(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
+    let first = match FIRST.load(Ordering::Relaxed) {
+        0 => look_up_first(),
+        first => first,
+    };
+    let copied = rustix::io::fcntl_dupfd_cloexec(fd, first);
+    let copied = match copied {
+        // The limit is another by now: lower, or higher.
+        Err(Errno::INVAL) => rustix::io::fcntl_dupfd_cloexec(fd, look_up_first()),
+        Ok(copy) if copy.as_raw_fd() > first / 3 * 4 + 4 => {
+            close_raw(into_raw(copy));
+            rustix::io::fcntl_dupfd_cloexec(fd, look_up_first())
+        }
+        copied => copied,
+    };
+    Ok(mark(copied?))
+}
+
 /// A hidden copy of a descriptor.
 pub(crate) fn hide_copy(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
-    let copy = into_raw(copy(fd)?);
+    Ok(mark(copy(fd)?))
+}
+
+fn mark(copy: OwnedFd) -> RawFd {
+    let copy = into_raw(copy);
     if let Some((word, bit)) = bit(copy) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
-    Ok(copy)
+    copy
 }
 
 /// The highest number that the kernel gave to something that came along with a packet, of late.

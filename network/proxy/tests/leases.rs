@@ -5,7 +5,7 @@ mod bed;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
-use bed::{Running, address, any, listener, local, user};
+use bed::{Running, address, any, connect, listen, listener, local, user};
 use millrace_proxy::client::{Client, Connected, accept};
 use millrace_proxy::registry::Settings;
 use millrace_stream::control::{Lease, Link, Message, Mode, Packet};
@@ -47,10 +47,7 @@ fn whoever_is_lent_a_channel_puts_its_connections_there() {
     let running = Running::new(Settings::default());
     let tcp = listener("127.0.0.1:0");
     let mut server = running.process();
-    let channel = server
-        .listen(&tcp, 2)
-        .expect("served")
-        .expect("at user level");
+    let channel = listen(&mut server, &tcp, 2);
     let mut program = running.process();
     let (lease, lent) = borrow(&mut program, &tcp);
     assert_eq!(lease.peer, local(&tcp));
@@ -80,7 +77,7 @@ fn whoever_is_lent_a_channel_puts_its_connections_there() {
     // As many as the backlog says, and one more, with those of the monitor among them.
     put().expect("there is room");
     for _ in 0..2 {
-        user(program.open(any(), local(&tcp), true).expect("an answer"));
+        user(connect(&mut program, local(&tcp)));
     }
     let mut polled = [PollFd::new(&lent, PollFlags::OUT)];
     poll(&mut polled, Some(&NOW)).expect("a poll");
@@ -97,19 +94,13 @@ fn a_lease_ends_with_the_listener_and_the_channel_with_the_monitor() {
     let mut server = running.process();
     let mut program = running.process();
     let tcp = listener("127.0.0.1:0");
-    let channel = server
-        .listen(&tcp, 8)
-        .expect("served")
-        .expect("at user level");
+    let channel = listen(&mut server, &tcp, 8);
     let (_, lent) = borrow(&mut program, &tcp);
     drop(channel);
     wait_for_end(&lent);
 
     let tcp = listener("127.0.0.1:0");
-    let channel = server
-        .listen(&tcp, 8)
-        .expect("served")
-        .expect("at user level");
+    let channel = listen(&mut server, &tcp, 8);
     let (_, lent) = borrow(&mut program, &tcp);
     drop(running);
     // Though the channel is lent.

@@ -7,7 +7,9 @@ int main(void)
     struct sockaddr_in address;
     int listener = listen_at(&address);
     CHECK(fcntl(listener, F_SETFL, O_NONBLOCK) == 0);
-    struct rlimit few = {64, 64};
+    struct rlimit few;
+    CHECK(getrlimit(RLIMIT_NOFILE, &few) == 0);
+    few.rlim_cur = 64;
     CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
     int own = connect_to(&address);
     CHECK(write(own, "x", 1) == 1);
@@ -25,16 +27,16 @@ int main(void)
     close(own);
     close(other);
 
-    /* As many connections as there can be with the usual limit. */
-    struct rlimit usual = {256, 256};
-    setrlimit(RLIMIT_NOFILE, &usual);
-    static int ends[128][2];
-    for (int index = 0; index < 20; index++) {
+    /* A connection takes no more numbers than the program knows of when there are few. */
+    few.rlim_cur = 128;
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    static int ends[40][2];
+    for (int index = 0; index < 40; index++) {
         ends[index][0] = connect_to(&address);
         ends[index][1] = accept(listener, NULL, NULL);
         CHECK(ends[index][1] >= 0);
     }
-    for (int index = 0; index < 20; index++) {
+    for (int index = 0; index < 40; index++) {
         CHECK(write(ends[index][0], "y", 1) == 1);
         CHECK(recv(ends[index][1], &byte, 1, 0) == 1);
     }

@@ -28,6 +28,8 @@ int main(void)
     tell("connect", connect(late, (struct sockaddr *)&address, sizeof address));
     tell("accept", accept(twice, NULL, NULL));
     tell("listen", listen(listener, 8));
+    socklen_t size = sizeof address;
+    CHECK(getsockname(listener, (struct sockaddr *)&address, &size) == 0);
     int again = socket(AF_INET, SOCK_STREAM, 0);
     tell("connect again", connect(again, (struct sockaddr *)&address, sizeof address));
     CHECK((accepted = accept(twice, NULL, NULL)) >= 0);
