@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 
-use crate::real;
 use crate::table::NUMBERS;
+use crate::{real, spares};
 
 /// Of each number, the family of a fresh socket, or [`COPIED`]; 0 is unknown.
 static FAMILIES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
@@ -26,22 +26,47 @@ const COPIED: u8 = 3;
 
 export! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        let flags = kind & (SOCK_CLOEXEC | SOCK_NONBLOCK);
+        let family = family_of(domain, kind & !flags, protocol);
+        let spare = match family {
+            0 => None,
+            _ => spares::take(domain, flags),
+        };
         // SAFETY: as the caller keeps it.
-        let fd = unsafe { real::socket(domain, kind, protocol) };
+        let fd = spare.unwrap_or_else(|| unsafe { real::socket(domain, kind, protocol) });
         if fd >= 0 {
-            note(fd, domain, kind & !(SOCK_CLOEXEC | SOCK_NONBLOCK), protocol);
+            note(fd, family);
         }
         fd
     }
+
+    fn unshare(flags: c_int) -> c_int {
+        spares::drop_all();
+        // SAFETY: as the caller keeps it.
+        unsafe { real::unshare(flags) }
+    }
+
+    fn setns(fd: c_int, kind: c_int) -> c_int {
+        spares::drop_all();
+        // SAFETY: as the caller keeps it.
+        unsafe { real::setns(fd, kind) }
+    }
 }
 
-fn note(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
+/// The family of a socket of TCP; 0 of others.
+fn family_of(domain: c_int, kind: c_int, protocol: c_int) -> u8 {
     let is_tcp = kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
-    let family = match domain {
+    match domain {
         AF_INET if is_tcp => V4,
         AF_INET6 if is_tcp => V6,
-        _ => return forget(fd),
-    };
+        _ => 0,
+    }
+}
+
+fn note(fd: c_int, family: u8) {
+    if family == 0 {
+        return forget(fd);
+    }
     let number = usize::try_from(fd).unwrap_or(NUMBERS);
     if let Some(place) = FAMILIES.get(number) {
         HIGHEST.fetch_max(number, Ordering::Relaxed);
@@ -133,13 +158,13 @@ mod tests {
     #[test]
     fn what_is_no_socket_of_tcp_is_not_fresh() {
         let fd = 900_001;
-        note(fd, AF_INET6, SOCK_STREAM, 0);
+        note(fd, family_of(AF_INET6, SOCK_STREAM, 0));
         assert_eq!(family(fd), Some(AF_INET6));
-        note(fd, AF_INET, libc::SOCK_DGRAM, 0);
+        note(fd, family_of(AF_INET, libc::SOCK_DGRAM, 0));
         assert_eq!(family(fd), None);
-        note(fd, AF_INET, SOCK_STREAM, libc::IPPROTO_MPTCP);
+        note(fd, family_of(AF_INET, SOCK_STREAM, libc::IPPROTO_MPTCP));
         assert_eq!(family(fd), None);
-        note(fd, AF_INET, SOCK_STREAM, IPPROTO_TCP);
+        note(fd, family_of(AF_INET, SOCK_STREAM, IPPROTO_TCP));
         forget_all(0, usize::MAX);
         assert_eq!(family(fd), None);
         assert_eq!(family(-1), None);

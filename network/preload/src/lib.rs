@@ -74,6 +74,7 @@ mod service;
 mod settings;
 mod slab;
 mod source;
+mod spares;
 mod table;
 mod thread;
 mod under_way;

@@ -8,7 +8,7 @@ use crate::connection;
 use crate::entry::{CONTROL, Entry, Kind};
 use crate::multiplex::hooks;
 use crate::slab::Slab;
-use crate::{fresh, holders, inherit, monitor, real, table, thread, under_way};
+use crate::{fresh, holders, inherit, monitor, real, spares, table, thread, under_way};
 
 /// Runs when the library is loaded.
 #[cfg(not(test))]
@@ -104,6 +104,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 unsafe extern "C" fn prepare() {
     // Sets let go of entries under their locks, which takes this one.
     hooks::before_fork();
+    spares::drop_all();
     // Parent and child have them in common from now on.
     fresh::change_all();
     if let Ok(guard) = CONTROL.take() {

@@ -123,6 +123,8 @@ next! {
     fn initgroups(user: *const c_char, group: gid_t) -> c_int;
     fn chroot(path: *const c_char) -> c_int;
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
+    fn setns(fd: c_int, kind: c_int) -> c_int;
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn listen(fd: c_int, backlog: c_int) -> c_int;
     fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int;

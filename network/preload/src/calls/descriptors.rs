@@ -101,8 +101,13 @@ export! {
 
     fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
         match connection::lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::ioctl(fd, request, argument) },
+            None => {
+                if !is_harmless(request) {
+                    fresh::change(fd);
+                }
+                // SAFETY: as the caller keeps it.
+                unsafe { real::ioctl(fd, request, argument) }
+            }
             // SAFETY: as the caller keeps it.
             Some(entry) => unsafe { asked(fd, entry, request, argument) },
         }
@@ -169,6 +174,11 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl FnOnce() ->
     let Some(entry) = table::lookup(fd) else {
         return match command {
             F_DUPFD | F_DUPFD_CLOEXEC => keep(fd, work()),
+            // Whom signals are for is no option.
+            libc::F_SETOWN | 10 | 15 => {
+                fresh::change(fd);
+                work()
+            }
             _ => work(),
         };
     };
@@ -191,6 +201,13 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl FnOnce() ->
         libc::F_SETOWN | 10 | 15 if entry.record().is_some() => told(Err(Errno(libc::EINVAL))),
         _ => work(),
     }
+}
+
+/// Whether a request leaves a socket as it is, but for the flag that is asked for before it is replaced.
+fn is_harmless(request: usize) -> bool {
+    [libc::FIONBIO, libc::FIONREAD, libc::FIOCLEX, libc::FIONCLEX]
+        .into_iter()
+        .any(|known| usize::try_from(known).is_ok_and(|known| known == request & 0xffff_ffff))
 }
 
 /// An argument that is an `int`; a caller may have left anything in its upper half.

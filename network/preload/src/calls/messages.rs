@@ -10,11 +10,10 @@ use crate::entry::Entry;
 use crate::errno::{Errno, Outcome, told};
 use crate::multiplex::touched::touched;
 use crate::pieces::{Pieces, PiecesMut, check};
-use crate::real;
 use crate::receive::receive_pieces;
 use crate::send::send_pieces;
-use crate::table;
 use crate::wait::now;
+use crate::{fresh, real, table};
 
 /// How many messages a call takes.
 const MESSAGES_MAX: usize = 1024;
@@ -222,6 +221,8 @@ unsafe fn carries_ours(message: *const msghdr) -> bool {
                 let place = unsafe { first.add(number) };
                 // SAFETY: as above.
                 let fd = unsafe { place.read_unaligned() };
+                // Another process has it, too.
+                fresh::copied(fd, fd);
                 lookup(fd).is_some() && table::lookup(fd).is_some()
             })
         })

@@ -22,7 +22,7 @@ use crate::multiplex::touched::touched;
 use crate::slab::{self, Record, flag, option};
 use crate::under_way::Change;
 use crate::wait::handlers_restart;
-use crate::{fresh, hidden, names, real, send, table};
+use crate::{fresh, hidden, names, real, send, spares, table};
 
 /// The backlog that a new monitor is told: the kernel does not say what the program wanted.
 const BACKLOG_AGAIN: u32 = 4096;
@@ -202,7 +202,17 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
             Ok(None)
         }
         Answer::Connected(ends) => {
-            replace(fd, &ends, family, flags)?;
+            let is_any = local.canonical().ip().is_unspecified() && local.port() == 0;
+            let is_spare = known.is_some() && is_any && !flags.contains(OFlags::ASYNC);
+            let spare = if is_spare { spares::save(fd) } else { None };
+            let replaced = replace(fd, &ends, family, flags);
+            if let Some(spare) = spare {
+                match replaced {
+                    Ok(()) => spares::keep(spare, family, flags),
+                    Err(_) => hidden::close(spare),
+                }
+            }
+            replaced?;
             if is_nonblocking {
                 return Ok(Some(Err(Errno(libc::EINPROGRESS))));
             }
