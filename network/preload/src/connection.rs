@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use millrace_stream::control::{Link, Mode};
 use millrace_stream::slab::header::counter;
@@ -139,10 +139,26 @@ pub(crate) fn enter(fd: c_int, entry: &'static Entry) -> Outcome<()> {
     Err(Errno(libc::EMFILE))
 }
 
+/// Numbers that were, or are, on the way out of the table; and those of which the kernel's part is done as well.
+static LEAVING: AtomicU32 = AtomicU32::new(0);
+static LEFT: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the table speaks the truth about the kernel's numbers: an answer to be asked for before, and again after.
+/// None while a number is no longer in the table, but still the kernel's; so many such are the caller's `own`.
+pub(crate) fn table_is_true(own: u32) -> Option<u32> {
+    let left = LEFT.load(Ordering::SeqCst);
+    (LEAVING.load(Ordering::SeqCst).wrapping_sub(own) == left).then_some(left)
+}
+
 /// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes between this and
 /// what it returns.
 pub(crate) fn leave(fd: c_int) -> Option<Left> {
-    let entry = table::remove(fd)?;
+    table::lookup(fd)?;
+    LEAVING.fetch_add(1, Ordering::SeqCst);
+    let Some(entry) = table::remove(fd) else {
+        LEFT.fetch_add(1, Ordering::SeqCst);
+        return None;
+    };
     entry.hold(Hold::Call);
     if entry.drop_number(fd) {
         hooks::forget(entry);
@@ -164,6 +180,7 @@ pub(crate) struct Left(&'static Entry);
 impl Left {
     /// After the kernel has closed the number.
     pub(crate) fn done(self) {
+        LEFT.fetch_add(1, Ordering::SeqCst);
         self.0.release(Hold::Call);
     }
 }

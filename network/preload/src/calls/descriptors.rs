@@ -8,6 +8,7 @@ use super::streams;
 use crate::connection::{self, leave};
 use crate::entry::{Entry, Hold};
 use crate::errno::{Errno, Outcome, told};
+use crate::multiplex::kernel;
 use crate::multiplex::touched::touched;
 use crate::slab::option;
 use crate::{fresh, hidden, pieces, real, table};
@@ -67,7 +68,7 @@ export! {
 
     fn dup(fd: c_int) -> c_int {
         // SAFETY: as the caller keeps it.
-        keep(fd, unsafe { real::dup(fd) })
+        kept(fd, 0, || unsafe { real::dup(fd) })
     }
 
     fn dup2(fd: c_int, to: c_int) -> c_int {
@@ -135,23 +136,63 @@ fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     unsafe { real::close_range(start, last, flags) }
 }
 
-/// A copy of a number means the same entry.
-fn keep(fd: c_int, copy: c_int) -> c_int {
-    if copy >= 0 && copy != fd && table::lookup(fd).is_none() {
-        fresh::copied(fd, copy);
-    }
-    if let Some(entry) = table::lookup(fd).filter(|_| copy >= 0 && copy != fd) {
+/// Copies a number: the copy means the same entry. The caller itself has so many numbers on the way out of the table.
+fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
+    for tries in 0.. {
+        let Some(entry) = table::lookup(fd) else {
+            match copied_plainly(fd, own, &work, tries) {
+                Some(copy) => return copy,
+                None => continue,
+            }
+        };
+        if !entry.pin(fd, Hold::Call) {
+            continue;
+        }
+        let copy = work();
+        let is_other = copy >= 0 && copy != fd;
         // A number that is too high to be kept is a mere bell.
-        entry.add_number(copy);
-        if copy <= libc::STDERR_FILENO {
+        let is_known = is_other && entry.add_number(copy);
+        // If the number was closed meanwhile, nobody knows what was copied.
+        let is_sure = !is_known || table::holds(fd, entry);
+        if !is_sure {
+            let left = leave(copy);
+            hidden::close_raw(copy);
+            if let Some(left) = left {
+                left.done();
+            }
+        } else if is_other && copy <= libc::STDERR_FILENO {
             streams::stand_in(copy);
         }
+        entry.release(Hold::Call);
+        if is_sure {
+            return copy;
+        }
     }
-    copy
+    -1
+}
+
+/// Copies a number that is the kernel's alone; none if it may have been a connection's that another thread is closing.
+fn copied_plainly(fd: c_int, own: u32, work: impl Fn() -> c_int, tries: u32) -> Option<c_int> {
+    /// A handler may have interrupted who closes: that one is not waited for.
+    const TRIES_MAX: u32 = 1000;
+    let before = connection::table_is_true(own);
+    if before.is_none() && tries < TRIES_MAX {
+        kernel::yield_now();
+        return None;
+    }
+    let copy = work();
+    if copy < 0 || tries >= TRIES_MAX || connection::table_is_true(own) == before {
+        if copy >= 0 && copy != fd {
+            fresh::copied(fd, copy);
+        }
+        return Some(copy);
+    }
+    hidden::close_raw(copy);
+    None
 }
 
 /// Puts a copy in the place of a number that may be ours.
-fn replaced(fd: c_int, to: c_int, work: impl FnOnce() -> c_int) -> c_int {
+fn replaced(fd: c_int, to: c_int, work: impl Fn() -> c_int) -> c_int {
     if hidden::is_hidden(to) || hidden::is_hidden(fd) {
         return told(Err(Errno(libc::EBADF)));
     }
@@ -163,17 +204,17 @@ fn replaced(fd: c_int, to: c_int, work: impl FnOnce() -> c_int) -> c_int {
         fresh::forget(to);
     }
     let left = if is_open { leave(to) } else { None };
-    let copy = work();
+    let copy = kept(fd, u32::from(left.is_some()), work);
     if let Some(left) = left {
         left.done();
     }
-    keep(fd, copy)
+    copy
 }
 
-fn controlled(fd: c_int, command: c_int, argument: usize, work: impl FnOnce() -> c_int) -> c_int {
+fn controlled(fd: c_int, command: c_int, argument: usize, work: impl Fn() -> c_int) -> c_int {
     let Some(entry) = table::lookup(fd) else {
         return match command {
-            F_DUPFD | F_DUPFD_CLOEXEC => keep(fd, work()),
+            F_DUPFD | F_DUPFD_CLOEXEC => kept(fd, 0, work),
             // Whom signals are for is no option.
             libc::F_SETOWN | 10 | 15 => {
                 fresh::change(fd);
@@ -183,7 +224,7 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl FnOnce() ->
         };
     };
     match command {
-        F_DUPFD | F_DUPFD_CLOEXEC => keep(fd, work()),
+        F_DUPFD | F_DUPFD_CLOEXEC => kept(fd, 0, work),
         F_SETFL => match entry.record() {
             Some(_) if flags_of(argument) & O_ASYNC != 0 => told(Err(Errno(libc::EINVAL))),
             Some(record) => {

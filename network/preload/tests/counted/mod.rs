@@ -55,3 +55,14 @@ fn children_introduce_themselves_when_they_must() {
     assert_eq!(run.totals.requests("processes"), 4, "{:?}", run.totals);
     assert_eq!(run.totals.counter("accepts"), 2, "{:?}", run.totals);
 }
+
+/// What both sides of a fork have closed is gone, though a set had it, and though both live on. The kernel refuses who
+/// connects then.
+#[test]
+fn what_both_sides_of_a_fork_closed_is_gone() {
+    let bed = Bed::new();
+    let program = bed.compile("wait_lets_go");
+    let [by_kernel, by_user] = [false, true].map(|at_user_level| bed.run(&program, at_user_level));
+    assert_eq!(by_user.text, by_kernel.text);
+    assert_eq!(by_user.totals.counter("connects"), 1);
+}
