@@ -49,6 +49,7 @@
 #[macro_use]
 mod macros;
 
+mod again;
 mod ancillary;
 mod calls;
 mod connection;

@@ -13,6 +13,6 @@ mod prints;
 mod processes;
 mod raw;
 mod rights;
-mod sockets;
+pub(crate) mod sockets;
 pub(crate) mod streams;
 mod zero_copy;

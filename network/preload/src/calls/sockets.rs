@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use millrace_stream::slab::header::counter;
@@ -22,7 +23,7 @@ use crate::multiplex::touched::touched;
 use crate::slab::{self, Record, flag, option};
 use crate::under_way::Change;
 use crate::wait::handlers_restart;
-use crate::{fresh, hidden, names, real, send, spares, table};
+use crate::{again, fresh, hidden, names, real, send, spares, table};
 
 /// The backlog that a new monitor is told: the kernel does not say what the program wanted.
 const BACKLOG_AGAIN: u32 = 4096;
@@ -132,7 +133,7 @@ fn announce(fd: c_int, backlog: c_int) {
 /// Tells a new monitor of a listener whose old one died, once there is one. Other processes that share the listener
 /// do so themselves: several channels of one address take turns.
 #[cold]
-fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
+pub(crate) fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
     let channel = monitor::listen(fd, BACKLOG_AGAIN)?;
     hooks::change_channel(entry, channel);
     entry.introducer.set(channel);
@@ -413,6 +414,7 @@ fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Opti
 /// The channel is of no use any more.
 fn deafen(entry: &'static Entry) {
     entry.is_deaf.store(true, Ordering::Relaxed);
+    again::note();
     hooks::change_channel(entry, -1);
 }
 
@@ -453,13 +455,13 @@ enum Queue {
 
 /// Where to look now that the channel was empty. Waits for one of both queues, if need be.
 fn next_queue(fd: c_int, entry: &'static Entry) -> Outcome<Queue> {
-    let Some(channel) = entry.channel() else {
-        return Ok(Queue::Kernel);
-    };
     if rustix::fs::fcntl_getfl(hidden::borrow(fd))?.contains(OFlags::NONBLOCK) {
         return Ok(Queue::Kernel);
     }
     let timeout = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Recv)?;
+    let Some(channel) = entry.channel() else {
+        return wait_for_monitor(fd, timeout);
+    };
     let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let (listener, channel) = (hidden::borrow(fd), hidden::borrow(channel));
     let asleep = cancel::Sleep::begin()?;
@@ -474,6 +476,27 @@ fn next_queue(fd: c_int, entry: &'static Entry) -> Outcome<Queue> {
             Ok(_) if fds[1].revents().is_empty() => return Ok(Queue::KernelInTurn),
             Ok(_) => return Ok(Queue::Channel),
             Err(Errno(libc::EINTR)) if time.is_none() && handlers_restart() => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Waits for the kernel's queue, of a listener that has no channel; as long as there may be one soon, not for long. A
+/// time-out is the kernel's affair.
+fn wait_for_monitor(fd: c_int, timeout: Option<Duration>) -> Outcome<Queue> {
+    let limit = again::limit(None).filter(|_| timeout.is_none());
+    let Some(time) = limit.and_then(|limit| Timespec::try_from(limit).ok()) else {
+        return Ok(Queue::Kernel);
+    };
+    let listener = hidden::borrow(fd);
+    let asleep = cancel::Sleep::begin()?;
+    loop {
+        let mut polled = [PollFd::new(&listener, PollFlags::IN)];
+        let woken = rustix::event::poll(&mut polled, Some(&time)).map_err(Errno::from);
+        match asleep.ended(woken) {
+            Ok(0) => return Ok(Queue::Channel),
+            Ok(_) => return Ok(Queue::Kernel),
+            Err(Errno(libc::EINTR)) if handlers_restart() => {}
             Err(errno) => return Err(errno),
         }
     }

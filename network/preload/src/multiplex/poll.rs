@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use libc::{c_short, pollfd};
 
+use crate::again;
 use crate::calls::cancel;
 use crate::errno::Outcome;
 
@@ -126,6 +127,10 @@ impl<'a, S: Kept> Poll<'a, S> {
             return self.look_at_all();
         }
         loop {
+            if self.channels > 0 {
+                again::announce();
+                self.renew_channels();
+            }
             // SAFETY: the caller's promise.
             let found = unsafe { self.sleep(deadline, mask) }?;
             if found > 0 || deadline.is_over() {
@@ -245,6 +250,8 @@ impl<'a, S: Kept> Poll<'a, S> {
         };
         let left = if is_short {
             Some(left.unwrap_or(SHORT).min(SHORT))
+        } else if self.channels > 0 {
+            again::limit(left)
         } else {
             left
         };
@@ -259,6 +266,20 @@ impl<'a, S: Kept> Poll<'a, S> {
         self.watch(false);
         woken?;
         Ok(self.answer_all())
+    }
+
+    /// Listeners have other channels since their monitor was found again.
+    fn renew_channels(&mut self) {
+        let channels = &mut self.room[self.members.len()..];
+        let listeners = self.members.iter().zip(self.targets.iter());
+        let listeners = listeners.filter(|(_, target)| matches!(target, Target::Listener(..)));
+        for (place, (member, _)) in channels.iter_mut().zip(listeners) {
+            let now = S::find(member.fd);
+            if let Target::Listener(_, channel) = now {
+                place.fd = channel;
+            }
+            now.unpin();
+        }
     }
 
     fn take_rings(&mut self) {

@@ -11,6 +11,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::again;
 use crate::calls::cancel;
 use crate::errno::Outcome;
 
@@ -102,6 +103,7 @@ impl<S: Kept> Set<S> {
             }
         }
         loop {
+            again::announce();
             // SAFETY: the caller's promise.
             unsafe { self.sleep(outer, &mut out, deadline, mask) }?;
             if out.count() > 0 || deadline.is_over() {
@@ -158,7 +160,7 @@ impl<S: Kept> Set<S> {
             // Something is there already.
             None => Ok(0),
             Some(is_short) => {
-                let left = deadline.left();
+                let left = again::limit(deadline.left());
                 let left = if is_short {
                     Some(left.unwrap_or(SHORT).min(SHORT))
                 } else {

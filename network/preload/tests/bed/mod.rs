@@ -17,10 +17,10 @@ use serde_json::Value;
 
 /// A monitor and a folder. Both go when this is dropped.
 pub(crate) struct Bed {
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
     /// When this is closed, the monitor ends.
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
+    pub(crate) stop: Option<UnixStream>,
+    pub(crate) thread: Option<JoinHandle<()>>,
     /// Ends by itself when the monitor has ended.
     plane: Option<JoinHandle<()>>,
 }
@@ -82,11 +82,7 @@ impl Bed {
                 }
             }));
         }
-        let (stop, told) = UnixStream::pair().expect("a pair of sockets");
-        let thread = std::thread::spawn(move || {
-            monitor.run(told).expect("the epoll waits");
-            monitor.dismiss();
-        });
+        let (stop, thread) = run(monitor);
         Self {
             plane,
             folder,
@@ -130,13 +126,19 @@ impl Bed {
         Run { text, totals }
     }
 
-    /// Asks the monitor, once all other processes are gone.
-    fn totals(&self) -> Totals {
+    /// Somebody who asks the monitor.
+    pub(crate) fn client(&self) -> Client {
         let mut client = Client::connect(&self.folder.path().join("sockets")).expect("it listens");
         let slab =
             memfd_create(c"slab", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
         fcntl_add_seals(&slab, SealFlags::SHRINK).expect("it may be sealed");
         client.hello(&slab).expect("it lets us in");
+        client
+    }
+
+    /// Asks the monitor, once all other processes are gone.
+    fn totals(&self) -> Totals {
+        let mut client = self.client();
         loop {
             let report = client.report(Message::Status).expect("an answer");
             let report: Value = serde_json::from_str(&report).expect("it is JSON");
@@ -149,6 +151,16 @@ impl Bed {
             };
         }
     }
+}
+
+/// Runs a monitor until the socket is closed.
+pub(crate) fn run(mut monitor: Monitor) -> (UnixStream, JoinHandle<()>) {
+    let (stop, told) = UnixStream::pair().expect("a pair of sockets");
+    let thread = std::thread::spawn(move || {
+        monitor.run(told).expect("the epoll waits");
+        monitor.dismiss();
+    });
+    (stop, thread)
 }
 
 impl Drop for Bed {
@@ -172,7 +184,7 @@ impl Drop for Bed {
 }
 
 /// The library, built if need be: no test of a library that only other languages load has it built.
-fn library() -> &'static Path {
+pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let built = Command::new(env!("CARGO"))

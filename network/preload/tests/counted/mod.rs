@@ -1,6 +1,15 @@
 //! What differs from the kernel's TCP, and how calls wait: sleeps and rings are counted, times are not.
 
-use crate::bed::Bed;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use millrace_proxy::monitor::Monitor;
+use millrace_proxy::registry::Settings;
+use millrace_stream::control::Message;
+use serde_json::Value;
+
+use crate::bed::{Bed, library, run};
 
 /// A thread that yields to one which computes gets the processor back when that one's slice ends; one that sleeps gets
 /// it when its peer rings.
@@ -65,4 +74,58 @@ fn what_both_sides_of_a_fork_closed_is_gone() {
     let [by_kernel, by_user] = [false, true].map(|at_user_level| bed.run(&program, at_user_level));
     assert_eq!(by_user.text, by_kernel.text);
     assert_eq!(by_user.totals.counter("connects"), 1);
+}
+
+/// Servers whose workers only accept are found by the next monitor, however they wait.
+#[test]
+fn listeners_are_announced_to_the_next_monitor() {
+    let mut bed = Bed::new();
+    let mut servers = bed.start(&bed.compile("servers"));
+    until(|| bed.listeners() == 3);
+    bed.restart();
+    until(|| bed.listeners() == 3);
+    drop(servers.stdin.take());
+    let ended = servers.wait().expect("it was started");
+    assert!(ended.success(), "{ended}");
+}
+
+/// Waits for what must come.
+fn until(mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < limit, "it never comes");
+        std::thread::yield_now();
+    }
+}
+
+impl Bed {
+    /// Ends the monitor and starts another one in its place.
+    fn restart(&mut self) {
+        drop(self.stop.take());
+        let thread = self.thread.take().expect("it runs");
+        thread.join().expect("the monitor ends well");
+        let path = self.folder.path().join("sockets");
+        let monitor = Monitor::bind(&path, Settings::default()).expect("nobody listens there");
+        let (stop, thread) = run(monitor);
+        (self.stop, self.thread) = (Some(stop), Some(thread));
+    }
+
+    /// Starts a program at user level that ends when its standard input does.
+    fn start(&self, program: &Path) -> Child {
+        Command::new(program)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::piped())
+            .env("MILLRACE_SOCKETS", self.folder.path().join("sockets"))
+            .env("LD_PRELOAD", library())
+            .spawn()
+            .expect("it was compiled")
+    }
+
+    /// How many listeners the monitor knows.
+    fn listeners(&self) -> usize {
+        let mut client = self.client();
+        let report = client.report(Message::Status).expect("an answer");
+        let report: Value = serde_json::from_str(&report).expect("it is JSON");
+        report["listeners"].as_array().expect("a list").len()
+    }
 }
