@@ -12,6 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 const GEOMETRY: Geometry = Geometry { ring_lines: 256 };
+/// Where an area has its ring.
+const RING: usize = 1024;
 
 /// What a program has sent and received.
 pub(crate) struct Application {
@@ -143,6 +145,13 @@ impl Application {
         }
     }
 
+    /// For who looks why it hangs.
+    pub(crate) fn state(&self) -> String {
+        let (sent, got) = (self.total_sent(), self.got.len());
+        let whole = self.source.len();
+        format!("sent {sent} of {whole}, got {got}, {:?}", self.end)
+    }
+
     pub(crate) fn total_sent(&self) -> usize {
         usize::try_from(self.sent.total).expect("small")
     }
@@ -157,7 +166,7 @@ impl Application {
 
     /// Stores what is no slot where the next one would be, and sends no more.
     pub(crate) fn smear(&mut self) {
-        self.store(4096 + self.line() * 64, 0xdead_beef);
+        self.store(RING + self.line() * 64, 0xdead_beef);
         self.is_refused = true;
     }
 

@@ -293,7 +293,14 @@ pub(crate) fn drive(
             busy = Instant::now();
             continue;
         }
-        assert!(busy.elapsed().as_secs() < HANG_S, "the programs hang");
+        let waiting: Vec<_> = (0..)
+            .zip(&*applications)
+            .filter_map(|(index, application)| Some((index, application.as_ref()?)))
+            .filter(|(_, application)| !application.is_done())
+            .map(|(index, application)| (index, application.state()))
+            .collect();
+        let is_patient = busy.elapsed().as_secs() < HANG_S;
+        assert!(is_patient, "the programs hang: {waiting:?}");
         sleep(applications);
     }
 }
