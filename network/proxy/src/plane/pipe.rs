@@ -37,7 +37,6 @@ impl Way {
 
     /// How many bytes of so many may be taken from the end now.
     fn allowed(&mut self, wanted: usize, source: &End, now_ns: u64) -> usize {
-        self.due_ns = None;
         let Some(bucket) = self.bucket.as_mut().filter(|_| source.has_bytes()) else {
             return wanted;
         };
@@ -158,6 +157,7 @@ impl Pipe {
         if !way.is_ending && !way.is_full() {
             // What was parked is of an earlier slice.
             let left = slice.len() - moved;
+            way.due_ns = None;
             let room = if target.is_gone() {
                 left
             } else {
