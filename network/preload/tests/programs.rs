@@ -8,9 +8,9 @@ use bed::programs;
 
 programs! {
     direct:
-        acceptors bulk cancels copies dup_closes duplicates echo exhausted forks full half_close in_place
-        inherit killed leased many meets names numbers options over peek pipes reservations reset rights
-        rings service shares spawns splices streams table timeouts urgent urgent_waits workers;
+        bulk cancels copies dup_closes duplicates echo exhausted forks full half_close in_place inherit
+        killed many meets names numbers options over peek pipes reservations reset rights rings service
+        spawns splices streams table timeouts urgent urgent_waits workers;
     by_plane:
         bulk copies echo in_place inherit names numbers options peek pipes reservations service streams
         table timeouts urgent_waits workers
