@@ -89,6 +89,46 @@ fn whoever_is_lent_a_channel_puts_its_connections_there() {
 }
 
 #[test]
+fn whoever_waits_is_served_though_others_have_filled_the_channel() {
+    let running = Running::new(Settings::default());
+    let tcp = listener("127.0.0.1:0");
+    let mut server = running.process();
+    let channel = listen(&mut server, &tcp, 2);
+    let mut program = running.process();
+    let (lease, lent) = borrow(&mut program, &tcp);
+    let message = Message::Incoming {
+        link: Link {
+            mode: Mode::Direct,
+            ring_lines: lease.ring_lines,
+            local: lease.peer,
+            peer: lease.local,
+        },
+        user: 0,
+        process: 0,
+    };
+    let packet = Packet { serial: 0, message };
+    let file = bed::slab();
+    for _ in 0..3 {
+        send(&lent, &packet, &[lent.as_fd(), file.as_fd()]).expect("there is room");
+    }
+    // The monitor learns of it by whoever is not to wait.
+    let answer = program.open(any(), local(&tcp), true).expect("an answer");
+    assert!(matches!(answer, Connected::Kernel));
+    let wanted = program
+        .request(any(), local(&tcp), false)
+        .expect("it is sent");
+    for _ in 0..3 {
+        accept(&channel).expect("it is there");
+    }
+    let (serial, connected) = program.answer().expect("an answer");
+    assert_eq!(serial, wanted);
+    assert_eq!(
+        accept(&channel).expect("it is there").ends.link.peer,
+        user(connected).link.local
+    );
+}
+
+#[test]
 fn a_lease_ends_with_the_listener_and_the_channel_with_the_monitor() {
     let running = Running::new(Settings::default());
     let mut server = running.process();

@@ -56,6 +56,8 @@ impl Monitor {
         let looks = attempt.wish.no_wait || attempt.lent > 0;
         let has_room = !looks || channel.has_room();
         if attempt.wish.no_wait && !has_room {
+            // Others may have filled it, of which the registry has not heard.
+            self.watch_room(attempt.listener, true);
             return Outcome::Full;
         }
         if attempt.lent > 0 && has_room {
