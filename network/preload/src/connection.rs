@@ -147,7 +147,17 @@ static LEFT: AtomicU32 = AtomicU32::new(0);
 /// None while a number is no longer in the table, but still the kernel's; so many such are the caller's `own`.
 pub(crate) fn table_is_true(own: u32) -> Option<u32> {
     let left = LEFT.load(Ordering::SeqCst);
-    (LEAVING.load(Ordering::SeqCst).wrapping_sub(own) == left).then_some(left)
+    let others = LEAVING
+        .load(Ordering::SeqCst)
+        .wrapping_sub(own)
+        .wrapping_sub(left);
+    // In the child of a fork what its own thread was at comes on top.
+    (others == 0 || others > u32::MAX / 2).then_some(left)
+}
+
+/// In the child of a fork: the other threads are not there.
+pub(crate) fn after_fork() {
+    LEFT.store(LEAVING.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
 /// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes between this and

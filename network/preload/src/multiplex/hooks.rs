@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use crate::calls::cancel;
+use crate::connection;
 use crate::entry::{Entry, Hold, Kind};
 use crate::table;
 
@@ -149,5 +150,6 @@ pub(crate) fn after_fork_in_parent() {
 /// After a fork, in the child.
 pub(crate) fn after_fork_in_child() {
     cancel::after_fork();
+    connection::after_fork();
     SETS.after_fork_in_child();
 }
