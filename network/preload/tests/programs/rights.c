@@ -119,7 +119,8 @@ int main(void)
     close(stream[1]);
     send_all(stream[0], "to the worker", 13);
     tell("recv", recv(stream[0], bytes, 16, 0));
-    tell("listener", pass(over[0], &listener, 1));
+    int passed = pass(over[0], &listener, 1);
     finish(child);
+    tell("listener", passed);
     return 0;
 }
