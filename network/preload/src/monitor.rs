@@ -7,6 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static SERIAL: AtomicU32 = AtomicU32::new(0);
 /// When the monitor was last looked for in vain, in nanoseconds and never 0.
 static MISSED: AtomicU64 = AtomicU64::new(0);
+/// See [`path`].
+static PATH: OnceLock<Option<SocketAddrUnix>> = OnceLock::new();
 
 /// What a connection comes with.
 #[derive(Debug)]
@@ -75,34 +78,44 @@ pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     if let Borrowed::Connected(ends) = lease {
         return Ok(Answer::Connected(ends));
     }
+    let wants_lease = matches!(lease, Borrowed::Wanted);
+    match request(local, peer, wants_lease)? {
+        Some(answer) => Ok(answer),
+        // The lease came to nothing: its listener may have gone, and there may be others.
+        None => Ok(request(local, peer, false)?.unwrap_or(Answer::Kernel)),
+    }
+}
+
+/// `None` if what came was a lease that did not help.
+fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<Answer>> {
     let message = Message::Connect {
         no_wait: true,
-        wants_lease: matches!(lease, Borrowed::Wanted),
+        wants_lease,
         local,
         peer,
     };
     let Some((reply, mut fds)) = ask(message, None) else {
         leases::forget_all();
-        return Ok(Answer::Kernel);
+        return Ok(Some(Answer::Kernel));
     };
     match (reply, fds.is_both()) {
         (Message::Connected(link), true) => {
             let ends = fds.both().map(|[bell, memory]| Ends { link, bell, memory });
-            Ok(ends.map_or(Answer::Kernel, Answer::Connected))
+            Ok(Some(ends.map_or(Answer::Kernel, Answer::Connected)))
         }
         (Message::Lease(lease), _) => {
             if let Some(channel) = fds.take() {
                 leases::insert(peer, lease, channel);
             }
             match leases::connect(peer) {
-                Borrowed::Connected(ends) => Ok(Answer::Connected(ends)),
-                _ => Ok(Answer::Kernel),
+                Borrowed::Connected(ends) => Ok(Some(Answer::Connected(ends))),
+                _ => Ok(None),
             }
         }
         (Message::Refused { errno }, _) => {
             Err(Errno(c_int::try_from(errno).unwrap_or(libc::EACCES)))
         }
-        _ => Ok(Answer::Kernel),
+        _ => Ok(Some(Answer::Kernel)),
     }
 }
 
@@ -264,7 +277,7 @@ fn dial() -> Option<RawFd> {
         sockopt::set_socket_timeout(hidden::borrow(socket), time, Some(SILENCE)).ok()?;
     }
     let greeted = path()
-        .and_then(|path| rustix::net::connect(hidden::borrow(socket), &path).ok())
+        .and_then(|path| rustix::net::connect(hidden::borrow(socket), path).ok())
         .and_then(|()| greet(socket));
     if greeted.is_none() {
         hidden::close(socket);
@@ -286,8 +299,13 @@ fn greet(socket: RawFd) -> Option<()> {
     Some(())
 }
 
-/// Where the monitor is.
-fn path() -> Option<SocketAddrUnix> {
+/// Where the monitor is. That is found once, when the library is loaded: workers of servers clear their environment,
+/// and become other users.
+pub(crate) fn path() -> Option<&'static SocketAddrUnix> {
+    PATH.get_or_init(find_path).as_ref()
+}
+
+fn find_path() -> Option<SocketAddrUnix> {
     if let Some(path) = variable(c"MILLRACE_SOCKETS") {
         return SocketAddrUnix::new(path).ok();
     }

@@ -37,6 +37,7 @@ static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 )]
 extern "C" fn begin() {
     real::find_all();
+    monitor::path();
     // SAFETY: the functions stay where they are as long as the process lives.
     unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
     inherit::take_over();

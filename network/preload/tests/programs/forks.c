@@ -1,4 +1,4 @@
-/* Children that do nothing, one that serves, and one that gives up its rights first. */
+/* Children that do nothing, one that serves, and one that gives up its rights first; both without an environment. */
 #include "bed.h"
 
 enum { IDLE = 8 };
@@ -10,6 +10,7 @@ static void idle(int fd)
 
 static void serve(int listener)
 {
+    CHECK(clearenv() == 0);
     int fd = accept(listener, NULL, NULL);
     CHECK(fd >= 0);
     send_all(fd, "served", 6);
@@ -18,7 +19,7 @@ static void serve(int listener)
 
 static void serve_without_rights(int listener)
 {
-    CHECK(setuid(getuid()) == 0);
+    CHECK(clearenv() == 0 && setuid(getuid()) == 0);
     serve(listener);
 }
 
