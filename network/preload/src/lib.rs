@@ -19,8 +19,7 @@
 //! - What passes by this library (io_uring, static programs) reads the end of a stream from a bell; what it writes
 //!   breaks the connection off.
 //! - A program that is killed with bytes unread ends its stream; TCP would reset it. One that exits resets it.
-//! - `connect` to a full backlog waits without heed of signals if it blocks, and other threads' `connect` and `listen`
-//!   wait for it; if it does not block, it is the kernel's TCP.
+//! - `connect` to a full backlog is the kernel's TCP if it does not block; if it does, after a second or a signal.
 //! - A bad address is `EFAULT` in the first page and where the kernel is. In between it is `SIGSEGV`, as bytes are
 //!   copied by this library, under a lock of the connection.
 //! - `sendfile` and `dprintf` on a connection are no points of cancellation, and `close` and `connect` are none;

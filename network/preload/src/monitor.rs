@@ -62,13 +62,19 @@ pub(crate) enum Answer {
     Connected(Ends),
     /// The kernel's TCP is to serve it.
     Kernel,
+    /// The listener has its backlog full.
+    Full,
 }
 
-/// Asks for a connection. It does not wait for a listener that has its backlog full: the kernel does that better.
+/// Asks for a connection. It does not wait for a listener that has its backlog full.
 ///
 /// # Errors
 /// What a rule says.
 pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
+    // What has been made cannot be taken back: the other side would see a connection that ends.
+    if hidden::spare(DESCRIPTORS_MAX).is_err() {
+        return Ok(Answer::Kernel);
+    }
     let is_any = local.canonical().ip().is_unspecified() && local.port() == 0;
     let lease = if is_any {
         leases::connect(peer)
@@ -100,7 +106,10 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
     };
     match (reply, fds.is_both()) {
         (Message::Connected(link), true) => {
-            let ends = fds.both().map(|[bell, memory]| Ends { link, bell, memory });
+            let ends = fds.both().map(|[bell, memory]| {
+                hidden::took(bell);
+                Ends { link, bell, memory }
+            });
             Ok(Some(ends.map_or(Answer::Kernel, Answer::Connected)))
         }
         (Message::Lease(lease), _) => {
@@ -112,9 +121,10 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
                 _ => Ok(None),
             }
         }
-        (Message::Refused { errno }, _) => {
-            Err(Errno(c_int::try_from(errno).unwrap_or(libc::EACCES)))
-        }
+        (Message::Refused { errno }, _) => match c_int::try_from(errno).unwrap_or(libc::EACCES) {
+            libc::EAGAIN => Ok(Some(Answer::Full)),
+            errno => Err(Errno(errno)),
+        },
         _ => Ok(Some(Answer::Kernel)),
     }
 }
@@ -145,7 +155,13 @@ pub(crate) fn incoming(
     } else {
         libc::MSG_DONTWAIT
     };
-    hidden::spare(DESCRIPTORS_MAX)?;
+    if let Err(errno) = hidden::spare(DESCRIPTORS_MAX) {
+        return Err(if is_readable(channel) {
+            errno
+        } else {
+            Errno(libc::EAGAIN)
+        });
+    }
     let parcel = match receive(channel, flags)? {
         Received::Packet(parcel) => parcel,
         // Of whoever was lent the channel.
@@ -167,6 +183,13 @@ pub(crate) fn incoming(
     }
     hidden::took(bell);
     Ok(Some(ends))
+}
+
+/// Whether there is something in a channel, or it is dead.
+fn is_readable(channel: RawFd) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let looked = rustix::net::recv(hidden::borrow(channel), &mut [0; 1], flags);
+    !matches!(looked, Err(rustix::io::Errno::AGAIN))
 }
 
 /// Whether the monitor that this process spoke to has died. False if it spoke to none.

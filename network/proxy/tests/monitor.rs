@@ -132,7 +132,7 @@ fn fill(program: &mut Client, tcp: &TcpListener) -> usize {
     loop {
         match program.open(any(), local(tcp), true).expect("an answer") {
             Connected::User(_) => made += 1,
-            Connected::Kernel => return made,
+            Connected::Refused(Errno::AGAIN) => return made,
             other => panic!("{other:?}"),
         }
     }

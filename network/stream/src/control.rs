@@ -111,7 +111,7 @@ pub enum Message {
     },
     /// A connection is wanted.
     Connect {
-        /// Answer [`Message::Kernel`] instead of waiting for a listener that has its backlog full.
+        /// Refuse with `EAGAIN` instead of waiting for a listener that has its backlog full.
         no_wait: bool,
         /// [`Message::Lease`] is welcome as an answer.
         wants_lease: bool,

@@ -172,6 +172,11 @@ class Side:
         listeners = (self.status() or {}).get("listeners", [])
         return {int(listener["address"].rsplit(":", 1)[1]) for listener in listeners}
 
+    def listening(self, port):
+        """The processes that listen at a port through the window."""
+        listeners = (self.status() or {}).get("listeners", [])
+        return {listener["process"] for listener in listeners if listener["address"].endswith(f":{port}")}
+
     def evidence(self):
         """What shows where the bytes went: the window's counters, and the kernel's TCP counters of the namespace."""
         if self.kept:
@@ -185,6 +190,8 @@ class Side:
                                   for local, remote, state in tcp_sockets() if state != LISTEN),
         }
         if self.kind == WINDOW:
-            after = self.status()["totals"]
+            status = self.status()
+            after = status["totals"]
             found |= {name: after[name] - self.before[name] for name in after}
+            found["requests"] = status["requests"]
         return found

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::thread::{NanosleepRelativeResult, nanosleep};
 
 use super::cancel;
 use crate::connection::{self, establish};
@@ -22,11 +23,15 @@ use crate::multiplex::hooks;
 use crate::multiplex::touched::touched;
 use crate::slab::{self, Record, flag, option};
 use crate::under_way::Change;
-use crate::wait::handlers_restart;
+use crate::wait::{handlers_restart, now};
 use crate::{again, fresh, hidden, names, real, send, spares, table};
 
 /// The backlog that a new monitor is told: the kernel does not say what the program wanted.
 const BACKLOG_AGAIN: u32 = 4096;
+
+/// For how long a call that blocks waits for room in a backlog before the kernel's TCP does: after as long that sends
+/// its request again.
+const BACKLOG_PATIENCE: Duration = Duration::from_secs(1);
 /// How many copies of a socket become connections with it.
 const COPIES_MAX: usize = 16;
 /// No time at all.
@@ -197,8 +202,9 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     let flags = rustix::fs::fcntl_getfl(hidden::borrow(fd))?;
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
     let _change = Change::begin(fd);
-    match monitor::connect(local, Address::from(peer))? {
-        Answer::Kernel => {
+    let waits_on = (!is_nonblocking).then_some(fd);
+    match ask(local, peer, waits_on)? {
+        Answer::Kernel | Answer::Full => {
             slab::count(counter::KERNEL_CONNECTS);
             Ok(None)
         }
@@ -219,6 +225,32 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
             }
             Ok(Some(Ok(0)))
         }
+    }
+}
+
+/// Asks the monitor; for a socket that blocks, again and again as long as the listener has its backlog full. A signal
+/// ends that: the kernel's call then does what is to be done.
+fn ask(local: Address, peer: SocketAddr, waits_on: Option<c_int>) -> Outcome<Answer> {
+    let answer = monitor::connect(local, Address::from(peer))?;
+    let (Answer::Full, Some(fd)) = (&answer, waits_on) else {
+        return Ok(answer);
+    };
+    let own = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Send);
+    let patience = own.ok().flatten().unwrap_or(BACKLOG_PATIENCE);
+    let limit = now() + patience.min(BACKLOG_PATIENCE);
+    let mut pause = Duration::from_micros(50);
+    loop {
+        let answer = monitor::connect(local, Address::from(peer))?;
+        if !matches!(answer, Answer::Full) || now() >= limit {
+            return Ok(answer);
+        }
+        let Ok(time) = Timespec::try_from(pause) else {
+            return Ok(answer);
+        };
+        if !matches!(nanosleep(&time), NanosleepRelativeResult::Ok) {
+            return Ok(answer);
+        }
+        pause = (pause * 2).min(Duration::from_millis(10));
     }
 }
 

@@ -279,7 +279,7 @@ impl Registry {
     /// Puts a connection behind those that wait for a listener without room.
     fn wait(&mut self, listener: ListenerId, id: ClientId, wish: Wish, actions: &mut Vec<Action>) {
         if wish.no_wait {
-            return self.leave_to_kernel(id, wish.serial, actions);
+            return self.turn_away(id, wish.serial, actions);
         }
         let limits = self.settings.limits;
         let Some(client) = self.clients.get_mut(&id) else {
@@ -396,7 +396,7 @@ impl Registry {
                     found.full = true;
                 }
                 if wish.no_wait {
-                    self.leave_to_kernel(id, wish.serial, actions);
+                    self.turn_away(id, wish.serial, actions);
                 } else {
                     self.connect(id, wish, actions);
                 }
@@ -467,6 +467,13 @@ impl Registry {
     fn leave_to_kernel(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
         self.counters.kernel += 1;
         reply(id, serial, Message::Kernel, actions);
+    }
+
+    /// Nobody has room, and whoever asks does not wait here.
+    fn turn_away(&mut self, id: ClientId, serial: u32, actions: &mut Vec<Action>) {
+        self.counters.waited += 1;
+        let errno = Errno::AGAIN.raw_os_error().unsigned_abs();
+        reply(id, serial, Message::Refused { errno }, actions);
     }
 
     fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno, actions: &mut Vec<Action>) {
