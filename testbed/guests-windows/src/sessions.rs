@@ -77,6 +77,7 @@ impl Endpoints for Ends {
             (bytes, end.left) = (bytes + count, end.left - count as u64);
         }
         Fetched {
+            is_urgent: false,
             bytes,
             has_more: end.left > 0,
         }
