@@ -11,7 +11,7 @@
 //! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
 //! | `SO_OOBINLINE` | honoured |
 //! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_DONTROUTE`, `SO_BROADCAST` | kept and told |
-//! | `SO_PRIORITY`, `SO_MAX_PACING_RATE` | kept and told; honoured by a plane, as its class and its rate ([`service`](crate::service)) |
+//! | `SO_PRIORITY`, `SO_MAX_PACING_RATE` | kept and told; honoured by a plane, as its class and its rate ([`service`]) |
 //! | `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | kept and told; there are no packets that could carry them |
 //! | `SO_BUSY_POLL` | kept and told; how long a call looks before it sleeps is the library's affair |
 //! | `TCP_LINGER2`, `TCP_SYNCNT` | kept and told; there is neither a wait for the peer's end nor a repetition |

@@ -550,7 +550,7 @@ impl Options {
         }
     }
 
-    /// Takes over what [`settings::read`](crate::settings::read) finds.
+    /// Takes over what the kernel says of a socket.
     pub(crate) fn copy(&self, model: &Self) {
         for (place, from) in [
             (&self.send_timeout, &model.send_timeout),

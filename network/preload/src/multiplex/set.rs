@@ -11,7 +11,7 @@
 //! behind the lock. Locks of sets within are only tried: the hooks of fork hold all of them, in any order.
 //!
 //! A signal handler may meet the lock of the very thread that it has interrupted. What it then cannot leave undone it
-//! leaves as an [`errand`](super::held::errand), which whoever holds the lock runs when it lets go.
+//! leaves as an [`errand`], which whoever holds the lock runs when it lets go.
 
 use std::collections::HashMap;
 use std::fs;
@@ -47,7 +47,7 @@ pub(crate) struct Set<S: 'static> {
     /// The waker, for those who cannot take the lock; -1 if there is none.
     waker: AtomicI32,
     pub(super) state: Lock<State<S>>,
-    /// See [`errand`](super::held::errand).
+    /// See [`errand`].
     pub(super) errands: AtomicU32,
     /// The thread that forks has taken the lock for that.
     pub(super) is_kept: AtomicBool,
