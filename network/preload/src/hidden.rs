@@ -97,18 +97,11 @@ fn mark(copy: OwnedFd) -> RawFd {
     copy
 }
 
-/// The highest number that the kernel gave to something that came along with a packet, of late.
-static TAKEN: AtomicI32 = AtomicI32::new(c_int::MAX);
-
-/// Makes sure that so many descriptors can be taken. As long as numbers are low there are some.
+/// Makes sure that so many descriptors can be taken.
 ///
 /// # Errors
 /// `EMFILE` if there are none.
 pub(crate) fn spare(count: usize) -> Outcome<()> {
-    let first = FIRST.load(Ordering::Relaxed);
-    if TAKEN.load(Ordering::Relaxed) < first / 2 {
-        return Ok(());
-    }
     let stdin = borrow(libc::STDIN_FILENO);
     let mut spares = [-1; 4];
     let mut outcome = Ok(());
@@ -124,11 +117,6 @@ pub(crate) fn spare(count: usize) -> Outcome<()> {
         close_raw(spare);
     }
     outcome
-}
-
-/// The kernel gave this number to something that came along with a packet.
-pub(crate) fn took(fd: RawFd) {
-    TAKEN.store(fd, Ordering::Relaxed);
 }
 
 /// Takes a descriptor as hidden that another program has left under this number.

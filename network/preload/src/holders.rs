@@ -7,7 +7,7 @@
 //! 1. [`Record::holders`] counts the tokens of a record, and one more for a process that has none there: it has never
 //!    shared the record, or there was no place ([`flag::MANY`]).
 //! 2. Before a fork, and before a spawn, each record gets a token for the process that is *coming*. That one locks its
-//!    byte and then *claims* the token.
+//!    byte and then *claims* the token. Only claimed ones may take rings; who forked is woken to see that.
 //! 3. Whoever changes a token to nothing takes one from the count. Who takes the last one gives the record back.
 //! 4. A claimed token whose byte is not locked is a dead process's, one that has been coming for longer than
 //!    [`PATIENCE_S`] is of a process that never came, or that knows nothing of tokens. Anybody may remove both.
@@ -218,12 +218,11 @@ impl Record {
         }
     }
 
-    /// Those count that have not claimed what they were given: they may before this process looks again.
     fn has_others(&self) -> bool {
         let own = own() | CLAIMED;
         let is_other = |place: &AtomicU32| {
             let token = place.load(Ordering::Relaxed);
-            token != 0 && token != own
+            token & CLAIMED != 0 && token != own
         };
         self.has(flag::MANY) || self.tokens.0.iter().any(is_other)
     }

@@ -106,10 +106,7 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
     };
     match (reply, fds.is_both()) {
         (Message::Connected(link), true) => {
-            let ends = fds.both().map(|[bell, memory]| {
-                hidden::took(bell);
-                Ends { link, bell, memory }
-            });
+            let ends = fds.both().map(|[bell, memory]| Ends { link, bell, memory });
             Ok(Some(ends.map_or(Answer::Kernel, Answer::Connected)))
         }
         (Message::Lease(lease), _) => {
@@ -181,7 +178,6 @@ pub(crate) fn incoming(
         hidden::close_raw(memory);
         return Err(Errno(libc::EAGAIN));
     }
-    hidden::took(bell);
     Ok(Some(ends))
 }
 

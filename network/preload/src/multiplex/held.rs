@@ -142,7 +142,10 @@ impl<S: Kept> Set<S> {
         } else {
             self.state.keep();
         }
-        self.asleep.store(0, Ordering::Relaxed);
+        if self.asleep.swap(0, Ordering::Relaxed) != 0 {
+            // The parent's threads: there is one more now who may take rings.
+            self.wake_unlocked();
+        }
         let is_open = self.is_open.load(Ordering::Relaxed);
         self.is_inherited.store(is_open, Ordering::Relaxed);
         self.leave_errand(errand::SHARE | errand::COUNT);

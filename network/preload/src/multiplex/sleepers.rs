@@ -102,11 +102,15 @@ pub(crate) fn wake_all() {
     }
 }
 
-/// In the child of a fork: the other threads are not there, and the eventfds are the parent's.
+/// In the child of a fork: the other threads are not there, and the eventfds are the parent's, whose threads look again:
+/// there is one more now who may take rings.
 pub(crate) fn after_fork() {
     for place in PLACE.iter().take(USED.load(Ordering::Relaxed)) {
         let eventfd = place.eventfd.swap(-1, Ordering::Relaxed);
         if eventfd >= 0 {
+            if place.key.load(Ordering::Relaxed) != NOTHING {
+                kernel::ring_eventfd(eventfd);
+            }
             hidden::close(eventfd);
         }
         place.key.store(NOTHING, Ordering::Relaxed);
