@@ -71,10 +71,6 @@ pub(crate) enum Answer {
 /// # Errors
 /// What a rule says.
 pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
-    // What has been made cannot be taken back: the other side would see a connection that ends.
-    if hidden::spare(DESCRIPTORS_MAX).is_err() {
-        return Ok(Answer::Kernel);
-    }
     let is_any = local.canonical().ip().is_unspecified() && local.port() == 0;
     let lease = if is_any {
         leases::connect(peer)
@@ -83,6 +79,10 @@ pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     };
     if let Borrowed::Connected(ends) = lease {
         return Ok(Answer::Connected(ends));
+    }
+    // What the monitor has made cannot be taken back: the other side would see a connection that ends.
+    if hidden::spare(DESCRIPTORS_MAX).is_err() {
+        return Ok(Answer::Kernel);
     }
     let wants_lease = matches!(lease, Borrowed::Wanted);
     match request(local, peer, wants_lease)? {
@@ -152,13 +152,10 @@ pub(crate) fn incoming(
     } else {
         libc::MSG_DONTWAIT
     };
-    if let Err(errno) = hidden::spare(DESCRIPTORS_MAX) {
-        return Err(if is_readable(channel) {
-            errno
-        } else {
-            Errno(libc::EAGAIN)
-        });
+    if !is_readable(channel) {
+        return Err(Errno(libc::EAGAIN));
     }
+    hidden::spare(DESCRIPTORS_MAX)?;
     let parcel = match receive(channel, flags)? {
         Received::Packet(parcel) => parcel,
         // Of whoever was lent the channel.
