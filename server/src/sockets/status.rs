@@ -24,19 +24,21 @@ fn text(status: &Value) -> String {
     now.row("processes", number(&status["processes"]));
     now.row("ends of connections", number(&totals["connections"]));
     let mut all = Section::new("since the monitor began");
-    all.row("connects", number(&requests["connects"]));
-    all.row("connected at user level", number(&requests["connected"]));
+    all.row("connected at user level", number(&totals["connects"]));
+    all.row("asked of the monitor", number(&requests["connects"]));
+    all.row("made by the monitor", number(&requests["connected"]));
+    all.row("of these by planes", number(&requests["proxied"]));
+    all.row("leases to make some", number(&requests["leases"]));
     all.row("left to the kernel", number(&requests["kernel"]));
     all.row("refused", number(&requests["refused"]));
-    all.row("waited for a backlog", number(&requests["waited"]));
+    all.row("found a backlog full", number(&requests["waited"]));
+    all.row("to other hosts", number(&requests["to_hosts"]));
+    all.row("from other hosts", number(&requests["from_hosts"]));
     all.row("bytes sent", number(&totals["bytes_sent"]));
     all.row("bytes received", number(&totals["bytes_received"]));
     all.row("bells rung", number(&totals["bells"]));
     all.row("sleeps", number(&totals["sleeps"]));
     all.row("resets", number(&totals["resets"]));
-    all.row("of these by planes", number(&requests["proxied"]));
-    all.row("to other hosts", number(&requests["to_hosts"]));
-    all.row("from other hosts", number(&requests["from_hosts"]));
     format!(
         "{}{}{}{}{}",
         now.text(),

@@ -17,7 +17,7 @@ pub struct Counters {
     pub proxied: u64,
     /// Of these, those with other hosts, from here and to here.
     pub across: (u64, u64),
-    /// Connections that waited for a backlog.
+    /// How often a backlog was found full: the connection then waits, or is asked for again.
     pub waited: u64,
     /// Connections that were left to the kernel.
     pub kernel: u64,
