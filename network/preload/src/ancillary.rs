@@ -5,18 +5,10 @@ use std::mem;
 use std::os::fd::RawFd;
 
 use millrace_stream::control::DESCRIPTORS_MAX;
+use millrace_stream::sockets::ancillary::{Piece, Sender, numbers, pieces, words};
 
 use crate::errno::{self, Errno, Outcome};
 use crate::{hidden, real};
-
-/// Who has sent a packet, as the kernel knew it then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sender {
-    /// The process; 0 if this namespace of processes does not have it.
-    pub(crate) process: i32,
-    /// The real user.
-    pub(crate) user: u32,
-}
 
 /// Descriptors that came with a packet; those that are not taken are closed.
 #[derive(Debug, Default)]
@@ -58,11 +50,7 @@ impl Drop for Descriptors {
     }
 }
 
-/// A header, as the kernel lays it out: the length with the header, the level, the kind.
-const HEADER: usize = size_of::<usize>() + 8;
-/// Room for both, each at a multiple of a word.
-const WORDS: usize =
-    (2 * HEADER + 4 * DESCRIPTORS_MAX + size_of::<libc::ucred>()) / size_of::<usize>() + 2;
+const WORDS: usize = words(DESCRIPTORS_MAX);
 const SIZE: usize = WORDS * size_of::<usize>();
 
 /// Receives a packet: how many bytes, and what came along. The kernel closes descriptors that do not fit.
@@ -104,41 +92,13 @@ pub(crate) fn receive(
 }
 
 /// Takes apart what the kernel has written.
-fn read(mut control: &[u8]) -> (Descriptors, Option<Sender>) {
+fn read(control: &[u8]) -> (Descriptors, Option<Sender>) {
     let (mut descriptors, mut sender) = (Descriptors::default(), None);
-    while let Some((length, kind)) = header(control) {
-        let body = control.get(HEADER..length).unwrap_or_default();
-        match kind {
-            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
-                for number in body.chunks_exact(4).filter_map(number) {
-                    descriptors.push(number);
-                }
-            }
-            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
-                // `struct ucred`: process, user, group.
-                sender = number(body)
-                    .zip(body.get(4..).and_then(number))
-                    .map(|(process, user)| Sender {
-                        process,
-                        user: u32::from_ne_bytes(user.to_ne_bytes()),
-                    });
-            }
-            _ => {}
+    for piece in pieces(control) {
+        match piece {
+            Piece::Descriptors(body) => numbers(body).for_each(|fd| descriptors.push(fd)),
+            Piece::Sender(found) => sender = Some(found),
         }
-        let next = length.next_multiple_of(size_of::<usize>());
-        control = control.get(next..).unwrap_or_default();
     }
     (descriptors, sender)
-}
-
-/// The length, the level and the kind of what begins there.
-fn header(control: &[u8]) -> Option<(usize, (c_int, c_int))> {
-    let (length, rest) = control.split_first_chunk()?;
-    let length = usize::from_ne_bytes(*length);
-    let kind = (number(rest)?, number(rest.get(4..)?)?);
-    (HEADER <= length && length <= control.len()).then_some((length, kind))
-}
-
-fn number(bytes: &[u8]) -> Option<i32> {
-    bytes.first_chunk().copied().map(i32::from_ne_bytes)
 }

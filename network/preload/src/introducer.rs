@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{c_int, socklen_t};
 use millrace_stream::Geometry;
 use millrace_stream::control::Mode;
+use millrace_stream::sockets::packets::Sender;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use crate::ancillary::Sender;
 use crate::monitor::Ends;
 use crate::{hidden, real};
 
@@ -21,7 +21,7 @@ const LOW_PORTS: u16 = 1024;
 /// The monitor that has made a channel, and the user to whose processes it may be lent.
 #[derive(Debug)]
 pub(crate) struct Introducer {
-    process: AtomicI32,
+    process: AtomicU32,
     user: AtomicU32,
     owner: AtomicU32,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Introducer {
 impl Introducer {
     pub(crate) const fn new() -> Self {
         Self {
-            process: AtomicI32::new(0),
+            process: AtomicU32::new(0),
             user: AtomicU32::new(0),
             owner: AtomicU32::new(0),
         }
@@ -47,7 +47,8 @@ impl Introducer {
         let (level, name): (c_int, c_int) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
         // SAFETY: the place has as many bytes as the size says.
         unsafe { real::getsockopt(channel, level, name, place, &raw mut size) };
-        self.process.store(maker.pid, Ordering::Relaxed);
+        let process = u32::try_from(maker.pid).unwrap_or(0);
+        self.process.store(process, Ordering::Relaxed);
         self.user.store(maker.uid, Ordering::Relaxed);
         let owner = rustix::process::getuid().as_raw();
         self.owner.store(owner, Ordering::Relaxed);

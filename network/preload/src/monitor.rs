@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use millrace_stream::Address;
 use millrace_stream::control::{DESCRIPTORS_MAX, Link, Message, PACKET, Packet};
+use millrace_stream::sockets::packets::Sender;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, sockopt,
 };
 
-use crate::ancillary::{self, Descriptors, Sender};
+use crate::ancillary::{self, Descriptors};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::introducer::Introducer;

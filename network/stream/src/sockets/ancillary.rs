@@ -4,7 +4,7 @@
 //! kernel gives as 0, and a monitor must be able to hear strangers.
 
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, Result};
 use rustix::net::RecvFlags;
@@ -34,13 +34,53 @@ pub(super) struct Taken {
 const DESCRIPTORS: usize = 253;
 /// A header, as the kernel lays it out: the length with the header, the level, the kind.
 const HEADER: usize = size_of::<usize>() + 8;
-/// Room for descriptors, and for who has sent them, each at a multiple of a word.
-const WORDS: usize =
-    (2 * HEADER + 4 * DESCRIPTORS + size_of::<libc::ucred>()) / size_of::<usize>() + 2;
+
+/// The words that the kernel needs to write so many descriptors, and who has sent them, each at a multiple of a word.
+#[must_use]
+pub const fn words(descriptors: usize) -> usize {
+    (2 * HEADER + 4 * descriptors + size_of::<libc::ucred>()) / size_of::<usize>() + 2
+}
+
+/// A part of what the kernel has written.
+#[derive(Debug)]
+pub enum Piece<'a> {
+    /// Descriptors that it has made for this process: see [`numbers`].
+    Descriptors(&'a [u8]),
+    /// Who has sent the packet.
+    Sender(Sender),
+}
+
+/// Takes apart what the kernel has written beside a packet. What is none of [`Piece`], or broken off, is passed over.
+pub fn pieces(control: &[u8]) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = control;
+    std::iter::from_fn(move || {
+        loop {
+            let (length, kind) = header(rest)?;
+            let body = rest.get(HEADER..length)?;
+            rest = rest
+                .get(length.next_multiple_of(size_of::<usize>())..)
+                .unwrap_or_default();
+            match kind {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => return Some(Piece::Descriptors(body)),
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                    if let Some(sender) = sender(body) {
+                        return Some(Piece::Sender(sender));
+                    }
+                }
+                _ => {}
+            }
+        }
+    })
+}
+
+/// The numbers of [`Piece::Descriptors`].
+pub fn numbers(body: &[u8]) -> impl Iterator<Item = RawFd> {
+    body.chunks_exact(4).filter_map(i32_at_start)
+}
 
 /// Takes a packet, and all that comes along: what does not fit would be closed by the kernel as it is.
 pub(super) fn take(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Taken> {
-    let mut space = [0_usize; WORDS];
+    let mut space = [0_usize; words(DESCRIPTORS)];
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
@@ -72,25 +112,18 @@ pub(super) fn take(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Res
 }
 
 impl Taken {
-    /// Takes apart what the kernel has written.
-    fn read(&mut self, mut control: &[u8]) {
-        while let Some((length, kind)) = header(control) {
-            let Some(body) = control.get(HEADER..length) else {
-                return;
-            };
-            match kind {
-                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
-                    for number in body.chunks_exact(4).filter_map(i32_at_start) {
+    fn read(&mut self, control: &[u8]) {
+        for piece in pieces(control) {
+            match piece {
+                Piece::Descriptors(body) => {
+                    for number in numbers(body) {
                         // SAFETY: the kernel has just made this descriptor for this process, and told nobody else.
                         self.descriptors
                             .push(unsafe { OwnedFd::from_raw_fd(number) });
                     }
                 }
-                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => self.sender = sender(body),
-                _ => {}
+                Piece::Sender(sender) => self.sender = Some(sender),
             }
-            let next = length.next_multiple_of(size_of::<usize>());
-            control = control.get(next..).unwrap_or_default();
         }
     }
 }

@@ -36,7 +36,7 @@
     unsafe_code,
     reason = "the kernel makes descriptors, and tells their numbers"
 )]
-mod ancillary;
+pub mod ancillary;
 mod announcement;
 mod channel;
 pub mod packets;
