@@ -12,8 +12,8 @@ pub(super) struct Crowd {
     left_ns: Option<u64>,
 }
 
-/// Nobody else wanted it if it came back within this.
-const AWAY_NS: u64 = 50_000;
+/// Who keeps it for longer computes. Those that wait for the plane let go of it within this, however many they are.
+const AWAY_NS: u64 = 1_000_000;
 const PERIOD_MIN_NS: u64 = 10_000_000;
 const PERIOD_MAX_NS: u64 = 1_000_000_000;
 
@@ -68,7 +68,7 @@ mod tests {
         crowd.leave(now_ns);
         assert!(!crowd.look(now_ns + AWAY_NS), "it has gone");
         crowd.leave(now_ns);
-        assert!(crowd.look(now_ns + MS));
-        assert!(!crowd.look(now_ns + 11 * MS), "it is as at first");
+        assert!(crowd.look(now_ns + 2 * MS));
+        assert!(!crowd.look(now_ns + 12 * MS), "it is as at first");
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct End {
     bell: OwnedFd,
     /// How the application wants its bytes to be carried, as was told last.
     service: Service,
+    /// Bytes that the application was given and not rung for, if it sleeps.
+    untold: usize,
     /// Nobody holds the other end of the bell.
     is_gone: bool,
     /// What came over the lane or the bell is not the protocol.
@@ -79,6 +81,7 @@ impl End {
             received,
             bell: endpoint.bell,
             service: Service::default(),
+            untold: 0,
             is_gone: false,
             is_broken: false,
             is_reset: false,
@@ -133,7 +136,8 @@ impl End {
         self.lane.sight.closing() != Closing::Open
     }
 
-    /// Gives bytes to the application, of which the first may be urgent, as many as there is room for.
+    /// Gives bytes to the application, of which the first may be urgent, as many as there is room for. It is to be
+    /// told of them.
     pub(super) fn send(&mut self, bytes: &[u8], is_urgent: bool) -> usize {
         if self.is_broken {
             return 0;
@@ -152,10 +156,20 @@ impl End {
         };
         self.is_broken |= sent.is_err();
         let count = usize::try_from(self.sent.total - before).expect("no more than was given");
-        if count > 0 {
+        self.untold += count;
+        count
+    }
+
+    /// Bytes that the application was given since it was told of any.
+    pub(super) const fn untold(&self) -> usize {
+        self.untold
+    }
+
+    /// Has an application that sleeps find what it was given.
+    pub(super) fn tell(&mut self) {
+        if self.untold > 0 {
             self.wake();
         }
-        count
     }
 
     /// Tells the application that there will be no more. False if there is no room for that yet.
@@ -235,6 +249,7 @@ impl End {
     }
 
     fn wake(&mut self) {
+        self.untold = 0;
         let lane = &mut self.lane;
         if lane.sender.wake(&lane.sight, &mut self.sent) {
             self.ring();

@@ -13,6 +13,10 @@ pub(super) struct Pipe {
     ways: [Way; 2],
 }
 
+/// A sleeping application is not woken for each slice of many: it is told of so many bytes at once, if more can be moved
+/// in the next turn.
+const TOLD_BYTES: usize = 64 * 1024;
+
 /// One direction, from the end of the same index.
 #[derive(Debug, Default)]
 struct Way {
@@ -179,6 +183,10 @@ impl Pipe {
                 Taken::Finished => way.is_ending = true,
                 Taken::Reset(errno) => broken = Some(errno),
             }
+        }
+        let is_more_to_come = moved > 0 && !way.is_full() && source.has_bytes();
+        if !is_more_to_come || target.untold() >= TOLD_BYTES {
+            target.tell();
         }
         if way.is_ending && !way.is_full() {
             // One that is gone makes no room for it.

@@ -109,7 +109,8 @@ impl Remote {
         }
     }
 
-    /// Bytes from the partition, for which there is room. The first may be urgent.
+    /// Bytes from the partition, for which there is room. The first may be urgent. The application is told in the next
+    /// step, of all that came.
     pub(super) fn deliver(&mut self, bytes: &[u8], is_urgent: bool) {
         if self.end.is_gone() {
             // Nobody will read them, as the peer must hear.
@@ -158,6 +159,7 @@ impl Remote {
             self.input = Input::Reset(CONNECTION_RESET);
         }
         self.consumed += self.parked.drain(&mut self.end) as u64;
+        self.end.tell();
         let mut is_busy = self.consumed > 0;
         if self.output == Output::Finished && self.parked.is_empty() {
             // One that is gone makes no room for it.

@@ -289,6 +289,11 @@ impl Application {
         watched[0].revents().contains(PollFlags::HUP)
     }
 
+    /// Whether it was rung for. Then it was woken, and has taken the ring.
+    pub(crate) fn is_rung(&self) -> bool {
+        rustix::net::recv(self.bell(), &mut [0_u8; 8], RecvFlags::DONTWAIT).is_ok()
+    }
+
     fn drain(&self) {
         for _ in 0..64 {
             let taken = rustix::net::recv(self.bell(), &mut [0_u8; 8], RecvFlags::DONTWAIT);

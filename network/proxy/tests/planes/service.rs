@@ -103,6 +103,30 @@ fn a_small_flow_is_not_behind_large_ones() {
     }
 }
 
+/// A program that sleeps is not woken for each slice of many, and of the last as soon as there are no more.
+#[test]
+fn many_slices_are_told_of_at_once() {
+    const TOLD: usize = 8 * SLICE;
+    for size in [1, SLICE, 3 * SLICE, TOLD, TOLD + 1, 21 * SLICE + 7] {
+        let mut bed = Bed::new(&[size]);
+        bed.flows[0][0].send_all();
+        bed.flows[0][1].send_all();
+        let (mut rings, mut turns) = (0, 0);
+        while bed.flows[0][1].got.len() < size {
+            let receiver = &mut bed.flows[0][1];
+            assert!(!receiver.arm(), "{size}: it was told of all that is there");
+            while !receiver.is_rung() {
+                bed.plane.poll(bed.now_ns);
+                turns += 1;
+                assert!(turns < 1000, "{size}: nobody wakes it");
+            }
+            rings += 1;
+            receiver.receive_all();
+        }
+        assert_eq!(rings, size.div_ceil(TOLD), "{size}");
+    }
+}
+
 /// Classes that programs say share by weight.
 #[test]
 fn classes_share_by_weight() {
