@@ -3,78 +3,14 @@
 //!
 //! loom does not show loads that are done after a later store.
 
-use std::ops::Range;
-use std::panic;
-
-use loom::model::Builder;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
-use millrace_window::{
-    APART, Attributes, Fence, Incoming, LINE, Medium, Outgoing, Site, WORD, Window, mutation,
-};
+use millrace_window::{APART, Incoming, LINE, Outgoing, Site, WORD, Window};
+use millrace_window_faults::loom::{Words, explore};
 
-/// Memory made of loom's words. All sides share it.
-#[derive(Clone, Debug)]
-struct Words(Arc<Vec<AtomicU64>>);
-
-impl Words {
-    fn new(size: usize) -> Self {
-        // Only what the models use is there: loom has a limit.
-        Self(Arc::new(
-            (0..size / LINE * 2).map(|_| AtomicU64::new(0)).collect(),
-        ))
-    }
-
-    /// The first two words of each line.
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset % LINE < 2 * WORD, "the models use no more");
-        &self.0[offset / LINE * 2 + offset % LINE / WORD]
-    }
-}
-
-impl Medium for Words {
-    fn size(&self) -> usize {
-        self.0.len() / 2 * LINE
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::SHARED_MEMORY
-    }
-
-    fn load(&self, offset: usize) -> u64 {
-        self.word(offset).load(Ordering::Relaxed)
-    }
-
-    fn store(&self, offset: usize, value: u64) {
-        self.word(offset).store(value, Ordering::Relaxed);
-    }
-
-    fn write_back(&self, _: Range<usize>) {}
-
-    fn invalidate(&self, _: Range<usize>) {}
-
-    fn fence(&self, kind: Fence) {
-        fence(match kind {
-            Fence::Release => Ordering::Release,
-            Fence::Acquire => Ordering::Acquire,
-            Fence::Drain | Fence::Full => Ordering::SeqCst,
-        });
-    }
-}
-
-fn explore(model: fn(), without: Option<Site>) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(3);
-    // All threads of a model run on this one.
-    mutation::leave_out(without);
-    let result = panic::catch_unwind(|| builder.check(model));
-    mutation::leave_out(None);
-    match (result, without) {
-        (Err(failure), None) => panic::resume_unwind(failure),
-        (Ok(()), Some(site)) => panic!("the model holds without {site:?}"),
-        (Ok(()), None) | (Err(_), Some(_)) => {}
-    }
+/// Of so many bytes the first two words of each line are there.
+fn words(size: usize) -> Words {
+    let lines = (0..size).step_by(LINE);
+    Words::new(size, lines.flat_map(|line| [line, line + WORD]))
 }
 
 fn halves(words: &Words, own: usize, other: usize) -> (Outgoing<Words>, Incoming<Words>) {
@@ -89,7 +25,7 @@ fn halves(words: &Words, own: usize, other: usize) -> (Outgoing<Words>, Incoming
 
 /// Two messages through one slot: the second waits until the room of the first is given back.
 fn two_messages_through_one_slot() {
-    let words = Words::new(2 * APART);
+    let words = words(2 * APART);
     let (mut messages, given_back) = halves(&words, 0, 1);
     let (mut giving_back, arriving) = halves(&words, 1, 0);
     let sound = "the slots lie within";
@@ -122,7 +58,7 @@ fn two_messages_through_one_slot() {
 
 /// Who publishes, settles and polls sees the other, or is seen by it.
 fn two_that_settle() {
-    let words = Words::new(2 * APART);
+    let words = words(2 * APART);
     let look = |(mut outgoing, incoming): (Outgoing<Words>, Incoming<Words>)| {
         let sound = "the slots lie within";
         outgoing.slot(0, LINE).expect(sound).publish(1);

@@ -1,15 +1,12 @@
 //! Going to sleep and being woken, in every interleaving, on cached coherent memory: no side sleeps on while there
 //! is what it waits for. Without the fence on both sides a model fails.
 
-use std::ops::{ControlFlow, Range};
-use std::panic;
+use std::ops::ControlFlow;
 
-use loom::model::Builder;
-use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
 use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Side};
-use millrace_window::{Attributes, Fence, LINE, Medium, Site, WORD, Window, mutation};
+use millrace_window::{LINE, Site, WORD, Window};
+use millrace_window_faults::loom::{Words, explore};
 
 const GEOMETRY: Geometry = Geometry { ring_lines: 64 };
 const AREA: usize = GEOMETRY.size() / 2;
@@ -29,72 +26,10 @@ const USED: [usize; 10] = [
     1024 + 63 * LINE + WORD,
 ];
 
-/// Memory made of loom's words, as few as will do: loom has a limit. All sides share it.
-#[derive(Clone, Debug)]
-struct Words(Arc<Vec<AtomicU64>>);
-
-impl Words {
-    fn new() -> Self {
-        Self(Arc::new(
-            (0..2 * USED.len()).map(|_| AtomicU64::new(0)).collect(),
-        ))
-    }
-
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        let index = USED
-            .iter()
-            .position(|used| *used == offset % AREA)
-            .expect("the models use no more");
-        &self.0[offset / AREA * USED.len() + index]
-    }
-}
-
-impl Medium for Words {
-    fn size(&self) -> usize {
-        2 * AREA
-    }
-
-    fn attributes(&self) -> Attributes {
-        Attributes::SHARED_MEMORY
-    }
-
-    fn load(&self, offset: usize) -> u64 {
-        self.word(offset).load(Ordering::Relaxed)
-    }
-
-    fn store(&self, offset: usize, value: u64) {
-        self.word(offset).store(value, Ordering::Relaxed);
-    }
-
-    fn write_back(&self, _: Range<usize>) {}
-
-    fn invalidate(&self, _: Range<usize>) {}
-
-    fn fence(&self, kind: Fence) {
-        fence(match kind {
-            Fence::Release => Ordering::Release,
-            Fence::Acquire => Ordering::Acquire,
-            Fence::Drain | Fence::Full => Ordering::SeqCst,
-        });
-    }
-}
-
-fn explore(model: fn(), without: Option<Site>) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(3);
-    // All threads of a model run on this one.
-    mutation::leave_out(without);
-    let result = panic::catch_unwind(|| builder.check(model));
-    mutation::leave_out(None);
-    match (result, without) {
-        (Err(failure), None) => panic::resume_unwind(failure),
-        (Ok(()), Some(site)) => panic!("the model holds without {site:?}"),
-        (Ok(()), None) | (Err(_), Some(_)) => {}
-    }
-}
-
 fn lanes() -> [Lane<Words>; 2] {
-    let words = Words::new();
+    let areas = [0, AREA].into_iter();
+    let offsets = areas.flat_map(|area| USED.map(|offset| area + offset));
+    let words = Words::new(2 * AREA, offsets);
     [Side::Connecting, Side::Accepting].map(|side| {
         Lane::new(&Window::new(words.clone()), GEOMETRY, side).expect("the words are enough")
     })

@@ -37,6 +37,9 @@
 //! # Cost
 //! Every store is remembered for ever.
 //!
+//! # Beside it
+//! [`loom`] has words of the crate of that name instead, for models of a few steps in every interleaving.
+//!
 //! # Example
 //! ```
 //! use millrace_window::{Attributes, Window};
@@ -55,6 +58,7 @@
 #![forbid(unsafe_code)]
 
 mod home;
+pub mod loom;
 mod pair;
 mod pending;
 mod processor;
