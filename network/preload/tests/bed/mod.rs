@@ -111,24 +111,35 @@ impl Bed {
 
     /// Runs a program, by the kernel or at user level.
     pub(crate) fn run(&self, program: &Path, at_user_level: bool) -> Run {
+        let text = self.text_of(program, at_user_level.then(|| self.socket()));
+        let totals = self.totals();
+        Run { text, totals }
+    }
+
+    /// What a program prints, by the kernel or with a monitor that listens at a path, and how it ends.
+    pub(crate) fn text_of(&self, program: &Path, socket: Option<PathBuf>) -> String {
         let mut command = Command::new(program);
         command.current_dir(self.folder.path()).stdin(Stdio::null());
-        if at_user_level {
+        if let Some(socket) = socket {
             command
-                .env("MILLRACE_SOCKETS", self.folder.path().join("sockets"))
+                .env("MILLRACE_SOCKETS", socket)
                 .env("LD_PRELOAD", library());
         }
         let output = command.output().expect("it was compiled");
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.push_str(&String::from_utf8_lossy(&output.stderr));
         text.push_str(&output.status.to_string());
-        let totals = self.totals();
-        Run { text, totals }
+        text
+    }
+
+    /// Where the monitor listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("sockets")
     }
 
     /// Somebody who asks the monitor.
     pub(crate) fn client(&self) -> Client {
-        let mut client = Client::connect(&self.folder.path().join("sockets")).expect("it listens");
+        let mut client = Client::connect(&self.socket()).expect("it listens");
         let slab =
             memfd_create(c"slab", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
         fcntl_add_seals(&slab, SealFlags::SHRINK).expect("it may be sealed");

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use millrace_proxy::monitor::Monitor;
 use millrace_proxy::registry::Settings;
 use millrace_stream::control::Message;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
+};
 use serde_json::Value;
 
 use crate::bed::{Bed, library, run};
@@ -89,6 +92,24 @@ fn listeners_are_announced_to_the_next_monitor() {
     assert!(ended.success(), "{ended}");
 }
 
+/// A monitor that is stopped does not hold up each connection of a program: it is asked once, and left alone for a
+/// while.
+#[test]
+fn a_stopped_monitor_is_left_alone() {
+    let bed = Bed::new();
+    let path = bed.folder.path().join("stopped");
+    let flags = SocketFlags::NONBLOCK;
+    let stopped = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let stopped = stopped.expect("a socket");
+    bind(&stopped, &SocketAddrUnix::new(&path).expect("short")).expect("the folder is new");
+    // The kernel lets programs in and takes what they send, and nobody answers.
+    listen(&stopped, 64).expect("it is bound");
+    let text = bed.text_of(&bed.compile("visits"), Some(path));
+    assert_eq!(text, "visits: 20\nexit status: 0");
+    let asked = std::iter::from_fn(|| accept(&stopped).ok()).count();
+    assert_eq!(asked, 1);
+}
+
 /// Waits for what must come.
 fn until(mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
@@ -104,8 +125,7 @@ impl Bed {
         drop(self.stop.take());
         let thread = self.thread.take().expect("it runs");
         thread.join().expect("the monitor ends well");
-        let path = self.folder.path().join("sockets");
-        let monitor = Monitor::bind(&path, Settings::default()).expect("nobody listens there");
+        let monitor = Monitor::bind(&self.socket(), Settings::default()).expect("nobody listens there");
         let (stop, thread) = run(monitor);
         (self.stop, self.thread) = (Some(stop), Some(thread));
     }
@@ -115,7 +135,7 @@ impl Bed {
         Command::new(program)
             .current_dir(self.folder.path())
             .stdin(Stdio::piped())
-            .env("MILLRACE_SOCKETS", self.folder.path().join("sockets"))
+            .env("MILLRACE_SOCKETS", self.socket())
             .env("LD_PRELOAD", library())
             .spawn()
             .expect("it was compiled")
