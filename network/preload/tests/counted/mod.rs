@@ -125,7 +125,8 @@ impl Bed {
         drop(self.stop.take());
         let thread = self.thread.take().expect("it runs");
         thread.join().expect("the monitor ends well");
-        let monitor = Monitor::bind(&self.socket(), Settings::default()).expect("nobody listens there");
+        let monitor =
+            Monitor::bind(&self.socket(), Settings::default()).expect("nobody listens there");
         let (stop, thread) = run(monitor);
         (self.stop, self.thread) = (Some(stop), Some(thread));
     }
