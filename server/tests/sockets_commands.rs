@@ -69,8 +69,13 @@ struct Monitor(Child);
 
 impl Monitor {
     fn start(path: &Path) -> Self {
+        Self::start_with(path, &[])
+    }
+
+    fn start_with(path: &Path, options: &[&str]) -> Self {
         let mut monitor = millrace(&["monitor", "--socket"])
             .arg(path)
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .expect("it can be run");
@@ -174,6 +179,31 @@ fn a_monitor_that_listens_is_used_and_says_what_it_does() {
         "{}",
         text(&output)
     );
+}
+
+/// Who asks for planes to carry all gets one, unless they say how many, or that others bring them.
+#[test]
+fn mode_proxy_has_a_plane() {
+    for (options, planes) in [
+        (&[][..], 0),
+        (&["--mode", "proxy"], 1),
+        (&["--mode", "proxy", "--planes", "2"], 2),
+        (&["--mode", "proxy", "--planes", "0"], 0),
+    ] {
+        let place = Place::new();
+        let _monitor = Monitor::start_with(&place.path(), options);
+        let output = millrace(&["status", "--json", "--socket"])
+            .arg(place.path())
+            .output()
+            .expect("it can be run");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let connections = value["planes"]["connections"].as_array();
+        assert_eq!(
+            connections.map_or(0, Vec::len),
+            planes,
+            "{options:?}: {value}"
+        );
+    }
 }
 
 #[test]

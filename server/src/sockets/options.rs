@@ -76,7 +76,7 @@ pub struct RunOptions {
 #[command(after_help = "Examples:
   millrace sockets monitor
   millrace sockets monitor --rules /etc/millrace/sockets.toml
-  millrace sockets monitor --planes 1 --mode proxy
+  millrace sockets monitor --mode proxy
   millrace sockets monitor --host left --listen 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
   millrace sockets monitor --host right --peer 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
 
@@ -105,7 +105,7 @@ pub struct MonitorOptions {
     /// Who moves the bytes between processes of this host
     #[arg(long, value_enum, default_value_t = Mode::Auto)]
     pub mode: Mode,
-    /// How many planes to run [default: 1 with a window, else 0]
+    /// How many planes to run [default: 1 with a window or --mode proxy, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=64))]
     pub planes: Option<u16>,
     /// The processors of the planes, one after the other
@@ -172,7 +172,7 @@ impl From<Mode> for Carriage {
 #[command(after_help = "Examples:
   millrace sockets proxy --planes 2 --cpus 2,3
 
-The monitor is of the same user, or this is root's, and has no planes yet. When this process dies, what its planes
+The monitor is of the same user, or this is root's, and has no planes (--planes 0). When this process dies, what its planes
 carried ends in resets; the monitor goes on, and another process may take over.")]
 pub struct ProxyOptions {
     /// The monitor's socket

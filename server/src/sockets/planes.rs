@@ -7,7 +7,7 @@ use millrace_proxy::monitor::Monitor;
 use millrace_proxy::plane::{DataPlane, Plane, PlaneSettings};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::{ErrorKind, MonitorOptions, SocketsError};
+use super::{ErrorKind, Mode, MonitorOptions, SocketsError};
 
 /// Threads that run until the monitor dismisses them.
 #[derive(Debug)]
@@ -58,9 +58,8 @@ impl Planes {
 
 /// How many planes there are to be.
 pub(super) fn count(options: &MonitorOptions) -> u16 {
-    options
-        .planes
-        .unwrap_or_else(|| u16::from(!options.window.is_empty()))
+    let is_needed = || !options.window.is_empty() || options.mode == Mode::Proxy;
+    options.planes.unwrap_or_else(|| u16::from(is_needed()))
 }
 
 fn serve(mut plane: Plane, cpu: Option<usize>) {
