@@ -172,8 +172,8 @@ impl From<Mode> for Carriage {
 #[command(after_help = "Examples:
   millrace sockets proxy --planes 2 --cpus 2,3
 
-The monitor is of the same user, or this is root's, and has no planes (--planes 0). When this process dies, what its planes
-carried ends in resets; the monitor goes on, and another process may take over.")]
+The monitor is of the same user, or this is root's, and has no planes (--planes 0). When this process dies, what its
+planes carried ends in resets; the monitor goes on, and another process may take over.")]
 pub struct ProxyOptions {
     /// The monitor's socket
     #[arg(long, value_name = "PATH")]
