@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use millrace_stream::slab::{
     HEADER_SIZE, MAGIC, RECORD_SIZE, RECORDS, SIZE, VERSION, decode_address, encode_address,
@@ -370,16 +370,29 @@ impl Slab {
         let leaver = record.leaver.load(Ordering::Relaxed);
         let is_left = record.let_dead_go(self)
             || record.holders.load(Ordering::Acquire) == 0 && leaver != 0 && is_dead(leaver);
-        if !is_left
-            || record
-                .state
-                .compare_exchange(1, 2, Ordering::Acquire, Ordering::Relaxed)
-                .is_err()
-        {
+        if !is_left {
             return false;
         }
-        self.add_up(record);
-        true
+        self.end(|| {
+            let taken = record
+                .state
+                .compare_exchange(1, 2, Ordering::Acquire, Ordering::Relaxed);
+            if taken.is_ok() {
+                self.add_up(record);
+            }
+            taken.is_ok()
+        })
+    }
+
+    /// Lets whoever reads the slab meanwhile know that it may have missed bytes, or counted them twice.
+    fn end<T>(self, end: impl FnOnce() -> T) -> T {
+        let counters = &self.header().counters;
+        counters[header::counter::ENDING].fetch_add(1, Ordering::Relaxed);
+        // Before what follows.
+        fence(Ordering::Release);
+        let ended = end();
+        counters[header::counter::ENDED].fetch_add(1, Ordering::Release);
+        ended
     }
 
     fn add_up(self, record: &Record) {
@@ -392,13 +405,15 @@ impl Slab {
 
     /// Gives a record back; what its connection has moved goes to the slab's counters.
     pub(crate) fn release(self, record: &Record) {
-        self.add_up(record);
         let number = ptr::from_ref(record)
             .addr()
             .saturating_sub(self.first.addr().get() + HEADER_SIZE)
             / RECORD_SIZE;
         FREE_FROM.fetch_min(number, Ordering::Relaxed);
-        record.state.store(0, Ordering::Release);
+        self.end(|| {
+            self.add_up(record);
+            record.state.store(0, Ordering::Release);
+        });
     }
 }
 

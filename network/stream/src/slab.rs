@@ -78,8 +78,12 @@ pub mod header {
         pub const SLEEPS: usize = 7;
         /// Connections that ended in a reset.
         pub const RESETS: usize = 8;
+        /// Connections whose bytes began to go from their records to the sums here.
+        pub const ENDING: usize = 9;
+        /// Of these how many have gone.
+        pub const ENDED: usize = 10;
         /// How many there are.
-        pub const COUNT: usize = 9;
+        pub const COUNT: usize = 11;
     }
 }
 
@@ -170,6 +174,17 @@ pub fn used(snapshot: &[u8]) -> Option<usize> {
         && u32_at(snapshot, header::RECORD_SIZE)? as usize == RECORD_SIZE;
     let records = u32_at(snapshot, header::RECORDS)? as usize;
     known.then_some(HEADER_SIZE + records.min(RECORDS) * RECORD_SIZE)
+}
+
+/// Connections whose bytes began to go from records to sums, and how many of them have gone. What was read between two
+/// snapshots is no more and no less than all if the second says that no more began than the first says have gone.
+/// `None` if it is no slab.
+#[must_use]
+pub fn endings(snapshot: &[u8]) -> Option<(u64, u64)> {
+    used(snapshot)?;
+    let counter = |number: usize| u64_at(snapshot, header::COUNTERS + 8 * number);
+    let began = counter(header::counter::ENDING)?;
+    Some((began, counter(header::counter::ENDED)?))
 }
 
 /// The connections in a snapshot.

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
-use millrace_stream::slab::{HEADER_SIZE, RECORD_SIZE, Totals, ends, used};
+use millrace_stream::slab::{HEADER_SIZE, RECORD_SIZE, Totals, endings, ends, used};
 use rustix::io::pread;
 
 use super::report::View;
@@ -23,6 +23,9 @@ const RECORDS_A_USER: usize = 64 << 20;
 const GRAVES_MAX: usize = 256;
 /// Bytes of records that are read at once.
 const PIECE: usize = 64 << 10;
+/// So often a slab is read again in whose process connections ended meanwhile: their bytes may have been missed, or
+/// counted twice.
+const AGAIN_MAX: u32 = 3;
 
 /// Reads slabs, and adds up what those of processes that are gone said last, so that sums never go back.
 #[derive(Debug, Default)]
@@ -90,6 +93,11 @@ struct Reading {
     /// The bytes that are still to be read; none: not even the header has been.
     rest: Option<std::ops::Range<usize>>,
     totals: Totals,
+    /// How many connections had ended by then.
+    ended: u64,
+    /// How often it was begun again, as some have ended since.
+    again: u32,
+    is_over: bool,
 }
 
 impl Slabs {
@@ -242,12 +250,12 @@ impl Slabs {
 
 impl Reading {
     /// Whether there is nothing more to read.
-    fn is_over(&self) -> bool {
-        self.rest.as_ref().is_some_and(std::ops::Range::is_empty)
+    const fn is_over(&self) -> bool {
+        self.is_over
     }
 
-    /// Reads the header, and then a piece of the records, of which there are to be so many bytes at most. How much
-    /// that was.
+    /// Reads the header, then a piece of the records, of which there are to be so many bytes at most, and the header
+    /// again. How much that was.
     fn go_on(&mut self, slab: &OwnedFd, buffer: &mut Vec<u8>, records: usize) -> usize {
         let Some(rest) = &mut self.rest else {
             buffer.resize(HEADER_SIZE, 0);
@@ -256,10 +264,26 @@ impl Reading {
             self.totals = Totals::read(buffer)
                 .filter(|_| is_there)
                 .unwrap_or_default();
+            (_, self.ended) = endings(buffer).unwrap_or_default();
             let count = (size - HEADER_SIZE).min(records / RECORD_SIZE * RECORD_SIZE);
             self.rest = Some(HEADER_SIZE..HEADER_SIZE + count);
             return HEADER_SIZE;
         };
+        if std::ops::Range::is_empty(rest) {
+            buffer.resize(HEADER_SIZE, 0);
+            let is_there = fill(slab, 0, buffer);
+            let endings = endings(buffer).filter(|_| is_there);
+            let (began, _) = endings.unwrap_or((self.ended, 0));
+            if began == self.ended || self.again == AGAIN_MAX {
+                self.is_over = true;
+            } else {
+                *self = Self {
+                    again: self.again + 1,
+                    ..Self::default()
+                };
+            }
+            return HEADER_SIZE;
+        }
         let count = rest.len().min(PIECE);
         // Behind a header, as records are found there.
         buffer.resize(HEADER_SIZE + count, 0);
@@ -392,6 +416,58 @@ mod tests {
         let counted = slabs.counted(ClientId(1));
         assert_eq!((counted.totals.sent, counted.totals.live), (1, 1));
         assert!(counted.program.is_some());
+    }
+
+    /// Bytes of a connection that ends while its slab is read are neither missed nor counted twice.
+    #[test]
+    fn what_ends_meanwhile_is_counted_once() {
+        let (sent, began, ended) = (
+            header::counter::SENT,
+            header::counter::ENDING,
+            header::counter::ENDED,
+        );
+        let set = |file: &OwnedFd, counter: usize, value: u64| {
+            let at = header::COUNTERS + 8 * counter;
+            let bytes = value.to_le_bytes();
+            assert_eq!(pwrite(file, &bytes, at as u64), Ok(bytes.len()));
+        };
+        let clear = |file: &OwnedFd| {
+            let nothing = [0; RECORD_SIZE];
+            assert_eq!(pwrite(file, &nothing, HEADER_SIZE as u64), Ok(RECORD_SIZE));
+        };
+        type Step<'a> = Box<dyn Fn(&OwnedFd) + 'a>;
+        let steps: [Step<'_>; 4] = [
+            Box::new(|file| set(file, began, 1)),
+            Box::new(|file| set(file, sent, 1)),
+            Box::new(clear),
+            Box::new(|file| set(file, ended, 1)),
+        ];
+        // All that is done before and after each of the three reads of the first time.
+        for first in 0..=steps.len() {
+            for second in first..=steps.len() {
+                let file = slab(1);
+                let (mut reading, mut buffer) = (Reading::default(), Vec::new());
+                let mut pieces = 0;
+                let ranges = [0..first, first..second, second..steps.len()];
+                while !reading.is_over() {
+                    if let Some(range) = ranges.get(pieces) {
+                        steps[range.clone()].iter().for_each(|step| step(&file));
+                    }
+                    reading.go_on(&file, &mut buffer, usize::MAX);
+                    pieces += 1;
+                }
+                assert!(pieces <= 6, "{first} {second}: {pieces}");
+                assert_eq!(reading.totals.sent, 1, "{first} {second}");
+            }
+        }
+        // One who died over it is not waited for.
+        let file = slab(1);
+        set(&file, began, 1);
+        let (mut reading, mut buffer) = (Reading::default(), Vec::new());
+        while !reading.is_over() {
+            reading.go_on(&file, &mut buffer, usize::MAX);
+        }
+        assert_eq!(reading.totals.sent, 1);
     }
 
     #[test]
