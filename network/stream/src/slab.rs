@@ -85,6 +85,9 @@ pub mod header {
         /// How many there are.
         pub const COUNT: usize = 11;
     }
+
+    /// Where the counters end.
+    pub const COUNTERS_END: usize = COUNTERS + 8 * counter::COUNT;
 }
 
 /// Offsets in a record.

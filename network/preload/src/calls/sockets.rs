@@ -231,27 +231,25 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
 /// Asks the monitor; for a socket that blocks, again and again as long as the listener has its backlog full. A signal
 /// ends that: the kernel's call then does what is to be done.
 fn ask(local: Address, peer: SocketAddr, waits_on: Option<c_int>) -> Outcome<Answer> {
-    let answer = monitor::connect(local, Address::from(peer))?;
+    let mut answer = monitor::connect(local, Address::from(peer))?;
     let (Answer::Full, Some(fd)) = (&answer, waits_on) else {
         return Ok(answer);
     };
     let own = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Send);
     let patience = own.ok().flatten().unwrap_or(BACKLOG_PATIENCE);
     let limit = now() + patience.min(BACKLOG_PATIENCE);
-    let mut pause = Duration::from_micros(50);
-    loop {
-        let answer = monitor::connect(local, Address::from(peer))?;
-        if !matches!(answer, Answer::Full) || now() >= limit {
-            return Ok(answer);
+    let mut pause = Timespec {
+        tv_sec: 0,
+        tv_nsec: 50_000,
+    };
+    while matches!(answer, Answer::Full) && now() < limit {
+        if !matches!(nanosleep(&pause), NanosleepRelativeResult::Ok) {
+            break;
         }
-        let Ok(time) = Timespec::try_from(pause) else {
-            return Ok(answer);
-        };
-        if !matches!(nanosleep(&time), NanosleepRelativeResult::Ok) {
-            return Ok(answer);
-        }
-        pause = (pause * 2).min(Duration::from_millis(10));
+        answer = monitor::connect(local, Address::from(peer))?;
+        pause.tv_nsec = (pause.tv_nsec * 2).min(10_000_000);
     }
+    Ok(answer)
 }
 
 /// Whether a socket was neither connected nor asked to.

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 
+use millrace_stream::slab::header::COUNTERS_END;
 use millrace_stream::slab::{HEADER_SIZE, RECORD_SIZE, Totals, endings, ends, used};
 use rustix::io::pread;
 
@@ -254,25 +255,24 @@ impl Reading {
         self.is_over
     }
 
-    /// Reads the header, then a piece of the records, of which there are to be so many bytes at most, and the header
-    /// again. How much that was.
+    /// Reads the header, then a piece of the records, of which there are to be so many bytes at most, and at last
+    /// whether some have ended meanwhile. How much that was.
     fn go_on(&mut self, slab: &OwnedFd, buffer: &mut Vec<u8>, records: usize) -> usize {
         let Some(rest) = &mut self.rest else {
+            // Before the sums: of what ends from here on it is known that they may lack it.
+            (_, self.ended) = counted_endings(slab, buffer).unwrap_or_default();
             buffer.resize(HEADER_SIZE, 0);
             let is_there = fill(slab, 0, buffer);
             let size = used(buffer).filter(|_| is_there).unwrap_or(HEADER_SIZE);
             self.totals = Totals::read(buffer)
                 .filter(|_| is_there)
                 .unwrap_or_default();
-            (_, self.ended) = endings(buffer).unwrap_or_default();
             let count = (size - HEADER_SIZE).min(records / RECORD_SIZE * RECORD_SIZE);
             self.rest = Some(HEADER_SIZE..HEADER_SIZE + count);
             return HEADER_SIZE;
         };
         if std::ops::Range::is_empty(rest) {
-            buffer.resize(HEADER_SIZE, 0);
-            let is_there = fill(slab, 0, buffer);
-            let endings = endings(buffer).filter(|_| is_there);
+            let endings = counted_endings(slab, buffer);
             let (began, _) = endings.unwrap_or((self.ended, 0));
             if began == self.ended || self.again == AGAIN_MAX {
                 self.is_over = true;
@@ -282,7 +282,7 @@ impl Reading {
                     ..Self::default()
                 };
             }
-            return HEADER_SIZE;
+            return COUNTERS_END;
         }
         let count = rest.len().min(PIECE);
         // Behind a header, as records are found there.
@@ -299,6 +299,12 @@ impl Reading {
         rest.start += count;
         count
     }
+}
+
+/// What [`endings`] says of a slab now.
+fn counted_endings(slab: &OwnedFd, buffer: &mut Vec<u8>) -> Option<(u64, u64)> {
+    buffer.resize(COUNTERS_END, 0);
+    fill(slab, 0, buffer).then(|| endings(buffer)).flatten()
 }
 
 /// Whether all the bytes from an offset on were there.
