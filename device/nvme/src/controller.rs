@@ -7,6 +7,7 @@
 //! | `epoch` | whoever resets, with the lock | every queue pair, at every poll |
 //! | `is_quiet` | whoever resets, with the lock, before the epoch | who sees that epoch |
 //! | `resets_in_vain` | whoever resets: up; who saw an answer: to zero | the same |
+//! | `recovery` | whoever resets, aborts or sends again: up | who asks |
 //!
 //! # Invariants
 //! 1. When the epoch's generation has changed and its condition is not `Resetting`, the controller has lost
@@ -30,6 +31,7 @@ use crate::control::Control;
 use crate::doorbell::{Doorbell, Shadow};
 use crate::epoch::{Epoch, EpochCell};
 use crate::events::AsyncEvent;
+use crate::recovery::{Recovery, RecoveryCounts};
 use crate::spec::command::feature;
 use crate::spec::identify::ControllerData;
 use crate::spec::log::{ERROR_SIZE, ErrorEntry, HEALTH_SIZE, Health, page};
@@ -75,6 +77,7 @@ pub struct Controller {
     epoch: EpochCell,
     is_quiet: AtomicBool,
     resets_in_vain: AtomicU32,
+    pub(crate) recovery: RecoveryCounts,
     admin: Mutex<Admin>,
     /// Given up last.
     _claim: Claim,
@@ -128,6 +131,7 @@ impl Controller {
             epoch: EpochCell::new(Epoch::first()),
             is_quiet: AtomicBool::new(false),
             resets_in_vain: AtomicU32::new(0),
+            recovery: RecoveryCounts::default(),
             admin: Mutex::new(admin),
             _claim: claim,
         }))
@@ -197,6 +201,12 @@ impl Controller {
     #[must_use]
     pub fn resets(&self) -> u64 {
         self.epoch.load().generation()
+    }
+
+    /// What the driver did unasked so that requests succeed.
+    #[must_use]
+    pub fn recovery(&self) -> Recovery {
+        self.recovery.read()
     }
 
     /// The ids of its active namespaces, ascending.
@@ -341,7 +351,8 @@ impl Controller {
     pub fn reset(&self) -> Result<()> {
         // This one is not for want of success.
         self.resets_in_vain.store(0, Ordering::Relaxed);
-        self.reset_from(self.epoch.load());
+        let observed = self.epoch.load();
+        self.reset_locked(&mut self.lock(), observed);
         self.check_usable()
     }
 
@@ -448,15 +459,26 @@ impl Controller {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        admin.try_abort(queue, command).unwrap_or(false)
+        let asked = admin.try_abort(queue, command).unwrap_or(false);
+        if asked {
+            self.recovery.count_abort();
+        }
+        asked
     }
 
     /// Resets the controller unless somebody has done so since `observed`.
     pub(crate) fn reset_from(&self, observed: Epoch) {
-        self.reset_locked(&mut self.lock(), observed);
+        self.recover_locked(&mut self.lock(), observed);
     }
 
-    fn reset_locked(&self, admin: &mut Admin, observed: Epoch) {
+    fn recover_locked(&self, admin: &mut Admin, observed: Epoch) {
+        if self.reset_locked(admin, observed) {
+            self.recovery.count_reset();
+        }
+    }
+
+    /// Whether it was reset, or tried to be.
+    fn reset_locked(&self, admin: &mut Admin, observed: Epoch) -> bool {
         let current = self.epoch.load();
         let due = match current.condition() {
             Condition::Ready => current == observed,
@@ -465,7 +487,7 @@ impl Controller {
             Condition::Failed | Condition::Gone => false,
         };
         if !due {
-            return;
+            return false;
         }
         let resetting = current.next();
         self.epoch.store(resetting);
@@ -481,6 +503,7 @@ impl Controller {
             }
         };
         self.epoch.store(resetting.with(condition));
+        true
     }
 
     fn restart(&self, admin: &mut Admin) -> Result<()> {
@@ -526,13 +549,13 @@ impl Controller {
         let epoch = self.epoch.load();
         if admin.is_broken() || epoch.condition() == Condition::Resetting {
             // An abort has found it so, or who was at it has panicked.
-            self.reset_locked(&mut admin, epoch);
+            self.recover_locked(&mut admin, epoch);
         }
         self.check_usable()?;
         let epoch = self.epoch.load();
         let result = run(&mut admin, &self.control);
         if admin.is_broken() {
-            self.reset_locked(&mut admin, epoch);
+            self.recover_locked(&mut admin, epoch);
         }
         result
     }

@@ -88,6 +88,7 @@ impl QueuePair {
         let again = !status.is_final() && !status.is(Status::COMPARE_FAILURE);
         if again && slot.attempts < self.controller.control().options.retries {
             slot.attempts += 1;
+            self.controller.recovery.count_retry();
             self.send_once_more(index);
             return false;
         }

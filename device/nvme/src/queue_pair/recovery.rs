@@ -107,6 +107,7 @@ impl QueuePair {
             }
             if slot.attempts < retries {
                 slot.attempts += 1;
+                self.controller.recovery.count_retry();
                 self.send_once_more(index);
                 continue;
             }
