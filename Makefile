@@ -28,9 +28,11 @@ serve: build
 	@exec target/release/millrace serve --dbpath data
 
 test:
-	@scripts/setup clients miri cross guests rocksdb
+	@scripts/setup clients miri counts cross guests rocksdb
 	$(rocksdb)
 	cargo test --workspace
+	# The driver's path of a read: no more instructions than it may have.
+	cargo bench --package millrace-nvme --bench instructions
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
 	cargo +nightly miri test --package millrace-sync --test ring
 	cargo +nightly miri test --package millrace-memory --lib --test iova_space
@@ -73,7 +75,7 @@ fix:
 	$(cache)/python/verify/bin/typos --write-changes
 
 bench:
-	@scripts/setup bench rocksdb sockets
+	@scripts/setup bench counts rocksdb sockets
 	$(rocksdb)
 	cargo bench --package millrace-sync --package millrace-checksum --package millrace-memory --package millrace-nvme \
 	    --package millrace-window --package millrace-stream --package millrace-blobfs

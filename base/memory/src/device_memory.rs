@@ -101,7 +101,7 @@ impl DeviceMemory {
     }
 
     #[inline]
-    fn word_u32(&self, offset: usize) -> &AtomicU32 {
+    pub(crate) fn word_u32(&self, offset: usize) -> &AtomicU32 {
         self.check(offset, 4, 4);
         // SAFETY: checked above.
         let word = unsafe { self.buffer.address().add(offset) };

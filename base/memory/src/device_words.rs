@@ -1,5 +1,10 @@
 //! Words of four bytes that threads and a device share.
 
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use crate::{DeviceMemory, Iova};
 
 /// Memory that several threads and a device use at the same time, in words of four bytes alone: shadow
@@ -53,5 +58,54 @@ impl DeviceWords {
     #[inline]
     pub fn store(&self, offset: usize, value: u32) {
         self.0.store_u32(offset, value);
+    }
+
+    /// One of the words, to be used again and again: the four bytes from `offset` on.
+    #[must_use]
+    pub fn word(self: &Arc<Self>, offset: usize) -> DeviceWord {
+        DeviceWord {
+            word: NonNull::from(self.0.word_u32(offset)),
+            _words: Arc::clone(self),
+        }
+    }
+}
+
+/// One of [`DeviceWords`], found once and then used without a look-up.
+pub struct DeviceWord {
+    word: NonNull<AtomicU32>,
+    _words: Arc<DeviceWords>,
+}
+
+// SAFETY: as for `DeviceWords`, whose word it is and of which a share is held.
+unsafe impl Send for DeviceWord {}
+
+// SAFETY: as above: all accesses are atomic and of four bytes.
+unsafe impl Sync for DeviceWord {}
+
+impl DeviceWord {
+    /// The word, relaxed.
+    #[must_use]
+    #[inline]
+    pub fn load(&self) -> u32 {
+        u32::from_le(self.word().load(Ordering::Relaxed))
+    }
+
+    /// Changes the word, relaxed.
+    #[inline]
+    pub fn store(&self, value: u32) {
+        self.word().store(value.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: it was a reference into memory that lives as long as the share, and is accessed by atomic
+        // operations alone.
+        unsafe { self.word.as_ref() }
+    }
+}
+
+impl fmt::Debug for DeviceWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DeviceWord").field(&self.load()).finish()
     }
 }

@@ -105,7 +105,7 @@ mod region;
 pub use arena::{Arena, ArenaOptions, Exhausted};
 pub use buffer::Buffer;
 pub use device_memory::DeviceMemory;
-pub use device_words::DeviceWords;
+pub use device_words::{DeviceWord, DeviceWords};
 pub use domain::{Domain, DomainId, Iova, IovaRange};
 pub use error::{Error, ErrorKind, Result};
 pub use iova_space::IovaSpace;

@@ -48,7 +48,7 @@ pub(crate) struct Admin {
     arena: Arena,
     queue: AdminQueue,
     scratch: DeviceMemory,
-    shadows: Arc<Shadows>,
+    shadows: Shadows,
     shadows_used: bool,
     /// Whether the volatile write cache is to be used, if the caller said so: set again after a reset.
     cache_used: Option<bool>,
@@ -77,14 +77,14 @@ impl Admin {
             CompletionRing::new(take()?, ADMIN_ENTRIES, completion),
         );
         let shadows = Shadows {
-            values: DeviceWords::new(take()?),
-            events: DeviceWords::new(take()?),
+            values: Arc::new(DeviceWords::new(take()?)),
+            events: Arc::new(DeviceWords::new(take()?)),
         };
         let scratch = take()?;
         Ok(Self {
             queue,
             scratch,
-            shadows: Arc::new(shadows),
+            shadows,
             shadows_used: false,
             cache_used: None,
             queues_taken: Vec::new(),
@@ -157,15 +157,12 @@ impl Admin {
         self.queue.request_events(requests.min(EVENT_REQUESTS_MAX))
     }
 
-    /// The shadows of a queue: of its submission ring, of its completion ring.
-    fn shadows(&self, control: &Control, id: u16) -> [Option<Shadow>; 2] {
+    /// The shadows of a queue that is to be made, cleared: of its submission ring, of its completion ring.
+    fn clear_shadows(&self, control: &Control, id: u16) -> [Option<Shadow>; 2] {
         let stride = usize::try_from(control.capabilities.doorbell_stride()).expect("2^17 at most");
         let first = usize::from(id) * 2 * stride;
-        let place = |offset| {
-            self.shadows_used
-                .then(|| (Arc::clone(&self.shadows), offset))
-        };
-        [place(first), place(first + stride)]
+        let clear = |offset| self.shadows_used.then(|| self.shadows.clear(offset));
+        [clear(first), clear(first + stride)]
     }
 
     /// Makes an I/O queue's two rings known to the controller.
@@ -174,10 +171,7 @@ impl Admin {
         control: &Control,
         place: &QueuePlace,
     ) -> Result<[Option<Shadow>; 2]> {
-        let shadows = self.shadows(control, place.id);
-        for (pages, offset) in shadows.iter().flatten() {
-            pages.clear(*offset);
-        }
+        let shadows = self.clear_shadows(control, place.id);
         let contiguous = 1;
         let id = u32::from(place.id);
         let (iova, entries) = place.completion;

@@ -146,8 +146,42 @@ impl Profile {
 }
 
 impl Controller {
+    /// The command of a request that is one command and needs no list, if it can be served: the common case,
+    /// in few instructions. None says nothing: [`Controller::check`] does.
+    #[inline(always)]
+    pub(crate) fn short_command(
+        &self,
+        namespace: &Namespace,
+        request: &Request,
+    ) -> Option<Command> {
+        let Some(Data::One(buffer)) = &request.data else {
+            return None;
+        };
+        let (opcode, flags) = match request.operation {
+            Operation::Read => (io::READ, 0),
+            Operation::Write { fua: false } => (io::WRITE, 0),
+            Operation::Write { fua: true } => (io::WRITE, FUA),
+            _ => return None,
+        };
+        let profile = self.profile();
+        let (lba, iova) = (request.lba.0, buffer.iova().0);
+        let blocks = namespace.whole_blocks(buffer.len())?;
+        let fits = lba <= namespace.blocks().checked_sub(u64::from(blocks))?;
+        let is_one = blocks - 1 < namespace.blocks_max()
+            && !namespace.has_border_within(lba, blocks, opcode == io::WRITE);
+        let is_ours = namespace.controller() == self.number() && buffer.domain() == profile.domain;
+        if !fits || !is_one || !is_ours || iova % 4 != 0 || profile.must_scatter {
+            return None;
+        }
+        let pointer = Lists::two_pages(iova, buffer.len() as u64, profile.page)?;
+        Some(
+            Command::new(opcode, namespace.id())
+                .with_pointer(pointer)
+                .with_blocks(lba, flags, blocks),
+        )
+    }
+
     /// What the request comes to, or why it cannot be served.
-    #[inline]
     pub(crate) fn check(&self, namespace: &Namespace, request: &Request) -> Result<Shape, Refusal> {
         if namespace.controller() != self.number() {
             return Err(Refusal::ForeignNamespace);
@@ -313,4 +347,124 @@ fn check_range(namespace: &Namespace, lba: u64, blocks: u64) -> Result<(), Refus
         return Err(Refusal::OutOfRange);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use millrace_memory::{Arena, ArenaOptions, SizeClass};
+    use millrace_nvme_model as model;
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    use super::*;
+    use crate::{Lba, Options, SystemHost};
+
+    /// Blocks of the namespaces, and of the second one between borders.
+    const BLOCKS: u64 = 1000;
+    const BORDER: u64 = 24;
+
+    /// Operations, first blocks, where the data begins in its buffer, its bytes, and which namespace.
+    fn cases() -> impl Strategy<Value = (Operation, u64, usize, usize, usize)> {
+        let operation = prop_oneof![
+            Just(Operation::Read),
+            any::<bool>().prop_map(|fua| Operation::Write { fua }),
+            Just(Operation::Compare),
+            Just(Operation::Flush),
+        ];
+        let lba = prop_oneof![0..2 * BORDER, BLOCKS - 40..BLOCKS + 8, Just(u64::MAX)];
+        let start = prop_oneof![
+            0..16_usize,
+            (0..16_usize).prop_map(|words| words * 4),
+            (1000..1050_usize).prop_map(|words| words * 4),
+        ];
+        let bytes = prop_oneof![
+            1 => 0..40_usize,
+            4 => (0..30_usize).prop_map(|blocks| blocks * 512),
+        ];
+        (operation, lba, start, bytes, 0..2_usize)
+    }
+
+    fn controller(model: &model::Controller) -> crate::Result<Arc<Controller>> {
+        let options = Options {
+            interrupts: false,
+            ..Options::default()
+        };
+        let host = Arc::new(SystemHost::new(Instant::now()));
+        Controller::open(model.function(), host, options)
+    }
+
+    #[test]
+    fn the_short_way_makes_the_same_commands() -> Result<(), Box<dyn std::error::Error>> {
+        let namespace = |optimal_boundary| model::NamespaceOptions {
+            block_size: 512,
+            blocks: BLOCKS,
+            optimal_boundary,
+            atomic_write: 4,
+            atomic_write_power_fail: 4,
+        };
+        let border = u16::try_from(BORDER)?;
+        let model = model::Controller::new(model::Options {
+            namespaces: vec![namespace(0), namespace(border)],
+            atomic_write: 4,
+            ..model::Options::default()
+        })?;
+        let _stepper = model::Stepper::new(model.clone());
+        let controller = controller(&model)?;
+        let namespaces = [controller.namespace(1)?, controller.namespace(2)?];
+        let page = controller.page_size();
+        let arena = Arena::new(
+            Arc::clone(controller.domain()),
+            &ArenaOptions {
+                classes: vec![SizeClass {
+                    size: 32 << 10,
+                    count: 2,
+                }],
+                ..ArenaOptions::default()
+            },
+        )?;
+        let lists = Lists::new(arena.try_buffer(4096)?.into_device_memory(), 4096);
+        let short = Cell::new(0);
+        let mut runner = TestRunner::new(Config {
+            cases: 2000,
+            failure_persistence: None,
+            ..Config::default()
+        });
+        runner.run(&cases(), |(operation, lba, start, bytes, which)| {
+            let mut buffer = arena.try_buffer(32 << 10).expect("the last one is back");
+            buffer.set_range(start..start + bytes).expect("within");
+            let iova = buffer.iova().0;
+            let request = Request {
+                operation,
+                lba: Lba(lba),
+                blocks: 0,
+                data: Some(Data::One(buffer)),
+                token: 0,
+            };
+            let namespace = &namespaces[which];
+            let command = controller.short_command(namespace, &request);
+            let checked = controller.check(namespace, &request);
+            let long = checked.ok().and_then(|shape| {
+                let is_short = Lists::two_pages(iova, bytes as u64, page).is_some()
+                    && operation != Operation::Compare;
+                let part = Part {
+                    namespace: namespace.id(),
+                    block_shift: namespace.block_shift(),
+                    lba,
+                    offset: 0,
+                    blocks: shape.single(lba).filter(|_| is_short)?,
+                };
+                Some(part.command(&shape, &lists, 0, request.data.as_ref(), page))
+            });
+            prop_assert_eq!(command, long);
+            short.set(short.get() + usize::from(command.is_some()));
+            Ok(())
+        })?;
+        let short = short.get();
+        assert!(short > 100, "{short} of 2,000 requests were short");
+        Ok(())
+    }
 }

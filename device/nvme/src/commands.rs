@@ -53,7 +53,8 @@ pub(crate) struct Slot {
     pub(crate) aborted: bool,
     /// How often it was sent again.
     pub(crate) attempts: u8,
-    sequence: u16,
+    /// Its number in the low bits, above it how often the slot was used.
+    id: u16,
     pub(crate) owner: Owner,
     /// What is sent, and sent again.
     command: Command,
@@ -64,8 +65,8 @@ pub(crate) struct Slot {
 impl Slot {
     /// Begins another life of the command: under another id than before, seen by no check.
     #[inline]
-    const fn renew(&mut self) {
-        self.sequence = self.sequence.wrapping_add(1);
+    const fn renew(&mut self, id_step: u16) {
+        self.id = self.id.wrapping_add(id_step);
         self.aborted = false;
         self.seen = None;
     }
@@ -174,19 +175,19 @@ impl Requests {
 pub(crate) struct Commands {
     slots: Box<[Slot]>,
     free: Free,
-    /// Bits of an id that name the slot.
-    index_bits: u32,
+    /// The lowest bit of an id that does not name the slot.
+    id_step: u16,
 }
 
 impl Commands {
     /// Places for `count` commands, 4,095 at most, so that ids have room for a sequence.
     pub(crate) fn new(count: u16) -> Self {
-        let slot = |_| Slot {
+        let slot = |index| Slot {
             data: None,
             in_flight: false,
             aborted: false,
             attempts: 0,
-            sequence: 0,
+            id: index,
             owner: Owner::Token(0),
             command: Command::new(0, 0),
             seen: None,
@@ -194,8 +195,8 @@ impl Commands {
         Self {
             slots: (0..count).map(slot).collect(),
             free: Free::new(count),
-            // One more than needed at times: then no id is 0xffff, which says "no command".
-            index_bits: u16::BITS - count.leading_zeros(),
+            // Twice as much as needed at times: then no id is 0xffff, which says "no command".
+            id_step: 1 << (u16::BITS - count.leading_zeros()),
         }
     }
 
@@ -225,9 +226,9 @@ impl Commands {
         slot.in_flight = true;
         slot.attempts = 0;
         slot.owner = owner;
-        slot.renew();
+        slot.renew(self.id_step);
         slot.command = describe(index, slot.data.as_ref());
-        slot.command.words(slot.sequence << self.index_bits | index)
+        slot.command.words(slot.id)
     }
 
     #[inline]
@@ -239,22 +240,38 @@ impl Commands {
     #[inline]
     pub(crate) fn entry(&mut self, index: u16) -> [u64; 8] {
         let slot = &mut self.slots[usize::from(index)];
-        slot.renew();
-        slot.command.words(slot.sequence << self.index_bits | index)
+        slot.renew(self.id_step);
+        slot.command.words(slot.id)
     }
 
     /// The id under which the slot's command was sent.
     pub(crate) fn id_of(&self, index: u16) -> u16 {
-        self.slots[usize::from(index)].sequence << self.index_bits | index
+        self.slots[usize::from(index)].id
     }
 
     /// The slot of the command in flight with this id.
     #[inline]
     pub(crate) fn find(&self, id: u16) -> Option<u16> {
-        let index = id & ((1 << self.index_bits) - 1);
+        let index = id & (self.id_step - 1);
         let slot = self.slots.get(usize::from(index))?;
-        let known = slot.in_flight && slot.sequence << self.index_bits | index == id;
-        known.then_some(index)
+        (slot.in_flight && slot.id == id).then_some(index)
+    }
+
+    /// Frees the slot of the command in flight with this id, if that is a request of its own; returns token
+    /// and data.
+    #[inline(always)]
+    pub(crate) fn finish(&mut self, id: u16) -> Option<(u64, Option<Data>)> {
+        let index = id & (self.id_step - 1);
+        let slot = self.slots.get_mut(usize::from(index))?;
+        let Owner::Token(token) = slot.owner else {
+            return None;
+        };
+        if !slot.in_flight || slot.id != id {
+            return None;
+        }
+        slot.in_flight = false;
+        self.free.push(index);
+        Some((token, slot.data.take()))
     }
 
     /// Frees a slot; returns the data of a request of its own.

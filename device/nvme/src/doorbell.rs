@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use millrace_memory::DeviceWords;
+use millrace_memory::{DeviceWord, DeviceWords};
 use millrace_pci::{Register, barrier};
 
 use crate::Result;
@@ -23,22 +23,30 @@ use crate::Result;
 #[derive(Debug)]
 pub(crate) struct Shadows {
     /// What the driver stores.
-    pub(crate) values: DeviceWords,
+    pub(crate) values: Arc<DeviceWords>,
     /// What the controller asks for.
-    pub(crate) events: DeviceWords,
+    pub(crate) events: Arc<DeviceWords>,
 }
 
 impl Shadows {
-    /// Says zero at `offset`, in both pages. Before the controller knows the queue: afterwards it could take
+    /// Says zero at `offset`, in both pages, and gives that place. Before the controller knows the queue: afterwards it could take
     /// what a former queue said there for new commands.
-    pub(crate) fn clear(&self, offset: usize) {
+    pub(crate) fn clear(&self, offset: usize) -> Shadow {
         self.values.store(offset, 0);
         self.events.store(offset, 0);
+        Shadow {
+            value: self.values.word(offset),
+            event: self.events.word(offset),
+        }
     }
 }
 
-/// A doorbell's shadow: the pages, and where in them.
-pub(crate) type Shadow = (Arc<Shadows>, usize);
+/// A doorbell's shadow.
+#[derive(Debug)]
+pub(crate) struct Shadow {
+    value: DeviceWord,
+    event: DeviceWord,
+}
 
 /// One queue's doorbell.
 #[derive(Debug)]
@@ -71,14 +79,14 @@ impl Doorbell {
     }
 
     /// Says `value`, after all that was written to memory before.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn say(&mut self, value: u16) -> Result<()> {
         let before = self.said;
-        if let Some((shadows, offset)) = &self.shadow {
+        if let Some(shadow) = &self.shadow {
             barrier::before_register_store();
-            shadows.values.store(*offset, u32::from(value));
+            shadow.value.store(u32::from(value));
             barrier::between_store_and_load();
-            let event = shadows.events.load(*offset);
+            let event = shadow.event.load();
             if !passes(event, before, value) {
                 self.said = value;
                 return Ok(());

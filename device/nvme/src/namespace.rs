@@ -79,6 +79,23 @@ impl Namespace {
         self.blocks_max
     }
 
+    /// How many blocks so many bytes are, if they are whole ones and not none.
+    #[inline]
+    pub(crate) fn whole_blocks(&self, bytes: usize) -> Option<u32> {
+        let blocks = u32::try_from(bytes >> self.block_shift).ok()?;
+        (blocks > 0 && (blocks as usize) << self.block_shift == bytes).then_some(blocks)
+    }
+
+    /// Whether a read, or a write, of `blocks` blocks from `lba` on is split at a border.
+    #[inline]
+    pub(crate) fn has_border_within(&self, lba: u64, blocks: u32, is_write: bool) -> bool {
+        if self.optimal_boundary == 0 || is_write && blocks <= self.atomic_write {
+            return false;
+        }
+        lba % u64::from(self.optimal_boundary) + u64::from(blocks)
+            > u64::from(self.optimal_boundary)
+    }
+
     #[inline]
     pub(crate) const fn controller(&self) -> u64 {
         self.controller

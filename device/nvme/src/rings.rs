@@ -68,7 +68,7 @@ impl SubmissionRing {
     }
 
     /// Tells the controller of all entries so far.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring(&mut self) -> Result<()> {
         if self.doorbell.said() == self.tail {
             return Ok(());

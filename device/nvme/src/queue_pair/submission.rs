@@ -1,12 +1,10 @@
 //! From a request to entries of the submission ring.
 
 use super::QueuePair;
-use crate::check::{Addressing, Part, Shape};
+use crate::check::{Part, Shape};
 use crate::commands::{Active, Owner};
 use crate::request::{Refusal, Refused};
-use crate::spec::command::Command;
-use crate::transfer::Lists;
-use crate::{Data, Namespace, Request};
+use crate::{Namespace, Request};
 
 impl QueuePair {
     /// Accepts a request. The controller hears of it at the next [`QueuePair::ring`], [`QueuePair::poll`] or
@@ -15,6 +13,24 @@ impl QueuePair {
     /// # Errors
     /// The request, and why it is not accepted; nothing was done then.
     pub fn submit(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
+        // A command in flight, or more, is each request's as long as none waits: with a free slot there is
+        // room for a request too.
+        if self.commands.is_full() || !self.unsent.is_empty() || self.is_dead {
+            return self.submit_any(namespace, request);
+        }
+        let Some(command) = self.controller.short_command(namespace, &request) else {
+            return self.submit_any(namespace, request);
+        };
+        self.under_way += 1;
+        let owner = Owner::Token(request.token);
+        let entry = self.commands.start(owner, request.data, |_, _| command);
+        self.rings.submission.push(&entry);
+        Ok(())
+    }
+
+    /// The same of a request of any kind.
+    #[inline(never)]
+    fn submit_any(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
         let checked = if self.is_full() {
             Err(if self.is_dead {
                 Refusal::Dead
@@ -24,55 +40,23 @@ impl QueuePair {
         } else {
             self.controller.check(namespace, &request)
         };
-        let shape = match checked {
-            Ok(shape) => shape,
-            Err(reason) => return Err(Refused { request, reason }),
-        };
-        let Some(command) = self.short_command(namespace, &request, shape) else {
-            self.accept(namespace, request, shape);
-            return Ok(());
-        };
-        self.under_way += 1;
-        let owner = Owner::Token(request.token);
-        let entry = self.commands.start(owner, request.data, |_, _| command);
-        self.rings.submission.push(&entry);
-        Ok(())
-    }
-
-    /// The command of a request that can be sent now, is one command, and needs no list.
-    #[inline(always)]
-    pub(super) fn short_command(
-        &self,
-        namespace: &Namespace,
-        request: &Request,
-        shape: Shape,
-    ) -> Option<Command> {
-        let blocks = shape.single(request.lba.0)?;
-        let Some(Data::One(buffer)) = &request.data else {
-            return None;
-        };
-        if shape.addressing != Addressing::Pages
-            || self.commands.is_full()
-            || !self.unsent.is_empty()
-        {
-            return None;
+        match checked {
+            Ok(shape) => {
+                self.accept(namespace, request, shape);
+                Ok(())
+            }
+            Err(reason) => Err(Refused { request, reason }),
         }
-        let pointer = Lists::two_pages(buffer.iova().0, buffer.len() as u64, self.page)?;
-        Some(
-            Command::new(shape.opcode, namespace.id())
-                .with_pointer(pointer)
-                .with_blocks(request.lba.0, shape.flags, blocks),
-        )
     }
 
     /// Tells the controller of the requests so far.
+    #[inline]
     pub fn ring(&mut self) {
         // A provider that fails here is noticed by the next check of the controller's status.
         let _ = self.rings.submission.ring();
     }
 
     /// Accepts a request that was checked, while the pair is not full.
-    #[inline(never)]
     pub(crate) fn accept(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
         let waits = self.commands.is_full() || !self.unsent.is_empty();
         let Some(blocks) = shape.single(request.lba.0).filter(|_| !waits) else {
