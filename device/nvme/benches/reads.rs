@@ -7,9 +7,12 @@
 //! There is no device in the driver's figures: the controller is a model, which polls on another core, in
 //! this process or, by vfio-user, in a child. So they are the cost of the driver, of the model and of moving
 //! cache lines between the two; with two busy threads on fewer idle cores they also measure the scheduler.
-//! `driver alone` has the queues in its own core's cache, which on another core's writing it has not: the
+//! `driver` has the queues in its own core's cache, which on another core's writing it has not: the
 //! driver's share of the end-to-end time is the least that can be said of it.
-//! Of the kernel's, NOP is the cost of the ring, and the file is a disk.
+//! Of the kernel's, NOP is the cost of the ring, the file in memory that and a copy of 4 KiB, and the other file
+//! is a disk.
+//!
+//! Last comes the processor time of a thread that waits for a read that does not end, by ways of waiting.
 
 mod sides;
 
@@ -18,10 +21,11 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use sides::driver::{Alone, WithModel};
+use millrace_nvme::Waiting;
+use sides::driver::{Alone, Idle, WithModel};
 use sides::kernel::Uring;
 use sides::served::{self, Served};
-use sides::{Outcome, Side};
+use sides::{Outcome, Side, Span};
 
 const ROUNDS: usize = 7;
 const DEPTHS: [u16; 3] = [1, 32, sides::DEPTH_MAX];
@@ -29,7 +33,9 @@ const DEPTHS: [u16; 3] = [1, 32, sides::DEPTH_MAX];
 const NULL_DEVICES: [&str; 2] = ["/dev/nullb0", "/dev/ram0"];
 
 /// What is divided by what.
-const RATIOS: [(&str, &str); 6] = [
+const RATIOS: [(&str, &str); 8] = [
+    (WithModel::COPIED, Uring::FILE),
+    (WithModel::COPIED, Uring::MEMORY),
     (WithModel::NAME, Uring::FILE),
     (WithModel::NAME, Uring::NOP),
     (Served::NAME, WithModel::NAME),
@@ -48,6 +54,7 @@ fn all_sides(folder: &Path) -> Outcome<Vec<Box<dyn Side>>> {
     ];
     let kernel = [
         (Uring::NOP, Uring::nop()),
+        (Uring::MEMORY, Uring::memory()),
         (Uring::FILE, Uring::file(folder)),
     ];
     for (name, side) in kernel {
@@ -86,16 +93,16 @@ fn print_machine(when: &str) {
     );
 }
 
-/// Nanoseconds a read, by depth, side and round.
-fn measure(all: &mut [Box<dyn Side>]) -> Outcome<Vec<Vec<Vec<f64>>>> {
+/// What was measured, by depth, side and round.
+fn measure(all: &mut [Box<dyn Side>]) -> Outcome<Vec<Vec<Vec<Span>>>> {
     let mut figures = vec![vec![Vec::new(); all.len()]; DEPTHS.len()];
     for (depth, figures) in DEPTHS.into_iter().zip(&mut figures) {
         // One round more, which is not counted: a machine that was idle takes a second to get to its speed.
         for round in 0..=ROUNDS {
             for (side, figures) in all.iter_mut().zip(&mut *figures) {
-                let ns = side.run(depth)?;
+                let span = side.run(depth)?;
                 if round > 0 {
-                    figures.push(ns);
+                    figures.push(span);
                 }
             }
         }
@@ -103,24 +110,28 @@ fn measure(all: &mut [Box<dyn Side>]) -> Outcome<Vec<Vec<Vec<f64>>>> {
     Ok(figures)
 }
 
-fn print_figures(all: &[Box<dyn Side>], figures: &[Vec<Vec<f64>>]) {
-    println!("\n| depth | side | ns a read, median (low-high) | reads/s, median (low-high) |");
+fn print_figures(all: &[Box<dyn Side>], figures: &[Vec<Vec<Span>>]) {
+    println!(
+        "\n| what | ns a read, median (low-high) | reads/s, median (low-high) | reads that ended at once |"
+    );
     println!("|---|---|---|---|");
     for (depth, figures) in DEPTHS.iter().zip(figures) {
         for (side, figures) in all.iter().zip(figures) {
+            let column = |of: fn(Span) -> f64| figures.iter().copied().map(of).collect();
             println!(
-                "| {depth} | {} | {} | {} |",
+                "| nvme/read-4k/{depth}/{} | {} | {} | {} |",
                 side.name(),
-                spread(figures.clone(), 1),
-                spread(figures.iter().map(|ns| 1e9 / ns).collect(), 0)
+                spread(column(Span::ns_a_read), 1),
+                spread(column(|span| 1e9 / span.ns_a_read()), 0),
+                spread(column(Span::reads_a_turn), 1)
             );
         }
     }
 }
 
-fn print_ratios(all: &[Box<dyn Side>], figures: &[Vec<Vec<f64>>]) {
-    println!("\n| depth | ratio of ns a read | median (low-high) |");
-    println!("|---|---|---|");
+fn print_ratios(all: &[Box<dyn Side>], figures: &[Vec<Vec<Span>>]) {
+    println!("\n| ratio of ns a read | median (low-high) |");
+    println!("|---|---|");
     let find = |name| all.iter().position(|side| side.name() == name);
     for (depth, figures) in DEPTHS.iter().zip(figures) {
         for (own, peer) in RATIOS {
@@ -128,10 +139,37 @@ fn print_ratios(all: &[Box<dyn Side>], figures: &[Vec<Vec<f64>>]) {
                 continue;
             };
             let pairs = figures[first].iter().zip(&figures[second]);
-            let ratios = pairs.map(|(own, peer)| own / peer).collect();
-            println!("| {depth} | {own} / {peer} | {} |", spread(ratios, 4));
+            let ratios = pairs
+                .map(|(own, peer)| own.ns_a_read() / peer.ns_a_read())
+                .collect();
+            println!(
+                "| nvme/read-4k/{depth}: {own} / {peer} | {} |",
+                spread(ratios, 4)
+            );
         }
     }
+}
+
+/// What share of a processor a thread takes while nothing completes.
+fn print_idle() -> Outcome<()> {
+    const WAITS: [(&str, Waiting); 3] = [
+        ("poll", Waiting::Poll),
+        ("hybrid", Waiting::Hybrid(4096)),
+        ("interrupt", Waiting::Interrupt),
+    ];
+    let idle = Idle::new()?;
+    let mut figures = WAITS.map(|_| Vec::new());
+    for _ in 0..ROUNDS {
+        for ((_, waiting), figures) in WAITS.iter().zip(&mut figures) {
+            figures.push(idle.run(*waiting)? * 100.0);
+        }
+    }
+    println!("\n| waiting for a read that does not end | % of a processor, median (low-high) |");
+    println!("|---|---|");
+    for ((name, _), figures) in WAITS.iter().zip(figures) {
+        println!("| nvme/idle/{name} | {} |", spread(figures, 3));
+    }
+    Ok(())
 }
 
 fn compare() -> Outcome<()> {
@@ -145,8 +183,9 @@ fn compare() -> Outcome<()> {
     let figures = measure(&mut all)?;
     print_figures(&all, &figures);
     print_ratios(&all, &figures);
+    print_idle()?;
     println!();
-    println!("`driver alone` / another is the driver's share of that one's time, at the least.");
+    println!("`driver` / another is the driver's share of that one's time, at the least.");
     println!(
         "The driver's controller is a model without a device: only the file's figures have a disk in them."
     );

@@ -267,7 +267,8 @@ pub(crate) struct WithModel {
 }
 
 impl WithModel {
-    pub(crate) const NAME: &str = "driver + model";
+    pub(crate) const NAME: &str = "driver+model";
+    pub(crate) const COPIED: &str = "driver+model-copied";
 
     pub(crate) fn new(no_data: bool) -> Outcome<Self> {
         let own = InProcess::new(no_data)?;
@@ -283,7 +284,7 @@ impl Side for WithModel {
         if self.no_data {
             Self::NAME
         } else {
-            "driver + model, data copied"
+            Self::COPIED
         }
     }
 
@@ -296,7 +297,7 @@ impl Side for WithModel {
         format!("{data}; the controller is a thread")
     }
 
-    fn run(&mut self, depth: u16) -> Outcome<f64> {
+    fn run(&mut self, depth: u16) -> Outcome<Span> {
         let InProcess { driven, model } = &self.own;
         let reads = Reads::new(driven, depth)?;
         let stop = AtomicBool::new(false);
@@ -306,7 +307,7 @@ impl Side for WithModel {
             reads.round(!self.no_data)
         })?;
         check_records(model)?;
-        Ok(span.ns_a_read())
+        Ok(span)
     }
 }
 
@@ -315,7 +316,7 @@ impl Side for WithModel {
 pub(crate) struct Alone(InProcess);
 
 impl Alone {
-    pub(crate) const NAME: &str = "driver alone";
+    pub(crate) const NAME: &str = "driver";
 
     pub(crate) fn new() -> Outcome<Self> {
         Ok(Self(InProcess::new(true)?))
@@ -345,7 +346,7 @@ impl Side for Alone {
         )
     }
 
-    fn run(&mut self, depth: u16) -> Outcome<f64> {
+    fn run(&mut self, depth: u16) -> Outcome<Span> {
         let InProcess { driven, model } = &self.0;
         let price = clock_price();
         let mut reads = Reads::new(driven, depth)?;
@@ -368,10 +369,95 @@ impl Side for Alone {
         reads.end(false)?;
         check_records(model)?;
         let price = Duration::from_secs_f64(price * f64::from(parts) / 1e9);
-        let own = Span {
+        Ok(Span {
             time: counted.saturating_sub(price),
             ..span
-        };
-        Ok(own.ns_a_read())
+        })
+    }
+}
+
+/// A thread that waits for a controller which stands still.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    driven: Driven,
+    model: model::Controller,
+    host: Arc<Standing>,
+}
+
+/// Steps the model while the driver waits for it, unless it is to stand still.
+#[derive(Debug)]
+struct Standing {
+    model: model::Controller,
+    clock: SystemHost,
+    stands: AtomicBool,
+}
+
+impl Host for Standing {
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn relax(&self, round: u32) {
+        if self.stands.load(Ordering::Relaxed) {
+            self.clock.relax(round);
+        } else {
+            self.model.step();
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn thread_time() -> Outcome<Duration> {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is this function's.
+    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(Duration::new(
+        time.tv_sec.try_into()?,
+        time.tv_nsec.try_into()?,
+    ))
+}
+
+impl Idle {
+    /// How long it waits.
+    const WAIT: Duration = Duration::from_millis(400);
+
+    pub(crate) fn new() -> Outcome<Self> {
+        let model = model::Controller::new(model_options(true))?;
+        let host = Arc::new(Standing {
+            model: model.clone(),
+            clock: SystemHost::new(Instant::now()),
+            stands: AtomicBool::new(false),
+        });
+        let shared: Arc<dyn Host> = Arc::<Standing>::clone(&host);
+        Ok(Self {
+            driven: Driven::open(model.function(), shared)?,
+            model,
+            host,
+        })
+    }
+
+    /// The thread's share of a processor.
+    pub(crate) fn run(&self, waiting: Waiting) -> Outcome<f64> {
+        let options = QueueOptions { depth: 1, waiting };
+        let mut pair = self.driven.controller.queue_pair(options)?;
+        let request = Request::read(Lba(0), self.driven.arena.try_buffer(BLOCK)?, 0);
+        pair.submit(&self.driven.namespace, request)
+            .map_err(|refused| refused.reason.to_string())?;
+        self.host.stands.store(true, Ordering::Relaxed);
+        let (begun, before) = (Instant::now(), thread_time()?);
+        let ended = pair.wait(Self::WAIT, |_| {});
+        let (took, used) = (begun.elapsed(), thread_time()? - before);
+        self.host.stands.store(false, Ordering::Relaxed);
+        if ended > 0 {
+            return Err("a controller that stands still has completed a read".into());
+        }
+        drop(pair);
+        check_records(&self.model)?;
+        Ok(used.as_secs_f64() / took.as_secs_f64())
     }
 }

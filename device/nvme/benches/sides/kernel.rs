@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -62,8 +62,9 @@ fn make_ring() -> io::Result<(IoUring, &'static str)> {
 }
 
 impl Uring {
-    pub(crate) const FILE: &str = "io_uring O_DIRECT file";
-    pub(crate) const NOP: &str = "io_uring NOP";
+    pub(crate) const FILE: &str = "io_uring-direct-file";
+    pub(crate) const MEMORY: &str = "io_uring-memory-file";
+    pub(crate) const NOP: &str = "io_uring-nop";
 
     /// NOPs: what the ring costs, without a file system, a block layer and a device.
     pub(crate) fn nop() -> Outcome<Self> {
@@ -74,11 +75,7 @@ impl Uring {
     pub(crate) fn file(folder: &Path) -> Outcome<Self> {
         let path = folder.join("blocks");
         let mut file = File::create(&path)?;
-        let mut block = [0; BLOCK];
-        for number in 0..BLOCKS {
-            fill(number, &mut block);
-            file.write_all(&block)?;
-        }
+        write_blocks(&mut file)?;
         file.sync_all()?;
         let source = Source {
             file: open_direct(&path)?,
@@ -87,6 +84,25 @@ impl Uring {
         };
         let medium = format!("256 MiB on {}, fsynced", mount_of(&path));
         Self::new(Self::FILE.to_owned(), &medium, Some(source))
+    }
+
+    /// A file without a disk: the ring, and a copy of the bytes by the kernel.
+    pub(crate) fn memory() -> Outcome<Self> {
+        // SAFETY: the name ends with a zero.
+        let descriptor = unsafe { libc::memfd_create(c"blocks".as_ptr(), libc::MFD_CLOEXEC) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error().into());
+        }
+        // SAFETY: it was made above, for nobody else.
+        let mut file = unsafe { File::from_raw_fd(descriptor) };
+        write_blocks(&mut file)?;
+        let source = Source {
+            file,
+            blocks: BLOCKS,
+            filled: true,
+        };
+        let medium = "256 MiB of memory, nothing durable";
+        Self::new(Self::MEMORY.to_owned(), medium, Some(source))
     }
 
     /// A block device, which is not written to; none if it is empty.
@@ -101,7 +117,7 @@ impl Uring {
             blocks: blocks.min(BLOCKS),
             filled: false,
         };
-        let name = format!("io_uring O_DIRECT {}", path.display());
+        let name = format!("io_uring-{}", path.display());
         let medium = "what the kernel's device has, memory or none";
         Self::new(name, medium, Some(source)).map(Some)
     }
@@ -191,7 +207,7 @@ impl Side for Uring {
         self.medium.clone()
     }
 
-    fn run(&mut self, depth: u16) -> Outcome<f64> {
+    fn run(&mut self, depth: u16) -> Outcome<Span> {
         let mut ready: Vec<_> = (0..depth).collect();
         self.draws = Draws::new();
         self.push(&mut ready)?;
@@ -208,8 +224,17 @@ impl Side for Uring {
                 check(self.last[number], &self.memory[number].0)?;
             }
         }
-        Ok(span.ns_a_read())
+        Ok(span)
     }
+}
+
+fn write_blocks(file: &mut File) -> io::Result<()> {
+    let mut block = [0; BLOCK];
+    for number in 0..BLOCKS {
+        fill(number, &mut block);
+        file.write_all(&block)?;
+    }
+    Ok(())
 }
 
 fn open_direct(path: &Path) -> io::Result<File> {

@@ -29,14 +29,16 @@ pub(crate) trait Side {
     /// Where the blocks lie.
     fn medium(&self) -> String;
 
-    /// Nanoseconds a read, with so many in flight.
-    fn run(&mut self, depth: u16) -> Outcome<f64>;
+    /// Reads for the time of a round, with so many in flight.
+    fn run(&mut self, depth: u16) -> Outcome<Span>;
 }
 
 /// What was done, and how long it took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) reads: u64,
+    /// How often some of them were found to have ended.
+    pub(crate) turns: u64,
     pub(crate) time: Duration,
 }
 
@@ -44,24 +46,30 @@ impl Span {
     /// Calls `turn` for the time of a round. It returns how many reads ended, and has begun as many others.
     pub(crate) fn of_round(mut turn: impl FnMut() -> Outcome<usize>) -> Outcome<Self> {
         let start = Instant::now();
-        let mut reads = 0;
+        let (mut reads, mut turns) = (0, 0);
         loop {
             let mut ended = 0;
             while ended < READS_BETWEEN_LOOKS {
-                ended += turn()?;
+                let count = turn()?;
+                turns += u64::from(count > 0);
+                ended += count;
             }
             reads += ended as u64;
             let time = start.elapsed();
             if time >= ROUND {
-                return Ok(Self { reads, time });
+                return Ok(Self { reads, turns, time });
             }
         }
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     pub(crate) fn ns_a_read(self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-        let reads = self.reads as f64;
-        self.time.as_secs_f64() * 1e9 / reads
+        self.time.as_secs_f64() * 1e9 / self.reads as f64
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    pub(crate) fn reads_a_turn(self) -> f64 {
+        self.reads as f64 / self.turns as f64
     }
 }
 

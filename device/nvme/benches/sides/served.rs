@@ -14,7 +14,7 @@ use millrace_nvme_model::Service;
 use millrace_pci::vfio_user;
 
 use super::driver::{Driven, Reads, StopOnDrop, check_records, model_options, step_until};
-use super::{Outcome, Side};
+use super::{Outcome, Side, Span};
 
 /// Says to a child that it is the server, and where.
 pub(crate) const SOCKET: &str = "MILLRACE_NVME_READS_SOCKET";
@@ -97,7 +97,7 @@ impl Side for Served {
         "no medium: completions without data; the controller is a process".to_owned()
     }
 
-    fn run(&mut self, depth: u16) -> Outcome<f64> {
+    fn run(&mut self, depth: u16) -> Outcome<Span> {
         let folder = tempfile::tempdir()?;
         let socket = folder.path().join("socket");
         let server = Server::start(&socket)?;
@@ -106,6 +106,6 @@ impl Side for Served {
         let span = Reads::new(&driven, depth)?.round(false)?;
         drop(driven);
         server.end()?;
-        Ok(span.ns_a_read())
+        Ok(span)
     }
 }
