@@ -153,6 +153,10 @@ impl Buffer {
     }
 
     /// The same memory to share with a device, from the first byte of use to the block's end, zeroed.
+    ///
+    /// # Panics
+    /// If the first byte of use is not at a multiple of [`DeviceMemory::ALIGN`]: words are accessed whole.
+    /// Where a range begins is the driver's choice, never a device's; that of a new buffer fits.
     #[must_use]
     pub fn into_device_memory(self) -> DeviceMemory {
         DeviceMemory::new(self)

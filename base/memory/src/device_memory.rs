@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::{Buffer, Iova};
+use crate::{Buffer, Iova, SizeClass};
 
 /// Memory that its holder and a device use at the same time: queues.
 ///
@@ -13,6 +13,10 @@ use crate::{Buffer, Iova};
 /// have them, and numbers here.
 ///
 /// It belongs to one thread at a time, as words of different sizes must not be accessed at the same time.
+///
+/// # Invariant
+/// The first byte lies at a multiple of [`DeviceMemory::ALIGN`] in this process, and so does a word at a
+/// multiple of its size.
 ///
 /// # Panics
 /// All accesses do if the word does not lie within, or not at a multiple of its size: offsets are never a
@@ -23,8 +27,20 @@ pub struct DeviceMemory {
     one_thread: PhantomData<Cell<()>>,
 }
 
+/// Blocks begin at a multiple of their size or of a page's.
+const _: () = assert!(SizeClass::SIZE_MIN % DeviceMemory::ALIGN == 0);
+
 impl DeviceMemory {
+    /// The largest word's size in bytes.
+    pub const ALIGN: usize = 8;
+
     pub(crate) fn new(buffer: Buffer) -> Self {
+        assert!(
+            buffer.address().addr().get() % Self::ALIGN == 0,
+            "device memory begins at a multiple of {} bytes; bytes {:?} of a block do not",
+            Self::ALIGN,
+            buffer.range()
+        );
         // SAFETY: the block has so many bytes behind this one and is the buffer's alone; no device knows of it yet.
         unsafe {
             buffer
@@ -93,8 +109,8 @@ impl DeviceMemory {
         for (index, value) in words.iter().enumerate() {
             // SAFETY: checked above for all words.
             let word = unsafe { self.buffer.address().add(offset + index * 8) };
-            // SAFETY: the word lies within the block, at a multiple of 8 as the block does, and is accessed
-            // by atomic operations alone for as long as this memory exists.
+            // SAFETY: the word lies within the block, at a multiple of 8 (the invariant, and the check), and
+            // is accessed by atomic operations alone for as long as this memory exists.
             let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
             word.store(value.to_le(), Ordering::Relaxed);
         }
@@ -105,8 +121,8 @@ impl DeviceMemory {
         self.check(offset, 4, 4);
         // SAFETY: checked above.
         let word = unsafe { self.buffer.address().add(offset) };
-        // SAFETY: the word lies within the block, at a multiple of 4 as the block does, and is accessed by
-        // atomic operations alone for as long as this memory exists.
+        // SAFETY: the word lies within the block, at a multiple of 4 (the invariant, and the check), and is
+        // accessed by atomic operations alone for as long as this memory exists.
         unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
     }
 
@@ -115,8 +131,8 @@ impl DeviceMemory {
         self.check(offset, 8, 8);
         // SAFETY: checked above.
         let word = unsafe { self.buffer.address().add(offset) };
-        // SAFETY: the word lies within the block, at a multiple of 8 as the block does, and is accessed by
-        // atomic operations alone for as long as this memory exists.
+        // SAFETY: the word lies within the block, at a multiple of 8 (the invariant, and the check), and is
+        // accessed by atomic operations alone for as long as this memory exists.
         unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) }
     }
 

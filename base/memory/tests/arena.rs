@@ -402,6 +402,27 @@ fn device_memory_is_zeroed_and_little_endian() {
 }
 
 #[test]
+fn device_memory_begins_at_a_word() {
+    let arena = arena_of(&Recorder::new(), &[(4096, 1)]);
+    for start in [0, 1, 2, 4, 7, 8, 12, 16, 4095, 4096] {
+        let mut buffer = arena.try_buffer(0).expect("each came back");
+        buffer.set_range(start..4096).expect("within");
+        let iova = buffer.iova();
+        let share = std::panic::AssertUnwindSafe(|| buffer.into_device_memory());
+        let shared = std::panic::catch_unwind(share);
+        assert_eq!(shared.is_ok(), start % DeviceMemory::ALIGN == 0, "{start}");
+        let Ok(memory) = shared else { continue };
+        assert_eq!((memory.len(), memory.iova()), (4096 - start, iova));
+        if !memory.is_empty() {
+            memory.store_u64(0, 1);
+            memory.copy_in(8 * ((4096 - start) / 8 - 1), &[u64::MAX]);
+            memory.store_u32(0, 2);
+            assert_eq!(memory.load_u64(0), 2);
+        }
+    }
+}
+
+#[test]
 fn device_words_are_shared_by_threads() {
     let arena = arena_of(&Recorder::new(), &[(64, 1)]);
     let memory = arena.try_buffer(16).expect("free").into_device_memory();
