@@ -93,11 +93,16 @@ mod device_memory;
 mod device_words;
 mod domain;
 mod error;
+#[cfg(miri)]
+mod heap;
 mod iova_space;
 mod layout;
 mod lock_limit;
 mod mapping;
+#[cfg(not(miri))]
+mod memfd;
 mod no_device;
+#[cfg(not(miri))]
 mod numa;
 mod pages;
 mod region;
