@@ -87,6 +87,8 @@
 //! ```
 
 mod arena;
+#[cfg(not(miri))]
+mod available;
 mod buffer;
 mod cells;
 mod device_memory;

@@ -9,7 +9,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock, mlock_with, mmap, munmap};
 
-use crate::{Error, ErrorKind, HugePages, RegionOptions, Result, base_page_size, numa};
+use crate::{Error, ErrorKind, HugePages, RegionOptions, Result, available, base_page_size, numa};
 
 /// How much is allocated at once, if no signal comes.
 const STEP_MAX: usize = 64 << 20;
@@ -28,6 +28,10 @@ impl Memfd {
     /// # Errors
     /// As [`Region::new`](crate::Region::new).
     pub(crate) fn new(size: usize, huge: Option<usize>, options: &RegionOptions) -> Result<Self> {
+        if huge.is_none() {
+            // Huge pages are set aside: the kernel counts them itself when they are mapped.
+            available::check(size, options.node)?;
+        }
         let file = create_file(size, huge)?;
         let address = map(&file, size).map_err(|errno| match huge {
             // Also said where a processor is emulated: there huge pages can be named but not mapped.
