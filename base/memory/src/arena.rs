@@ -91,22 +91,29 @@ struct Class {
 }
 
 impl Arena {
-    /// An arena on a region of its own, which is mapped in `domain`.
+    /// An arena on a region of its own, which is mapped in `domain`. With [`Pages::Auto`] the next smaller
+    /// pages are tried where the domain has no addresses for huge ones, which begin at a multiple of their
+    /// size, or may not lock as much as they come to.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the classes make no sense, what
     /// [`Region::new`] says, and what [`Domain::map`] says.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the arena keeps a share, which is taken once for each attempt"
+    )]
     pub fn new(domain: Arc<dyn Domain>, options: &ArenaOptions) -> Result<Self> {
         let layout = Layout::new(&options.classes)?;
-        let region = Region::new(
-            layout.size,
-            &RegionOptions {
-                pages: options.pages,
+        let mapping = options.pages.first_that_serve(layout.size, |pages| {
+            let options = RegionOptions {
+                pages,
                 node: options.node,
                 locked: options.locked,
-            },
-        )?;
-        let mapping = Shared::new(Mapping::new(domain, Arc::new(region))?);
+            };
+            let region = Region::new(layout.size, &options)?;
+            Mapping::new(Arc::clone(&domain), Arc::new(region))
+        })?;
+        let mapping = Shared::new(mapping);
         let classes = layout.placed.iter();
         Ok(Self {
             classes: classes

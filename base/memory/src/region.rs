@@ -1,4 +1,4 @@
-//! Memory that stays where it is.
+//! Memory that is there, shared, and not swapped out.
 
 use std::fmt;
 #[cfg(not(miri))]
@@ -18,13 +18,56 @@ const WASTE_DIVISOR: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
     /// The largest huge pages of which enough are free and at most an eighth of the memory is left over by
-    /// rounding up; base pages if there are none.
+    /// rounding up; the next smaller ones where those fail; base pages if there are none.
     #[default]
     Auto,
     /// Base pages.
     Base,
     /// Huge pages of so many bytes each.
     Huge(usize),
+}
+
+impl Pages {
+    /// Makes something of the best pages for `size` bytes that serve. `attempt` is given `Base` or `Huge`.
+    ///
+    /// # Errors
+    /// Of the last attempt, or of the first that smaller pages would not mend.
+    pub(crate) fn first_that_serve<T>(
+        self,
+        size: usize,
+        attempt: impl FnMut(Self) -> Result<T>,
+    ) -> Result<T> {
+        match self {
+            Self::Auto => {
+                let offered = HugePages::offered();
+                let huge = auto_sizes(size, &offered);
+                first_of(huge.map(Self::Huge), Self::Base, attempt)
+            }
+            chosen => first_of([], chosen, attempt),
+        }
+    }
+}
+
+fn first_of<T>(
+    choices: impl IntoIterator<Item = Pages>,
+    last: Pages,
+    mut attempt: impl FnMut(Pages) -> Result<T>,
+) -> Result<T> {
+    for pages in choices {
+        match attempt(pages) {
+            Err(error) if smaller_pages_mend(error.kind()) => {}
+            result => return result,
+        }
+    }
+    attempt(last)
+}
+
+/// Smaller pages are more often free, begin at more addresses, and come to less when a size is rounded up.
+const fn smaller_pages_mend(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NoMemory | ErrorKind::NoAddresses | ErrorKind::LockLimit
+    )
 }
 
 /// How a region is made.
@@ -50,14 +93,15 @@ impl Default for RegionOptions {
     }
 }
 
-/// Memory that is locked, unless asked otherwise, and stays where it is, shared by whoever has its
-/// descriptor.
+/// Memory that is locked, unless asked otherwise, shared by whoever has its descriptor.
 ///
 /// All pages are there when it is made, so touching them never fails later. They start as zeros. The size of
 /// the file is sealed: nobody who has the descriptor can make it shorter or longer. A child process shares
 /// the pages and does not move them: the mapping is shared, not copied on write.
 ///
-/// Base pages are locked and count against RLIMIT_MEMLOCK; huge pages are never swapped and do not.
+/// Base pages are locked and count against RLIMIT_MEMLOCK; huge pages are never swapped and do not. Locked
+/// pages stay in memory, but the kernel may move them there: that a page stays where it is, a
+/// [`Domain`](crate::Domain) sees to while it maps the region.
 ///
 /// Linux 4.16 or later.
 pub struct Region {
@@ -78,18 +122,15 @@ impl Region {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if the size is zero or too large, a page size is not a power of two, or the
-    /// node does not exist; [`ErrorKind::NoMemory`] if there is not enough memory of this kind;
+    /// node does not exist; [`ErrorKind::NoMemory`] if not enough memory of this kind is left, as far as
+    /// that can be told before others take some (the crate's page says more);
     /// [`ErrorKind::LockLimit`] if base pages may not be locked; [`ErrorKind::Refused`] if the kernel cannot
     /// do one of the steps.
     pub fn new(size: usize, options: &RegionOptions) -> Result<Self> {
-        let of = |huge| Self::of_pages(size, huge, options);
-        match options.pages {
-            Pages::Base => of(None),
-            Pages::Huge(page_size) => of(Some(page_size)),
-            Pages::Auto => auto_sizes(size, &HugePages::offered())
-                .find_map(|page_size| of(Some(page_size)).ok())
-                .map_or_else(|| of(None), Ok),
-        }
+        options.pages.first_that_serve(size, |pages| match pages {
+            Pages::Huge(page_size) => Self::of_pages(size, Some(page_size), options),
+            Pages::Base | Pages::Auto => Self::of_pages(size, None, options),
+        })
     }
 
     fn of_pages(size: usize, huge: Option<usize>, options: &RegionOptions) -> Result<Self> {
@@ -189,6 +230,34 @@ mod tests {
         assert_eq!(auto(GIB, &[(GIB, 0), (2 * MIB, 511)]), [0_usize; 0]);
         assert_eq!(auto(usize::MAX, &plenty), [0_usize; 0]);
         assert_eq!(auto(0, &plenty), [0_usize; 0]);
+    }
+
+    #[test]
+    fn smaller_pages_are_tried_while_they_may_mend() {
+        let choices = [Pages::Huge(1 << 30), Pages::Huge(2 << 20)];
+        let tried = |kinds: &[Option<ErrorKind>]| {
+            let (mut tried, mut kinds) = (Vec::new(), kinds.iter());
+            let result = first_of(choices, Pages::Base, |pages| {
+                tried.push(pages);
+                match kinds.next().expect("no more than are told of") {
+                    Some(kind) => Err(Error::new(*kind, "told to")),
+                    None => Ok(pages),
+                }
+            });
+            assert_eq!(
+                result.as_ref().ok(),
+                tried.last().filter(|_| result.is_ok())
+            );
+            (tried.len(), result.err().map(|error| error.kind()))
+        };
+        use ErrorKind::{Invalid, LockLimit, NoAddresses, NoMemory, Refused};
+        assert_eq!(tried(&[None]), (1, None));
+        assert_eq!(tried(&[Some(NoAddresses), None]), (2, None));
+        assert_eq!(tried(&[Some(NoMemory), Some(NoAddresses), None]), (3, None));
+        let all = [Some(NoMemory), Some(LockLimit), Some(NoAddresses)];
+        assert_eq!(tried(&all), (3, Some(NoAddresses)));
+        assert_eq!(tried(&[Some(Refused)]), (1, Some(Refused)));
+        assert_eq!(tried(&[Some(LockLimit), Some(Invalid)]), (2, Some(Invalid)));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A process without privileges that may lock little. Alone in its file: a limit is the whole process's.
 
+mod spare_huge_pages;
+
 use std::thread;
 
 use millrace_memory::{ErrorKind, HugePages, Pages, Region, RegionOptions, base_page_size};
@@ -7,6 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, getuid, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, set_capabilities, set_thread_res_gid, set_thread_res_uid,
 };
+use spare_huge_pages::SpareHugePages;
 
 const NOBODY: u32 = 65534;
 
@@ -43,6 +46,11 @@ fn the_limit_is_an_error_that_says_what_to_do() {
         node: None,
         locked: true,
     };
+    let offered = HugePages::offered();
+    // The smallest: larger ones take the kernel long to find.
+    let smallest = offered.last().map(|pages| pages.size);
+    let test = "huge pages need no privileges";
+    let _spare = smallest.and_then(|size| SpareHugePages::new(test, size, 1, None));
     let nobody = thread::spawn(move || {
         give_up_privileges();
         let within = Region::new(8 * page_size, &base).expect("so much may be locked");
@@ -70,7 +78,7 @@ fn the_limit_is_an_error_that_says_what_to_do() {
         };
         Region::new(64 * page_size, &unlocked).expect("what is not locked does not count");
         // Huge pages do not count, and need no privileges.
-        for pages in HugePages::offered() {
+        for pages in offered {
             let huge = RegionOptions {
                 pages: Pages::Huge(pages.size),
                 node: None,

@@ -1,10 +1,13 @@
 //! Regions of this machine's memory. What the machine does not have is passed over, and said.
 
+mod spare_huge_pages;
+
 use std::fs;
 use std::os::fd::AsRawFd;
 
 use millrace_memory::{ErrorKind, HugePages, Pages, Region, RegionOptions, base_page_size};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, ftruncate};
+use spare_huge_pages::{SpareHugePages, say};
 
 fn options(pages: Pages) -> RegionOptions {
     RegionOptions {
@@ -130,13 +133,15 @@ fn huge_pages_that_the_kernel_does_not_have_are_an_error() {
 #[test]
 fn huge_pages_that_are_free_are_taken() {
     for pages in HugePages::offered() {
-        let named = format!("huge pages of {} KiB", pages.size / 1024);
+        let test = "huge pages that are free are taken";
+        let Some(_spare) = SpareHugePages::new(test, pages.size, 1, None) else {
+            continue;
+        };
         // Others may take the last free page at any time.
         match Region::new(1, &options(Pages::Huge(pages.size))) {
-            Err(error) if error.kind() == ErrorKind::NoMemory => println!("skipped: no {named}"),
-            Err(error) => panic!("{named}: {error}"),
+            Err(error) if error.kind() == ErrorKind::NoMemory => say(&format!("skipped: {error}")),
+            Err(error) => panic!("{error}"),
             Ok(region) => {
-                println!("tested: {named}");
                 assert_eq!(
                     (region.size(), region.page_size()),
                     (pages.size, pages.size)
@@ -149,13 +154,19 @@ fn huge_pages_that_are_free_are_taken() {
 
 #[test]
 fn auto_does_with_what_there_is() {
-    for size in [1, 2 << 20, 5 << 20] {
+    let huge = 2 << 20;
+    let spare = SpareHugePages::new("auto does with what there is", huge, 3, None);
+    for size in [1, 2 << 20, 5 << 20, 6 << 20] {
         let region = Region::new(size, &options(Pages::Auto)).expect("there is memory");
-        println!("{size} bytes on pages of {}", region.page_size());
         assert!(
             region.page_size() == base_page_size() || region.size() - size <= region.size() / 8
         );
         check(&region, size);
+        if spare.is_some() && size % huge == 0 && region.page_size() == base_page_size() {
+            say(&format!(
+                "skipped: others took the huge pages for {size} bytes"
+            ));
+        }
     }
 }
 
@@ -179,7 +190,7 @@ fn a_node_is_obeyed_or_an_error() {
             assert!(maps.lines().any(|line| line.starts_with(&head)), "{maps}");
         }
         Err(error) => {
-            println!("skipped: {error}");
+            say(&format!("a node is obeyed: skipped: {error}"));
             assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
         }
     }
@@ -190,4 +201,40 @@ fn a_node_is_obeyed_or_an_error() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn huge_pages_come_from_the_node_that_is_named() {
+    let huge = 2 << 20;
+    let on = |node| {
+        Region::new(
+            1,
+            &RegionOptions {
+                pages: Pages::Huge(huge),
+                node: Some(node),
+                locked: true,
+            },
+        )
+    };
+    let test = "huge pages come from the node that is named";
+    let Some(_spare) = SpareHugePages::new(test, huge, 1, Some(0)) else {
+        return;
+    };
+    match on(0) {
+        Err(error) if error.kind() == ErrorKind::NoMemory => say(&format!("skipped: {error}")),
+        Err(error) => panic!("{error}"),
+        Ok(region) => {
+            check(&region, huge);
+            let maps = fs::read_to_string("/proc/self/numa_maps").expect("the kernel knows nodes");
+            let head = format!("{:x} bind:0 ", region.address().as_ptr() as usize);
+            let mapping = maps.lines().find(|line| line.starts_with(&head));
+            let mapping = mapping.unwrap_or_else(|| panic!("{head} is not in {maps}"));
+            let words: Vec<&str> = mapping.split(' ').collect();
+            for word in ["huge", "N0=1"] {
+                assert!(words.contains(&word), "{word} is not in {mapping}");
+            }
+        }
+    }
+    let error = on(1023).expect_err("no such node");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }

@@ -8,7 +8,7 @@ use millrace_memory::{
     Domain, Error, ErrorKind, Iova, IovaRange, IovaSpace, Region, Result, base_page_size,
 };
 
-/// Hands out addresses from 0 to 2^40 and keeps a share of what is mapped at each.
+/// Hands out addresses, and keeps a share of what is mapped at each.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     state: Mutex<State>,
@@ -23,11 +23,16 @@ struct State {
 }
 
 impl Recorder {
-    /// A domain in which nothing is mapped.
+    /// A domain in which nothing is mapped, with addresses from 0 to 2^40.
     pub(crate) fn new() -> Arc<Self> {
+        Self::within(0, (1 << 40) - 1)
+    }
+
+    /// A domain in which nothing is mapped, with addresses from `first` to `last`.
+    pub(crate) fn within(first: u64, last: u64) -> Arc<Self> {
         let range = IovaRange {
-            first: Iova(0),
-            last: Iova((1 << 40) - 1),
+            first: Iova(first),
+            last: Iova(last),
         };
         let space = IovaSpace::new(vec![range], base_page_size() as u64);
         Arc::new(Self {
