@@ -74,7 +74,7 @@ fn spread(mut values: Vec<f64>) -> String {
 }
 
 /// Prints the figures of each side, and the ratio of the others to the last.
-fn compare(what: &str, threads: usize, sides: &[Contestant<'_>]) {
+fn compare(operation: &str, threads: usize, sides: &[Contestant<'_>]) {
     let mut figures = vec![Vec::new(); sides.len()];
     for _ in 0..ROUNDS {
         for ((_, run), figures) in sides.iter().zip(&mut figures) {
@@ -85,7 +85,7 @@ fn compare(what: &str, threads: usize, sides: &[Contestant<'_>]) {
     for ((name, _), own) in sides.iter().zip(&figures) {
         let ratios = own.iter().zip(peer).map(|(own, peer)| own / peer);
         println!(
-            "| {what} | {threads} | {name} | {} | {} |",
+            "| memory/{operation}/{name}/{threads} | {} | {} |",
             spread(own.clone()),
             spread(ratios.collect())
         );
@@ -97,8 +97,8 @@ fn main() {
     let arena = Arena::new(domain.clone(), &ArenaOptions::default()).expect("there is memory");
     let buffer = |arena: &Arena| arena.try_buffer(LEN).expect("enough are free");
     let vector = || Vec::<u8>::with_capacity(LEN);
-    println!("| what | threads | side | ns an item, median (low-high) | ratio to malloc |");
-    println!("|---|---|---|---|---|");
+    println!("| what, threads | ns an item, median (low-high) | ratio to malloc |");
+    println!("|---|---|---|");
     for threads in [1, 2] {
         let from_arena = |threads| {
             on_threads(threads, || {
@@ -108,7 +108,7 @@ fn main() {
         };
         let from_heap = |threads| on_threads(threads, || || single(vector));
         let sides: [Contestant<'_>; 2] = [("arena", &from_arena), ("malloc", &from_heap)];
-        compare("take and drop", threads, &sides);
+        compare("take-drop-1", threads, &sides);
         let from_arena = |threads| {
             on_threads(threads, || {
                 let arena = arena.clone();
@@ -117,7 +117,7 @@ fn main() {
         };
         let from_heap = |threads| on_threads(threads, || || many(vector));
         let sides: [Contestant<'_>; 2] = [("arena", &from_arena), ("malloc", &from_heap)];
-        compare("take 32, drop 32", threads, &sides);
+        compare("take-drop-32", threads, &sides);
     }
     drop(arena);
     assert_eq!(domain.mapped_count(), 0, "every buffer came back");
