@@ -35,7 +35,7 @@ test:
 	cargo bench --package millrace-nvme --bench instructions
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
 	cargo +nightly miri test --package millrace-sync --test ring
-	cargo +nightly miri test --package millrace-memory --lib --test iova_space
+	cargo +nightly miri test --package millrace-memory --lib --test arena --test iova_space
 	cargo +nightly miri test --package millrace-window --test halves
 	cargo +nightly miri test --package millrace-stream --test addresses
 	# Checksums, fences and cache lines by the instructions of other processors.

@@ -214,6 +214,7 @@ fn a_range_can_be_narrowed_and_widened_again() {
 #[test]
 fn memory_of_no_device_has_the_addresses_of_the_process() {
     let options = ArenaOptions {
+        classes: vec![SizeClass { size: 64, count: 1 }],
         pages: Pages::Base,
         locked: false,
         ..ArenaOptions::default()
@@ -332,10 +333,15 @@ fn addresses_that_are_none_for_the_region_are_refused() {
             Ok(())
         }
     }
+    let two_pages = SizeClass {
+        size: 2 * base_page_size(),
+        count: 1,
+    };
     let last_page = u64::MAX - base_page_size() as u64 + 1;
     for (iova, sound) in [(512, false), (last_page, false), (1 << 32, true)] {
         let domain = Arc::new(Fixed(Iova(iova), AtomicUsize::new(0)));
         let options = ArenaOptions {
+            classes: vec![two_pages],
             pages: Pages::Base,
             ..ArenaOptions::default()
         };

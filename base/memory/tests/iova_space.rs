@@ -150,7 +150,7 @@ fn matches_the_model(ranges: &[IovaRange], base: u64, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 256 }))]
 
     #[test]
     fn low_addresses_match_the_model(ranges in ranges(), steps in steps()) {
