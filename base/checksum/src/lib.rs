@@ -14,8 +14,9 @@
 //! | any other, and these without them | tables | here; on the first two, `crc-fast` |
 //!
 //! What a machine has is asked when the program runs; [`implementation`] tells. AVX-512 needs a compiler
-//! of Rust 1.89 or later. Nothing is allocated on the way, and the input needs no alignment.
-//! `cargo bench -p millrace-checksum` measures.
+//! of Rust 1.89 or later. `crc-fast` cannot be told to use less than there is; `make test` runs it also as
+//! on the oldest x86-64 machine served, by emulation. Nothing is allocated on the way, and the input needs
+//! no alignment. `cargo bench -p millrace-checksum` measures.
 //!
 //! # Threads
 //! All functions are pure. Parts of a buffer can be computed by several threads and put together by
