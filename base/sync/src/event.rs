@@ -4,8 +4,8 @@
 //! ```text
 //!   waiter                              notifier
 //!   polls the condition for a while     makes the condition true
-//!   takes a ticket                      fence          (Site::WakeChecked)
-//!   counts itself as sleeper            sleepers > 0 ? wake
+//!   counts itself as sleeper            fence          (Site::WakeChecked)
+//!   takes a ticket                      sleepers > 0 ? wake
 //!   fence          (Site::SleepAnnounced)
 //!   looks at the condition once more
 //!   sleeps with the ticket
@@ -21,11 +21,24 @@
 //!
 //! A thread that sleeps elsewhere, in `epoll_wait` say, takes the same steps one by one: with a platform
 //! that sleeps on an eventfd ([`NativeEventFd`](crate::NativeEventFd)) it watches the parker's descriptor,
-//! calls [`Event::announce`], looks at its condition, sleeps if it has to, and calls [`Event::retract`].
+//! calls [`Event::announce`], looks at its condition, sleeps if it has to, and drops what it was given.
 //!
 //! # Ownership
-//! `sleepers` is changed by waiters, each adding and taking away one, and read by notifiers.
+//! | what | who changes it | who reads it |
+//! |---|---|---|
+//! | `sleepers` | waiters: an [`Announced`] adds one when it is made and takes one away when it is dropped | notifiers |
+//! | `parker`: the wakings | notifiers; with an eventfd also the waiter, whose ticket takes them | the waiters that are announced |
+//!
+//! # Invariants
+//! 1. `sleepers` is the number of [`Announced`] that there are, however a wait ended.
+//! 2. A waiter that is announced has seen the condition as it was before some notifier's fence, or else that
+//!    notifier sees it among the sleepers: of the two at least one.
+//! 3. A ticket is taken by one who is counted, and before its fence. So a notifier that the waiter's look does
+//!    not come after wakes later than the ticket was taken, and makes it void.
+//! 4. There are no more [`Announced`] at a time than the parker lets sleep ([`Parker::SLEEPERS_MAX`]). Whoever
+//!    would be one more is refused before it takes a ticket, which could take another one's waking.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use crate::{Native, Parker, Platform, Site, Word};
@@ -37,7 +50,7 @@ pub struct Event<P: Platform = Native> {
     parker: P::Parker,
 }
 
-impl<P: Platform> Default for Event<P> {
+impl<P: Platform<Parker: Default>> Default for Event<P> {
     fn default() -> Self {
         Self::new()
     }
@@ -46,16 +59,34 @@ impl<P: Platform> Default for Event<P> {
 impl<P: Platform> Event<P> {
     /// An event that nobody waits for.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new() -> Self
+    where
+        P::Parker: Default,
+    {
+        Self::on_parker(P::Parker::default())
+    }
+
+    /// An event that nobody waits for, on a parker that there may be none left of.
+    ///
+    /// # Errors
+    /// Why there is none: of eventfds, that the process has no descriptor left.
+    pub fn try_new() -> io::Result<Self> {
+        Ok(Self::on_parker(P::Parker::try_new()?))
+    }
+
+    fn on_parker(parker: P::Parker) -> Self {
         Self {
             sleepers: P::Word::new(0),
-            parker: P::Parker::new(),
+            parker,
         }
     }
 
     /// Waits until `condition` has a value, and returns it: polls it `polls` times, then sleeps between
     /// two looks. Whoever makes it true does so with a release, and calls [`Event::notify`] afterwards.
     /// Its loads may be relaxed: what was done before the release is visible when this returns.
+    ///
+    /// # Panics
+    /// If the condition does, and as [`Event::announce`]: one thread at a time may wait on an eventfd.
     pub fn wait<T>(&self, polls: u32, mut condition: impl FnMut() -> Option<T>) -> T {
         for round in 0..polls {
             if let Some(value) = condition() {
@@ -65,34 +96,37 @@ impl<P: Platform> Event<P> {
             P::relax(round);
         }
         loop {
-            let ticket = self.announce();
-            let found = condition();
-            if found.is_none() {
-                self.parker.sleep(ticket);
-            }
-            self.retract();
-            if let Some(value) = found {
+            let announced = self.announce();
+            if let Some(value) = condition() {
                 P::fence(Site::ConditionMet);
                 return value;
             }
+            self.parker.sleep(announced.ticket);
         }
     }
 
-    /// Says that this thread looks at its condition once more and then sleeps; returns the ticket to sleep
-    /// with. [`Event::retract`] must follow.
-    pub fn announce(&self) -> u32 {
-        let ticket = self.parker.ticket();
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
+    /// Says that this thread looks at its condition once more and then sleeps, for as long as what this
+    /// returns is kept.
+    ///
+    /// # Panics
+    /// If as many are announced as the parker lets sleep ([`Parker::SLEEPERS_MAX`]); they are not disturbed.
+    pub fn announce(&self) -> Announced<'_, P> {
+        let before = self.sleepers.fetch_add(1, Ordering::Relaxed);
+        // From here on it is taken back whatever happens.
+        let mut announced = Announced {
+            event: self,
+            ticket: 0,
+        };
+        assert!(
+            before < P::Parker::SLEEPERS_MAX,
+            "more threads wait than the parker lets sleep"
+        );
+        announced.ticket = self.parker.ticket();
         P::fence(Site::SleepAnnounced);
-        ticket
+        announced
     }
 
-    /// Takes an announcement back: the thread is awake.
-    pub fn retract(&self) {
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Where threads sleep.
+    /// Where threads sleep: for its descriptor, if it has one. Its tickets are taken by [`Event::announce`].
     #[must_use]
     pub const fn parker(&self) -> &P::Parker {
         &self.parker
@@ -104,5 +138,27 @@ impl<P: Platform> Event<P> {
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             self.parker.wake();
         }
+    }
+}
+
+/// A thread that is about to sleep, or sleeps; it no longer does when this is dropped.
+#[derive(Debug)]
+#[must_use = "the announcement is taken back at once"]
+pub struct Announced<'a, P: Platform> {
+    event: &'a Event<P>,
+    ticket: u32,
+}
+
+impl<P: Platform> Announced<'_, P> {
+    /// What to give to [`Parker::sleep`].
+    #[must_use]
+    pub const fn ticket(&self) -> u32 {
+        self.ticket
+    }
+}
+
+impl<P: Platform> Drop for Announced<'_, P> {
+    fn drop(&mut self) {
+        self.event.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,23 +1,31 @@
-//! Lock-free structures for threads that poll, and ways to wait.
+//! Structures without locks for threads that poll, and ways to wait.
 //!
 //! # Purpose
 //! A data path that goes around the kernel has no system call in which to wait for another thread. What it
 //! needs instead is here: bounded rings between threads ([`ring`]), reference-counted memory ([`Shared`]),
 //! and waiting that spins first and sleeps later ([`Event`]).
 //!
+//! None of them takes a lock, but not all are lock-free: [`ring`] says who may hold up whom.
+//!
 //! # How orderings are checked
 //! Every structure is generic over a [`Platform`]: its atomic words, its fences, and what it does while it
 //! spins. On [`Native`] these are the standard library's. The tests bring platforms of loom, which runs a
-//! program in all interleavings, and of shuttle, which runs a larger one in many random ones.
+//! small program in the interleavings that differ, and of shuttle, which runs a larger one in many random
+//! ones.
 //!
-//! No ordering stands in the code of a structure. Each place that needs one is a [`Site`], and the
+//! No ordering that a structure needs stands in its code. Each place that needs one is a [`Site`], and the
 //! platform says which ordering it has. That is how the *mutation check* works: the tests weaken one site
-//! at a time and demand that a model then fails. A site that no model misses has a stronger ordering than
-//! it needs.
+//! at a time and demand that each model which is about it then fails, and for the reason that is expected. A
+//! site that no model misses has a stronger ordering than it needs.
+//!
+//! What the models leave out: loom knows no load buffering (a load that sees a store which depends on it in a
+//! circle), and of the orders of accesses to one word it tries those that differ from the last access. The
+//! page of `tests/loom/models.rs` says which models have a bound, and why.
 //!
 //! # Threads, clock, memory
 //! The crate spawns no thread and reads no clock. Structures allocate when they are made and never
-//! afterwards.
+//! afterwards; a vector that items are appended to grows if it has no room
+//! ([`try_pop_many`](ring::Consumer::try_pop_many)).
 //!
 //! # Example
 //! ```
@@ -37,7 +45,7 @@ pub mod ring;
 mod shared;
 mod site;
 
-pub use event::Event;
+pub use event::{Announced, Event};
 pub use platform::{EventFd, Futex, Native, NativeEventFd, Parker, Platform, Word};
 pub use shared::Shared;
-pub use site::Site;
+pub use site::{End, Site};

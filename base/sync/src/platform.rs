@@ -1,6 +1,7 @@
 //! What structures run on: real atomics, or those of a checker.
 
 use std::fmt::Debug;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{self, AtomicU32, AtomicU64, Ordering};
 
@@ -10,7 +11,12 @@ use rustix::thread::futex;
 use crate::Site;
 
 /// An atomic word.
-pub trait Word: Debug + Send + Sync {
+///
+/// # Safety
+/// Structures hand out memory by what they read here. A word is what an [`AtomicU64`] is: it begins with the
+/// value that it was made with, changes only by these methods, and each of them is atomic and does what the
+/// method of the same name does there, with at least the ordering that it is given.
+pub unsafe trait Word: Debug + Send + Sync {
     /// A word with this value.
     fn new(value: u64) -> Self;
     /// As [`AtomicU64::load`].
@@ -29,9 +35,15 @@ pub trait Word: Debug + Send + Sync {
 }
 
 /// Where threads sleep.
-pub trait Parker: Debug + Send + Sync {
-    /// A parker at which nobody sleeps.
-    fn new() -> Self;
+pub trait Parker: Debug + Send + Sync + Sized {
+    /// How many threads may take tickets and sleep at a time.
+    const SLEEPERS_MAX: u64 = u64::MAX;
+
+    /// A parker at which nobody sleeps. One that always can be made is [`Default`] as well.
+    ///
+    /// # Errors
+    /// What the system says if it has no more of what the parker is made of.
+    fn try_new() -> io::Result<Self>;
     /// What to give to [`Parker::sleep`]: it is another one after each [`Parker::wake`].
     fn ticket(&self) -> u32;
     /// Sleeps until a [`Parker::wake`] that comes, or came, after `ticket` was handed out. May return
@@ -42,19 +54,29 @@ pub trait Parker: Debug + Send + Sync {
 }
 
 /// Atomic words, fences, spinning and sleeping.
-pub trait Platform: Debug + Send + Sync + 'static {
+///
+/// # Safety
+/// Structures hand out memory by the orderings that they have here: [`Platform::ordering`] returns one at
+/// least as strong as [`Site::ordering`], and [`Platform::fence`] is a fence at least as strong.
+///
+/// A checker alone may give less, to see whether that is noticed. It then answers for all that is made on
+/// it: its threads take turns on one processor, where memory is what the one before has left, and items lie
+/// in cells of its own ([`RingCells`](crate::ring::RingCells), never
+/// [`HeapCells`](crate::ring::HeapCells)), which look at every access before it is made and have no memory
+/// that a wrong position could corrupt.
+pub unsafe trait Platform: Debug + Send + Sync + 'static {
     /// Its atomic words.
     type Word: Word;
     /// Its beds.
     type Parker: Parker;
 
-    /// The ordering of a site. Platforms that check weaken some.
+    /// The ordering of a site.
     #[must_use]
     fn ordering(site: Site) -> Ordering {
         site.ordering()
     }
 
-    /// A fence with the ordering of `site`; none if that is relaxed.
+    /// A fence with the ordering of `site`.
     fn fence(site: Site);
 
     /// Lets time pass in a loop that polls. `round` counts its rounds from zero.
@@ -69,7 +91,8 @@ pub struct Native;
 /// be waiting for it.
 const ROUNDS_BEFORE_YIELD: u32 = 64;
 
-impl Platform for Native {
+// SAFETY: the orderings are the sites' own, and the fences those of the standard library.
+unsafe impl Platform for Native {
     type Word = AtomicU64;
     type Parker = Futex;
 
@@ -78,6 +101,9 @@ impl Platform for Native {
         atomic::fence(site.ordering());
     }
 
+    // On POWER `spin_loop` is nothing: Rust knows no hint there, and has no stable inline assembly for it
+    // in 1.85. The instruction (`or 27,27,27`) would give a core's other threads the turn; a call of C for it
+    // has to be weighed on a machine, and until then sixty-four empty rounds are short.
     #[inline]
     fn relax(round: u32) {
         if round < ROUNDS_BEFORE_YIELD {
@@ -90,7 +116,7 @@ impl Platform for Native {
 
 /// Sleeps on a futex (Linux). The ticket is the word that the kernel compares before it lets a thread
 /// sleep.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Futex {
     /// How many wakings there were. Relaxed: the order between what was changed and who sleeps is made by
     /// the fences of the [`Event`](crate::Event), and the kernel compares under a lock of its own.
@@ -98,10 +124,8 @@ pub struct Futex {
 }
 
 impl Parker for Futex {
-    fn new() -> Self {
-        Self {
-            wakings: AtomicU32::new(0),
-        }
+    fn try_new() -> io::Result<Self> {
+        Ok(Self::default())
     }
 
     fn ticket(&self) -> u32 {
@@ -128,7 +152,8 @@ impl Parker for Futex {
 #[derive(Clone, Copy, Debug)]
 pub struct NativeEventFd;
 
-impl Platform for NativeEventFd {
+// SAFETY: as `Native`, whose fences it has.
+unsafe impl Platform for NativeEventFd {
     type Word = AtomicU64;
     type Parker = EventFd;
 
@@ -143,8 +168,8 @@ impl Platform for NativeEventFd {
     }
 }
 
-/// Sleeps on an eventfd. One thread at a time may take tickets and sleep: taking a ticket empties the
-/// eventfd, and with it would go another one's waking.
+/// Sleeps on an eventfd. One thread at a time may take tickets and sleep ([`Parker::SLEEPERS_MAX`]): taking a
+/// ticket empties the eventfd, and with it would go another one's waking.
 #[derive(Debug)]
 pub struct EventFd {
     descriptor: OwnedFd,
@@ -158,13 +183,15 @@ impl AsFd for EventFd {
 }
 
 impl Parker for EventFd {
-    /// # Panics
-    /// If the process has no descriptor left.
-    fn new() -> Self {
+    const SLEEPERS_MAX: u64 = 1;
+
+    /// # Errors
+    /// `EMFILE` or `ENFILE` if the process or the machine has no descriptor left, `ENOMEM`.
+    fn try_new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Self {
-            descriptor: eventfd(0, flags).expect("a descriptor is left for an eventfd"),
-        }
+        Ok(Self {
+            descriptor: eventfd(0, flags)?,
+        })
     }
 
     fn ticket(&self) -> u32 {
@@ -186,7 +213,8 @@ impl Parker for EventFd {
     }
 }
 
-impl Word for AtomicU64 {
+// SAFETY: it is the standard library's.
+unsafe impl Word for AtomicU64 {
     #[inline]
     fn new(value: u64) -> Self {
         Self::new(value)

@@ -2,26 +2,47 @@
 
 use std::sync::atomic::Ordering;
 
+/// An end of a ring: whose step a [`Site`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Where items are put in.
+    Producer,
+    /// Where items are taken out.
+    Consumer,
+}
+
+impl End {
+    /// The one on the other side.
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Producer => Self::Consumer,
+            Self::Consumer => Self::Producer,
+        }
+    }
+}
+
 /// One place in the code of a structure that has an ordering. Its documentation says what the ordering is
 /// for and which site it pairs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Site {
-    /// A producer among several reads where the others are. Pairs with [`Site::HeadClaimed`]: who reads a
-    /// head also sees the other side's tail at least as new as the one that let it come so far. Without
-    /// it a new head meets an old tail, the room between them comes out huge, and full slots are
-    /// overwritten. (This is the barrier that DPDK's ring had lost on POWER.)
-    HeadRead,
-    /// A claim of slots. Pairs with [`Site::HeadRead`].
-    HeadClaimed,
-    /// One side reads how far the other has got. Pairs with [`Site::TailPublished`]: the slots up to there
-    /// are no longer touched by the other side.
-    TailRead,
-    /// One side tells how far it has got. Pairs with [`Site::TailRead`] and [`Site::TurnAwaited`].
-    TailPublished,
-    /// A side that shares its tail with others has waited for its turn to move it. Pairs with
-    /// [`Site::TailPublished`]: what the earlier ones have done is published together with it. A fence
-    /// after the loop, which itself polls relaxed.
-    TurnAwaited,
+    /// One of several at an end reads where the others are. Pairs with [`Site::HeadClaimed`] of the same
+    /// end: who reads a head also sees the other end's tail at least as new as the one that let it come so
+    /// far. Without it a new head meets an old tail and the room between them comes out huge: producers
+    /// overwrite full slots, consumers take items that are not there. (This is the barrier that DPDK's ring
+    /// had lost on POWER.)
+    HeadRead(End),
+    /// A claim of slots. Pairs with [`Site::HeadRead`] of the same end.
+    HeadClaimed(End),
+    /// One end reads how far the other has got. Pairs with [`Site::TailPublished`] of the other end, which
+    /// no longer touches the slots up to there.
+    TailRead(End),
+    /// One end tells how far it has got. Pairs with [`Site::TailRead`] of the other end and
+    /// [`Site::TurnAwaited`] of the same.
+    TailPublished(End),
+    /// One that shares its tail with others has waited for its turn to move it. Pairs with
+    /// [`Site::TailPublished`] of the same end: what the earlier ones have done is published together with
+    /// it. A fence after the loop, which itself polls relaxed.
+    TurnAwaited(End),
     /// A share is given up. Pairs with [`Site::LastShare`].
     ShareReleased,
     /// The last share is gone: a fence, so that whoever frees sees what the others have done. Pairs with
@@ -41,12 +62,17 @@ pub enum Site {
 
 impl Site {
     /// All sites.
-    pub const ALL: [Self; 10] = [
-        Self::HeadRead,
-        Self::HeadClaimed,
-        Self::TailRead,
-        Self::TailPublished,
-        Self::TurnAwaited,
+    pub const ALL: [Self; 15] = [
+        Self::HeadRead(End::Producer),
+        Self::HeadRead(End::Consumer),
+        Self::HeadClaimed(End::Producer),
+        Self::HeadClaimed(End::Consumer),
+        Self::TailRead(End::Producer),
+        Self::TailRead(End::Consumer),
+        Self::TailPublished(End::Producer),
+        Self::TailPublished(End::Consumer),
+        Self::TurnAwaited(End::Producer),
+        Self::TurnAwaited(End::Consumer),
         Self::ShareReleased,
         Self::LastShare,
         Self::SleepAnnounced,
@@ -58,12 +84,14 @@ impl Site {
     #[must_use]
     pub const fn ordering(self) -> Ordering {
         match self {
-            Self::HeadRead
-            | Self::TailRead
-            | Self::TurnAwaited
+            Self::HeadRead(_)
+            | Self::TailRead(_)
+            | Self::TurnAwaited(_)
             | Self::LastShare
             | Self::ConditionMet => Ordering::Acquire,
-            Self::HeadClaimed | Self::TailPublished | Self::ShareReleased => Ordering::Release,
+            Self::HeadClaimed(_) | Self::TailPublished(_) | Self::ShareReleased => {
+                Ordering::Release
+            }
             Self::SleepAnnounced | Self::WakeChecked => Ordering::SeqCst,
         }
     }

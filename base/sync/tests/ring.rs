@@ -1,11 +1,14 @@
 //! Rings beside a queue of the standard library, and under real threads.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use millrace_sync::ring::{self, Ends, Multi, Side, Single};
+use millrace_sync::ring::{
+    self, Consumer, Ends, HeapCells, Multi, RingCells, RingWord, Side, Single,
+};
 use millrace_sync::{Event, Native};
 use proptest::prelude::*;
 
@@ -185,44 +188,59 @@ fn everything_arrives_through_one_slot() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "miri has no poll")]
-fn a_thread_sleeps_on_a_descriptor() {
-    use std::os::fd::AsFd;
+#[should_panic(expected = "the words of a new ring are zero")]
+fn a_ring_on_words_that_are_used_is_refused() {
+    let cells = HeapCells::<Box<u64>, Native>::new(4);
+    cells
+        .word(RingWord::ProducerTail)
+        .store(1, Ordering::Relaxed);
+    let _ = ring::on_cells::<_, Single, Single>(cells);
+}
 
-    use millrace_sync::NativeEventFd;
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+thread_local! {
+    /// Who looks into the ring while an item is taken out, and what it has seen.
+    static BYSTANDER: RefCell<Option<Consumer<Watched, Multi>>> = const { RefCell::new(None) };
+    static SEEN: RefCell<Vec<(bool, Option<u64>)>> = const { RefCell::new(Vec::new()) };
+}
 
-    let event = Event::<NativeEventFd>::new();
-    let (mut producer, mut consumer) = ring::bounded::<u64, Single, Single>(1);
-    let readable = || {
-        let mut watched = [PollFd::from_borrowed_fd(
-            event.parker().as_fd(),
-            PollFlags::IN,
-        )];
-        poll(
-            &mut watched,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        )
-        .expect("it can be polled")
-            == 1
-    };
-    event.notify();
-    assert!(!readable(), "nobody had said that it would sleep");
-    event.announce();
-    event.notify();
-    assert!(readable());
-    event.retract();
-    event.announce();
-    assert!(!readable(), "a waking of before does not count");
-    event.retract();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            assert_eq!(producer.try_push(7), Ok(()));
-            event.notify();
-        });
-        assert_eq!(event.wait(0, || consumer.try_pop()), 7);
-    });
+/// Cells that let somebody look between the claim of an item and its publication.
+struct Watched(HeapCells<u64, Native>);
+
+// SAFETY: everything is asked of the heap's cells, which keep the promise; who looks in between does not panic.
+unsafe impl RingCells for Watched {
+    type Item = u64;
+    type Platform = Native;
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn word(&self, word: RingWord) -> &AtomicU64 {
+        self.0.word(word)
+    }
+
+    unsafe fn put(&self, position: u64, item: u64) {
+        // SAFETY: the caller keeps the same promise.
+        unsafe { self.0.put(position, item) };
+    }
+
+    unsafe fn take(&self, position: u64) -> u64 {
+        if let Some(mut bystander) = BYSTANDER.take() {
+            let is_empty = bystander.is_empty();
+            SEEN.with_borrow_mut(|seen| seen.push((is_empty, bystander.try_pop())));
+        }
+        // SAFETY: the caller keeps the same promise.
+        unsafe { self.0.take(position) }
+    }
+}
+
+#[test]
+fn what_another_consumer_has_claimed_is_not_there() {
+    let (mut producer, mut consumer) =
+        ring::on_cells::<_, Single, Multi>(Watched(HeapCells::new(4)));
+    assert_eq!(producer.try_push(7), Ok(()));
+    assert!(!consumer.is_empty());
+    BYSTANDER.set(Some(consumer.clone()));
+    assert_eq!(consumer.try_pop(), Some(7));
+    assert_eq!(SEEN.take(), [(true, None)]);
 }

@@ -2,6 +2,7 @@
 //! with which it is run again. Memory is sequentially consistent here: this looks for mistakes in the
 //! algorithms, loom for those in the orderings.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use millrace_sync::ring::{self, HeapCells, Multi};
@@ -16,7 +17,8 @@ struct Shuttle;
 #[derive(Debug)]
 struct ShuttleWord(AtomicU64);
 
-impl Platform for Shuttle {
+// SAFETY: shuttle's threads take turns, and its memory is sequentially consistent without fences.
+unsafe impl Platform for Shuttle {
     type Word = ShuttleWord;
     type Parker = ShuttleParker;
 
@@ -29,7 +31,8 @@ impl Platform for Shuttle {
     }
 }
 
-impl Word for ShuttleWord {
+// SAFETY: shuttle's words do what the standard library's do, all in the strongest ordering.
+unsafe impl Word for ShuttleWord {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
@@ -56,18 +59,15 @@ impl Word for ShuttleWord {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ShuttleParker {
     wakings: Mutex<u32>,
     changed: Condvar,
 }
 
 impl Parker for ShuttleParker {
-    fn new() -> Self {
-        Self {
-            wakings: Mutex::new(0),
-            changed: Condvar::new(),
-        }
+    fn try_new() -> io::Result<Self> {
+        Ok(Self::default())
     }
 
     fn ticket(&self) -> u32 {

@@ -109,7 +109,7 @@ impl SharedQueue {
     /// Shares `pair`, for handles that have `requests_max` requests each under way at most.
     ///
     /// # Panics
-    /// If `requests_max` is zero.
+    /// If `requests_max` is zero, or if the process has no descriptor left for an eventfd.
     #[must_use]
     pub fn new(pair: QueuePair, requests_max: usize) -> Self {
         let depth = pair.depth();
@@ -128,7 +128,7 @@ impl SharedQueue {
                 controller,
                 driver: Mutex::new(driver),
                 idle: Event::new(),
-                asked: Event::new(),
+                asked: Event::try_new().expect("a descriptor is left for an eventfd"),
             }),
             inbox: Mutex::new(inbox),
             requests_max,
@@ -356,7 +356,7 @@ impl Driver {
             return false;
         };
         interrupt::empty(interrupt);
-        inner.asked.announce();
+        let announced = inner.asked.announce();
         let busy = self.take_in() > 0 || self.pair.has_completed();
         if !busy {
             if let Some(interrupt) = self.pair.interrupt() {
@@ -365,7 +365,7 @@ impl Driver {
             }
             self.pair.check_in_flight();
         }
-        inner.asked.retract();
+        drop(announced);
         true
     }
 }

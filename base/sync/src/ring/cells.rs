@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-use crate::{Platform, Word};
+use crate::{End, Platform, Word};
 
 /// The words of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +19,41 @@ pub enum RingWord {
     ConsumerTail,
 }
 
+impl RingWord {
+    /// All words.
+    pub const ALL: [Self; 4] = [
+        Self::ProducerHead,
+        Self::ProducerTail,
+        Self::ConsumerHead,
+        Self::ConsumerTail,
+    ];
+
+    /// Up to where those at `end` have claimed.
+    pub(super) const fn head(end: End) -> Self {
+        match end {
+            End::Producer => Self::ProducerHead,
+            End::Consumer => Self::ConsumerHead,
+        }
+    }
+
+    /// Up to where those at `end` are done.
+    pub(super) const fn tail(end: End) -> Self {
+        match end {
+            End::Producer => Self::ProducerTail,
+            End::Consumer => Self::ConsumerTail,
+        }
+    }
+}
+
 /// Memory for a ring: on the heap, of a checker, or mapped.
 ///
 /// # Safety
-/// `word` returns the same word for the same name every time and different ones for different names;
-/// `capacity` never changes; the slots of `capacity` consecutive positions are different ones, and a
-/// position's slot is that of the position `capacity` later.
+/// - `word` returns the same word for the same name every time and different ones for different names. The
+///   words of new cells are zero, and once a ring is made on the cells nobody but the ring changes them.
+/// - `capacity` never changes; the slots of `capacity` consecutive positions are different ones, and a
+///   position's slot is that of the position `capacity` later.
+/// - `put` and `take` move the item and do nothing else to it: what was put at a position is what is taken
+///   there. They do not panic: between a claim and its publication all others at the same end wait.
 pub unsafe trait RingCells: Send + Sync {
     /// What the slots hold.
     type Item: Send;

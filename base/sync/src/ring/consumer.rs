@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
 
-use super::{Multi, OneThread, Progress, RingCells, RingWord, SharedRing, Side};
+use super::side::sealed::Progress;
+use super::{Multi, OneThread, RingCells, RingWord, SharedRing, Side};
+use crate::{End, Word};
 
 /// Takes items out of a ring. Belongs to one thread at a time; with [`Multi`] it can be cloned.
 pub struct Consumer<Cells: RingCells, S: Side> {
@@ -40,7 +43,9 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
         Some(item)
     }
 
-    /// Takes out the oldest items, `count_max` at most, and appends them to `out`; returns how many.
+    /// Takes out the oldest items, `count_max` at most, and appends them to `out`; returns how many. `out`
+    /// is made to have room for `count_max` more, or for as many as the ring holds: nothing is allocated if
+    /// it has that already.
     pub fn try_pop_many(&mut self, out: &mut Vec<Cells::Item>, count_max: usize) -> usize {
         // What is claimed must be taken, so whatever can fail comes before.
         let capacity = usize::try_from(self.capacity()).unwrap_or(usize::MAX);
@@ -56,25 +61,32 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
         usize::try_from(count).expect("no more were claimed than were asked for")
     }
 
-    /// Whether there was nothing to take a moment ago.
+    /// Whether there was nothing to take a moment ago. If so, every item whose publication this thread knows
+    /// of has been claimed by a consumer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let tail = if S::SHARED {
-            self.ring.read_tail(RingWord::ConsumerTail)
+        // Relaxed: nothing is reached by the answer, and whoever takes an item reads both again. A head that
+        // is newer than the tail it meets may be beyond it.
+        let claimed = if S::SHARED {
+            self.ring
+                .word(RingWord::ConsumerHead)
+                .load(Ordering::Relaxed)
         } else {
             self.progress.recall().0
         };
-        self.ring.read_tail(RingWord::ProducerTail) == tail
+        self.ring
+            .word(RingWord::ProducerTail)
+            .load(Ordering::Relaxed)
+            <= claimed
     }
 
     fn claim(&mut self, wanted: u64) -> (u64, u64) {
         if S::SHARED {
-            let (head, tail) = (RingWord::ConsumerHead, RingWord::ProducerTail);
-            return self.ring.claim(head, tail, 0, wanted);
+            return self.ring.claim(End::Consumer, wanted);
         }
         let (tail, mut producer_tail) = self.progress.recall();
         if producer_tail - tail < wanted {
-            producer_tail = self.ring.read_tail(RingWord::ProducerTail);
+            producer_tail = self.ring.read_tail(End::Consumer);
             self.progress.remember(tail, producer_tail);
         }
         (tail, (producer_tail - tail).min(wanted))
@@ -82,12 +94,11 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
 
     fn publish(&mut self, first: u64, end: u64) {
         if S::SHARED {
-            self.ring
-                .publish_in_turn(RingWord::ConsumerTail, first, end);
+            self.ring.publish_in_turn(End::Consumer, first, end);
         } else {
             let (_, producer_tail) = self.progress.recall();
             self.progress.remember(end, producer_tail);
-            self.ring.publish(RingWord::ConsumerTail, end);
+            self.ring.publish(End::Consumer, end);
         }
     }
 }

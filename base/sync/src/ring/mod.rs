@@ -27,6 +27,7 @@
 //! | all other slots | the producer that has claimed them | nobody |
 //!
 //! # Invariants
+//! With one handle at an end its head is not used and stays zero: read its tail for it.
 //! 1. consumer tail <= consumer head <= producer tail <= producer head <= consumer tail + capacity.
 //! 2. Every position is claimed by one producer and later by one consumer.
 //! 3. A slot is read after it was written for this position and before it is written for the next.
@@ -43,71 +44,17 @@
 mod cells;
 mod consumer;
 mod producer;
+mod side;
 
-use std::fmt;
 use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
 
 pub use cells::{HeapCells, RingCells, RingWord};
 pub use consumer::Consumer;
 pub use producer::Producer;
+pub use side::{Multi, Side, Single};
 
-use crate::{Native, Platform, Shared, Site, Word};
-
-/// How many handles a side has.
-pub trait Side: fmt::Debug + Send + Sync + 'static {
-    /// Whether there may be more than one.
-    const SHARED: bool;
-    /// What a handle remembers: with one handle how far both sides are, otherwise nothing.
-    type Progress: Progress;
-}
-
-/// How far a handle that is alone has got, and how far the other side had when it was last looked at.
-pub trait Progress: Default + fmt::Debug + Send + 'static {
-    /// Both.
-    fn recall(&self) -> (u64, u64);
-    /// Remembers both.
-    fn remember(&mut self, own: u64, other: u64);
-}
-
-impl Progress for (u64, u64) {
-    #[inline]
-    fn recall(&self) -> (u64, u64) {
-        *self
-    }
-
-    #[inline]
-    fn remember(&mut self, own: u64, other: u64) {
-        *self = (own, other);
-    }
-}
-
-impl Progress for () {
-    #[inline]
-    fn recall(&self) -> (u64, u64) {
-        (0, 0)
-    }
-
-    #[inline]
-    fn remember(&mut self, _: u64, _: u64) {}
-}
-
-/// One handle.
-#[derive(Clone, Copy, Debug)]
-pub struct Single;
-
-/// Any number of handles, made by cloning.
-#[derive(Clone, Copy, Debug)]
-pub struct Multi;
-
-impl Side for Single {
-    const SHARED: bool = false;
-    type Progress = (u64, u64);
-}
-
-impl Side for Multi {
-    const SHARED: bool = true;
-    type Progress = ();
-}
+use crate::{End, Native, Platform, Shared, Site, Word};
 
 /// The two ends of a ring on the heap.
 pub type Ends<T, P, C> = (
@@ -125,6 +72,10 @@ pub fn bounded<T: Send, P: Side, C: Side>(capacity: usize) -> Ends<T, P, C> {
 }
 
 /// A ring on cells of one's own, which are as new: all words zero, no items.
+///
+/// # Panics
+/// If the capacity is not a power of two, or if a word is not zero: the ring would take items that were never
+/// put in.
 #[must_use]
 pub fn on_cells<Cells: RingCells, P: Side, C: Side>(
     cells: Cells,
@@ -133,6 +84,11 @@ pub fn on_cells<Cells: RingCells, P: Side, C: Side>(
         cells.capacity().is_power_of_two(),
         "the capacity is a power of two"
     );
+    for word in RingWord::ALL {
+        // Relaxed: nobody else changes the words of cells that are given away.
+        let position = cells.word(word).load(Ordering::Relaxed);
+        assert_eq!(position, 0, "the words of a new ring are zero");
+    }
     let ring = Shared::new(Ring { cells });
     (Producer::new(ring.clone()), Consumer::new(ring))
 }
@@ -148,63 +104,66 @@ impl<Cells: RingCells> Ring<Cells> {
         self.cells.word(word)
     }
 
-    /// How far the other side has got.
-    fn read_tail(&self, tail: RingWord) -> u64 {
-        let ordering = Cells::Platform::ordering(Site::TailRead);
-        self.word(tail).load(ordering)
+    /// How far the other end has got, as `end` reads it.
+    fn read_tail(&self, end: End) -> u64 {
+        let ordering = Cells::Platform::ordering(Site::TailRead(end));
+        self.word(RingWord::tail(end.other())).load(ordering)
     }
 
-    /// Claims up to `wanted` positions, of those from `head` on that the other side has left for this
-    /// one: so many as lie before its `tail`, plus `lead`. Returns the first and their number.
-    fn claim(&self, head: RingWord, tail: RingWord, lead: u64, wanted: u64) -> (u64, u64) {
-        let mut first = self
-            .word(head)
-            .load(Cells::Platform::ordering(Site::HeadRead));
+    /// Up to where those at `end`, which are several, have claimed.
+    fn read_head(&self, end: End) -> u64 {
+        let ordering = Cells::Platform::ordering(Site::HeadRead(end));
+        self.word(RingWord::head(end)).load(ordering)
+    }
+
+    /// Claims up to `wanted` of the positions that the other end has left for this one. Returns the first
+    /// and their number.
+    fn claim(&self, end: End, wanted: u64) -> (u64, u64) {
+        let lead = match end {
+            End::Producer => self.cells.capacity(),
+            End::Consumer => 0,
+        };
+        let mut first = self.read_head(end);
         loop {
             // Invariant 1 makes this no less than zero.
-            let room = (self.read_tail(tail) + lead).wrapping_sub(first);
+            let room = (self.read_tail(end) + lead).wrapping_sub(first);
             let count = room.min(wanted);
             if count == 0 {
                 return (first, 0);
             }
-            let claimed = self.word(head).compare_exchange_weak(
-                first,
-                first + count,
-                Cells::Platform::ordering(Site::HeadClaimed),
-            );
-            match claimed {
+            let ordering = Cells::Platform::ordering(Site::HeadClaimed(end));
+            let head = self.word(RingWord::head(end));
+            match head.compare_exchange_weak(first, first + count, ordering) {
                 Ok(_) => return (first, count),
-                Err(_) => {
-                    first = self
-                        .word(head)
-                        .load(Cells::Platform::ordering(Site::HeadRead));
-                }
+                Err(_) => first = self.read_head(end),
             }
         }
     }
 
-    /// Moves `tail` from `first` to `end` once it is there.
-    fn publish_in_turn(&self, tail: RingWord, first: u64, end: u64) {
+    /// Moves the tail of `end` from `first` to `position` once it is there.
+    fn publish_in_turn(&self, end: End, first: u64, position: u64) {
         let mut round = 0;
-        while self.word(tail).load(std::sync::atomic::Ordering::Relaxed) != first {
+        while self.word(RingWord::tail(end)).load(Ordering::Relaxed) != first {
             Cells::Platform::relax(round);
             round = round.saturating_add(1);
         }
-        Cells::Platform::fence(Site::TurnAwaited);
-        self.publish(tail, end);
+        Cells::Platform::fence(Site::TurnAwaited(end));
+        self.publish(end, position);
     }
 
-    fn publish(&self, tail: RingWord, end: u64) {
-        let ordering = Cells::Platform::ordering(Site::TailPublished);
-        self.word(tail).store(end, ordering);
+    /// Moves the tail of `end` to `position`.
+    fn publish(&self, end: End, position: u64) {
+        let ordering = Cells::Platform::ordering(Site::TailPublished(end));
+        self.word(RingWord::tail(end)).store(position, ordering);
     }
 }
 
 impl<Cells: RingCells> Drop for Ring<Cells> {
     fn drop(&mut self) {
-        // No handle is left; what they did is visible here through the reference count.
-        let first = self.read_tail(RingWord::ConsumerTail);
-        let end = self.read_tail(RingWord::ProducerTail);
+        // Relaxed: no handle is left, and what they did happened before the last share was gone
+        // (`Site::LastShare`).
+        let first = self.word(RingWord::ConsumerTail).load(Ordering::Relaxed);
+        let end = self.word(RingWord::ProducerTail).load(Ordering::Relaxed);
         for position in first..end {
             // SAFETY: the position was published and not taken, and nobody else has a handle.
             drop(unsafe { self.cells.take(position) });

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::{Multi, OneThread, Progress, RingCells, RingWord, SharedRing, Side};
+use super::side::sealed::Progress;
+use super::{Multi, OneThread, RingCells, SharedRing, Side};
+use crate::End;
 
 /// Puts items into a ring. Belongs to one thread at a time; with [`Multi`] it can be cloned.
 pub struct Producer<Cells: RingCells, S: Side> {
@@ -60,14 +62,13 @@ impl<Cells: RingCells, S: Side> Producer<Cells, S> {
     }
 
     fn claim(&mut self, wanted: u64) -> (u64, u64) {
-        let capacity = self.ring.cells.capacity();
         if S::SHARED {
-            let (head, tail) = (RingWord::ProducerHead, RingWord::ConsumerTail);
-            return self.ring.claim(head, tail, capacity, wanted);
+            return self.ring.claim(End::Producer, wanted);
         }
+        let capacity = self.ring.cells.capacity();
         let (tail, mut consumer_tail) = self.progress.recall();
         if consumer_tail + capacity - tail < wanted {
-            consumer_tail = self.ring.read_tail(RingWord::ConsumerTail);
+            consumer_tail = self.ring.read_tail(End::Producer);
             self.progress.remember(tail, consumer_tail);
         }
         let room = consumer_tail + capacity - tail;
@@ -76,12 +77,11 @@ impl<Cells: RingCells, S: Side> Producer<Cells, S> {
 
     fn publish(&mut self, first: u64, end: u64) {
         if S::SHARED {
-            self.ring
-                .publish_in_turn(RingWord::ProducerTail, first, end);
+            self.ring.publish_in_turn(End::Producer, first, end);
         } else {
             let (_, consumer_tail) = self.progress.recall();
             self.progress.remember(end, consumer_tail);
-            self.ring.publish(RingWord::ProducerTail, end);
+            self.ring.publish(End::Producer, end);
         }
     }
 }

@@ -1,8 +1,11 @@
-//! The models: small programs whose every interleaving is run.
+//! The models: small programs whose interleavings are run.
 //!
-//! loom remembers only the last access to each word when it looks for other orders worth trying, and so
-//! leaves some out. It runs threads in the order in which they were spawned first; the thread that is to see
-//! what the others have done is therefore spawned last.
+//! Three things loom does not run. It knows no load buffering. It remembers only the last access to each word
+//! when it looks for other orders worth trying, and so leaves some out. And it runs threads in the order in
+//! which they were spawned first; the thread that is to see what the others have done is therefore spawned
+//! last.
+//!
+//! All models but one run without a bound on preemptions: [`Model::preemptions_max`] says which has one.
 
 use std::sync::atomic::Ordering;
 
@@ -10,54 +13,141 @@ use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
+use millrace_sync::End::{Consumer as Taker, Producer as Putter};
 use millrace_sync::ring::{self, Consumer, Multi, Producer, Side, Single};
-use millrace_sync::{Event, Shared, Site, Word};
+use millrace_sync::{Event, Platform, Shared, Site, Word};
 
-use crate::platform::{Loom, LoomCells, LoomWord};
+use crate::platform::{Loom, LoomCells, LoomOnEventFd, LoomWord};
 
-/// A model, and the sites whose weakening is to be seen in it.
-type Model = (&'static str, &'static [Site], fn());
+/// What loom says of two threads in one cell.
+const AT_ONCE: &str = "Causality violation: Concurrent";
+/// What loom says if all threads wait.
+const DEADLOCK: &str = "deadlock; threads = ";
+/// What models say of items that are lost, doubled or made up.
+const NOT_THE_SAME: &str = "what is taken is what was put in";
+
+/// A small program.
+pub(crate) struct Model {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(),
+    /// How often at most a thread is interrupted that could go on; no bound if there is none.
+    pub(crate) preemptions_max: Option<usize>,
+    /// The sites whose weakening makes it fail, each alone, and what is said then.
+    pub(crate) fails_without: &'static [(Site, &'static str)],
+}
 
 pub(crate) const MODELS: &[Model] = &[
-    (
-        "one producer, one consumer",
-        &[Site::TailRead, Site::TailPublished],
-        one_to_one,
-    ),
-    (
-        "two producers",
-        &[Site::TailPublished, Site::TurnAwaited],
-        two_producers,
-    ),
-    ("two consumers", &[Site::TurnAwaited], two_consumers),
-    (
-        "a producer that comes late",
-        &[Site::HeadRead, Site::HeadClaimed],
-        late_producer,
-    ),
-    ("many at once", &[], many_at_once),
-    (
-        "two owners",
-        &[Site::ShareReleased, Site::LastShare],
-        two_owners,
-    ),
-    (
-        "a sleeper",
-        &[Site::SleepAnnounced, Site::WakeChecked],
-        sleeper,
-    ),
-    (
-        "what was done before the waking",
-        &[Site::ConditionMet],
-        guarded_by_a_flag,
-    ),
+    Model {
+        name: "one producer, one consumer",
+        run: one_to_one,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::TailRead(Putter), AT_ONCE),
+            (Site::TailRead(Taker), AT_ONCE),
+            (Site::TailPublished(Putter), AT_ONCE),
+            (Site::TailPublished(Taker), AT_ONCE),
+        ],
+    },
+    Model {
+        name: "two producers",
+        run: two_producers,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::TailPublished(Putter), AT_ONCE),
+            (Site::TurnAwaited(Putter), AT_ONCE),
+        ],
+    },
+    Model {
+        name: "two consumers",
+        run: two_consumers,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::TailPublished(Taker), AT_ONCE),
+            (Site::TurnAwaited(Taker), AT_ONCE),
+        ],
+    },
+    Model {
+        name: "a producer that comes late",
+        run: late_producer,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::HeadRead(Putter), AT_ONCE),
+            (Site::HeadClaimed(Putter), AT_ONCE),
+            (Site::TailRead(Putter), AT_ONCE),
+        ],
+    },
+    Model {
+        name: "a consumer that comes late",
+        run: late_consumer,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::HeadRead(Taker), AT_ONCE),
+            (Site::HeadClaimed(Taker), AT_ONCE),
+            (Site::TailRead(Taker), AT_ONCE),
+        ],
+    },
+    Model {
+        name: "many at once",
+        run: many_at_once,
+        preemptions_max: None,
+        fails_without: &[],
+    },
+    Model {
+        name: "two owners",
+        run: two_owners,
+        preemptions_max: None,
+        fails_without: &[(Site::ShareReleased, AT_ONCE), (Site::LastShare, AT_ONCE)],
+    },
+    Model {
+        name: "a sleeper",
+        run: sleeper::<Loom>,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::SleepAnnounced, DEADLOCK),
+            (Site::WakeChecked, DEADLOCK),
+        ],
+    },
+    Model {
+        name: "a sleeper on an eventfd",
+        run: sleeper::<LoomOnEventFd>,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::SleepAnnounced, DEADLOCK),
+            (Site::WakeChecked, DEADLOCK),
+        ],
+    },
+    Model {
+        name: "a sleeper that is woken twice, on an eventfd",
+        run: sleeper_woken_twice,
+        preemptions_max: None,
+        fails_without: &[
+            (Site::SleepAnnounced, DEADLOCK),
+            (Site::WakeChecked, DEADLOCK),
+        ],
+    },
+    Model {
+        name: "two sleepers",
+        run: two_sleepers,
+        // Without a bound it takes longer than a test may.
+        preemptions_max: Some(3),
+        fails_without: &[
+            (Site::SleepAnnounced, DEADLOCK),
+            (Site::WakeChecked, DEADLOCK),
+        ],
+    },
+    Model {
+        name: "what was done before the waking",
+        run: guarded_by_a_flag,
+        preemptions_max: None,
+        fails_without: &[(Site::ConditionMet, AT_ONCE)],
+    },
 ];
 
-/// Runs a model in all interleavings with up to three preemptions.
-pub(crate) fn explore(model: fn()) {
+/// Runs a model in all interleavings that loom knows, within the model's bound.
+pub(crate) fn explore(model: &Model) {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
+    builder.preemption_bound = model.preemptions_max;
+    builder.check(model.run);
 }
 
 fn ring<P: Side, C: Side>(capacity: usize) -> (Producer<LoomCells, P>, Consumer<LoomCells, C>) {
@@ -80,7 +170,7 @@ fn push_all<P: Side>(producer: &mut Producer<LoomCells, P>, items: &[u64]) -> Ve
 fn assert_same(mut got: Vec<u64>, mut expected: Vec<u64>) {
     got.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(got, expected);
+    assert_eq!(got, expected, "{NOT_THE_SAME}");
 }
 
 fn one_to_one() {
@@ -95,13 +185,12 @@ fn one_to_one() {
 fn two_producers() {
     let (mut producer, mut consumer) = ring::<Multi, Single>(2);
     let mut second = producer.clone();
-    let first = thread::spawn(move || push_all(&mut producer, &[1]));
     let other = thread::spawn(move || push_all(&mut second, &[2]));
     let taker = thread::spawn(move || {
         let got: Vec<u64> = (0..2).filter_map(|_| consumer.try_pop()).collect();
         (got, consumer)
     });
-    let mut pushed = first.join().expect("no panic");
+    let mut pushed = push_all(&mut producer, &[1]);
     pushed.extend(other.join().expect("no panic"));
     let (mut got, mut consumer) = taker.join().expect("no panic");
     got.extend(rest(&mut consumer));
@@ -111,15 +200,14 @@ fn two_producers() {
 fn two_consumers() {
     let (mut producer, mut consumer) = ring::<Single, Multi>(2);
     assert_eq!(push_all(&mut producer, &[1, 2]), [1, 2]);
-    let (mut second, mut last) = (consumer.clone(), consumer.clone());
-    let first = thread::spawn(move || consumer.try_pop());
+    let mut second = consumer.clone();
     let other = thread::spawn(move || second.try_pop());
     let pusher = thread::spawn(move || push_all(&mut producer, &[3, 4]));
-    let mut got: Vec<u64> = first.join().expect("no panic").into_iter().collect();
+    let mut got: Vec<u64> = consumer.try_pop().into_iter().collect();
     got.extend(other.join().expect("no panic"));
     let mut expected = vec![1, 2];
     expected.extend(pusher.join().expect("no panic"));
-    got.extend(rest(&mut last));
+    got.extend(rest(&mut consumer));
     assert_same(got, expected);
 }
 
@@ -133,7 +221,26 @@ fn late_producer() {
     let mut pushed = push_all(&mut producer, &[1, 2]);
     pushed.extend(late.join().expect("no panic"));
     let got = other.join().expect("no panic");
-    assert!(got.iter().all(|item| pushed.contains(item)));
+    assert!(
+        got.iter().all(|item| pushed.contains(item)),
+        "{NOT_THE_SAME}"
+    );
+}
+
+/// With one slot: who reads the head that the other consumer has moved must not meet the producers' tail of
+/// before.
+fn late_consumer() {
+    let (mut producer, mut consumer) = ring::<Single, Multi>(1);
+    let mut late = consumer.clone();
+    let late = thread::spawn(move || late.try_pop());
+    let other = thread::spawn(move || consumer.try_pop());
+    let pushed = push_all(&mut producer, &[1, 2]);
+    let mut got: Vec<u64> = late.join().expect("no panic").into_iter().collect();
+    got.extend(other.join().expect("no panic"));
+    assert!(
+        got.iter().all(|item| pushed.contains(item)),
+        "{NOT_THE_SAME}"
+    );
 }
 
 fn many_at_once() {
@@ -215,17 +322,58 @@ fn guarded_by_a_flag() {
     thread.join().expect("no panic");
 }
 
-/// A flag that is all relaxed: the event alone makes sure that it is seen. A waking that is lost is a
-/// deadlock, which loom reports.
-fn sleeper() {
-    let shared = Arc::new((Event::<Loom>::new(), LoomWord::new(0)));
+/// An event, and a flag that is all relaxed: the event alone makes sure that it is seen. A waking that is lost
+/// is a deadlock.
+struct Flagged<P: Platform<Word = LoomWord>> {
+    event: Event<P>,
+    flag: LoomWord,
+}
+
+impl<P: Platform<Word = LoomWord>> Flagged<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            event: Event::try_new().expect("loom has parkers"),
+            flag: LoomWord::new(0),
+        })
+    }
+
+    fn raise(&self, flag: u64) {
+        self.flag.store(flag, Ordering::Relaxed);
+        self.event.notify();
+    }
+
+    fn wait(&self, polls: u32, flag: u64) {
+        let is_raised = || (self.flag.load(Ordering::Relaxed) == flag).then_some(());
+        self.event.wait(polls, is_raised);
+    }
+}
+
+fn sleeper<P: Platform<Word = LoomWord>>() {
+    let shared = Flagged::<P>::new();
+    let other = Arc::clone(&shared);
+    let thread = thread::spawn(move || other.raise(1));
+    shared.wait(1, 1);
+    thread.join().expect("no panic");
+}
+
+/// The first waking may come so late that it is the second announcement's ticket which takes it.
+fn sleeper_woken_twice() {
+    let shared = Flagged::<LoomOnEventFd>::new();
     let other = Arc::clone(&shared);
     let thread = thread::spawn(move || {
-        let (event, flag) = &*other;
-        flag.store(1, Ordering::Relaxed);
-        event.notify();
+        other.raise(1);
+        other.raise(2);
     });
-    let (event, flag) = &*shared;
-    event.wait(1, || (flag.load(Ordering::Relaxed) == 1).then_some(()));
+    shared.wait(0, 2);
+    thread.join().expect("no panic");
+}
+
+fn two_sleepers() {
+    let shared = Flagged::<Loom>::new();
+    let (second, other) = (Arc::clone(&shared), Arc::clone(&shared));
+    let sleeper = thread::spawn(move || second.wait(0, 1));
+    let thread = thread::spawn(move || other.raise(1));
+    shared.wait(0, 1);
+    sleeper.join().expect("no panic");
     thread.join().expect("no panic");
 }

@@ -1,45 +1,83 @@
-//! The platform of loom, on which one site at a time can be weakened.
+//! The platforms of loom, on which one site at a time can be weakened.
 
+use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU64, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::{Condvar, Mutex};
 use millrace_sync::ring::{RingCells, RingWord};
 use millrace_sync::{Parker, Platform, Site, Word};
 
-/// The site that is weakened in this process.
-static WEAKENED: OnceLock<Site> = OnceLock::new();
+/// The site that is weakened in this process, and what is left of it.
+static WEAKENED: OnceLock<(Site, Ordering)> = OnceLock::new();
 
-/// Relaxes `site` from now on.
-pub(crate) fn weaken(site: Site) {
-    WEAKENED.set(site).expect("one site a process");
+/// Gives `site` this ordering from now on.
+pub(crate) fn weaken(site: Site, ordering: Ordering) {
+    WEAKENED.set((site, ordering)).expect("one site a process");
 }
 
-fn is_weakened(site: Site) -> bool {
-    WEAKENED.get() == Some(&site)
+/// The orderings that are weaker than the site's own, of those that there are for what it does.
+pub(crate) fn weaker(site: Site) -> &'static [Ordering] {
+    match site.ordering() {
+        Ordering::SeqCst => &[Ordering::AcqRel, Ordering::Relaxed],
+        _ => &[Ordering::Relaxed],
+    }
+}
+
+fn ordering_of(site: Site) -> Ordering {
+    match WEAKENED.get() {
+        Some((weakened, ordering)) if *weakened == site => *ordering,
+        _ => site.ordering(),
+    }
+}
+
+fn fence_of(site: Site) {
+    let ordering = ordering_of(site);
+    // There is no relaxed fence.
+    if ordering != Ordering::Relaxed {
+        fence(ordering);
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Loom;
 
-impl Platform for Loom {
+// SAFETY: a checker: loom's threads take turns on one thread of the system, items lie in `LoomCells`, and what
+// is shared looks at every access (`Watched`).
+unsafe impl Platform for Loom {
     type Word = LoomWord;
-    type Parker = LoomParker;
+    type Parker = LoomFutex;
 
     fn ordering(site: Site) -> Ordering {
-        if is_weakened(site) {
-            Ordering::Relaxed
-        } else {
-            site.ordering()
-        }
+        ordering_of(site)
     }
 
     fn fence(site: Site) {
-        if !is_weakened(site) {
-            fence(site.ordering());
-        }
+        fence_of(site);
+    }
+
+    fn relax(_: u32) {
+        loom::thread::yield_now();
+    }
+}
+
+/// [`Loom`], but for sleeping on an eventfd.
+#[derive(Debug)]
+pub(crate) struct LoomOnEventFd;
+
+// SAFETY: as `Loom`.
+unsafe impl Platform for LoomOnEventFd {
+    type Word = LoomWord;
+    type Parker = LoomEventFd;
+
+    fn ordering(site: Site) -> Ordering {
+        ordering_of(site)
+    }
+
+    fn fence(site: Site) {
+        fence_of(site);
     }
 
     fn relax(_: u32) {
@@ -50,7 +88,8 @@ impl Platform for Loom {
 #[derive(Debug)]
 pub(crate) struct LoomWord(AtomicU64);
 
-impl Word for LoomWord {
+// SAFETY: loom's words do what the standard library's do.
+unsafe impl Word for LoomWord {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
@@ -77,35 +116,69 @@ impl Word for LoomWord {
     }
 }
 
-/// A futex made of loom's mutex and condition variable.
-#[derive(Debug)]
-pub(crate) struct LoomParker {
-    wakings: Mutex<u32>,
-    changed: Condvar,
+/// A futex: a word, and the kernel's queue of sleepers under a lock, within which it looks at the word.
+#[derive(Debug, Default)]
+pub(crate) struct LoomFutex {
+    wakings: AtomicU32,
+    queue: Mutex<()>,
+    woken: Condvar,
 }
 
-impl Parker for LoomParker {
-    fn new() -> Self {
-        Self {
-            wakings: Mutex::new(0),
-            changed: Condvar::new(),
-        }
+impl Parker for LoomFutex {
+    fn try_new() -> io::Result<Self> {
+        Ok(Self::default())
     }
 
     fn ticket(&self) -> u32 {
-        *self.wakings.lock().expect("no holder panics")
+        self.wakings.load(Ordering::Relaxed)
     }
 
     fn sleep(&self, ticket: u32) {
-        let mut wakings = self.wakings.lock().expect("no holder panics");
-        while *wakings == ticket {
-            wakings = self.changed.wait(wakings).expect("no holder panics");
+        let queue = self.queue.lock().expect("no holder panics");
+        if self.wakings.load(Ordering::Relaxed) == ticket {
+            drop(self.woken.wait(queue).expect("no holder panics"));
         }
     }
 
     fn wake(&self) {
-        *self.wakings.lock().expect("no holder panics") += 1;
-        self.changed.notify_all();
+        self.wakings.fetch_add(1, Ordering::Relaxed);
+        let _queue = self.queue.lock().expect("no holder panics");
+        self.woken.notify_all();
+    }
+}
+
+/// An eventfd: a count that a ticket takes, and a sleeper waits for. It can fail, and so is not `Default`.
+#[derive(Debug)]
+pub(crate) struct LoomEventFd {
+    count: Mutex<u64>,
+    written: Condvar,
+}
+
+impl Parker for LoomEventFd {
+    const SLEEPERS_MAX: u64 = 1;
+
+    fn try_new() -> io::Result<Self> {
+        Ok(Self {
+            count: Mutex::new(0),
+            written: Condvar::new(),
+        })
+    }
+
+    fn ticket(&self) -> u32 {
+        *self.count.lock().expect("no holder panics") = 0;
+        0
+    }
+
+    fn sleep(&self, _: u32) {
+        let mut count = self.count.lock().expect("no holder panics");
+        while *count == 0 {
+            count = self.written.wait(count).expect("no holder panics");
+        }
+    }
+
+    fn wake(&self) {
+        *self.count.lock().expect("no holder panics") += 1;
+        self.written.notify_all();
     }
 }
 
@@ -133,7 +206,8 @@ impl LoomCells {
     }
 }
 
-// SAFETY: there are four words and a slot for each position modulo the capacity.
+// SAFETY: there are four words, made of zero and reached by nobody else, and a slot for each position modulo
+// the capacity. `put` and `take` panic only where a model fails, which ends it.
 unsafe impl RingCells for LoomCells {
     type Item = u64;
     type Platform = Loom;
