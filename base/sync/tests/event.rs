@@ -4,12 +4,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use millrace_sync::ring::{self, Single};
-use millrace_sync::{Event, Native, NativeEventFd, Parker, Platform};
-
-fn on_descriptor() -> Event<NativeEventFd> {
-    Event::try_new().expect("a descriptor is left")
-}
+use millrace_sync::{Event, Native, Parker, Platform};
 
 /// What a condition says in a wait that it ends by a panic.
 fn panics_in_wait<P: Platform>(event: &Event<P>) {
@@ -89,13 +84,20 @@ fn a_condition_that_panics_leaves_no_sleeper() {
     assert_ne!(event.parker().ticket(), announced.ticket());
 }
 
-#[cfg_attr(miri, ignore = "miri has no poll")]
+/// miri has no poll.
+#[cfg(not(miri))]
 mod descriptors {
     use std::os::fd::AsFd;
 
+    use millrace_sync::NativeEventFd;
+    use millrace_sync::ring::{self, Single};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
+
+    fn on_descriptor() -> Event<NativeEventFd> {
+        Event::try_new().expect("a descriptor is left")
+    }
 
     fn is_readable(event: &Event<NativeEventFd>) -> bool {
         let mut watched = [PollFd::from_borrowed_fd(
