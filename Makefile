@@ -34,7 +34,8 @@ test:
 	# The driver's path of a read: no more instructions than it may have.
 	cargo bench --package millrace-nvme --bench instructions
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
-	cargo +nightly miri test --package millrace-sync --test ring
+	# Each seed is other interleavings and other values that a load may see.
+	MIRIFLAGS="$$MIRIFLAGS -Zmiri-many-seeds=0..8" cargo +nightly miri test --package millrace-sync --test ring --test event
 	cargo +nightly miri test --package millrace-memory --lib --test arena --test iova_space
 	cargo +nightly miri test --package millrace-window --test halves
 	cargo +nightly miri test --package millrace-stream --test addresses

@@ -15,7 +15,7 @@ fn panics_in_wait<P: Platform>(event: &Event<P>) {
 
 #[test]
 fn who_is_woken_sees_what_was_done_before() {
-    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
+    const ROUNDS: u64 = if cfg!(miri) { 5 } else { 20_000 };
     let (there, back) = (Event::<Native>::new(), Event::<Native>::new());
     let (ball, value) = (AtomicU64::new(0), AtomicU64::new(0));
     let reached =

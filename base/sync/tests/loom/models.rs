@@ -99,6 +99,12 @@ pub(crate) const MODELS: &[Model] = &[
         fails_without: &[(Site::ShareReleased, AT_ONCE), (Site::LastShare, AT_ONCE)],
     },
     Model {
+        name: "what nobody takes",
+        run: what_nobody_takes,
+        preemptions_max: None,
+        fails_without: &[(Site::ShareReleased, AT_ONCE), (Site::LastShare, AT_ONCE)],
+    },
+    Model {
         name: "a sleeper",
         run: sleeper::<Loom>,
         preemptions_max: None,
@@ -294,6 +300,18 @@ fn two_owners() {
     share.look();
     drop(share);
     thread.join().expect("no panic");
+}
+
+/// The last handle empties the ring, and reads both tails relaxed: the count of the shares has ordered all. The
+/// cells notice an item that is left.
+fn what_nobody_takes() {
+    let (mut producer, mut consumer) = ring::<Single, Single>(2);
+    let other = thread::spawn(move || {
+        push_all(&mut producer, &[1, 2, 3]);
+    });
+    consumer.try_pop();
+    drop(consumer);
+    other.join().expect("no panic");
 }
 
 /// The flag is stored with a release and polled relaxed: the value that it guards is read after the wait.

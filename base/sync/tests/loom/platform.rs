@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::thread::panicking;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -182,7 +183,8 @@ impl Parker for LoomEventFd {
     }
 }
 
-/// Cells that notice two threads in one slot, an item that is overwritten, and one that was never written.
+/// Cells that notice two threads in one slot, an item that is overwritten, one that was never written, and one
+/// that is left.
 #[derive(Debug)]
 pub(crate) struct LoomCells {
     words: [LoomWord; 4],
@@ -203,6 +205,21 @@ impl LoomCells {
     fn slot(&self, position: u64) -> &UnsafeCell<Option<u64>> {
         let index = usize::try_from(position).expect("models are small") % self.slots.len();
         &self.slots[index]
+    }
+}
+
+impl Drop for LoomCells {
+    fn drop(&mut self) {
+        // What a model leaves when it fails says nothing.
+        if panicking() {
+            return;
+        }
+        for slot in &self.slots {
+            slot.with(|slot| {
+                // SAFETY: loom has checked that nobody writes.
+                assert_eq!(unsafe { *slot }, None, "an item was left");
+            });
+        }
     }
 }
 
