@@ -1,4 +1,4 @@
-//! The side that takes items out.
+//! The end that takes items out.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,17 +1,17 @@
 //! Bounded rings between threads.
 //!
 //! # Protocol
-//! Positions count items since the ring was made; slot `position % capacity` holds the item. Each side has
+//! Positions count items since the ring was made; slot `position % capacity` holds the item. Each end has
 //! a head, up to which slots are claimed, and a tail, up to which it is done:
 //!
 //! ```text
-//!            free        |  items that may be taken  |  being written  |  free
-//!   ---------------------+---------------------------+-----------------+--------
-//!   consumer head  consumer tail               producer tail     producer head
+//!        free      |  being taken  |  may be taken  |  being written  |      free
+//!   ---------------+---------------+----------------+-----------------+---------------
+//!            consumer tail   consumer head    producer tail     producer head
 //!   (with one consumer head and tail are one; with one producer likewise)
 //! ```
-//! A producer that is alone writes the slots behind its tail and moves the tail. Producers that share a
-//! side claim slots first, by moving the head with a compare-and-exchange, write them, wait until all
+//! A producer that is alone writes the slots behind its tail and moves the tail. Producers that share an
+//! end claim slots first, by moving the head with a compare-and-exchange, write them, wait until all
 //! earlier claims are published, and move the tail. Consumers do the same.
 //!
 //! This is the algorithm of DPDK's ring, with its barriers written as the orderings of C11.
@@ -23,8 +23,8 @@
 //! | `ProducerTail` | the producer whose claim comes next | producers, consumers |
 //! | `ConsumerHead` | any consumer, by compare-and-exchange; unused with one consumer | consumers |
 //! | `ConsumerTail` | the consumer whose claim comes next | consumers, producers |
-//! | slots from consumer tail to producer tail | the consumer that has claimed them | the same |
-//! | all other slots | the producer that has claimed them | nobody |
+//! | slots from consumer tail to producer tail | nobody, until a consumer has claimed them; then that one | the same |
+//! | all other slots | nobody, until a producer has claimed them; then that one | the same |
 //!
 //! # Invariants
 //! With one handle at an end its head is not used and stays zero: read its tail for it.
@@ -34,11 +34,11 @@
 //!
 //! # Progress
 //! A look into an empty or full ring is wait-free: two loads. One producer or consumer alone is wait-free.
-//! Those that share a side are not even lock-free: one that is descheduled between claim and publication
+//! Those that share an end are not even lock-free: one that is descheduled between claim and publication
 //! holds up the others' publications, not their claims. They spin, then yield.
 //!
 //! # Cost
-//! One item through a ring of one producer and one consumer moves one cache line each way; each side
+//! One item through a ring of one producer and one consumer moves one cache line each way; each end
 //! remembers how far the other had got and looks again only when that is used up.
 
 mod cells;

@@ -1,4 +1,4 @@
-//! The side that puts items in.
+//! The end that puts items in.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -134,7 +134,7 @@ pub(crate) const MODELS: &[Model] = &[
     Model {
         name: "two sleepers",
         run: two_sleepers,
-        // Without a bound it takes longer than a test may.
+        // Without a bound it takes minutes.
         preemptions_max: Some(3),
         fails_without: &[
             (Site::SleepAnnounced, DEADLOCK),
