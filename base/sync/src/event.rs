@@ -31,10 +31,10 @@
 //!
 //! # Invariants
 //! 1. `sleepers` is the number of [`Announced`] that there are, however a wait ended.
-//! 2. A waiter that is announced has seen the condition as it was before some notifier's fence, or else that
-//!    notifier sees it among the sleepers: of the two at least one.
-//! 3. A ticket is taken by one who is counted, and before its fence. So a notifier that the waiter's look does
-//!    not come after wakes later than the ticket was taken, and makes it void.
+//! 2. Of a waiter that is announced and a notifier at least one sees the other: the waiter's look what was
+//!    changed before the notifier's fence, or the notifier the waiter among the sleepers.
+//! 3. A ticket is taken by one who is counted, and before its fence. So a notifier whose change the look has
+//!    missed wakes after the ticket was taken, and makes it void.
 //! 4. There are no more [`Announced`] at a time than the parker lets sleep ([`Parker::SLEEPERS_MAX`]). Whoever
 //!    would be one more is refused before it takes a ticket, which could take another one's waking.
 

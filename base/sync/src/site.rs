@@ -56,7 +56,8 @@ pub enum Site {
     /// relaxed.
     ConditionMet,
     /// A thread has changed something, then looks for sleepers: a fence between the two. Pairs with
-    /// [`Site::SleepAnnounced`]; of the two threads at least one sees what the other did.
+    /// [`Site::SleepAnnounced`]; of the two threads at least one sees what the other did. (The litmus test of
+    /// store buffering: fences that only acquire and release let both see what was before.)
     WakeChecked,
 }
 

@@ -135,8 +135,9 @@ impl<T, P: Platform> HeapCells<T, P> {
     }
 }
 
-// SAFETY: four fields are four words; there are `mask + 1` slots, a power of two, and a slot is found by
-// the position modulo that.
+// SAFETY: four fields are four words, made of zero; whoever changes them before a ring is made on the cells is
+// noticed there, and afterwards the ring has them. There are `mask + 1` slots, a power of two, and a slot is
+// found by the position modulo that, which is always one of them.
 unsafe impl<T: Send, P: Platform> RingCells for HeapCells<T, P> {
     type Item = T;
     type Platform = P;
