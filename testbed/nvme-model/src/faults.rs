@@ -38,9 +38,11 @@ pub enum Fault {
     Delay(u64),
     /// It is executed after 1 to so many steps, so that others overtake it.
     Reorder(u64),
-    /// It is executed or not, by chance, and never completed.
+    /// It is executed at once, after up to 1,024 steps, or not, by chance, and never completed. A controller
+    /// that is stopping, or has failed, may use its memory again and again.
     Lose,
-    /// It is not executed; the controller sets CSTS.CFS and stops.
+    /// The controller sets CSTS.CFS and takes no more commands. This one is not completed; its memory, as that
+    /// of all others in flight, may be used until the controller is reset.
     Fatal,
     /// It is not executed; the function is pulled out.
     Remove,

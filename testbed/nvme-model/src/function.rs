@@ -1,5 +1,6 @@
 //! The controller as a PCI function in this process.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, PoisonError};
 
@@ -7,7 +8,9 @@ use millrace_memory::{self as memory, Domain, Iova, Region};
 use millrace_pci::{self as pci, Bar, Function, RegisterFile};
 
 use crate::controller::Inner;
+use crate::host::Table;
 use crate::registers::{DOORBELLS, Registers};
+use crate::state::State;
 
 /// What a driver gets.
 #[derive(Debug)]
@@ -129,7 +132,7 @@ impl Domain for ModelDomain {
     }
 
     unsafe fn unmap(&self, iova: Iova) -> memory::Result<()> {
-        if self.inner.memory.remove(iova.0, None) {
+        if self.inner.unmap(iova.0, None) {
             return Ok(());
         }
         Err(memory::Error::new(
@@ -155,6 +158,34 @@ impl Inner {
         let is_inside = config.write(offset, bytes);
         self.memory.set_bus_master(config.is_bus_master());
         is_inside
+    }
+
+    /// Takes a mapping from the controller, and records it if the controller may still use it; returns whether
+    /// there was one.
+    pub(crate) fn unmap(&self, address: u64, size: Option<u64>) -> bool {
+        let mut state = self.state();
+        let table = self.memory.table();
+        if let Some(range) = table.range(address, size) {
+            self.check_unmapping(&mut state, &range, &table);
+        }
+        drop(table);
+        self.memory.remove(address, size)
+    }
+
+    /// Takes all mappings from the controller, in the same way.
+    pub(crate) fn unmap_all(&self) {
+        let mut state = self.state();
+        let table = self.memory.table();
+        self.check_unmapping(&mut state, &(0..u64::MAX), &table);
+        drop(table);
+        self.memory.clear();
+    }
+
+    fn check_unmapping(&self, state: &mut State, range: &Range<u64>, table: &Table) {
+        // Otherwise it reaches no memory, whatever it has been told.
+        if self.memory.is_bus_master() && !self.registers.is_removed() {
+            state.check_unmapping(range, table);
+        }
     }
 
     /// A function-level reset.

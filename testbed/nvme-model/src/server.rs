@@ -229,10 +229,10 @@ impl ServerBackend for Backend {
 
     fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
         if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            self.inner.memory.clear();
+            self.inner.unmap_all();
             return Ok(());
         }
-        if self.inner.memory.remove(address, Some(size)) {
+        if self.inner.unmap(address, Some(size)) {
             return Ok(());
         }
         Err(invalid(format!(

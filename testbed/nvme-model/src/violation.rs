@@ -52,6 +52,9 @@ pub enum Rule {
     Sequence,
     /// More commands of a kind are outstanding than the controller allows.
     Limit,
+    /// Memory was unmapped that the controller may still use: queues, shadow doorbells, or lists and data of a
+    /// command in flight. Until CSTS.RDY is zero it may, whatever CC.EN and CSTS.CFS say.
+    UnmappedInUse,
     /// A command was given although memory access by the function is forbidden.
     NotBusMaster,
 }

@@ -99,6 +99,12 @@ impl Doorbells {
         Some(cell.swap(SILENT, Ordering::Acquire))
     }
 
+    /// The same, and leaves it there.
+    pub(crate) fn peek(&self, index: usize) -> Option<u32> {
+        let value = self.cell(index).load(Ordering::Acquire);
+        (value != SILENT).then_some(value)
+    }
+
     /// A queue is there from now on, or is gone. Returns whether the doorbell was written before.
     pub(crate) fn set_live(&self, index: usize, live: bool) -> bool {
         let rung = self.take(index).is_some();

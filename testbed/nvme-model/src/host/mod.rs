@@ -16,6 +16,7 @@ pub(crate) use mapped::MappedFile;
 
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -241,6 +242,15 @@ impl Table {
             return Err(fault);
         }
         Ok(first.cast())
+    }
+
+    /// The range of the mapping that begins at `address`, and has this size if one is named.
+    pub(crate) fn range(&self, address: u64, size: Option<u64>) -> Option<Range<u64>> {
+        let found = self.mappings.iter().find(|mapping| {
+            mapping.address == address && size.is_none_or(|size| size == mapping.size)
+        })?;
+        // The very last byte of the address space is no loss here.
+        Some(address..address.saturating_add(found.size))
     }
 
     /// Adds a mapping unless it overlaps another.

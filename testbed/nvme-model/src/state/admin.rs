@@ -223,7 +223,10 @@ impl State {
             .held
             .iter()
             .position(|held| held.queue == queue && held.command.id() == id);
-        let lost = self.lost.iter().position(|lost| *lost == (queue, id));
+        let lost = self
+            .lost
+            .iter()
+            .position(|lost| lost.queue == queue && lost.command.id() == id);
         let is_aborted = if let Some(index) = held {
             self.held.remove(index);
             true

@@ -1,6 +1,7 @@
 //! A completion queue as the controller keeps it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use crate::host::{DmaFault, Table};
 use crate::status::Status;
@@ -128,6 +129,11 @@ impl CompletionQueue {
     ) -> Result<(), DmaFault> {
         let at = (self.tail + ahead) % self.size;
         host.write_entry(self.base + u64::from(at) * ENTRY, entry)
+    }
+
+    /// Where its entries lie.
+    pub(super) fn ring(&self) -> Range<u64> {
+        self.base..self.base.saturating_add(u64::from(self.size) * ENTRY)
     }
 
     pub(super) const fn size(&self) -> u32 {

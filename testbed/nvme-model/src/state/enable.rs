@@ -1,5 +1,7 @@
 //! From CC.EN to CSTS.RDY and back (base specification 1.4, sections 3.1.5, 3.1.6, 7.3 and 7.6).
 
+use std::ops::Range;
+
 use crate::registers::{self, Store};
 use crate::violation::Rule;
 
@@ -36,6 +38,9 @@ const ENABLE: u32 = 1;
 const SHUTDOWN: u32 = 3 << 14;
 const ENTRY_SIZES: u32 = 0xff << 16;
 const RESERVED: u32 = 0xff00_000e;
+
+/// Commands that were fetched before a fatal status may run in so many steps after it.
+const FATAL_STEPS: u64 = 64;
 
 /// log2 of a submission and a completion queue entry's size.
 pub(super) const SUBMISSION_SHIFT: u32 = 6;
@@ -127,18 +132,36 @@ impl State {
             let detail = "CC.EN cleared before CSTS.RDY was set".to_owned();
             self.violate(Rule::EnabledTooEarly, detail);
         }
-        self.forget_queues();
         self.phase = match self.phase {
-            Phase::Ready => Phase::Stopping {
-                due: self.steps + self.options.ready_steps,
-            },
+            Phase::Ready => {
+                self.close_doorbells();
+                self.hurry(self.options.ready_steps);
+                Phase::Stopping {
+                    due: self.steps + self.options.ready_steps,
+                }
+            }
             Phase::Stopping { due } => Phase::Stopping { due },
             Phase::Off | Phase::Starting { .. } => {
+                self.forget_queues();
                 self.fatal = false;
                 self.shutdown = Shutdown::None;
                 Phase::Off
             }
         };
+    }
+
+    /// Where the admin queues lie that the controller is about to use.
+    pub(super) fn admin_rings(&self) -> [Range<u64>; 2] {
+        let AdminQueues {
+            attributes,
+            submission,
+            completion,
+        } = self.admin;
+        let entries = |count: u32| u64::from(count & 0xfff) + 1;
+        [
+            submission..submission.saturating_add(entries(attributes) << SUBMISSION_SHIFT),
+            completion..completion.saturating_add(entries(attributes >> 16) << COMPLETION_SHIFT),
+        ]
     }
 
     /// An admin queue register was written.
@@ -191,6 +214,7 @@ impl State {
                 done += 1;
             }
             Phase::Stopping { due } if self.steps >= due && !self.plan.faults.never_disabled => {
+                self.forget_queues();
                 self.phase = Phase::Off;
                 self.fatal = false;
                 self.shutdown = Shutdown::None;
@@ -254,9 +278,10 @@ impl State {
         self.registers.doorbells.clear();
     }
 
-    /// Sets CSTS.CFS; nothing works until the host resets the controller.
+    /// Sets CSTS.CFS; nothing works until the host resets the controller, which may use memory till then.
     pub(super) fn fail_fatally(&mut self) {
         self.fatal = true;
+        self.hurry(FATAL_STEPS);
         self.publish();
     }
 

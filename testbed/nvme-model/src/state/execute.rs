@@ -7,7 +7,10 @@ use crate::status::Status;
 use crate::violation::Rule;
 
 use super::completion_queue::Completion;
-use super::{Held, State};
+use super::{Held, Lost, State};
+
+/// A lost command may be carried out in so many steps.
+const LATE_STEPS: u64 = 1024;
 
 impl State {
     /// Starts a command that was fetched.
@@ -40,7 +43,12 @@ impl State {
 
     /// Carries a command out; nothing if it waits.
     #[inline]
-    fn execute(&mut self, queue: u16, command: &Command, host: &Table) -> Option<Completion> {
+    pub(super) fn execute(
+        &mut self,
+        queue: u16,
+        command: &Command,
+        host: &Table,
+    ) -> Option<Completion> {
         let outcome = if queue == 0 {
             self.execute_admin(command, host)
         } else {
@@ -83,12 +91,16 @@ impl State {
                 self.hold(queue, command, steps);
             }
             Fault::Lose => {
-                if self.plan.random().one_in(2) {
-                    self.execute(queue, &command, host);
-                }
-                self.lost.push((queue, command.id()));
+                self.lose(queue, command, host);
             }
-            Fault::Fatal => self.fail_fatally(),
+            Fault::Fatal => {
+                self.lost.push(Lost {
+                    due: None,
+                    queue,
+                    command,
+                });
+                self.fail_fatally();
+            }
             Fault::Remove => self.registers.set_removed(true),
             Fault::Forget => {
                 let completion = Completion {
@@ -115,7 +127,38 @@ impl State {
         }
     }
 
-    fn hold(&mut self, queue: u16, command: Command, steps: u64) {
+    /// Carries a command out now, later or never, and forgets to say so.
+    fn lose(&mut self, queue: u16, command: Command, host: &Table) {
+        let mut due = None;
+        match self.plan.random().below(3) {
+            0 => {
+                self.execute(queue, &command, host);
+            }
+            1 => due = Some(self.steps + 1 + self.plan.random().below(LATE_STEPS)),
+            _ => {}
+        }
+        self.lost.push(Lost {
+            due,
+            queue,
+            command,
+        });
+    }
+
+    /// Carries out those lost commands whose time has come.
+    pub(super) fn run_lost(&mut self, host: &Table) {
+        let mut index = 0;
+        // A command may take others away.
+        while let Some(lost) = self.lost.get_mut(index) {
+            index += 1;
+            if lost.due.is_some_and(|due| due <= self.steps) {
+                lost.due = None;
+                let (queue, command) = (lost.queue, lost.command);
+                self.execute(queue, &command, host);
+            }
+        }
+    }
+
+    pub(super) fn hold(&mut self, queue: u16, command: Command, steps: u64) {
         self.held.push(Held {
             due: self.steps + steps,
             queue,

@@ -1,5 +1,7 @@
 //! Features (base specification 1.4, section 5.21) and the doorbell buffer (section 5.7).
 
+use std::ops::Range;
+
 use crate::command::Command;
 use crate::host::Table;
 use crate::options::Options;
@@ -35,6 +37,12 @@ pub(super) struct ShadowBuffers {
 impl ShadowBuffers {
     pub(super) const fn doorbell(self, index: usize) -> u64 {
         self.doorbells + index as u64 * self.stride
+    }
+
+    /// Both buffers, as far as they are used for so many doorbells.
+    pub(super) fn buffers(self, doorbells: usize) -> [Range<u64>; 2] {
+        let size = doorbells as u64 * self.stride;
+        [self.doorbells, self.event_indices].map(|first| first..first.saturating_add(size))
     }
 
     pub(super) const fn event_index(self, index: usize) -> u64 {

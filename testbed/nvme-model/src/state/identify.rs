@@ -19,7 +19,7 @@ use super::log_pages::ERRORS_MAX;
 pub(super) const BLOCK_SHIFTS: [u32; 2] = [9, 12];
 
 /// Bytes of every data structure of Identify.
-const SIZE: usize = 4096;
+pub(super) const SIZE: usize = 4096;
 
 impl State {
     pub(super) fn identify(&mut self, command: &Command, host: &Table) -> Outcome<u32> {

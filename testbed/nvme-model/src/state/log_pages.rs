@@ -124,6 +124,12 @@ impl Logs {
     }
 }
 
+/// Bytes that a Get Log Page command asks for.
+pub(super) fn length(command: &Command) -> usize {
+    let dwords = u64::from(command.dword(11) & 0xffff) << 16 | u64::from(command.dword(10) >> 16);
+    usize::try_from((dwords + 1) * 4).expect("hosts have 64 bits")
+}
+
 impl State {
     /// Remembers a command that failed.
     pub(super) fn log_error(&mut self, queue: u16, command: &Command, status: Status) {
@@ -143,9 +149,7 @@ impl State {
 
     pub(super) fn get_log_page(&mut self, command: &Command, host: &Table) -> Outcome<u32> {
         let page_id = (command.dword(10) & 0xff) as u8;
-        let dwords =
-            u64::from(command.dword(11) & 0xffff) << 16 | u64::from(command.dword(10) >> 16);
-        let length = usize::try_from((dwords + 1) * 4).expect("hosts have 64 bits");
+        let length = length(command);
         let limit = self.options.transfer_bytes_max().unwrap_or(LENGTH_MAX);
         if length as u64 > limit {
             return Err(Failure::breach(

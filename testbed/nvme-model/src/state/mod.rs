@@ -16,6 +16,8 @@ mod log_pages;
 mod queues;
 mod submission_queue;
 mod transfer;
+mod unmapping;
+mod wind_down;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -84,6 +86,15 @@ struct Held {
     command: Command,
 }
 
+/// A command that was fetched and will not be completed, unless it is aborted.
+#[derive(Debug)]
+struct Lost {
+    /// When it is carried out in spite of that, if it is.
+    due: Option<u64>,
+    queue: u16,
+    command: Command,
+}
+
 /// The controller.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -103,9 +114,11 @@ pub(crate) struct State {
     submission_ids: Vec<u16>,
     completion_ids: Vec<u16>,
     held: Vec<Held>,
-    lost: Vec<(u16, u16)>,
+    lost: Vec<Lost>,
     /// The segments of the transfer under way, kept for its memory.
     segments: Vec<Segment>,
+    /// Where the lists lie that name them.
+    lists: Vec<Segment>,
     shadow: Option<features::ShadowBuffers>,
     events: Events,
     features: Features,
@@ -158,6 +171,7 @@ impl State {
             held: Vec::new(),
             lost: Vec::new(),
             segments: Vec::new(),
+            lists: Vec::new(),
             shadow: None,
             events: Events::default(),
             namespaces,
@@ -185,7 +199,7 @@ impl State {
         }
         done += self.advance();
         if self.phase != Phase::Ready || self.fatal || self.shutdown != enable::Shutdown::None {
-            return done;
+            return done + self.wind_down(host, bus_master);
         }
         done += self.poll_queues(host, bus_master);
         done

@@ -38,7 +38,7 @@ impl State {
         }
         self.submission_ids.retain(|other| *other != id);
         self.held.retain(|held| held.queue != id);
-        self.lost.retain(|(queue, _)| *queue != id);
+        self.lost.retain(|lost| lost.queue != id);
         self.set_live(usize::from(id) * 2, false);
     }
 
@@ -67,6 +67,9 @@ impl State {
         }
         if !self.held.is_empty() {
             done += self.run_due(host);
+        }
+        if !self.lost.is_empty() {
+            self.run_lost(host);
         }
         let count = self.submission_ids.len();
         for turn in 0..count {
@@ -221,7 +224,7 @@ impl State {
 
     /// The next command of a queue, if there is one and room for its completion.
     #[inline]
-    fn fetch(&mut self, id: u16, host: &Table) -> Option<Command> {
+    pub(super) fn fetch(&mut self, id: u16, host: &Table) -> Option<Command> {
         let queue = self.submission[usize::from(id)].as_ref()?;
         if queue.is_empty() {
             return None;
@@ -312,7 +315,7 @@ impl State {
 
     /// Signals the vectors of queues with new completions.
     #[inline]
-    fn interrupt(&mut self) {
+    pub(super) fn interrupt(&mut self) {
         for index in 0..self.completion_ids.len() {
             let id = self.completion_ids[index];
             let Some(queue) = &mut self.completion[usize::from(id)] else {

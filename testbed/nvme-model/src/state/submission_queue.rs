@@ -1,5 +1,7 @@
 //! A submission queue as the controller keeps it.
 
+use std::ops::Range;
+
 use crate::violation::Rule;
 
 /// Bytes of an entry.
@@ -95,6 +97,19 @@ impl SubmissionQueue {
     #[inline]
     pub(super) const fn tail(&self) -> u32 {
         self.tail
+    }
+
+    /// Where its entries lie.
+    pub(super) fn ring(&self) -> Range<u64> {
+        self.base..self.base.saturating_add(u64::from(self.size) * ENTRY)
+    }
+
+    /// Where the entries lie that were announced and not fetched: up to the tail, or to `tail` if that is one.
+    pub(super) fn entries_to(&self, tail: Option<u32>) -> impl Iterator<Item = u64> + use<> {
+        let tail = tail.filter(|tail| *tail < self.size).unwrap_or(self.tail);
+        let (base, head, size) = (self.base, self.head, self.size);
+        let count = self.distance(head, tail);
+        (0..count).map(move |ahead| base + u64::from((head + ahead) % size) * ENTRY)
     }
 
     /// Where the next entry to fetch lies.

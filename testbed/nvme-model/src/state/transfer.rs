@@ -35,6 +35,7 @@ impl State {
         host: &Table,
     ) -> Outcome<()> {
         self.segments.clear();
+        self.lists.clear();
         match command.pointer() {
             Pointer::Prp => {
                 self.locate_prp(command.data_first(), command.data_second(), length, host)
@@ -103,6 +104,10 @@ impl State {
             let slots = (page - within(list, page)) / 8;
             let needed = rest.div_ceil(page);
             let count = needed.min(slots);
+            self.lists.push(Segment {
+                address: list,
+                length: count * 8,
+            });
             let mut entries = vec![0; count * 8];
             host.read(list, &mut entries)?;
             let is_last = needed <= slots;
@@ -172,6 +177,10 @@ impl State {
             if size > DESCRIPTORS_MAX * DESCRIPTOR {
                 return Err(sgl(Status::SGL_NUMBER, &format!("segment of {size} bytes")));
             }
+            self.lists.push(Segment {
+                address: segment.address,
+                length: size,
+            });
             let mut bytes = vec![0; size];
             host.read(segment.address, &mut bytes)?;
             descriptors = bytes

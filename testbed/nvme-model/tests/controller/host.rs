@@ -67,21 +67,9 @@ impl Host {
 
     /// A host of the same controller, wherever the function is.
     pub(crate) fn with_function(controller: Controller, function: Arc<dyn Function>) -> Self {
-        let class = SizeClass {
-            size: MEMORY,
-            count: 1,
-        };
-        let options = ArenaOptions {
-            classes: vec![class],
-            pages: Pages::Base,
-            node: None,
-            locked: true,
-        };
-        let arena = Arena::new(function.domain(), &options).expect("4 MiB can be locked");
-        let buffer = arena.try_buffer(MEMORY).expect("the only buffer is free");
         let host = Self {
             bar: function.bar(0).expect("BAR 0 is there"),
-            memory: buffer.into_device_memory(),
+            memory: map(&function, MEMORY),
             controller,
             function,
             queues: Vec::new(),
@@ -99,6 +87,11 @@ impl Host {
         host.enable();
         host.create_queues(1);
         host
+    }
+
+    /// Memory that can be unmapped alone.
+    pub(crate) fn more_memory(&self) -> DeviceMemory {
+        map(&self.function, 64 << 10)
     }
 
     pub(crate) fn address(&self, offset: usize) -> u64 {
@@ -209,8 +202,8 @@ impl Host {
         self.set_register(0x1000 + doorbell as u64 * stride, value);
     }
 
-    /// The next completion of a queue, if it is there.
-    pub(crate) fn poll(&mut self, queue: usize) -> Option<Completion> {
+    /// The next completion of a queue, if it is there. The controller is not told that it was taken.
+    pub(crate) fn peek(&mut self, queue: usize) -> Option<Completion> {
         let from = &mut self.queues[queue];
         let at = from.completion + size(from.head) * 16;
         let last = self.memory.load_u32(at + 12);
@@ -227,7 +220,13 @@ impl Host {
         };
         from.head = (from.head + 1) % ENTRIES;
         from.phase ^= u32::from(from.head == 0);
-        let head = from.head;
+        Some(completion)
+    }
+
+    /// The same, and tells it.
+    pub(crate) fn poll(&mut self, queue: usize) -> Option<Completion> {
+        let completion = self.peek(queue)?;
+        let head = self.queues[queue].head;
         self.ring(queue * 2 + 1, head);
         Some(completion)
     }
@@ -323,6 +322,18 @@ impl Host {
         assert_eq!(self.controller.violations(), []);
         assert_eq!(self.controller.dma_faults(), []);
     }
+}
+
+fn map(function: &Arc<dyn Function>, size: usize) -> DeviceMemory {
+    let options = ArenaOptions {
+        classes: vec![SizeClass { size, count: 1 }],
+        pages: Pages::Base,
+        node: None,
+        locked: true,
+    };
+    let arena = Arena::new(function.domain(), &options).expect("so little can be locked");
+    let buffer = arena.try_buffer(size).expect("the only buffer is free");
+    buffer.into_device_memory()
 }
 
 pub(crate) fn command(opcode: u32, namespace: u32) -> [u32; 16] {

@@ -9,5 +9,6 @@ mod power;
 mod served;
 mod sgl;
 mod shadow;
+mod stopping;
 mod threads;
 mod violations;
