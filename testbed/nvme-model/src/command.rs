@@ -33,6 +33,17 @@ pub(crate) mod nvm {
     pub(crate) const DATASET_MANAGEMENT: u8 = 0x09;
 }
 
+/// Sets of dwords, one bit each: the namespace, the data pointer, and the last ones.
+pub(crate) mod dwords {
+    pub(crate) const NAMESPACE: u16 = 1 << 1;
+    pub(crate) const POINTER: u16 = 0xf << 6;
+    pub(crate) const FROM_10: u16 = 0x3f << 10;
+    pub(crate) const FROM_11: u16 = 0x1f << 11;
+    pub(crate) const FROM_12: u16 = 0xf << 12;
+    pub(crate) const FROM_13: u16 = 7 << 13;
+    pub(crate) const FROM_14: u16 = 3 << 14;
+}
+
 /// How a command says where its data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pointer {

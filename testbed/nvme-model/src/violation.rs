@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A doorbell was written with a value beyond its queue, or with reserved bits.
+    /// A doorbell was written with a value beyond its queue, with reserved bits, or with the value that it had.
     DoorbellValue,
     /// A doorbell of a queue that does not exist was written.
     DoorbellWithoutQueue,

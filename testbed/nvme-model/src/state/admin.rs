@@ -1,6 +1,6 @@
 //! Admin commands (base specification 1.4, section 5).
 
-use crate::command::{Command, admin};
+use crate::command::{Command, admin, dwords};
 use crate::host::Table;
 use crate::medium::Medium;
 use crate::status::Status;
@@ -32,6 +32,7 @@ impl State {
             let detail = format!("opcode {:#04x}, dwords 2 to 5", command.opcode());
             self.violate(Rule::ReservedField, detail);
         }
+        self.check_unused(command, unused(command));
         let commands = self.options.commands;
         match command.opcode() {
             admin::DELETE_SUBMISSION_QUEUE => self.delete_submission(command, host).map(Some),
@@ -97,9 +98,6 @@ impl State {
                 format!("queue at {base:#x}"),
             ));
         }
-        if command.data_second() != 0 {
-            self.violate(Rule::ReservedField, "PRP2 of a queue's creation".to_owned());
-        }
         Ok((id, entries))
     }
 
@@ -158,6 +156,7 @@ impl State {
     }
 
     fn delete_submission(&mut self, command: &Command, host: &Table) -> Outcome<u32> {
+        self.check_reserved(command, 10, 0xffff_0000);
         let id = (command.dword(10) & 0xffff) as u16;
         let exists = self
             .submission
@@ -192,6 +191,7 @@ impl State {
     }
 
     fn delete_completion(&mut self, command: &Command) -> Outcome<u32> {
+        self.check_reserved(command, 10, 0xffff_0000);
         let id = (command.dword(10) & 0xffff) as u16;
         let found = self
             .completion
@@ -213,6 +213,19 @@ impl State {
         }
         self.remove_completion(id);
         Ok(0)
+    }
+
+    /// Whether there is one Abort too many, of those that were announced and are not completed.
+    pub(super) fn has_too_many_aborts(&mut self, host: &Table) -> bool {
+        let held = self.held.iter().map(|held| (held.queue, held.command));
+        let lost = self.lost.iter().map(|lost| (lost.queue, lost.command));
+        let fetched = held.chain(lost).filter(|(queue, _)| *queue == 0);
+        let fetched = fetched.filter(|(_, command)| command.opcode() == admin::ABORT);
+        let queue = self.submission[0].as_ref();
+        let waiting = queue.into_iter().flat_map(|queue| queue.entries_to(None));
+        let waiting = waiting.filter_map(|entry| host.read_entry(entry).ok());
+        let waiting = waiting.filter(|words| Command { words: *words }.opcode() == admin::ABORT);
+        1 + fetched.count() + waiting.count() > usize::from(self.options.aborts_max)
     }
 
     /// Bit 0 of the result says that nothing was aborted.
@@ -290,5 +303,25 @@ impl State {
             namespace.medium = Medium::new(1 << shift, namespace.options.blocks, cache);
         }
         Ok(0)
+    }
+}
+
+/// Which dwords a command leaves unused, and must leave zero. Parts of dwords are checked where they are read.
+fn unused(command: &Command) -> u16 {
+    use dwords::{FROM_10, FROM_11, FROM_12, FROM_14, NAMESPACE, POINTER};
+    const PRP2: u16 = 3 << 8;
+    match command.opcode() {
+        admin::DELETE_SUBMISSION_QUEUE | admin::DELETE_COMPLETION_QUEUE | admin::ABORT => {
+            NAMESPACE | POINTER | FROM_11
+        }
+        admin::CREATE_SUBMISSION_QUEUE | admin::CREATE_COMPLETION_QUEUE => {
+            NAMESPACE | PRP2 | FROM_12
+        }
+        admin::GET_LOG_PAGE => FROM_14,
+        admin::IDENTIFY | admin::SET_FEATURES | admin::GET_FEATURES => FROM_12,
+        admin::ASYNCHRONOUS_EVENT_REQUEST => NAMESPACE | POINTER | FROM_10,
+        admin::DOORBELL_BUFFER_CONFIG => NAMESPACE | FROM_10,
+        admin::FORMAT_NVM => POINTER | FROM_11,
+        _ => 0,
     }
 }

@@ -136,6 +136,13 @@ impl CompletionQueue {
         self.base..self.base.saturating_add(u64::from(self.size) * ENTRY)
     }
 
+    /// Up to where the host has taken completions.
+    #[inline]
+    pub(super) const fn head(&self) -> u32 {
+        self.head
+    }
+
+    #[inline]
     pub(super) const fn size(&self) -> u32 {
         self.size
     }

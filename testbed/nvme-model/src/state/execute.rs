@@ -1,6 +1,6 @@
 //! From a fetched command to its completion, with what goes wrong on the way.
 
-use crate::command::Command;
+use crate::command::{Command, admin};
 use crate::faults::Fault;
 use crate::host::{DmaFault, Table};
 use crate::status::Status;
@@ -16,6 +16,11 @@ impl State {
     /// Starts a command that was fetched.
     #[inline]
     pub(super) fn begin(&mut self, queue: u16, command: Command, host: &Table) {
+        if command.id() == u16::MAX {
+            // The error log says so of errors that belong to no command.
+            let detail = format!("identifier 0xffff on queue {queue}");
+            self.violate(Rule::FieldValue, detail);
+        }
         if !self.take_off(queue, command.id()) {
             let detail = format!("identifier {:#x} on queue {queue}", command.id());
             self.violate(Rule::CommandIdInUse, detail);
@@ -23,6 +28,20 @@ impl State {
                 queue,
                 id: command.id(),
                 status: Status::ID_CONFLICT.do_not_retry(),
+                result: 0,
+            };
+            self.post(completion, host);
+            return;
+        }
+        let is_abort = queue == 0 && command.opcode() == admin::ABORT;
+        if is_abort && self.has_too_many_aborts(host) {
+            let detail = format!("more than {} Aborts", self.options.aborts_max);
+            self.violate(Rule::Limit, detail);
+            self.log_error(queue, &command, Status::ABORT_LIMIT);
+            let completion = Completion {
+                queue,
+                id: command.id(),
+                status: Status::ABORT_LIMIT,
                 result: 0,
             };
             self.post(completion, host);
@@ -198,16 +217,21 @@ impl State {
         let Completion {
             queue, id, status, ..
         } = completion;
-        let Some(source) = &self.submission[usize::from(queue)] else {
+        let Some(source) = &mut self.submission[usize::from(queue)] else {
             return Ok(());
         };
         let target = source.completion;
+        let head = u64::from(source.report());
         let mut wrong_id = self.plan.random().word();
         while source.has_in_flight(wrong_id) {
             wrong_id = wrong_id.wrapping_add(1);
         }
         let draw = self.plan.random().next();
-        let honest = u64::from(queue) << 16 | u64::from(id) << 32 | u64::from(status.0) << 49;
+        let honest =
+            head | u64::from(queue) << 16 | u64::from(id) << 32 | u64::from(status.0) << 49;
+        if matches!(fault, Fault::HeadBeyond | Fault::Garbage | Fault::Overwrite) {
+            self.mislead(target);
+        }
         let entry = match fault {
             Fault::WrongId => honest & !(0xffff << 32) | u64::from(wrong_id) << 32,
             Fault::IdOutOfRange => honest | 0xffff << 32,
@@ -230,6 +254,14 @@ impl State {
             }
         };
         self.write_raw(target, entry, host)
+    }
+
+    /// From now on the host cannot know what is free in the submission queues of this completion queue.
+    fn mislead(&mut self, target: u16) {
+        let queues = self.submission.iter_mut().flatten();
+        for queue in queues.filter(|queue| queue.completion == target) {
+            queue.misled = true;
+        }
     }
 
     /// Fills the queue with the same entry: one more than there is ever room for.
@@ -286,6 +318,7 @@ impl State {
         let entry = u64::from(self.plan.random().word()) << 32
             | u64::from(target) << 16
             | u64::from(self.plan.random().word() & 0xf);
+        self.mislead(target);
         if let Err(fault) = self.write_raw(target, entry, host) {
             self.record_dma(fault);
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::command::Command;
+use crate::command::{Command, dwords};
 use crate::host::Table;
 use crate::options::Options;
 use crate::status::Status;
@@ -89,6 +89,7 @@ impl State {
     pub(super) fn set_features(&mut self, command: &Command, host: &Table) -> Outcome<u32> {
         let feature = (command.dword(10) & 0xff) as u8;
         self.check_reserved(command, 10, 0x7fff_ff00);
+        self.check_feature(command, feature);
         if command.dword(10) >> 31 != 0 {
             return Err(Failure::breach(
                 Status::NOT_SAVEABLE,
@@ -140,6 +141,14 @@ impl State {
         }
     }
 
+    /// No feature here belongs to a namespace, and one has data.
+    fn check_feature(&mut self, command: &Command, feature: u8) {
+        self.check_no_namespace(command);
+        if feature != TIMESTAMP {
+            self.check_unused(command, dwords::POINTER);
+        }
+    }
+
     /// Both counts are less by one than what they mean.
     fn set_number_of_queues(&mut self, value: u32) -> Outcome<u32> {
         let wanted = ((value & 0xffff) as u16, (value >> 16) as u16);
@@ -178,6 +187,10 @@ impl State {
         let feature = (command.dword(10) & 0xff) as u8;
         let select = command.dword(10) >> 8 & 7;
         self.check_reserved(command, 10, 0xffff_f800);
+        self.check_feature(command, feature);
+        if !matches!(feature, INTERRUPT_VECTOR | TEMPERATURE_THRESHOLD) {
+            self.check_reserved(command, 11, u32::MAX);
+        }
         if select != 0 {
             return Err(Failure::breach(
                 Status::INVALID_FIELD,

@@ -1,7 +1,7 @@
 //! Identify (base specification 1.4, section 5.15).
 
 use crate::bytes::Bytes;
-use crate::command::Command;
+use crate::command::{Command, dwords};
 use crate::config_space::VENDOR;
 use crate::host::Table;
 use crate::options::{Options, SglSupport};
@@ -24,7 +24,13 @@ pub(super) const SIZE: usize = 4096;
 impl State {
     pub(super) fn identify(&mut self, command: &Command, host: &Table) -> Outcome<u32> {
         let cns = (command.dword(10) & 0xff) as u8;
-        self.check_reserved(command, 10, 0xff00);
+        // No structure here wants a controller's identifier, and few a command set.
+        self.check_reserved(command, 10, 0xffff_ff00);
+        let names_set = matches!(cns, 0x05 | 0x06);
+        self.check_reserved(command, 11, u32::MAX >> if names_set { 8 } else { 0 });
+        if matches!(cns, 0x01 | 0x06) {
+            self.check_unused(command, dwords::NAMESPACE);
+        }
         let id = command.namespace();
         let mut data = match cns {
             0x00 => self.identify_namespace(id)?,

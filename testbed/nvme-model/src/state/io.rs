@@ -1,6 +1,6 @@
 //! NVM commands (NVM command set specification 1.0, section 3.2).
 
-use crate::command::{Command, nvm};
+use crate::command::{Command, Pointer, dwords, nvm};
 use crate::host::Table;
 use crate::medium::Piece;
 use crate::status::Status;
@@ -133,6 +133,7 @@ impl State {
 
     fn flush(&mut self, command: &Command) -> Outcome<()> {
         self.counters.flushes += 1;
+        self.check_unused(command, dwords::POINTER | dwords::FROM_10);
         if command.namespace() == BROADCAST {
             for namespace in &mut self.namespaces {
                 namespace.medium.flush();
@@ -164,6 +165,7 @@ impl State {
 
     fn write_zeroes(&mut self, command: &Command) -> Outcome<()> {
         let range = self.range(command, false)?;
+        self.check_unused(command, dwords::POINTER | dwords::FROM_13);
         let unknown = !(0xffff | FORCE_UNIT_ACCESS | DEALLOCATE);
         self.check_reserved(command, 12, unknown);
         let durable = self.is_durable(command);
@@ -174,6 +176,8 @@ impl State {
 
     fn spoil(&mut self, command: &Command) -> Outcome<()> {
         let range = self.range(command, false)?;
+        self.check_unused(command, dwords::POINTER | dwords::FROM_13);
+        self.check_reserved(command, 12, !0xffff);
         let medium = &mut self.namespaces[range.namespace].medium;
         medium.spoil(range.first, range.blocks);
         Ok(())
@@ -184,6 +188,7 @@ impl State {
         let namespace = self.io_namespace(command)?;
         self.check_reserved(command, 10, !0xff);
         self.check_reserved(command, 11, !7);
+        self.check_unused(command, dwords::FROM_12);
         let count = usize::from((command.dword(10) & 0xff) as u8) + 1;
         self.locate(command, count * 16, false, host)?;
         let mut list = vec![0; count * 16];
@@ -273,6 +278,16 @@ impl State {
             position,
             length: usize::try_from(bytes).expect("hosts have 64 bits"),
         })
+    }
+
+    /// Records dwords that the command does not use and that are not zero.
+    pub(super) fn check_unused(&mut self, command: &Command, unused: u16) {
+        for number in (0..16).filter(|number| unused & 1 << number != 0) {
+            self.check_reserved(command, number, u32::MAX);
+        }
+        if unused & dwords::POINTER == dwords::POINTER && command.pointer() != Pointer::Prp {
+            self.check_reserved(command, 0, 3 << 14);
+        }
     }
 
     /// Records bits that must be zero. They are ignored otherwise, as the specification lets a controller.

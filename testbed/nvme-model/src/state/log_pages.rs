@@ -10,6 +10,7 @@ use crate::violation::Rule;
 
 use super::State;
 use super::failure::{Failure, Outcome};
+use super::io::BROADCAST;
 
 /// Entries of the error log (ELPE and one).
 pub(super) const ERRORS_MAX: usize = 64;
@@ -149,6 +150,10 @@ impl State {
 
     pub(super) fn get_log_page(&mut self, command: &Command, host: &Table) -> Outcome<u32> {
         let page_id = (command.dword(10) & 0xff) as u8;
+        // Bits for the page's own use are used by none of these; bit 15 keeps events masked.
+        self.check_reserved(command, 10, 0x7f00);
+        self.check_reserved(command, 11, 0xffff_0000);
+        self.check_no_namespace(command);
         let length = length(command);
         let limit = self.options.transfer_bytes_max().unwrap_or(LENGTH_MAX);
         if length as u64 > limit {
@@ -195,6 +200,15 @@ impl State {
             self.events.unmask(page_id);
         }
         Ok(0)
+    }
+
+    /// Records a namespace that is named where only all of them, or none, can be.
+    pub(super) fn check_no_namespace(&mut self, command: &Command) {
+        let id = command.namespace();
+        if id != 0 && id != BROADCAST {
+            let detail = format!("opcode {:#04x} of namespace {id:#x}", command.opcode());
+            self.violate(Rule::FieldValue, detail);
+        }
     }
 
     /// Page 03h: one slot, which is active.

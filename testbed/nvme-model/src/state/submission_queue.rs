@@ -22,6 +22,8 @@ pub(super) struct SubmissionQueue {
     in_flight: IdSet,
     /// Whether the shadow doorbell is looked at without a doorbell being rung.
     pub(super) awake: bool,
+    /// Whether completions have lied about its head.
+    pub(super) misled: bool,
 }
 
 /// The identifiers in flight.
@@ -70,6 +72,7 @@ impl SubmissionQueue {
             completion,
             in_flight: IdSet::new(),
             awake: true,
+            misled: false,
         }
     }
 
@@ -152,6 +155,10 @@ impl SubmissionQueue {
             return Err((Rule::DoorbellValue, detail));
         }
         let added = self.distance(self.tail, tail);
+        if added == 0 {
+            let detail = format!("tail {tail:#x} of queue {}, which it was before", self.id);
+            return Err((Rule::DoorbellValue, detail));
+        }
         let room = self.size - 1 - self.distance(self.reported, self.tail);
         self.tail = tail;
         if added > room {

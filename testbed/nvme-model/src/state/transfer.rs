@@ -137,6 +137,7 @@ impl State {
         let mut seen = 0;
         let mut total = 0;
         let mut is_last_segment = false;
+        let mut promises_more = false;
         loop {
             let mut next = None;
             let count = descriptors.len();
@@ -166,9 +167,13 @@ impl State {
                 }
             }
             let Some(segment) = next else {
+                if promises_more {
+                    return Err(sgl(Status::SGL_SEGMENT, "the last segment is not named so"));
+                }
                 break;
             };
             is_last_segment = segment.kind() == LAST_SEGMENT;
+            promises_more = !is_last_segment;
             let size = segment.length();
             if size == 0 || size % DESCRIPTOR != 0 || segment.address % 8 != 0 {
                 let detail = format!("segment of {size} bytes at {:#x}", segment.address);

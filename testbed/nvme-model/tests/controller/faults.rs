@@ -1,7 +1,7 @@
 //! What goes wrong when it is asked to.
 
 use millrace_nvme_model::{
-    Counters, Fault, FaultRule, Faults, IdentifyLie, Options, Status, Target, When,
+    Counters, Fault, FaultRule, Faults, IdentifyLie, Options, Rule, Status, Target, When,
 };
 use proptest::prelude::*;
 
@@ -102,6 +102,88 @@ fn never_ready() {
         host.controller.step();
     }
     assert_eq!(host.register(0x1c), 0);
+}
+
+#[test]
+fn never_shut_down() {
+    let mut host = Host::ready(Options::default());
+    let write = host.transfer(1, 0, 1, 4096);
+    assert_eq!(host.run(1, write).status, 0);
+    host.controller.set_faults(Faults {
+        never_shut_down: true,
+        ..Faults::default()
+    });
+    host.set_register(0x14, 1 << 14 | 4 << 20 | 6 << 16 | 1);
+    for _ in 0..1000 {
+        host.controller.step();
+    }
+    assert_eq!(host.shutdown_status(), 1, "it occurs");
+    assert_eq!(host.controller.unflushed(1).unwrap(), 1, "nothing is kept");
+    // It can be reset all the same, and shuts down when nothing is wrong with it.
+    host.disable();
+    host.controller.set_faults(Faults::default());
+    host.enable();
+    assert_eq!(host.shutdown_status(), 0);
+    host.set_register(0x14, 1 << 14 | 4 << 20 | 6 << 16 | 1);
+    host.wait(|host| host.shutdown_status() == 2);
+    assert_eq!(host.controller.unflushed(1).unwrap(), 0);
+    host.assert_lawful();
+}
+
+#[test]
+fn reset_at() {
+    let mut host = Host::ready(with(Target::Io, When::Always, Fault::Delay(20)));
+    host.submit(1, command(0, 1));
+    host.controller.step();
+    host.controller.set_faults(Faults {
+        reset_at: Some(host.controller.steps() + 10),
+        ..Faults::default()
+    });
+    for _ in 0..9 {
+        host.controller.step();
+    }
+    assert_eq!(host.register(0x1c), 1);
+    host.controller.step();
+    // CC, CSTS, AQA, ASQ and ACQ are as after power-on.
+    for register in [0x14, 0x1c, 0x24, 0x28, 0x2c, 0x30, 0x34] {
+        assert_eq!(host.register(register), 0, "{register:#x}");
+    }
+    for _ in 0..100 {
+        host.controller.step();
+    }
+    assert!(host.poll(1).is_none(), "what was in flight is forgotten");
+    host.assert_lawful();
+    host.submit(1, command(0, 1));
+    host.controller.step();
+    assert_eq!(host.broken_rules(), [Rule::DoorbellWithoutQueue]);
+    host.enable();
+    host.create_queues(1);
+    assert_eq!(host.run(1, command(0, 1)).status, 0, "once only");
+    host.assert_lawful();
+}
+
+#[test]
+fn fatal_at() {
+    let mut host = Host::ready(Options::default());
+    host.controller.set_faults(Faults {
+        fatal_at: Some(host.controller.steps() + 10),
+        ..Faults::default()
+    });
+    for _ in 0..9 {
+        assert_eq!(host.run(1, command(0, 1)).status, 0);
+    }
+    host.submit(1, command(0, 1));
+    for _ in 0..100 {
+        host.controller.step();
+    }
+    assert_eq!(host.register(0x1c), 3, "ready and fatal");
+    assert!(host.poll(1).is_none(), "no command is fetched any more");
+    host.disable();
+    assert_eq!(host.register(0x1c), 0);
+    host.enable();
+    host.create_queues(1);
+    assert_eq!(host.run(1, command(0, 1)).status, 0, "once only");
+    host.assert_lawful();
 }
 
 #[test]

@@ -136,6 +136,11 @@ impl Host {
         assert_eq!(self.register(0x1c), 1, "ready and not fatal");
     }
 
+    /// CSTS.SHST: 1 while a shutdown occurs, 2 when it is complete.
+    pub(crate) fn shutdown_status(&self) -> u32 {
+        self.register(0x1c) >> 2 & 3
+    }
+
     pub(crate) fn disable(&mut self) {
         self.set_register(0x14, 4 << 20 | 6 << 16);
         self.wait(|host| host.register(0x1c) & 1 == 0);

@@ -6,6 +6,7 @@ mod basic;
 mod faults;
 mod host;
 mod power;
+mod reserved;
 mod served;
 mod sgl;
 mod shadow;

@@ -76,9 +76,16 @@ fn wrong_lists_are_refused() {
         0x00d,
         "more after the last"
     );
+    put(&host, LISTS, data, BLOCK, 8192);
+    assert_eq!(
+        transfer(&mut host, 2, lists, SEGMENT, 16),
+        0x00d,
+        "nothing after a segment that is not named the last"
+    );
+    assert_eq!(transfer(&mut host, 2, lists, LAST, 16), 0);
     put(&host, LISTS, lists, SEGMENT, 16);
     assert_eq!(transfer(&mut host, 2, lists, SEGMENT, 16), 0x00e, "endless");
-    assert_eq!(host.broken_rules(), [Rule::SglDescriptor; 7]);
+    assert_eq!(host.broken_rules(), [Rule::SglDescriptor; 8]);
     let mut host = ready(SglSupport::None);
     assert_eq!(transfer(&mut host, 2, data, BLOCK, 8192), 0x002);
     assert_eq!(host.broken_rules(), [Rule::NotOffered]);

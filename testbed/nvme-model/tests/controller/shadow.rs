@@ -1,6 +1,6 @@
 //! Doorbells in memory.
 
-use millrace_nvme_model::Options;
+use millrace_nvme_model::{Options, Rule};
 
 use crate::host::{Host, command, set_prp};
 
@@ -56,4 +56,34 @@ fn shadow_doorbells_are_polled_until_the_queue_sleeps() {
     assert_eq!(completions, 500 / 4 * 6, "none was missed");
     assert!(rings > 0 && rings < completions, "{rings} rings");
     host.assert_lawful();
+}
+
+#[test]
+fn heads_in_memory_are_looked_at_though_there_is_room() {
+    for (head, rule) in [
+        (9, Rule::CompletionHead),
+        (crate::host::ENTRIES, Rule::DoorbellValue),
+    ] {
+        let mut host = Host::ready(Options::default());
+        let mut configure = command(0x7c, 0);
+        set_prp(&mut configure, host.address(SHADOW), host.address(INDEX));
+        assert_eq!(host.admin(configure).status, 0);
+        let mut tail = 0;
+        submit(&mut host, &mut tail);
+        host.wait(|host| host.controller.counters().completions == 4);
+        host.memory.store_u32(SHADOW + 12, 1);
+        for _ in 0..20 {
+            host.controller.step();
+        }
+        host.assert_lawful();
+        host.memory.store_u32(SHADOW + 12, head);
+        for _ in 0..16 {
+            host.controller.step();
+        }
+        assert_eq!(host.broken_rules(), [rule]);
+        // The same by the register.
+        host.ring(3, head);
+        host.controller.step();
+        assert_eq!(host.broken_rules(), [rule]);
+    }
 }

@@ -1,6 +1,8 @@
 //! A host that breaks rules: each is answered as the specification says, and recorded.
 
-use millrace_nvme_model::{Commands, NamespaceOptions, Options, Rule};
+use millrace_nvme_model::{
+    Commands, Fault, FaultRule, Faults, NamespaceOptions, Options, Rule, Target, When,
+};
 
 use crate::host::{DATA, ENTRIES, Host, LISTS, MEMORY, command, set_blocks, set_prp};
 
@@ -33,6 +35,102 @@ fn tail_past_the_head() {
     host.controller.step();
     assert_eq!(host.broken_rules(), [Rule::SubmissionOverrun]);
     assert!(host.poll(1).is_some());
+}
+
+#[test]
+fn doorbells_that_say_nothing_new() {
+    let mut host = Host::ready(Options::default());
+    assert_eq!(host.run(1, command(0, 1)).status, 0);
+    for (doorbell, value) in [(0, 2), (1, 2), (2, 1), (3, 1), (4, 0)] {
+        host.ring(doorbell, value);
+        host.controller.step();
+        let expected = match doorbell {
+            4 => Rule::DoorbellWithoutQueue,
+            _ => Rule::DoorbellValue,
+        };
+        assert_eq!(host.broken_rules(), [expected], "doorbell {doorbell}");
+    }
+    assert_eq!(host.run(1, command(0, 1)).status, 0, "the queue works on");
+    host.assert_lawful();
+}
+
+#[test]
+fn only_lies_about_the_head_excuse_a_tail_past_it() {
+    for (fault, is_excused) in [
+        (Fault::HeadBeyond, true),
+        (Fault::Garbage, true),
+        (Fault::Overwrite, true),
+        (Fault::Delay(1), false),
+        (Fault::WrongId, false),
+        (Fault::CompleteTwice, false),
+    ] {
+        let host = Host::ready(Options {
+            burst: 1,
+            ..Options::default()
+        });
+        host.controller.set_faults(Faults {
+            rules: vec![FaultRule {
+                target: Target::Io,
+                when: When::Nth(1),
+                fault,
+            }],
+            ..Faults::default()
+        });
+        for entry in 0..ENTRIES {
+            host.write_entry(1, entry, u16::try_from(entry).unwrap(), command(0, 1));
+        }
+        host.ring(2, 40);
+        host.controller.step();
+        host.ring(2, 30);
+        host.controller.step();
+        let broken = host.broken_rules();
+        assert_eq!(broken.is_empty(), is_excused, "{fault:?}: {broken:?}");
+    }
+}
+
+#[test]
+fn more_aborts_than_the_controller_takes() {
+    let options = Options {
+        aborts_max: 2,
+        ..Options::default()
+    };
+    let mut host = Host::ready(options.clone());
+    let mut abort = command(0x08, 0);
+    abort[10] = 9 << 16 | 1;
+    // One after the other.
+    for _ in 0..5 {
+        assert_eq!(host.admin(abort).status, 0);
+    }
+    host.assert_lawful();
+    // At once: the first is refused, those that are left are no more than there may be.
+    for _ in 0..3 {
+        host.submit(0, abort);
+    }
+    let codes: Vec<u16> = (0..3).map(|_| host.next(0).code()).collect();
+    assert_eq!(codes, [0x103, 0, 0]);
+    assert_eq!(host.broken_rules(), [Rule::Limit]);
+
+    // Those that take their time, or never end, count as well.
+    for fault in [Fault::Delay(100), Fault::Lose] {
+        let mut host = Host::ready(Options {
+            faults: Faults {
+                rules: vec![FaultRule {
+                    target: Target::AdminOpcode(0x08),
+                    when: When::Always,
+                    fault,
+                }],
+                ..Faults::default()
+            },
+            ..options.clone()
+        });
+        for _ in 0..2 {
+            host.submit(0, abort);
+            host.controller.step();
+        }
+        host.assert_lawful();
+        assert_eq!(host.admin(abort).code(), 0x103, "{fault:?}");
+        assert_eq!(host.broken_rules(), [Rule::Limit]);
+    }
 }
 
 #[test]
