@@ -87,7 +87,7 @@ pub struct IdentifyLie {
     pub bytes: Vec<u8>,
 }
 
-/// What goes wrong. Nothing does by default.
+/// What goes wrong. Nothing does by default. [`Faults::add`] takes faults in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Rules for commands; the first that strikes counts.

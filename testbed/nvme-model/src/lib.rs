@@ -39,6 +39,7 @@ mod command;
 mod config_space;
 mod controller;
 mod error;
+mod fault_words;
 mod faults;
 mod function;
 mod host;

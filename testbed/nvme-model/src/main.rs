@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use millrace_nvme_model::{NamespaceOptions, Options, Service, SglSupport};
+use millrace_nvme_model::{Faults, NamespaceOptions, Options, Service, SglSupport};
 
 const USAGE: &str = "\
 usage: millrace-nvme-model --socket PATH [option]...
@@ -20,11 +20,22 @@ usage: millrace-nvme-model --socket PATH [option]...
   --mdts N          longest transfer, 2^N pages of 4 KiB; 0 for no limit (default 5)
   --boundary N      optimal boundary in blocks (default 0: none)
   --seed N          of everything that is left to chance (default 0)
+  --fault FAULT     something that goes wrong; may be said again, the first that strikes counts
   --sgl             offer scatter-gather lists
   --no-cache        no volatile write cache
   --no-data         neither store nor copy data
   --spin            never sleep
-  --once            end when the first client leaves";
+  --once            end when the first client leaves
+  --help            say this, and which faults there are
+";
+
+const EXAMPLES: &str = "examples:
+  --fault read@3=fail:281              the third read ends with an unrecovered read error
+  --fault io@1/1000=lose --seed 7      one I/O command in a thousand is never completed
+  --fault write@100+=delay:2000        writes take 2,000 steps from the hundredth on
+  --fault admin@5=fatal                CSTS.CFS at the fifth admin command
+  --fault never-disabled               CSTS.RDY stays one after CC.EN = 0
+";
 
 /// Steps without work before the thread sleeps.
 const IDLE_STEPS: u32 = 20_000;
@@ -33,6 +44,7 @@ const IDLE_SLEEP: Duration = Duration::from_micros(50);
 /// What the command line says.
 #[derive(Debug, Default)]
 struct Arguments {
+    help: bool,
     socket: Option<PathBuf>,
     options: Options,
     spin: bool,
@@ -43,10 +55,14 @@ fn main() -> ExitCode {
     let arguments = match parse(env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(wrong) => {
-            eprintln!("millrace-nvme-model: {wrong}\n{USAGE}");
+            eprint!("millrace-nvme-model: {wrong}\n{USAGE}");
             return ExitCode::from(2);
         }
     };
+    if arguments.help {
+        print!("{USAGE}FAULT is {}\n{EXAMPLES}", Faults::WORDS);
+        return ExitCode::SUCCESS;
+    }
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(wrong) => {
@@ -126,6 +142,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--mdts" => arguments.options.transfer_max = number(&value()?)?,
             "--boundary" => namespace.optimal_boundary = number(&value()?)?,
             "--seed" => arguments.options.seed = number(&value()?)?,
+            "--fault" => {
+                let added = arguments.options.faults.add(&value()?);
+                added.map_err(|error| error.to_string())?;
+            }
+            "--help" => arguments.help = true,
             "--sgl" => arguments.options.sgl = SglSupport::Any,
             "--no-cache" => arguments.options.volatile_cache = false,
             "--no-data" => arguments.options.no_data = true,

@@ -9,6 +9,9 @@ use crate::{Error, ErrorKind, Result};
 /// The smallest memory page size that the specification knows, as a power of two.
 pub(crate) const PAGE_SHIFT_MIN: u32 = 12;
 
+/// Bytes of all namespaces together, at most: 8 PiB. What is never written costs a word each GiB.
+const BYTES_MAX: u64 = 1 << 53;
+
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceOptions {
@@ -178,14 +181,23 @@ impl Options {
         if self.namespaces.is_empty() || self.namespaces.len() > 1024 {
             return refuse(format!("{} namespaces", self.namespaces.len()));
         }
+        let mut bytes = 0_u64;
         for namespace in &self.namespaces {
             if !namespace.block_size.is_power_of_two()
                 || !(512..=1 << 20).contains(&namespace.block_size)
                 || namespace.blocks == 0
-                || namespace.blocks > 1 << 44
             {
                 return refuse(format!("namespace {namespace:?}"));
             }
+            bytes = namespace
+                .blocks
+                .checked_mul(u64::from(namespace.block_size))
+                .and_then(|own| own.checked_add(bytes))
+                .filter(|bytes| *bytes <= BYTES_MAX)
+                .ok_or_else(|| {
+                    let context = format!("more than {BYTES_MAX} bytes, with {namespace:?}");
+                    Error::new(ErrorKind::Options, context)
+                })?;
             let (whole, kept) = self.atomic_units(namespace);
             if kept > whole || namespace.atomic_write > 1 << 16 {
                 return refuse(format!("atomic units {whole} and {kept} in {namespace:?}"));

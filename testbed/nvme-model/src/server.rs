@@ -21,7 +21,7 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, ServerBackend, ServerRegion
 
 use crate::config_space;
 use crate::controller::Inner;
-use crate::host::{Doorbells, MappedFile, Mapping};
+use crate::host::{Access, Doorbells, MappedFile, Mapping};
 use crate::options::Options;
 use crate::registers::DOORBELLS;
 use crate::{Controller, Error, ErrorKind, Result};
@@ -212,7 +212,7 @@ impl ServerBackend for Backend {
 
     fn dma_map(
         &mut self,
-        _flags: DmaMapFlags,
+        flags: DmaMapFlags,
         offset: u64,
         address: u64,
         size: u64,
@@ -220,8 +220,13 @@ impl ServerBackend for Backend {
     ) -> io::Result<()> {
         let file = fd.ok_or_else(|| invalid("memory without a file".to_owned()))?;
         let length = usize::try_from(size).map_err(|_| invalid(format!("{size} bytes")))?;
-        let mapped = Arc::new(MappedFile::new(file.as_fd(), offset, length)?);
-        if self.inner.memory.insert(Mapping::of_file(address, &mapped)) {
+        let access = Access {
+            read: flags.contains(DmaMapFlags::READ),
+            write: flags.contains(DmaMapFlags::WRITE),
+        };
+        let mapped = MappedFile::of_client(file.as_fd(), offset, length, access)?;
+        let mapping = Mapping::of_file(address, access, &Arc::new(mapped));
+        if self.inner.memory.insert(mapping) {
             return Ok(());
         }
         Err(invalid(format!("{size} bytes at {address:#x} overlap")))
@@ -274,5 +279,73 @@ impl ServerBackend for Backend {
         events.resize_with(usize::try_from(count).expect("checked above"), || None);
         self.inner.lines.set_from(first, events);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const ADDRESS: u64 = 0x10_0000;
+    const PAGE: u64 = 64 << 10;
+
+    fn backend() -> Backend {
+        let controller = Controller::new(Options::default()).expect("the options are sound");
+        let inner = Arc::clone(controller.inner());
+        Backend { inner }
+    }
+
+    fn file(size: u64) -> File {
+        let file = memfd_create("millrace-test", MemfdFlags::CLOEXEC).expect("memory for a file");
+        ftruncate(&file, size).expect("it can be as long");
+        file.into()
+    }
+
+    #[test]
+    fn a_file_has_what_a_client_says_that_it_maps() {
+        let mut backend = backend();
+        let all = DmaMapFlags::READ_WRITE;
+        for (offset, size) in [
+            (0, 2 * PAGE),
+            (PAGE, PAGE),
+            (3 * PAGE, PAGE),
+            (0, 0),
+            (0, u64::MAX / 2),
+            (u64::MAX - PAGE + 1, PAGE),
+        ] {
+            let refused = backend.dma_map(all, offset, ADDRESS, size, Some(file(PAGE)));
+            assert!(refused.is_err(), "{size:#x} bytes from {offset:#x} on");
+        }
+        assert!(backend.dma_map(all, 0, ADDRESS, PAGE, None).is_err());
+        let mapped = backend.dma_map(all, PAGE, ADDRESS, PAGE, Some(file(2 * PAGE)));
+        mapped.expect("it lies in the file");
+        let table = backend.inner.memory.table();
+        table.write(ADDRESS + PAGE - 4, &[1; 4]).expect("mapped");
+    }
+
+    #[test]
+    fn memory_is_used_as_the_client_allows() {
+        let mut backend = backend();
+        let mut address = ADDRESS;
+        for (flags, readable, writable) in [
+            (DmaMapFlags::READ_WRITE, true, true),
+            (DmaMapFlags::READ, true, false),
+            (DmaMapFlags::WRITE, false, true),
+            (DmaMapFlags::empty(), false, false),
+        ] {
+            let mapped = backend.dma_map(flags, 0, address, PAGE, Some(file(PAGE)));
+            mapped.expect("it is as long as it says");
+            let table = backend.inner.memory.table();
+            let read = table.read(address, &mut [0; 8]);
+            let write = table.write(address, &[1; 8]);
+            let entry = table.write_entry(address, [1; 2]);
+            drop(table);
+            assert_eq!(read.is_ok(), readable, "{flags:?}");
+            assert_eq!(write.is_ok(), writable, "{flags:?}");
+            assert_eq!(entry.is_ok(), writable, "{flags:?}");
+            address += PAGE;
+        }
     }
 }

@@ -7,8 +7,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use millrace_pci::MappedArea;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::Access;
 
 /// Shared bytes of a file, mapped until it is dropped.
 #[derive(Debug)]
@@ -36,7 +38,35 @@ impl MappedFile {
 
     /// Maps `size` bytes of `file` from `offset` on for reading and writing.
     pub(crate) fn new(file: impl AsFd, offset: u64, size: usize) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        Self::with_protection(file, offset, size, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps what another process has sent, for what `access` allows. The file must have all these bytes now; one
+    /// that shrinks later ends this process when they are reached, as a file that a process maps does.
+    pub(crate) fn of_client(
+        file: impl AsFd,
+        offset: u64,
+        size: usize,
+        access: Access,
+    ) -> io::Result<Self> {
+        let length = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
+        let end = offset.checked_add(size as u64);
+        if size == 0 || end.is_none_or(|end| end > length) {
+            let what = format!("{size} bytes from {offset:#x} on of a file of {length}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let mut protection = ProtFlags::empty();
+        protection.set(ProtFlags::READ, access.read);
+        protection.set(ProtFlags::WRITE, access.write);
+        Self::with_protection(file, offset, size, protection)
+    }
+
+    fn with_protection(
+        file: impl AsFd,
+        offset: u64,
+        size: usize,
+        protection: ProtFlags,
+    ) -> io::Result<Self> {
         // SAFETY: the kernel chooses the place, so that nothing that is mapped changes.
         let first = unsafe {
             mmap(

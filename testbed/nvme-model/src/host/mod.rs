@@ -41,7 +41,26 @@ pub(crate) struct Mapping {
     address: u64,
     size: u64,
     first: NonNull<u8>,
+    access: Access,
     _keep: Arc<dyn Any + Send + Sync>,
+}
+
+/// What the controller may do with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+impl Access {
+    const ALL: Self = Self {
+        read: true,
+        write: true,
+    };
+
+    const fn allows(self, write: bool) -> bool {
+        if write { self.write } else { self.read }
+    }
 }
 
 // SAFETY: the memory is shared with a device by its nature; see the module's invariant 2.
@@ -58,27 +77,29 @@ impl fmt::Debug for Mapping {
 
 impl Mapping {
     /// # Safety
-    /// `size` bytes from `first` on are mapped for reading and writing as long as a share of `keep` lives,
+    /// `size` bytes from `first` on are mapped for what `access` allows as long as a share of `keep` lives,
     /// and nobody holds references to them while the controller runs commands on them.
     pub(crate) unsafe fn new(
         address: u64,
         size: u64,
         first: NonNull<u8>,
+        access: Access,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         Self {
             address,
             size,
             first,
+            access,
             _keep: keep,
         }
     }
 
     /// A mapping of `file`.
-    pub(crate) fn of_file(address: u64, file: &Arc<MappedFile>) -> Self {
+    pub(crate) fn of_file(address: u64, access: Access, file: &Arc<MappedFile>) -> Self {
         let keep: Arc<dyn Any + Send + Sync> = Arc::<MappedFile>::clone(file);
         // SAFETY: a `MappedFile` keeps its bytes mapped until it is dropped and lends none of them.
-        unsafe { Self::new(address, file.size() as u64, file.first(), keep) }
+        unsafe { Self::new(address, file.size() as u64, file.first(), access, keep) }
     }
 
     fn last(&self) -> u64 {
@@ -93,15 +114,15 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The longest piece of `length` bytes at `address` that lies in one mapping.
+    /// The longest piece of `length` bytes at `address` that lies in one mapping, which may be accessed so.
     #[inline]
-    fn piece(&self, address: u64, length: u64) -> Option<(NonNull<u8>, u64)> {
+    fn piece(&self, address: u64, length: u64, write: bool) -> Option<(NonNull<u8>, u64)> {
         let after = self
             .mappings
             .partition_point(|mapping| mapping.address <= address);
         let mapping = &self.mappings[after.checked_sub(1)?];
         let distance = address - mapping.address;
-        if distance >= mapping.size {
+        if distance >= mapping.size || !mapping.access.allows(write) {
             return None;
         }
         let offset = usize::try_from(distance).ok()?;
@@ -124,7 +145,7 @@ impl Table {
             let rest = (length - done) as u64;
             let piece = address
                 .checked_add(done as u64)
-                .and_then(|at| self.piece(at, rest));
+                .and_then(|at| self.piece(at, rest, write));
             let Some((first, size)) = piece else {
                 return Err(DmaFault {
                     address,
@@ -176,7 +197,7 @@ impl Table {
             length: size,
             write,
         };
-        let (first, length) = self.piece(address, size).ok_or(fault)?;
+        let (first, length) = self.piece(address, size, write).ok_or(fault)?;
         if length < size || first.as_ptr() as usize % 8 != 0 {
             return Err(fault);
         }
@@ -237,7 +258,7 @@ impl Table {
             length: 4,
             write,
         };
-        let (first, length) = self.piece(address, 4).ok_or(fault)?;
+        let (first, length) = self.piece(address, 4, write).ok_or(fault)?;
         if length < 4 || first.as_ptr() as usize % 4 != 0 {
             return Err(fault);
         }
@@ -340,7 +361,7 @@ impl Memory {
         let keep: Arc<dyn Any + Send + Sync> = Arc::<Region>::clone(region);
         // SAFETY: a region's bytes stay mapped as long as a share lives; those who take buffers from it
         // leave them alone while a device has them.
-        let mapping = unsafe { Mapping::new(address, size, region.address(), keep) };
+        let mapping = unsafe { Mapping::new(address, size, region.address(), Access::ALL, keep) };
         let inserted = self.insert(mapping);
         debug_assert!(inserted, "places do not overlap");
         Ok(address)

@@ -5,6 +5,7 @@ mod any;
 mod basic;
 mod faults;
 mod host;
+mod options;
 mod power;
 mod reserved;
 mod served;
