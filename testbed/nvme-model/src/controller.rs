@@ -131,7 +131,8 @@ impl Controller {
         self.inner.registers.set_removed(false);
     }
 
-    /// Makes something happen that the host hears of, if it asked.
+    /// Makes something happen that the host hears of, if it asked, and has read the log page of the last event of
+    /// the type.
     pub fn raise_event(&self, event: Event) {
         self.inner.state().raise(event);
     }

@@ -58,7 +58,7 @@ pub use controller::Controller;
 pub use error::{Error, ErrorKind, Result};
 pub use faults::{Fault, FaultRule, Faults, IdentifyLie, Target, When};
 pub use host::DmaFault;
-pub use options::{Commands, NamespaceOptions, Options, SglSupport};
+pub use options::{Commands, Deallocated, NamespaceOptions, Options, SglSupport};
 pub use server::Service;
 pub use state::{Counters, Event};
 pub use status::Status;

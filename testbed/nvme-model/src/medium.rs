@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::random::Random;
 
-/// Bytes that are allocated at once, zeroed by the kernel when they are touched.
+/// Bytes that are allocated at once, if blank means zero zeroed by the kernel when they are touched.
 const CHUNK: usize = 1 << 20;
 /// Chunks that are listed together.
 const GROUP: usize = 1 << 10;
@@ -28,6 +28,8 @@ type Chunk = Box<[u8]>;
 pub(crate) struct Medium {
     block_size: usize,
     blocks: u64,
+    /// What every byte reads as that is in no chunk.
+    blank: u8,
     groups: Vec<Option<Box<[Option<Chunk>]>>>,
     /// Blocks that cannot be read (Write Uncorrectable).
     bad: BTreeSet<u64>,
@@ -50,17 +52,19 @@ struct Record {
 /// Bytes as they lie behind each other.
 pub(crate) enum Piece<'a> {
     Data(&'a [u8]),
-    Zeros(usize),
+    /// So many bytes that were never written, or are not any more.
+    Blank(usize),
 }
 
 impl Medium {
-    pub(crate) fn new(block_size: u32, blocks: u64, cache_bytes: usize) -> Self {
+    pub(crate) fn new(block_size: u32, blocks: u64, blank: u8, cache_bytes: usize) -> Self {
         let block_size = index(u64::from(block_size));
         let bytes = blocks * block_size as u64;
         let groups = bytes.div_ceil((CHUNK * GROUP) as u64);
         Self {
             block_size,
             blocks,
+            blank,
             groups: (0..groups).map(|_| None).collect(),
             bad: BTreeSet::new(),
             log: VecDeque::new(),
@@ -77,6 +81,10 @@ impl Medium {
         self.blocks
     }
 
+    pub(crate) const fn blank(&self) -> u8 {
+        self.blank
+    }
+
     /// The bytes from `position` on: at most `length`, as many as lie together.
     #[inline]
     pub(crate) fn piece(&self, position: u64, length: usize) -> Piece<'_> {
@@ -86,9 +94,9 @@ impl Medium {
         match self.groups[chunk / GROUP].as_ref() {
             Some(group) => match &group[chunk % GROUP] {
                 Some(bytes) => Piece::Data(&bytes[offset..offset + length]),
-                None => Piece::Zeros(length),
+                None => Piece::Blank(length),
             },
-            None => Piece::Zeros(length),
+            None => Piece::Blank(length),
         }
     }
 
@@ -100,7 +108,8 @@ impl Medium {
         let length = length.min(CHUNK - offset);
         let group =
             self.groups[chunk / GROUP].get_or_insert_with(|| (0..GROUP).map(|_| None).collect());
-        let bytes = group[chunk % GROUP].get_or_insert_with(|| vec![0; CHUNK].into_boxed_slice());
+        let bytes =
+            group[chunk % GROUP].get_or_insert_with(|| vec![self.blank; CHUNK].into_boxed_slice());
         &mut bytes[offset..offset + length]
     }
 
@@ -114,8 +123,8 @@ impl Medium {
                     rest[..data.len()].copy_from_slice(data);
                     data.len()
                 }
-                Piece::Zeros(size) => {
-                    rest[..size].fill(0);
+                Piece::Blank(size) => {
+                    rest[..size].fill(self.blank);
                     size
                 }
             };
@@ -175,8 +184,8 @@ impl Medium {
         healed
     }
 
-    /// Fills with zeros: Write Zeroes, or deallocated.
-    pub(crate) fn zero(&mut self, first: u64, blocks: u64, durable: bool) {
+    /// Fills blocks with a byte: Write Zeroes, or deallocated.
+    pub(crate) fn fill(&mut self, first: u64, blocks: u64, byte: u8, durable: bool) {
         let bytes = blocks * self.block_size as u64;
         if bytes > self.log_bytes_max as u64 {
             // More than the cache holds: all before it goes to the medium, and so does this.
@@ -189,21 +198,25 @@ impl Medium {
         let end = position + bytes;
         while position < end {
             let size = index((end - position).min(CHUNK as u64));
-            position += self.zero_piece(position, size) as u64;
+            position += self.fill_piece(position, size, byte) as u64;
         }
     }
 
-    fn zero_piece(&mut self, position: u64, length: usize) -> usize {
+    fn fill_piece(&mut self, position: u64, length: usize, byte: u8) -> usize {
         let place = index(position);
         let (chunk, offset) = (place / CHUNK, place % CHUNK);
         let length = length.min(CHUNK - offset);
+        if byte != self.blank {
+            self.piece_mut(position, length).fill(byte);
+            return length;
+        }
         let Some(group) = self.groups[chunk / GROUP].as_mut() else {
             return length;
         };
         let slot = &mut group[chunk % GROUP];
         match slot {
             Some(_) if length == CHUNK => *slot = None,
-            Some(bytes) => bytes[offset..offset + length].fill(0),
+            Some(bytes) => bytes[offset..offset + length].fill(byte),
             None => {}
         }
         length
@@ -277,12 +290,12 @@ impl Medium {
         self.heal(record.first + blocks.start, blocks.end - blocks.start);
     }
 
-    /// A number that differs, very likely, if any byte does (FNV-1a over the chunks that are not zero).
+    /// A number that differs, very likely, if any byte does (FNV-1a over the chunks that are not blank).
     pub(crate) fn digest(&self) -> u64 {
         let mut digest = 0xcbf2_9ce4_8422_2325_u64;
         let mut add = |word: u64| digest = (digest ^ word).wrapping_mul(0x0100_0000_01b3);
         for (number, chunk) in self.chunks() {
-            if chunk.iter().all(|byte| *byte == 0) {
+            if chunk.iter().all(|byte| *byte == self.blank) {
                 continue;
             }
             add(number as u64);

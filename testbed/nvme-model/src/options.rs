@@ -9,6 +9,9 @@ use crate::{Error, ErrorKind, Result};
 /// The smallest memory page size that the specification knows, as a power of two.
 pub(crate) const PAGE_SHIFT_MIN: u32 = 12;
 
+/// More than a list of namespaces names at once, many times over.
+const NAMESPACES_MAX: usize = 1 << 16;
+
 /// Bytes of all namespaces together, at most: 8 PiB. What is never written costs a word each GiB.
 const BYTES_MAX: u64 = 1 << 53;
 
@@ -21,10 +24,36 @@ pub struct NamespaceOptions {
     pub blocks: u64,
     /// NOIOB: transfers that cross a multiple of so many blocks are slower. Zero reports none.
     pub optimal_boundary: u16,
-    /// NAWUN, in blocks: what concurrent commands see whole. Zero: as the controller says.
+    /// NAWUN, in blocks: what concurrent commands see whole. Zero: as the controller says. The field cannot
+    /// say one block if the controller says more.
     pub atomic_write: u32,
-    /// NAWUPF, in blocks: what a power cut leaves whole. Zero: as the controller says.
+    /// NAWUPF, in blocks: what a power cut leaves whole. Zero: as the controller says; one as above.
     pub atomic_write_power_fail: u32,
+    /// NSFEAT bit 1, which says that NAWUN and NAWUPF count, is set although both are zero.
+    pub has_atomic_units: bool,
+    /// What deallocated blocks read as.
+    pub deallocated: Deallocated,
+}
+
+/// What blocks read as that were deallocated, or never written: DLFEAT bits 2:0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deallocated {
+    /// It is not said. Blocks stay as they were.
+    Unreported,
+    /// All bytes are zero. Write Zeroes may deallocate (DLFEAT bit 3).
+    Zeros,
+    /// All bytes are FFh.
+    Ones,
+}
+
+impl NamespaceOptions {
+    /// What a byte reads as that was never written.
+    pub(crate) const fn blank(&self) -> u8 {
+        match self.deallocated {
+            Deallocated::Unreported | Deallocated::Zeros => 0,
+            Deallocated::Ones => u8::MAX,
+        }
+    }
 }
 
 impl Default for NamespaceOptions {
@@ -35,6 +64,8 @@ impl Default for NamespaceOptions {
             optimal_boundary: 0,
             atomic_write: 0,
             atomic_write_power_fail: 0,
+            has_atomic_units: false,
+            deallocated: Deallocated::Zeros,
         }
     }
 }
@@ -86,7 +117,7 @@ impl Default for Commands {
 pub struct Options {
     /// Everything that the controller is free to choose follows from this.
     pub seed: u64,
-    /// Namespaces 1 and on.
+    /// Namespaces 1 and on, 65,536 at most.
     pub namespaces: Vec<NamespaceOptions>,
     /// MDTS: a transfer has at most 2 to this power pages of the smallest size; zero means no limit.
     pub transfer_max: u8,
@@ -120,6 +151,8 @@ pub struct Options {
     pub events_max: u16,
     /// Abort commands that may be outstanding.
     pub aborts_max: u16,
+    /// Entries of the error log: 1 to 256 (ELPE and one).
+    pub error_entries: u16,
     /// VS: major in bits 31:16, minor in 15:8.
     pub version: u32,
     /// Model number, ASCII, at most 40 characters.
@@ -162,6 +195,7 @@ impl Default for Options {
             sgl: SglSupport::None,
             events_max: 4,
             aborts_max: 4,
+            error_entries: 64,
             version: 0x0001_0400,
             model: "Millrace model controller".to_owned(),
             serial: "MODEL0001".to_owned(),
@@ -178,7 +212,7 @@ impl Default for Options {
 impl Options {
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::new(ErrorKind::Options, what));
-        if self.namespaces.is_empty() || self.namespaces.len() > 1024 {
+        if self.namespaces.is_empty() || self.namespaces.len() > NAMESPACES_MAX {
             return refuse(format!("{} namespaces", self.namespaces.len()));
         }
         let mut bytes = 0_u64;
@@ -199,7 +233,16 @@ impl Options {
                     Error::new(ErrorKind::Options, context)
                 })?;
             let (whole, kept) = self.atomic_units(namespace);
-            if kept > whole || namespace.atomic_write > 1 << 16 {
+            // Zero in the field means what the controller says, so that one block cannot be said.
+            let is_said = |own: u32, common: u32| own != 1 || common == 1;
+            if kept > whole
+                || namespace.atomic_write > 1 << 16
+                || !is_said(namespace.atomic_write, self.atomic_write)
+                || !is_said(
+                    namespace.atomic_write_power_fail,
+                    self.atomic_write_power_fail,
+                )
+            {
                 return refuse(format!("atomic units {whole} and {kept} in {namespace:?}"));
             }
         }
@@ -229,10 +272,11 @@ impl Options {
                 self.transfer_max, self.burst, self.vectors
             ));
         }
-        if !(1..=256).contains(&self.events_max) || !(1..=256).contains(&self.aborts_max) {
+        let limits = [self.events_max, self.aborts_max, self.error_entries];
+        if limits.iter().any(|limit| !(1..=256).contains(limit)) {
             return refuse(format!(
-                "limits {} and {}",
-                self.events_max, self.aborts_max
+                "{} event requests, {} aborts, {} error log entries",
+                self.events_max, self.aborts_max, self.error_entries
             ));
         }
         Ok(())

@@ -181,11 +181,11 @@ impl Table {
         })
     }
 
-    /// Fills with zeros at the host.
-    pub(crate) fn write_zeros(&self, address: u64, length: usize) -> Result<(), DmaFault> {
+    /// Fills with a byte at the host.
+    pub(crate) fn fill(&self, address: u64, length: usize, byte: u8) -> Result<(), DmaFault> {
         self.pieces(address, length, true, |first, _, size| {
             // SAFETY: as in `read`.
-            unsafe { ptr::write_bytes(first.as_ptr(), 0, size) };
+            unsafe { ptr::write_bytes(first.as_ptr(), byte, size) };
         })
     }
 

@@ -300,7 +300,8 @@ impl State {
         for namespace in &mut self.namespaces[chosen] {
             namespace.options.block_size = 1 << shift;
             namespace.options.blocks = namespace.bytes >> shift;
-            namespace.medium = Medium::new(1 << shift, namespace.options.blocks, cache);
+            let (blocks, blank) = (namespace.options.blocks, namespace.options.blank());
+            namespace.medium = Medium::new(1 << shift, blocks, blank, cache);
         }
         Ok(0)
     }

@@ -29,6 +29,13 @@ pub enum Event {
     Spare,
     /// The attributes of a namespace changed.
     NamespaceChanged(u32),
+    /// New firmware is about to be activated.
+    FirmwareActivation,
+    /// Something of the vendor's, told by one of the log pages from C0h on.
+    Vendor {
+        /// The log page.
+        page: u8,
+    },
 }
 
 impl Event {
@@ -42,6 +49,8 @@ impl Event {
             Self::Temperature => (1, 1, 0x02),
             Self::Spare => (1, 2, 0x02),
             Self::NamespaceChanged(_) => (2, 0, 0x04),
+            Self::FirmwareActivation => (2, 1, 0x03),
+            Self::Vendor { page } => (7, 0, page),
         }
     }
 
@@ -61,8 +70,8 @@ impl Event {
 pub(super) struct Events {
     requests: VecDeque<u16>,
     raised: VecDeque<Event>,
-    /// Types that were reported and whose log page was not read yet, by type.
-    masked: u8,
+    /// By type, the log page of an event that was reported and whose page was not read yet.
+    masked: [Option<u8>; 8],
     /// Feature 0Bh.
     pub(super) configuration: u32,
 }
@@ -85,19 +94,16 @@ impl Events {
 
     /// The host read a log page and wants to hear of such events again.
     pub(super) fn unmask(&mut self, page: u8) {
-        let kind = match page {
-            0x01 => 0,
-            0x02 => 1,
-            0x04 => 2,
-            _ => return,
-        };
-        self.masked &= !(1 << kind);
+        for masked in &mut self.masked {
+            *masked = masked.filter(|told| *told != page);
+        }
     }
 
     /// Whether the host wants to hear of it: feature 0Bh.
     const fn is_wanted(&self, event: Event) -> bool {
         match event {
             Event::NamespaceChanged(_) => self.configuration & 1 << 8 != 0,
+            Event::FirmwareActivation => self.configuration & 1 << 9 != 0,
             Event::Reliability | Event::Temperature | Event::Spare => {
                 self.configuration & event.warning() as u32 != 0
             }
@@ -117,10 +123,11 @@ impl Events {
         let ready = self
             .raised
             .iter()
-            .position(|event| self.masked & 1 << event.code().0 == 0)?;
+            .position(|event| self.masked[usize::from(event.code().0)].is_none())?;
         let event = self.raised.remove(ready)?;
         let request = self.requests.pop_front()?;
-        self.masked |= 1 << event.code().0;
+        let (kind, _, page) = event.code();
+        self.masked[usize::from(kind)] = Some(page);
         Some((request, event))
     }
 }

@@ -4,7 +4,7 @@ use crate::bytes::Bytes;
 use crate::command::{Command, dwords};
 use crate::config_space::VENDOR;
 use crate::host::Table;
-use crate::options::{Options, SglSupport};
+use crate::options::{Deallocated, Options, SglSupport};
 use crate::status::Status;
 use crate::violation::Rule;
 
@@ -13,7 +13,6 @@ use super::State;
 use super::enable::{COMPLETION_SHIFT, SUBMISSION_SHIFT};
 use super::failure::{Failure, Outcome};
 use super::io::BROADCAST;
-use super::log_pages::ERRORS_MAX;
 
 /// The formats that a namespace may have: log2 of the block size.
 pub(super) const BLOCK_SHIFTS: [u32; 2] = [9, 12];
@@ -91,8 +90,11 @@ impl State {
         data.put_u64(0, options.blocks);
         data.put_u64(8, options.blocks);
         data.put_u64(16, options.blocks);
-        let has_own_units = options.atomic_write != 0 || options.atomic_write_power_fail != 0;
-        data.put_u8(24, u8::from(has_own_units) << 1);
+        let own_units = options.atomic_write | options.atomic_write_power_fail;
+        data.put_u8(
+            24,
+            u8::from(options.has_atomic_units || own_units != 0) << 1,
+        );
         let listed = BLOCK_SHIFTS.iter().position(|listed| *listed == shift);
         put_formats(&mut data);
         match listed {
@@ -104,8 +106,13 @@ impl State {
                 data.put_u32(128 + 8, shift << 16);
             }
         }
-        // Deallocated blocks read as zeros; Write Zeroes may deallocate.
-        data.put_u8(33, 1 | 1 << 3);
+        // What deallocated blocks read as; whether Write Zeroes may deallocate.
+        let deallocated = match options.deallocated {
+            Deallocated::Unreported => 0,
+            Deallocated::Zeros => 1 | 1 << 3,
+            Deallocated::Ones => 2,
+        };
+        data.put_u8(33, deallocated);
         let zero_based = |blocks: u32| (blocks.saturating_sub(1) & 0xffff) as u16;
         data.put_u16(34, zero_based(options.atomic_write));
         data.put_u16(36, zero_based(options.atomic_write_power_fail));
@@ -135,7 +142,7 @@ impl State {
             ));
         }
         let mut data = Bytes::new(SIZE);
-        let last = u32::try_from(self.namespaces.len()).expect("at most 1024");
+        let last = u32::try_from(self.namespaces.len()).expect("the options were checked");
         for (place, found) in (id.saturating_add(1)..=last).take(1024).enumerate() {
             data.put_u32(place * 4, found);
         }
@@ -178,8 +185,8 @@ impl State {
         data.put_u8(77, options.transfer_max);
         data.put_u16(78, 1);
         data.put_u32(80, options.version);
-        // Namespace attribute notices.
-        data.put_u32(92, 1 << 8);
+        // Namespace attribute notices, firmware activation notices.
+        data.put_u32(92, 1 << 8 | 1 << 9);
         data.put_u8(111, 1);
         put_admin_abilities(&mut data, options);
         // Kelvin: warning and critical temperature.
@@ -192,7 +199,7 @@ impl State {
             .sum();
         data.put_u64(280, bytes);
         put_io_abilities(&mut data, options);
-        let count = u32::try_from(self.namespaces.len()).expect("at most 1024");
+        let count = u32::try_from(self.namespaces.len()).expect("the options were checked");
         data.put_u32(516, count);
         let name = format!("nqn.2014-08.org.nvmexpress:millrace:{}", options.serial);
         let count = name.len().min(255);
@@ -211,7 +218,7 @@ fn put_admin_abilities(data: &mut Bytes, options: &Options) {
     data.put_u8(260, 1 << 1 | 1);
     // The page of commands, and offsets and long lengths.
     data.put_u8(261, 1 << 1 | 1 << 2);
-    data.put_u8(262, small(ERRORS_MAX - 1));
+    data.put_u8(262, ((options.error_entries - 1) & 0xff) as u8);
 }
 
 fn put_io_abilities(data: &mut Bytes, options: &Options) {

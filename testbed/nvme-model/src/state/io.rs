@@ -3,6 +3,7 @@
 use crate::command::{Command, Pointer, dwords, nvm};
 use crate::host::Table;
 use crate::medium::Piece;
+use crate::options::Deallocated;
 use crate::status::Status;
 use crate::violation::Rule;
 
@@ -86,8 +87,8 @@ impl State {
                         host.write(target, data)?;
                         data.len()
                     }
-                    Piece::Zeros(size) => {
-                        host.write_zeros(target, size)?;
+                    Piece::Blank(size) => {
+                        host.fill(target, size, medium.blank())?;
                         size
                     }
                 };
@@ -170,7 +171,7 @@ impl State {
         self.check_reserved(command, 12, unknown);
         let durable = self.is_durable(command);
         let medium = &mut self.namespaces[range.namespace].medium;
-        medium.zero(range.first, range.blocks, durable);
+        medium.fill(range.first, range.blocks, 0, durable);
         Ok(())
     }
 
@@ -212,11 +213,12 @@ impl State {
             check_end(first, blocks, size)?;
         }
         let durable = !self.features.is_cache_on();
-        for (first, blocks) in ranges {
-            if blocks > 0 {
-                self.namespaces[namespace]
-                    .medium
-                    .zero(first, blocks, durable);
+        let Namespace {
+            medium, options, ..
+        } = &mut self.namespaces[namespace];
+        for (first, blocks) in ranges.into_iter().filter(|(_, blocks)| *blocks > 0) {
+            if options.deallocated != Deallocated::Unreported {
+                medium.fill(first, blocks, medium.blank(), durable);
             }
         }
         Ok(())

@@ -12,9 +12,6 @@ use super::State;
 use super::failure::{Failure, Outcome};
 use super::io::BROADCAST;
 
-/// Entries of the error log (ELPE and one).
-pub(super) const ERRORS_MAX: usize = 64;
-
 /// Bytes that can be had of a log page at once where MDTS sets no limit: far more than any has.
 const LENGTH_MAX: u64 = 1 << 20;
 
@@ -79,8 +76,8 @@ impl Logs {
     }
 
     /// Page 01h: the newest first.
-    fn error_page(&self) -> Bytes {
-        let mut page = Bytes::new(ERRORS_MAX * 64);
+    fn error_page(&self, entries: u16) -> Bytes {
+        let mut page = Bytes::new(usize::from(entries) * 64);
         for (number, entry) in self.errors.iter().enumerate() {
             let at = number * 64;
             page.put_u64(at, entry.count);
@@ -114,11 +111,16 @@ impl Logs {
         page
     }
 
-    /// Page 04h: namespaces that changed; forgotten when it is read.
+    /// Page 04h: namespaces that changed; forgotten when it is read. More than there is room for are said by
+    /// an identifier of all ones.
     fn changed_page(&mut self) -> Bytes {
         let mut page = Bytes::new(4096);
-        for (number, namespace) in self.changed.iter().take(1024).enumerate() {
-            page.put_u32(number * 4, *namespace);
+        if self.changed.len() > 1024 {
+            page.put_u32(0, u32::MAX);
+        } else {
+            for (number, namespace) in self.changed.iter().enumerate() {
+                page.put_u32(number * 4, *namespace);
+            }
         }
         self.changed.clear();
         page
@@ -145,7 +147,8 @@ impl State {
             block: if queue == 0 { 0 } else { command.long(10) },
             namespace: command.namespace(),
         });
-        logs.errors.truncate(ERRORS_MAX);
+        logs.errors
+            .truncate(usize::from(self.options.error_entries));
     }
 
     pub(super) fn get_log_page(&mut self, command: &Command, host: &Table) -> Outcome<u32> {
@@ -164,11 +167,13 @@ impl State {
             ));
         }
         let mut page = match page_id {
-            0x01 => self.logs.error_page(),
+            0x01 => self.logs.error_page(self.options.error_entries),
             0x02 => self.logs.health_page(),
             0x03 => self.firmware_page(),
             0x04 => self.logs.changed_page(),
             0x05 => self.commands_page(),
+            // Vendors' own.
+            0xc0.. => Bytes::new(512),
             _ => {
                 return Err(Failure::breach(
                     Status::LOG_PAGE,
@@ -189,10 +194,11 @@ impl State {
                 format!("offset {offset:#x} of log page {page_id:#04x}"),
             ));
         }
-        // What lies beyond the page's end is undefined; zeros here.
         let mut wanted = vec![0; length];
         let rest = &page.as_ref()[from..];
         let count = rest.len().min(length);
+        // What lies beyond the page's end is undefined.
+        self.plan.random().fill(&mut wanted[count..]);
         wanted[..count].copy_from_slice(&rest[..count]);
         self.locate(command, length, true, host)?;
         self.send(&wanted, host)?;

@@ -146,7 +146,12 @@ impl State {
             .iter()
             .map(|namespace| Namespace {
                 bytes: namespace.blocks * u64::from(namespace.block_size),
-                medium: Medium::new(namespace.block_size, namespace.blocks, cache),
+                medium: Medium::new(
+                    namespace.block_size,
+                    namespace.blocks,
+                    namespace.blank(),
+                    cache,
+                ),
                 options: namespace.clone(),
             })
             .collect();

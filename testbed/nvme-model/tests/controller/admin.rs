@@ -226,3 +226,45 @@ fn vectors_fire() {
         "not the admin queue's"
     );
 }
+
+#[test]
+fn events_of_other_log_pages() {
+    let mut host = Host::ready(Options::default());
+    for (event, result, page) in [
+        (Event::Vendor { page: 0xc5 }, 0x00c5_0007, 0xc5),
+        (Event::FirmwareActivation, 0x0003_0102, 0x03),
+    ] {
+        assert_eq!(set_feature(&mut host, 0x0b, 1 << 9).0, 0);
+        host.submit(0, command(0x0c, 0));
+        host.controller.raise_event(event);
+        assert_eq!(host.next(0).result, result);
+        // The same again, until that page is read and no other.
+        let waiting = host.submit(0, command(0x0c, 0));
+        host.controller.raise_event(event);
+        for other in [1, 2, 4] {
+            assert_eq!(log_page(&mut host, other, 512, 0), 0);
+        }
+        let mut get = command(0x02, u32::MAX);
+        set_prp(&mut get, host.address(DATA), 0);
+        get[10] = 127 << 16 | page;
+        let id = host.submit(0, get);
+        assert_eq!(host.next(0).id, id);
+        let told = host.next(0);
+        assert_eq!((told.id, told.result), (waiting, result));
+        assert_eq!(log_page(&mut host, page, 512, 0), 0);
+    }
+    host.assert_lawful();
+}
+
+#[test]
+fn more_changed_namespaces_than_a_log_page_names() {
+    let mut host = Host::ready(Options::default());
+    for id in 1..=1025 {
+        host.controller.raise_event(Event::NamespaceChanged(id));
+    }
+    assert_eq!(log_page(&mut host, 4, 4096, 0), 0);
+    assert_eq!(host.memory.load_u64(DATA), u64::from(u32::MAX));
+    assert_eq!(log_page(&mut host, 4, 4096, 0), 0);
+    assert_eq!(host.memory.load_u64(DATA), 0, "it was read");
+    host.assert_lawful();
+}
