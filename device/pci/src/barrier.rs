@@ -5,10 +5,14 @@
 //!
 //! | | x86-64 | Arm | POWER |
 //! |---|---|---|---|
-//! | memory stores before a register store | kept by the hardware | `dmb oshst` | `sync` |
+//! | memory loads and stores before a register store | kept by the hardware | `dmb osh` | `sync` |
 //! | a register load before memory loads | kept by the hardware | `dmb oshld` | `sync` |
 //! | loads of memory that the device writes, one after the other | kept by the hardware | `dmb oshld` | `lwsync` |
 //! | a store to shared memory before a load from it | `mfence` | `dmb osh` | `sync` |
+//!
+//! Loads are in the first row because a doorbell also hands memory back: a completion that was read, a buffer
+//! whose content was taken. `dmb oshst` would order stores alone, and let the device overwrite what is still
+//! to be read.
 //!
 //! Where the hardware keeps the order the compiler is still told to. The fences of the language are not
 //! enough elsewhere: on Arm they cover the inner shareable domain, in which a device need not be, and on
@@ -43,8 +47,9 @@ compile_error!(
 #[cfg(not(target_endian = "little"))]
 compile_error!("registers and rings are little-endian and are not swapped");
 
-/// What was stored to memory before is visible to the device before it sees a register store after this: a
-/// command before its doorbell.
+/// What was stored to memory before is visible to the device, and what was loaded before has been loaded,
+/// before it sees a register store after this: a command before its doorbell, a buffer's content before the
+/// command that fills it anew.
 #[inline]
 pub fn before_register_store() {
     machine::before_register_store();
@@ -103,7 +108,7 @@ mod aarch64 {
     #[inline]
     pub(super) fn before_register_store() {
         // SAFETY: a barrier changes no register and no memory.
-        unsafe { asm!("dmb oshst", options(nostack, preserves_flags)) };
+        unsafe { asm!("dmb osh", options(nostack, preserves_flags)) };
     }
 
     #[inline]
