@@ -34,8 +34,8 @@ impl ConfigSpace {
         // A list of capabilities.
         bytes.put_u16(0x06, 1 << 4);
         bytes.put_u8(0x08, 1);
-        // NVM controller, NVM Express.
-        bytes.put(0x09, &[0x02, 0x08, 0x01]);
+        let [interface, subclass, class, _] = options.class.to_le_bytes();
+        bytes.put(0x09, &[interface, subclass, class]);
         // Memory, 64 bits wide.
         bytes.put_u32(BASE_ADDRESS, 0b100);
         bytes.put_u16(0x2c, VENDOR);

@@ -170,6 +170,8 @@ pub struct Options {
     /// The function in this process has its doorbells mapped, as hardware has: ringing one is a plain store.
     /// Doorbells without a queue are noticed late then. Needs pages of 4 KiB and has no effect elsewhere.
     pub mapped_doorbells: bool,
+    /// What configuration space says that the function is: class, subclass and interface in the low 24 bits.
+    pub class: u32,
     /// What goes wrong.
     pub faults: Faults,
 }
@@ -204,6 +206,7 @@ impl Default for Options {
             burst: 64,
             no_data: false,
             mapped_doorbells: false,
+            class: 0x01_0802,
             faults: Faults::default(),
         }
     }

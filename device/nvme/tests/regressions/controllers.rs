@@ -185,3 +185,21 @@ fn shadow_doorbells_that_do_not_fit_their_page_are_not_offered() -> Outcome {
     assert_eq!(bed.model.dma_faults(), []);
     Ok(())
 }
+
+/// Nothing showed that another class is noticed, and before the function may reach memory.
+#[test]
+fn what_is_no_controller_is_left_alone() -> Outcome {
+    // SATA, and NVMe for administration alone.
+    for class in [0x01_0601, 0x01_0803] {
+        let bed = Bed::new(model::Options { class, ..small() })?;
+        let error = bed.open(quick()).err().ok_or("it was opened")?;
+        assert_eq!(error.kind(), ErrorKind::NotNvme);
+        let text = error.to_string();
+        let expected = format!("has PCI class {class:#08x}, not 0x010802");
+        assert!(text.contains(&expected), "{text}");
+        let mut command = [0; 2];
+        bed.model.function().read_config(4, &mut command)?;
+        assert_eq!(command, [0; 2], "its registers were used");
+    }
+    Ok(())
+}
