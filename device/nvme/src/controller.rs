@@ -107,9 +107,10 @@ impl Controller {
             control.function.set_bus_master(true)?;
             control.disable()?;
         }
-        let vectors = make_vectors(&control)?;
+        let mut vectors = make_vectors(&control)?;
         let mut admin = Admin::new(&control, &domain)?;
-        set_vectors(&control, &vectors)?;
+        // The host may have fewer left; without any, queue pairs can only poll.
+        vectors.truncate(set_vectors(&control, &vectors)?);
         let (data, queues) = match admin.bring_up(&control) {
             Ok(brought) => brought,
             Err(error) => {
@@ -521,7 +522,10 @@ impl Controller {
         }
         // Whatever has reset the function, this driver or not, has taken these from it.
         self.control.function.set_bus_master(true)?;
-        set_vectors(&self.control, &self.vectors)?;
+        if set_vectors(&self.control, &self.vectors)? < self.vectors.len() {
+            let context = "the host has fewer interrupt vectors after a reset";
+            return Err(self.control.error(ErrorKind::Function, context));
+        }
         let (data, queues) = admin.bring_up(&self.control)?;
         if (&data.serial, &data.model) != (&self.data.serial, &self.data.model) {
             let context = "another controller came back from a reset";
@@ -620,9 +624,10 @@ fn make_vectors(control: &Control) -> Result<Vec<OwnedFd>> {
         .collect()
 }
 
-fn set_vectors(control: &Control, vectors: &[OwnedFd]) -> Result<()> {
+/// Has the function signal these; returns how many of them it does.
+fn set_vectors(control: &Control, vectors: &[OwnedFd]) -> Result<usize> {
     if vectors.is_empty() {
-        return Ok(());
+        return Ok(0);
     }
     let events: Vec<BorrowedFd<'_>> = vectors.iter().map(AsFd::as_fd).collect();
     Ok(control.function.set_vectors(&events)?)

@@ -10,9 +10,11 @@ use crate::{Bar, Result};
 
 /// Offset of the command register in configuration space (PCI Local Bus 3.0, section 6.2.2).
 const COMMAND: u16 = 0x04;
-/// Bits of the command register: the function answers in memory space, and may reach memory itself.
+/// Bits of the command register: the function answers in memory space, may reach memory itself, and does not
+/// assert INTx.
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 
 /// Who a function says it is (PCI Local Bus 3.0, section 6.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +59,12 @@ pub trait Function: fmt::Debug + Send + Sync {
     fn vectors(&self) -> u16;
 
     /// Signals `events[i]` (an eventfd) when vector `i` fires; replaces what was set before. No events
-    /// switch interrupts off.
+    /// switch interrupts off. Returns how many of the events were taken, the first ones: the host may have
+    /// fewer vectors left than the function has, or none.
     ///
     /// # Errors
     /// If there are more events than vectors or the provider refuses.
-    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> Result<()>;
+    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> Result<usize>;
 
     /// Resets the function. Its memory access stops; configuration space and vectors must be set anew.
     ///
@@ -109,17 +112,35 @@ impl dyn Function + '_ {
 
     /// Lets the function reach memory by itself, or forbids it. Its registers answer in either case.
     ///
+    /// In either case it is also kept from asserting INTx, for good. The kernel allows INTx when it hands a
+    /// function out, and nobody here would ever acknowledge one: a function whose vectors are not set - a
+    /// controller that is polled - would hold its line, which the host gives up then, for all that share it.
+    ///
     /// # Errors
     /// If configuration space cannot be read or written.
     pub fn set_bus_master(&self, on: bool) -> Result<()> {
         let mut command = [0; 2];
         self.read_config(COMMAND, &mut command)?;
-        let mut bits = u16::from_le_bytes(command) | COMMAND_MEMORY;
+        let mut bits = u16::from_le_bytes(command) | COMMAND_MEMORY | COMMAND_INTX_DISABLE;
         if on {
             bits |= COMMAND_BUS_MASTER;
         } else {
             bits &= !COMMAND_BUS_MASTER;
         }
         self.write_config(COMMAND, &bits.to_le_bytes())
+    }
+
+    /// Keeps it from asserting INTx once more, if that was asked for: who virtualizes the bit does something
+    /// about it only when it changes.
+    pub(crate) fn disable_intx_again(&self) -> Result<()> {
+        let mut command = [0; 2];
+        self.read_config(COMMAND, &mut command)?;
+        let bits = u16::from_le_bytes(command);
+        if bits & COMMAND_INTX_DISABLE == 0 {
+            return Ok(());
+        }
+        let without = bits & !COMMAND_INTX_DISABLE;
+        self.write_config(COMMAND, &without.to_le_bytes())?;
+        self.write_config(COMMAND, &command)
     }
 }

@@ -10,6 +10,13 @@ use crate::{Address, Error, ErrorKind, Result};
 /// The kernel's driver that hands functions to processes.
 pub(crate) const VFIO_DRIVER: &str = "vfio-pci";
 
+/// Whether VFIO hands a function out while another one of its IOMMU group has this driver: one that uses no
+/// DMA of its own, or is VFIO's (`driver_managed_dma` in the kernel, `vfio_dev_driver_allowed` before 5.19).
+pub(crate) fn leaves_group_free(driver: &str) -> bool {
+    // Variants of vfio-pci for one vendor's devices have it in their names.
+    driver == "pcieport" || driver == "pci-stub" || driver.contains("vfio")
+}
+
 /// The tree, at `/sys` or where a test has made one.
 #[derive(Clone, Debug)]
 pub(crate) struct Sysfs {
@@ -132,4 +139,19 @@ pub(crate) fn unreadable(path: &Path, error: io::Error) -> Error {
         _ => ErrorKind::Refused,
     };
     Error::new(kind, format!("reading {}", path.display())).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_that_keep_a_group_are_told_from_others() {
+        for driver in ["vfio-pci", "mlx5_vfio_pci", "pcieport", "pci-stub"] {
+            assert!(leaves_group_free(driver), "{driver}");
+        }
+        for driver in ["nvme", "xhci_hcd", "pci", "stub", ""] {
+            assert!(!leaves_group_free(driver), "{driver}");
+        }
+    }
 }

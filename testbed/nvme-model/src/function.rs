@@ -89,7 +89,7 @@ impl Function for ModelFunction {
         self.inner.vectors
     }
 
-    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> pci::Result<()> {
+    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> pci::Result<usize> {
         if events.len() > usize::from(self.inner.vectors) {
             return Err(outside("vector", events.len()));
         }
@@ -101,7 +101,7 @@ impl Function for ModelFunction {
             pci::Error::new(pci::ErrorKind::Refused, "keeping an eventfd").caused_by(source)
         })?;
         self.inner.lines.set(owned);
-        Ok(())
+        Ok(events.len())
     }
 
     fn reset(&self) -> pci::Result<()> {

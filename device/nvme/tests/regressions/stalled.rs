@@ -77,8 +77,8 @@ impl Function for Stalling {
         0
     }
 
-    fn set_vectors(&self, _: &[BorrowedFd<'_>]) -> Result<()> {
-        Ok(())
+    fn set_vectors(&self, _: &[BorrowedFd<'_>]) -> Result<usize> {
+        Ok(0)
     }
 
     fn reset(&self) -> Result<()> {

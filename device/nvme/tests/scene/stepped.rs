@@ -146,7 +146,7 @@ impl Function for Hooked {
         self.own.vectors()
     }
 
-    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> millrace_pci::Result<()> {
+    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> millrace_pci::Result<usize> {
         self.own.set_vectors(events)
     }
 

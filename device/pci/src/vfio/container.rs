@@ -68,6 +68,11 @@ impl Container {
         self.kernel.call(self.file.as_fd(), call)
     }
 
+    /// How many more bytes this process may lock; none if there is no limit.
+    pub(super) fn lock_room(&self) -> Option<u64> {
+        self.kernel.lock_room()
+    }
+
     /// Opens the function's device file.
     pub(super) fn device(&self, name: &str) -> Result<OwnedFd> {
         let text = CString::new(name).map_err(|error| {

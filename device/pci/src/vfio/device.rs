@@ -18,6 +18,9 @@ const BARS: usize = 6;
 /// Bytes of `struct vfio_irq_set` before its data; the structure ends in an array of none.
 const IRQ_SET_HEAD: usize = offset_of!(vfio::vfio_irq_set, data);
 
+/// What was attempted when interrupts could not be set.
+const SETTING_INTERRUPTS: &str = "setting the function's interrupts";
+
 /// A device file.
 #[derive(Debug)]
 struct DeviceFile {
@@ -59,8 +62,9 @@ impl DeviceFile {
         let mut done = 0;
         while done < bytes.len() {
             let place = offset + done as u64;
-            let written = io::retry_on_intr(|| io::pwrite(&self.file, &bytes[done..], place))
-                .map_err(|errno| unanswered(errno, "writing the function's registers"))?;
+            let written = self.kernel.write(self.file.as_fd(), &bytes[done..], place);
+            let written =
+                written.map_err(|errno| unanswered(errno, "writing the function's registers"))?;
             done += some(written)?;
         }
         Ok(())
@@ -216,6 +220,26 @@ impl VfioFunction {
         Ok(())
     }
 
+    /// Sets as many of the events as the host has vectors for, where none are set; returns how many.
+    fn take_vectors(&self, events: &[BorrowedFd<'_>]) -> Result<usize> {
+        let index = vfio::VFIO_PCI_MSIX_IRQ_INDEX;
+        let mut count = events.len();
+        while count > 0 {
+            match self.device.set_interrupts(index, &events[..count]) {
+                Ok(0) => return Ok(count),
+                // Nothing is set; so many could be had. Another device may take some of these meanwhile.
+                Ok(free) if (free as usize) < count => count = free as usize,
+                Ok(free) => {
+                    let context = format!("{count} vectors where {free} are free were refused");
+                    return Err(Error::new(ErrorKind::Protocol, context));
+                }
+                Err(io::Errno::NOSPC) => return Ok(0),
+                Err(errno) => return Err(refused(errno, SETTING_INTERRUPTS)),
+            }
+        }
+        Ok(0)
+    }
+
     /// Where the bytes of configuration space are in the file.
     fn config_place(&self, offset: u16, size: usize) -> Result<u64> {
         let end = u64::from(offset) + size as u64;
@@ -302,39 +326,32 @@ impl Function for VfioFunction {
         self.vectors
     }
 
-    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> Result<()> {
+    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> Result<usize> {
         let vectors = usize::from(self.vectors);
         if events.len() > vectors {
             let context = format!("{} vectors of {vectors}", events.len());
             return Err(Error::new(ErrorKind::OutOfRange, context));
         }
-        let attempted = "setting the function's interrupts";
-        let index = vfio::VFIO_PCI_MSIX_IRQ_INDEX;
         let mut set = self
             .vectors_set
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        let had_some = *set;
         // Their number can only be changed from none.
-        if *set {
+        if had_some {
             self.device
-                .set_interrupts(index, &[])
-                .map_err(|errno| refused(errno, attempted))?;
+                .set_interrupts(vfio::VFIO_PCI_MSIX_IRQ_INDEX, &[])
+                .map_err(|errno| refused(errno, SETTING_INTERRUPTS))?;
             *set = false;
         }
-        if events.is_empty() {
-            return Ok(());
+        let taken = self.take_vectors(events);
+        *set = taken.as_ref().is_ok_and(|taken| *taken > 0);
+        if *set || events.is_empty() && !had_some {
+            return taken;
         }
-        match self.device.set_interrupts(index, events) {
-            Ok(0) => {
-                *set = true;
-                Ok(())
-            }
-            Ok(free) => {
-                let context = format!("{} vectors where the host has {free} free", events.len());
-                Err(Error::new(ErrorKind::Refused, context))
-            }
-            Err(errno) => Err(refused(errno, attempted)),
-        }
+        // When the kernel takes a function's vectors from it, or has too few after all, it allows INTx.
+        let masked = (self as &dyn Function).disable_intx_again();
+        taken.and_then(|taken| masked.map(|()| taken))
     }
 
     fn reset(&self) -> Result<()> {

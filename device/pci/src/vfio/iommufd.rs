@@ -35,11 +35,13 @@ struct AddressSpace {
     id: u32,
 }
 
-/// Opens a function's own file and gives it an address space of its own.
+/// Opens a function's own file and gives it an address space of its own. `not_bound` makes the error for
+/// what the kernel does not permit.
 pub(super) fn open(
     kernel: &Arc<dyn Kernel>,
     dev: &Path,
     path: &Path,
+    not_bound: &dyn Fn() -> Error,
 ) -> crate::Result<(OwnedFd, Arc<dyn Domain>)> {
     let device = open_file(&**kernel, path)?;
     let iommufd = open_file(&**kernel, &dev.join("iommu"))?;
@@ -51,10 +53,7 @@ pub(super) fn open(
     kernel
         .call(device.as_fd(), Call::BindIommufd(&mut bind))
         .map_err(|errno| match errno {
-            Errno::PERM => {
-                let context = "the device could forge interrupts; switch interrupt remapping on";
-                Error::new(ErrorKind::NoInterruptRemapping, context).caused_by(errno)
-            }
+            Errno::PERM => not_bound().caused_by(errno),
             errno => refused(errno, "binding the function to an iommufd"),
         })?;
     let mut space = IoasAllocate {

@@ -20,6 +20,12 @@ pub(super) trait Kernel: fmt::Debug + Send + Sync {
 
     /// `VFIO_GROUP_GET_DEVICE_FD`: opens the function with this name.
     fn device(&self, group: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd>;
+
+    /// Writes some of the bytes at an offset of a device's file; returns how many.
+    fn write(&self, file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// How many more bytes this process may lock; none if there is no limit.
+    fn lock_room(&self) -> Option<u64>;
 }
 
 /// One `ioctl` with its argument. The kernel reads and writes no memory through it but the argument; what a

@@ -1,6 +1,7 @@
 //! The kernel itself. All `ioctl`s of the crate are made here.
 
 use std::ffi::{CStr, c_void};
+use std::fs;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
@@ -8,6 +9,7 @@ use std::ptr;
 use rustix::fs::{Mode, OFlags};
 use rustix::io;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
+use rustix::process::{Resource, getrlimit};
 use vfio_bindings::bindings::vfio::{VFIO_BASE, VFIO_TYPE};
 
 use super::kernel::{Call, Kernel};
@@ -26,6 +28,9 @@ const fn vfio_opcode(number: u8) -> Opcode {
 const fn iommufd_opcode(number: u8) -> Opcode {
     opcode::none(b';', 0x80 + number)
 }
+
+/// The capability that lifts the limit of locked memory, in a set of them (include/uapi/linux/capability.h).
+const CAP_IPC_LOCK: u64 = 1 << 14;
 
 const GROUP_GET_DEVICE_FD: Opcode = vfio_opcode(6);
 
@@ -123,11 +128,47 @@ impl Kernel for Linux {
         // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
+
+    fn write(&self, file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        io::retry_on_intr(|| io::pwrite(file, bytes, offset))
+    }
+
+    fn lock_room(&self) -> Option<u64> {
+        let limit = getrlimit(Resource::Memlock).current?;
+        // Without it nothing is known to be locked, nor that the limit does not hold.
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        room(limit, &status)
+    }
+}
+
+/// What is left of a limit of locked bytes, by the process's status (proc(5)); none if it does not hold.
+fn room(limit: u64, status: &str) -> Option<u64> {
+    let field = |name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.map(str::trim)
+    };
+    let capabilities = field("CapEff:").and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    if capabilities.unwrap_or(0) & CAP_IPC_LOCK != 0 {
+        return None;
+    }
+    let locked =
+        field("VmLck:").and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Some(limit.saturating_sub(locked.unwrap_or(0).saturating_mul(1024)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_capability_lifts_the_limit_of_locked_memory() {
+        let status = |capabilities| format!("VmLck:\t     136 kB\nCapEff:\t{capabilities}\n");
+        let limited = status("000001ffffffbfff");
+        assert_eq!(room(8 << 20, &limited), Some((8 << 20) - (136 << 10)));
+        assert_eq!(room(64 << 10, &limited), Some(0));
+        assert_eq!(room(64 << 10, &status("0000000000004000")), None);
+        assert_eq!(room(64 << 10, ""), Some(64 << 10));
+    }
 
     #[test]
     fn opcodes_are_those_of_the_headers() {

@@ -46,14 +46,14 @@ mod script;
 mod tests;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::container::Container;
 use self::device::VfioFunction;
 use self::kernel::Kernel;
 use self::linux::Linux;
-use crate::sysfs::{Sysfs, VFIO_DRIVER, names};
+use crate::sysfs::{Sysfs, VFIO_DRIVER, leaves_group_free, names};
 use crate::{Address, Error, ErrorKind, Function, Result};
 
 /// Which of the kernel's IOMMU interfaces serves a function.
@@ -93,6 +93,12 @@ pub fn open(address: Address, options: Options) -> Result<Arc<dyn Function>> {
     Host::of_this_process().open(address, options)
 }
 
+/// Whether the kernel hands out an IOMMU group that has no IOMMU: it makes groups for functions without one
+/// if it was told to.
+pub(crate) fn is_without_iommu(dev: &Path, group: &str) -> bool {
+    dev.join("vfio").join(format!("noiommu-{group}")).exists()
+}
+
 /// The machine that functions are opened on.
 #[derive(Clone, Debug)]
 struct Host {
@@ -114,6 +120,13 @@ impl Host {
     fn open(&self, address: Address, options: Options) -> Result<Arc<dyn Function>> {
         let group = self.check(address)?;
         let group_file = self.dev.join("vfio").join(&group);
+        if is_without_iommu(&self.dev, &group) {
+            let context = format!(
+                "the group {group} of {address} has no IOMMU; this driver needs one (the kernel was told to \
+                 do without, by enable_unsafe_noiommu_mode of vfio)"
+            );
+            return Err(Error::new(ErrorKind::NoIommu, context));
+        }
         let character_file = self.character_file(address)?;
         let wanted = options.iommu == Some(Iommu::Iommufd);
         let name = address.to_string();
@@ -132,7 +145,9 @@ impl Host {
                 return Ok(Arc::new(function));
             }
         };
-        let (device, domain) = iommufd::open(&self.kernel, &self.dev, &character_file)?;
+        let (device, domain) = iommufd::open(&self.kernel, &self.dev, &character_file, &|| {
+            self.not_bound(address, &group)
+        })?;
         let function = VfioFunction::new(name, kernel, device, domain, options.removal)?;
         Ok(Arc::new(function))
     }
@@ -182,24 +197,26 @@ impl Host {
     ) -> Result<Arc<Container>> {
         let path = self.dev.join("vfio").join(group);
         let container = Container::open(&self.kernel, &self.dev, &path, wanted, &|| {
-            self.group_users(address, group)
+            Self::not_viable(address, group, &self.group_users(address))
         })?;
         Ok(Arc::new(container))
     }
 
-    /// The error for a group that others use as well.
-    fn group_users(&self, address: Address, group: &str) -> Error {
+    /// The others of the function's group whose drivers keep VFIO from it, with the drivers.
+    fn group_users(&self, address: Address) -> Vec<String> {
         let members = self.sys.group_members(address).unwrap_or_default();
-        let users: Vec<String> = members
+        members
             .into_iter()
             .filter(|member| *member != address)
             .filter_map(|member| {
                 let driver = self.sys.driver(member).ok().flatten()?;
-                // The driver of bridges does no transfers of its own; the kernel lets it be.
-                let harmless = driver == VFIO_DRIVER || driver == "pcieport";
-                (!harmless).then(|| format!("{member} ({driver})"))
+                (!leaves_group_free(&driver)).then(|| format!("{member} ({driver})"))
             })
-            .collect();
+            .collect()
+    }
+
+    /// The error for a group that these use as well.
+    fn not_viable(address: Address, group: &str, users: &[String]) -> Error {
         let context = match users.is_empty() {
             true => format!("group {group} of {address}; the kernel does not say who uses it"),
             false => format!(
@@ -208,5 +225,19 @@ impl Host {
             ),
         };
         Error::new(ErrorKind::GroupNotViable, context)
+    }
+
+    /// The error for EPERM of binding to an iommufd, by which the kernel says one of three things.
+    fn not_bound(&self, address: Address, group: &str) -> Error {
+        let users = self.group_users(address);
+        if !users.is_empty() {
+            return Self::not_viable(address, group, &users);
+        }
+        let context = format!(
+            "the device could forge interrupts, or another process has a function of group {group}; end that \
+             process (`millrace nvme list` names it), or switch interrupt remapping on (firmware, and no \
+             intremap=off), or load iommufd with allow_unsafe_interrupts=1 if the device is trusted"
+        );
+        Error::new(ErrorKind::NoInterruptRemapping, context)
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Machine {
     /// How often the IOMMU is refused with EAGAIN.
     pub(super) again: u32,
     pub(super) resettable: bool,
+    /// How many vectors the host has left.
+    pub(super) vectors_free: u32,
     /// The answer to `VFIO_IOMMU_GET_INFO`.
     pub(super) type1: Vec<u8>,
     /// Where the default window is; none if its size is 0.
@@ -51,6 +53,8 @@ pub(super) struct Machine {
     pub(super) window_size_max: u64,
     /// With fewer levels a window has no memory for its table.
     pub(super) levels_needed: u32,
+    /// How many more bytes may be locked, if that is limited; tables of windows alone are held against it.
+    pub(super) lock_room: Option<u64>,
     /// The answers to `VFIO_DEVICE_GET_REGION_INFO`, but for configuration space.
     pub(super) regions: HashMap<u32, Vec<u8>>,
     /// The ranges of an iommufd's address space.
@@ -65,6 +69,7 @@ impl Default for Machine {
             viable: true,
             again: 0,
             resettable: true,
+            vectors_free: u32::MAX,
             type1: type1_info(PAGE, &[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]),
             default_window: (0, 2 << 30),
             window_pages: 1 << 12 | 1 << 16 | 1 << 21,
@@ -73,6 +78,7 @@ impl Default for Machine {
             window_starts: vec![0, 0x800_0000_0000_0000],
             window_size_max: 64 << 30,
             levels_needed: 1,
+            lock_room: None,
             regions: HashMap::from([(0, whole_bar())]),
             iommufd_ranges: vec![(0, 0xfedf_ffff), (0xfef0_0000, u64::MAX)],
         }
@@ -110,6 +116,10 @@ pub(super) struct Memory {
     pub(super) registered: BTreeMap<(u64, u64), u32>,
     /// How many vectors have events.
     pub(super) vectors: u32,
+    /// Whether the function may assert INTx, whatever its configuration space shows.
+    pub(super) intx_allowed: bool,
+    /// What is to be signalled for interrupts that are no vectors: index, flags and descriptor.
+    pub(super) signals: Vec<(u32, u32, RawFd)>,
     pub(super) resets: u32,
     /// The names of all calls.
     pub(super) calls: Vec<&'static str>,
@@ -171,6 +181,7 @@ impl Script {
                 &header,
                 region_offset(vfio::VFIO_PCI_CONFIG_REGION_INDEX),
             )?;
+            self.with(|memory| memory.intx_allowed = true);
         }
         self.with(|memory| memory.roles.insert(file.as_raw_fd(), role));
         Ok(file)
@@ -233,7 +244,9 @@ impl Script {
             if !shaped || create.window_size > self.machine.window_size_max {
                 return Err(Errno::INVAL);
             }
-            if create.levels < self.machine.levels_needed {
+            let table = create.window_size / page * 16;
+            let too_large = self.machine.lock_room.is_some_and(|room| table > room);
+            if create.levels < self.machine.levels_needed || too_large {
                 return Err(Errno::NOMEM);
             }
             create.start_addr = self.machine.window_starts[place];
@@ -324,7 +337,7 @@ impl Script {
         })
     }
 
-    fn set_irqs(&self, set: &Argument) -> io::Result<()> {
+    fn set_irqs(&self, set: &Argument) -> io::Result<u32> {
         let field = |offset| set.word(offset).ok_or(Errno::INVAL);
         let index = field(offset_of!(vfio::vfio_irq_set, index))?;
         let count = field(offset_of!(vfio::vfio_irq_set, count))?;
@@ -334,16 +347,25 @@ impl Script {
             return Err(Errno::INVAL);
         }
         if index != vfio::VFIO_PCI_MSIX_IRQ_INDEX {
-            return Ok(());
+            let descriptor = field(offset_of!(vfio::vfio_irq_set, data))?;
+            let descriptor = RawFd::from_ne_bytes(descriptor.to_ne_bytes());
+            self.with(|memory| memory.signals.push((index, flags, descriptor)));
+            return Ok(0);
         }
         self.with(|memory| match (count, memory.vectors) {
             // It cannot be switched off twice, nor changed in number.
             (0, 0) => Err(Errno::INVAL),
             (1.., 1..) => Err(Errno::INVAL),
             (VECTORS.., _) if count > VECTORS => Err(Errno::INVAL),
+            (1.., _) if self.machine.vectors_free == 0 => Err(Errno::NOSPC),
+            (count, _) if count > self.machine.vectors_free => {
+                memory.intx_allowed = true;
+                Ok(self.machine.vectors_free)
+            }
             (count, _) => {
                 memory.vectors = count;
-                Ok(())
+                memory.intx_allowed = count == 0;
+                Ok(0)
             }
         })
     }
@@ -412,7 +434,7 @@ impl Script {
                 info.flags = vfio::VFIO_IRQ_INFO_EVENTFD;
                 info.count = VECTORS;
             }
-            Call::SetIrqs(set) => self.set_irqs(set)?,
+            Call::SetIrqs(set) => return self.set_irqs(set),
             Call::DeviceReset => self.with(|memory| memory.resets += 1),
             _ => {}
         }
@@ -470,6 +492,25 @@ impl Kernel for Script {
         self.count("device")?;
         assert_eq!(name, c"0000:01:00.0");
         self.file(Role::Device)
+    }
+
+    fn write(&self, file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.on(file, Role::Device)?;
+        let command = region_offset(vfio::VFIO_PCI_CONFIG_REGION_INDEX) + 4;
+        if offset == command {
+            let mut before = [0; 2];
+            io::pread(file, &mut before, command)?;
+            let allows = |bytes: &[u8]| bytes[1] & 1 << 2 == 0;
+            // What is shown is not the function's own bit, which follows it only when it changes.
+            if allows(&before) != allows(bytes) {
+                self.with(|memory| memory.intx_allowed = allows(bytes));
+            }
+        }
+        io::pwrite(file, bytes, offset)
+    }
+
+    fn lock_room(&self) -> Option<u64> {
+        self.machine.lock_room
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -179,19 +179,22 @@ fn a_function_is_opened_and_used() {
     assert_eq!(bed.script.with(|memory| memory.resets), 1);
 }
 
+fn eventfds(count: u32) -> Vec<OwnedFd> {
+    (0..count)
+        .map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor is left"))
+        .collect()
+}
+
 #[test]
 fn interrupts_are_set_replaced_and_switched_off() {
     let bed = Bed::new(machine(&[TYPE1]));
     let function = bed.opened();
-    let events: Vec<OwnedFd> = (0..=VECTORS)
-        .map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor is left"))
-        .collect();
+    let events = eventfds(VECTORS + 1);
     let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
     let vectors = || bed.script.with(|memory| memory.vectors);
     for count in [0, 3, 9, 1, 0, 0] {
-        function
-            .set_vectors(&events[..count])
-            .expect("there are as many");
+        let taken = function.set_vectors(&events[..count]);
+        assert_eq!(taken.expect("there are as many"), count);
         assert_eq!(vectors() as usize, count);
     }
     let error = function.set_vectors(&events).expect_err("one too many");
@@ -201,7 +204,7 @@ fn interrupts_are_set_replaced_and_switched_off() {
         .set_vectors(&events[..2])
         .expect("there are as many");
     bed.script
-        .with(|memory| memory.refuse_after = Some((1, Errno::NOSPC)));
+        .with(|memory| memory.refuse_after = Some((1, Errno::NOMEM)));
     function.set_vectors(&events[..4]).expect_err("refused");
     function
         .set_vectors(&events[..4])
@@ -210,16 +213,82 @@ fn interrupts_are_set_replaced_and_switched_off() {
 }
 
 #[test]
+fn as_many_vectors_are_taken_as_the_host_has() {
+    let events = eventfds(VECTORS);
+    let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
+    for vectors_free in [0, 1, 5, VECTORS, 100] {
+        let bed = Bed::new(Machine {
+            vectors_free,
+            ..machine(&[TYPE1])
+        });
+        let function = bed.opened();
+        for wanted in [9, 0, 4, 9] {
+            let taken = function.set_vectors(&events[..wanted]);
+            let expected = wanted.min(vectors_free as usize);
+            assert_eq!(taken.expect("fewer are no failure"), expected);
+            let set = bed.script.with(|memory| memory.vectors);
+            assert_eq!(set as usize, expected);
+        }
+    }
+}
+
+#[test]
+fn a_function_without_vectors_asserts_no_intx() {
+    let events = eventfds(VECTORS);
+    let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
+    for vectors_free in [0, 2, VECTORS] {
+        let bed = Bed::new(Machine {
+            vectors_free,
+            ..machine(&[TYPE1])
+        });
+        let allowed = || bed.script.with(|memory| memory.intx_allowed);
+        let function = bed.opened();
+        assert!(allowed(), "the kernel hands it out so");
+        for on in [true, false, true] {
+            function.set_bus_master(on).expect("it answers");
+            assert!(!allowed());
+            let mut command = [0; 2];
+            function.read_config(4, &mut command).expect("it answers");
+            let expected = 1 << 10 | 1 << 1 | u16::from(on) << 2;
+            assert_eq!(u16::from_le_bytes(command), expected);
+        }
+        for count in [0, 9, 3, 0, 0, 9, 0] {
+            function
+                .set_vectors(&events[..count])
+                .expect("fewer are no failure");
+            assert!(!allowed(), "{count} vectors of {vectors_free}");
+        }
+        function.set_vectors(&events[..1]).expect("one or none");
+        // The first call takes the vectors, the second one sets others.
+        bed.script
+            .with(|memory| memory.refuse_after = Some((1, Errno::NOMEM)));
+        let refused = function.set_vectors(&events[..2]);
+        assert!(refused.is_err() || vectors_free == 0);
+        assert!(!allowed());
+    }
+}
+
+#[test]
 fn a_removal_is_watched_for() {
     let bed = Bed::new(machine(&[TYPE1]));
+    let event = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor is left");
+    let descriptor = event.as_raw_fd();
     let options = Options {
-        removal: eventfd(0, EventfdFlags::CLOEXEC).ok(),
+        removal: Some(event),
         ..Options::default()
     };
-    bed.open_with(options)
+    let function = bed
+        .open_with(options)
         .expect("the script has what is needed");
-    let set = bed.script.with(|memory| memory.calls.contains(&"SetIrqs"));
-    assert!(set);
+    let flags = vfio::VFIO_IRQ_SET_DATA_EVENTFD | vfio::VFIO_IRQ_SET_ACTION_TRIGGER;
+    let expected = (vfio::VFIO_PCI_REQ_IRQ_INDEX, flags, descriptor);
+    bed.script
+        .with(|memory| assert_eq!(memory.signals, [expected]));
+    drop(function);
+
+    let bed = Bed::new(machine(&[TYPE1]));
+    bed.opened();
+    bed.script.with(|memory| assert_eq!(memory.signals, []));
 }
 
 #[test]
@@ -249,12 +318,32 @@ fn what_the_host_lacks_is_told_with_what_to_do() {
     bed.function("0000:01:00.1", Some("xhci_hcd"));
     bed.function("0000:00:1c.0", Some("pcieport"));
     bed.function("0000:01:00.2", None);
+    bed.function("0000:01:00.3", Some("pci-stub"));
+    bed.function("0000:01:00.4", Some("mlx5_vfio_pci"));
     let (kind, text) = failure(bed.open());
     assert_eq!(kind, ErrorKind::GroupNotViable);
     assert!(
         text.contains("also has 0000:01:00.1 (xhci_hcd); bind"),
         "{text}"
     );
+}
+
+/// The kernel lists a group for it nevertheless.
+#[test]
+fn a_group_without_iommu_is_told_from_a_kernel_without_one() {
+    for by_character_device in [false, true] {
+        let bed = Bed::new(machine(&[]));
+        if by_character_device {
+            bed.by_character_device();
+        }
+        touch(&bed.root.path().join("dev/vfio/noiommu-7"));
+        let (kind, text) = failure(bed.open());
+        assert_eq!(kind, ErrorKind::NoIommu);
+        assert!(text.contains("the group 7 of"), "{text}");
+        assert!(text.contains("has no IOMMU; this driver needs"), "{text}");
+        assert!(!text.contains("modprobe"), "{text}");
+        assert_eq!(bed.script.with(|memory| memory.calls.len()), 0);
+    }
 }
 
 #[test]
@@ -711,17 +800,29 @@ fn a_window_is_made_smaller_or_with_more_levels_if_need_be() {
 }
 
 #[test]
-fn a_window_without_memory_for_its_table_may_be_a_matter_of_the_limit() {
-    let bed = Bed::new(Machine {
-        extensions: vec![SPAPR_V2],
-        default_window: (0, 0),
-        levels_needed: u32::MAX,
-        ..Machine::default()
-    });
-    let error = bed.opened().domain().map(&region(1));
-    let error = error.expect_err("no window");
-    assert_eq!(error.kind(), MemoryErrorKind::NoAddresses);
+fn a_window_without_memory_for_its_table_is_a_matter_of_the_limit_if_that_is_low() {
+    let refused = |lock_room, levels_needed| {
+        let bed = Bed::new(Machine {
+            extensions: vec![SPAPR_V2],
+            default_window: (0, 0),
+            levels_needed,
+            lock_room,
+            ..Machine::default()
+        });
+        let error = bed.opened().domain().map(&region(1));
+        error.expect_err("no window")
+    };
+    let error = refused(Some(15), 1);
+    assert_eq!(error.kind(), MemoryErrorKind::LockLimit);
     assert!(error.to_string().contains("RLIMIT_MEMLOCK"), "{error}");
+    for lock_room in [None, Some(1 << 30)] {
+        let error = refused(lock_room, u32::MAX);
+        assert_eq!(error.kind(), MemoryErrorKind::NoAddresses);
+        assert!(
+            error.to_string().contains("KiB of a new one's table"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -755,11 +856,32 @@ fn a_character_device_takes_the_place_of_the_group() {
     });
     bed.by_character_device();
     assert_eq!(failure(bed.open()).0, ErrorKind::Protocol);
+}
 
-    let bed = Bed::new(machine(&[]));
-    bed.by_character_device();
-    bed.refuse("BindIommufd", &[Errno::PERM]);
-    assert_eq!(failure(bed.open()).0, ErrorKind::NoInterruptRemapping);
+/// The kernel says EPERM for a driver in the group, for another owner, and for interrupts that can be forged.
+#[test]
+fn what_an_iommufd_does_not_permit_is_told_by_who_is_in_the_group() {
+    let refused = || {
+        let bed = Bed::new(machine(&[]));
+        bed.by_character_device();
+        bed.refuse("BindIommufd", &[Errno::PERM]);
+        bed
+    };
+    let bed = refused();
+    bed.function("0000:01:00.1", Some("xhci_hcd"));
+    let (kind, text) = failure(bed.open());
+    assert_eq!(kind, ErrorKind::GroupNotViable);
+    assert!(
+        text.contains("also has 0000:01:00.1 (xhci_hcd); bind"),
+        "{text}"
+    );
+
+    let bed = refused();
+    bed.function("0000:01:00.1", Some("vfio-pci"));
+    let (kind, text) = failure(bed.open());
+    assert_eq!(kind, ErrorKind::NoInterruptRemapping);
+    assert!(text.contains("forge interrupts"), "{text}");
+    assert!(text.contains("another process has a function"), "{text}");
 }
 
 #[test]

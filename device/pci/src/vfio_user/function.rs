@@ -337,7 +337,7 @@ impl Function for UserFunction {
         self.vectors
     }
 
-    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> Result<()> {
+    fn set_vectors(&self, events: &[BorrowedFd<'_>]) -> Result<usize> {
         if events.len() > usize::from(self.vectors) {
             let context = format!("{} vectors of {}", events.len(), self.vectors);
             return Err(Error::new(ErrorKind::OutOfRange, context));
@@ -351,11 +351,12 @@ impl Function for UserFunction {
             *set = false;
         }
         if events.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         // Some of them may be set even if it fails.
         *set = true;
-        self.set_events(events)
+        self.set_events(events)?;
+        Ok(events.len())
     }
 
     fn reset(&self) -> Result<()> {

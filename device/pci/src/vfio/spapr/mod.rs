@@ -175,17 +175,34 @@ impl SpaprV2 {
                 return Ok(iova);
             }
         }
+        Err(self.without_place(windows, size, page_size, created))
+    }
+
+    /// The error for a region that no window has a place for, when a new one was asked for with this outcome.
+    fn without_place(
+        &self,
+        windows: &Windows,
+        size: u64,
+        page_size: u64,
+        created: rustix::io::Result<()>,
+    ) -> Error {
         let mut context = format!("{size} bytes in pages of {page_size}; {windows}");
         if created == Err(Errno::NOMEM) {
-            let table = windows.table_size(size, page_size).div_ceil(1024);
+            let table = windows.table_size(size, page_size);
+            let room = self.container.lock_room();
+            if room.is_some_and(|room| table as u64 > room) {
+                let attempted = format!("making the table of a DMA window for {context}");
+                return Error::lock_limit(&attempted, table).caused_by(Errno::NOMEM);
+            }
+            let table = table.div_ceil(1024);
             context +=
-                &format!("; the tables of a new one have {table} KiB, which RLIMIT_MEMLOCK counts");
+                &format!("; the kernel has no memory for the {table} KiB of a new one's table");
         }
         let error = Error::new(ErrorKind::NoAddresses, context);
-        Err(match created {
+        match created {
             Err(errno) => error.caused_by(errno),
             Ok(()) => error,
-        })
+        }
     }
 
     /// Makes a window in the place of the default one, if that is there and nothing is in it.
