@@ -14,8 +14,9 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::disks::{Claims, Disks};
-use crate::sysfs::{Sysfs, VFIO_DRIVER, names};
+use crate::disks::Disks;
+use crate::sysfs::{self, Sysfs, VFIO_DRIVER, names};
+use crate::vfio;
 use crate::{Address, Error, ErrorKind, Result};
 
 /// A function as the kernel lists it.
@@ -84,9 +85,8 @@ pub struct Plan {
     pub address: Address,
     /// The writes.
     pub steps: Vec<Step>,
-    /// The disks that this process may not open, so that whether they are used could not be checked. The
-    /// plan is not applied as long as there are any.
-    pub unchecked: Vec<String>,
+    /// The disks that the function's driver gives up; each is claimed before the first write.
+    pub disks: Vec<String>,
 }
 
 /// Looks at functions and binds them.
@@ -96,7 +96,11 @@ pub struct Binder {
     proc: PathBuf,
     dev: PathBuf,
     disks: Disks,
+    write: Write,
 }
+
+/// Does a step.
+pub type Write = fn(&Step) -> Result<()>;
 
 impl Default for Binder {
     fn default() -> Self {
@@ -119,7 +123,15 @@ impl Binder {
             proc: root.join("proc"),
             dev: root.join("dev"),
             disks: Disks::at(root),
+            write,
         }
+    }
+
+    /// The same with steps that are done in this way: by a test that is the kernel of a folder.
+    #[must_use]
+    pub fn with_write(mut self, write: Write) -> Self {
+        self.write = write;
+        self
     }
 
     /// All functions of a class, in the order of their addresses; of every class if none is named.
@@ -174,7 +186,21 @@ impl Binder {
         })
     }
 
-    /// What has to be written so that vfio-pci has the function.
+    /// Whether VFIO hands functions of a group out while another one there has this driver.
+    #[must_use]
+    pub fn leaves_group_free(driver: &str) -> bool {
+        sysfs::leaves_group_free(driver)
+    }
+
+    /// Whether the function's group has no IOMMU, though the kernel hands it out: no process that wants one
+    /// can own it.
+    #[must_use]
+    pub fn is_without_iommu(&self, function: &Listed) -> bool {
+        let group = function.group.as_deref();
+        group.is_some_and(|group| vfio::is_without_iommu(&self.dev, group))
+    }
+
+    /// What has to be written so that vfio-pci has the function. Nothing is opened or written.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::NoIommu`] if no process could own it,
@@ -184,7 +210,7 @@ impl Binder {
         let mut plan = Plan {
             address,
             steps: Vec::new(),
-            unchecked: Vec::new(),
+            disks: Vec::new(),
         };
         let folder = self.sys.function(address)?;
         let driver = self.sys.driver(address)?;
@@ -200,7 +226,7 @@ impl Binder {
             let context = "the kernel has no vfio-pci; `modprobe vfio-pci` loads it";
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
-        plan.unchecked = self.disks.claim(address, &folder)?.unchecked;
+        plan.disks = self.disks.look(address, &folder)?.into_keys().collect();
         plan.add(
             Purpose::Reserve,
             folder.join("driver_override"),
@@ -226,7 +252,7 @@ impl Binder {
         let mut plan = Plan {
             address,
             steps: Vec::new(),
-            unchecked: Vec::new(),
+            disks: Vec::new(),
         };
         let folder = self.sys.function(address)?;
         let driver = self.sys.driver(address)?;
@@ -271,38 +297,89 @@ impl Binder {
         Ok(plan)
     }
 
-    /// Writes what was planned. If the function is taken from the kernel, its disks are claimed before the
-    /// first write, and until the driver has given it up.
+    /// Writes what was planned, and looks whether it has come of it. If the function is taken from the kernel,
+    /// its disks are claimed before the first write, and until the driver has given it up.
     ///
     /// # Errors
-    /// [`ErrorKind::InUse`] if its disks have come to be used since it was planned, and nothing has been
-    /// written then; [`ErrorKind::Permission`] if this is not root, [`ErrorKind::Refused`] if the kernel
-    /// does not do it; the steps before have been done then.
+    /// As of planning, [`ErrorKind::Permission`] if its disks may not be opened, [`ErrorKind::Refused`] if
+    /// another plan would be made by now, and nothing has been written then. [`ErrorKind::Permission`] if
+    /// this is not root, [`ErrorKind::Refused`] if the kernel does not do it; the context says what has been
+    /// done before, and how to undo it.
     pub fn apply(&self, plan: &Plan) -> Result<()> {
-        self.apply_by(plan, write)
+        self.apply_by(plan, self.write)
     }
 
     fn apply_by(&self, plan: &Plan, mut write: impl FnMut(&Step) -> Result<()>) -> Result<()> {
-        let taken = |step: &Step| step.purpose == Purpose::Reserve;
-        let mut claims = Claims::default();
-        if plan.steps.iter().any(taken) {
-            let folder = self.sys.function(plan.address)?;
-            claims = self.disks.claim(plan.address, &folder)?;
+        let address = plan.address;
+        let Some(first) = plan.steps.first() else {
+            return Ok(());
+        };
+        let is_bind = first.purpose == Purpose::Reserve;
+        let now = match is_bind {
+            true => self.plan_bind(address)?,
+            false => self.plan_unbind(address)?,
+        };
+        if now.steps != plan.steps {
+            let context = format!("{address} has another driver than when this was planned");
+            return Err(Error::new(ErrorKind::Refused, context));
         }
-        if let Some(disk) = claims.unchecked.first() {
-            let context = format!(
-                "{} has {disk}, and whether that is used could not be checked",
-                plan.address
-            );
-            return Err(Error::new(ErrorKind::Permission, context));
+        let mut claims = Vec::new();
+        if is_bind {
+            let folder = self.sys.function(address)?;
+            claims = self.disks.claim(address, &folder)?;
         }
-        for step in &plan.steps {
+        for (done, step) in plan.steps.iter().enumerate() {
             if step.purpose == Purpose::Bind {
-                claims.held.clear();
+                claims.clear();
             }
-            write(step)?;
+            if let Err(error) = write(step) {
+                return Err(match done {
+                    0 => error,
+                    done => self.halfway(plan, done, is_bind, error),
+                });
+            }
         }
-        Ok(())
+        self.check_done(address, is_bind)
+    }
+
+    /// The error for a plan of which only the first steps were done.
+    fn halfway(&self, plan: &Plan, done: usize, is_bind: bool, error: Error) -> Error {
+        let address = plan.address;
+        let (count, driver) = (plan.steps.len(), self.driver_text(address));
+        let advice = match is_bind {
+            true => format!("`millrace nvme unbind {address}` gives it back to the kernel"),
+            false => format!("`millrace nvme unbind {address}` tries again"),
+        };
+        let context = format!(
+            "only {done} of {count} steps to change the driver of {address} were done, it has {driver} now; \
+             {advice}"
+        );
+        Error::new(error.kind(), context).caused_by(error)
+    }
+
+    /// Looks whether the kernel has done what all steps were for.
+    fn check_done(&self, address: Address, is_bind: bool) -> Result<()> {
+        let has = self.sys.driver(address)?.as_deref() == Some(VFIO_DRIVER);
+        let context = match (is_bind, has) {
+            (true, true) | (false, false) => return Ok(()),
+            (true, false) => format!(
+                "the kernel took all steps and {address} has {} all the same, not {VFIO_DRIVER}; `millrace \
+                 nvme unbind {address}` gives it back to the kernel",
+                self.driver_text(address)
+            ),
+            (false, true) => format!(
+                "{VFIO_DRIVER} took {address} again: it was told by `ids=` or `new_id` to take all such devices"
+            ),
+        };
+        Err(Error::new(ErrorKind::Refused, context))
+    }
+
+    fn driver_text(&self, address: Address) -> String {
+        match self.sys.driver(address) {
+            Ok(Some(driver)) => format!("the driver {driver}"),
+            Ok(None) => "no driver".to_owned(),
+            Err(_) => "a driver that the kernel does not tell".to_owned(),
+        }
     }
 
     /// Refuses a function whose group a process has open.
@@ -342,8 +419,11 @@ impl Plan {
     }
 }
 
-/// Writes to the kernel's file.
-fn write(step: &Step) -> Result<()> {
+/// Writes to the kernel's file: what a [`Binder`] does unless it is told otherwise.
+///
+/// # Errors
+/// [`ErrorKind::Permission`], [`ErrorKind::NotFound`], or [`ErrorKind::Refused`] with what the kernel says.
+pub fn write(step: &Step) -> Result<()> {
     fs::OpenOptions::new()
         .write(true)
         .open(&step.path)

@@ -27,14 +27,6 @@ pub(crate) struct Disks {
     pub(crate) open_alone: OpenAlone,
 }
 
-/// Disks that nobody else can mount, swap to or make a part of something while this lives.
-#[derive(Debug, Default)]
-pub(crate) struct Claims {
-    pub(crate) held: Vec<OwnedFd>,
-    /// The names of those that this process may not open.
-    pub(crate) unchecked: Vec<String>,
-}
-
 /// What the kernel says of who uses which device.
 struct Users {
     mounts: String,
@@ -58,42 +50,65 @@ impl Disks {
         }
     }
 
-    /// Claims all disks behind the function that has this folder; fails if one is used, or if that cannot be
-    /// found out for another reason than a lack of permission.
-    pub(crate) fn claim(&self, address: Address, folder: &Path) -> Result<Claims> {
+    /// The names and folders of all disks behind the function that has this folder; fails if the kernel says
+    /// that one is used. Nothing is opened.
+    pub(crate) fn look(
+        &self,
+        address: Address,
+        folder: &Path,
+    ) -> Result<BTreeMap<String, PathBuf>> {
         let users = self.users()?;
-        let mut claims = Claims::default();
-        for (name, disk) in self.find(folder)? {
-            // First what the kernel says, with names, then what only an attempt can tell.
-            for part in with_partitions(&disk)? {
+        let disks = self.find(folder)?;
+        for disk in disks.values() {
+            for part in with_partitions(disk)? {
                 if let Some(user) = users.of(&part)? {
                     let context = format!("{address} has {}, which is {user}", name_of(&part));
                     return Err(Error::new(ErrorKind::InUse, context));
                 }
             }
-            match self.claim_disk(&name, &disk) {
-                Ok(claim) => claims.held.push(claim),
-                Err(Errno::BUSY) => {
-                    let context = format!(
-                        "{address} has {name}, which is held by the kernel or a process, or a partition of \
-                         it is"
-                    );
-                    return Err(Error::new(ErrorKind::InUse, context));
-                }
-                Err(Errno::ACCESS | Errno::PERM) => claims.unchecked.push(name),
-                Err(errno) => {
-                    let context = format!(
-                        "{address} has {name}, and {} does not tell whether that is used",
-                        self.device_file(&name).display()
-                    );
-                    return Err(Error::new(ErrorKind::Refused, context).caused_by(errno));
-                }
-            }
         }
-        Ok(claims)
+        Ok(disks)
     }
 
-    /// Opens a whole disk exclusively. The kernel lets that succeed only if neither the disk nor any of its
+    /// Claims all disks behind the function that has this folder, as long as what is returned lives; fails if
+    /// one is used, or if that cannot be found out.
+    pub(crate) fn claim(&self, address: Address, folder: &Path) -> Result<Vec<OwnedFd>> {
+        // First what the kernel says, with names, then what only an attempt can tell.
+        let disks = self.look(address, folder)?;
+        let claims = disks.iter().map(|(name, disk)| {
+            self.claim_disk(name, disk)
+                .map_err(|errno| self.not_claimed(address, name, errno))
+        });
+        claims.collect()
+    }
+
+    /// The error for a disk that could not be opened exclusively.
+    fn not_claimed(&self, address: Address, name: &str, errno: Errno) -> Error {
+        let (kind, context) = match errno {
+            Errno::BUSY => (
+                ErrorKind::InUse,
+                format!(
+                    "{address} has {name}, which is held by the kernel or a process, or a partition of it is"
+                ),
+            ),
+            Errno::ACCESS | Errno::PERM => (
+                ErrorKind::Permission,
+                format!("{address} has {name}, and whether that is used could not be checked"),
+            ),
+            _ => {
+                let file = self.device_file(name);
+                let context = format!(
+                    "{address} has {name}, and {} does not tell whether that is used",
+                    file.display()
+                );
+                (ErrorKind::Refused, context)
+            }
+        };
+        Error::new(kind, context).caused_by(errno)
+    }
+
+    /// Opens a whole disk exclusively: nobody else can mount it, swap to it or make it a part of something then.
+    /// The kernel lets that succeed only if neither the disk nor any of its
     /// partitions is held, and until it is closed lets nobody hold one of them.
     fn claim_disk(&self, name: &str, disk: &Path) -> rustix::io::Result<OwnedFd> {
         let opened = (self.open_alone)(&self.device_file(name))?;

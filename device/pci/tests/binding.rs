@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use millrace_pci::binding::{Binder, Plan, Purpose};
+use millrace_pci::binding::{Binder, Plan, Purpose, Step, write};
 use millrace_pci::{Address, ErrorKind};
 use tempfile::TempDir;
 
@@ -118,7 +118,7 @@ impl Tree {
     }
 
     fn binder(&self) -> Binder {
-        Binder::at(self.root.path())
+        Binder::at(self.root.path()).with_write(be_the_kernel)
     }
 
     fn plan(&self) -> millrace_pci::Result<Plan> {
@@ -131,6 +131,23 @@ impl Tree {
         assert_eq!(error.kind(), ErrorKind::InUse);
         assert!(error.to_string().contains(expected), "{error}");
     }
+}
+
+/// Writes, and moves the function as the kernel would.
+fn be_the_kernel(step: &Step) -> millrace_pci::Result<()> {
+    write(step)?;
+    if step.purpose == Purpose::Bind || step.purpose == Purpose::Probe {
+        let driver = match step.purpose {
+            Purpose::Bind => step.path.parent().expect("a driver's folder").to_owned(),
+            _ => step.path.with_file_name("drivers").join("nvme"),
+        };
+        let bus = step.path.ancestors().find(|path| path.ends_with("pci"));
+        let function = bus.expect("a bus").join("devices").join(&step.value);
+        let link = function.join("driver");
+        let _ = fs::remove_file(&link);
+        symlink(driver, link).expect("the tree can be written");
+    }
+    Ok(())
 }
 
 fn address() -> Address {
@@ -162,7 +179,6 @@ fn a_free_function_is_bound_and_given_back() {
     assert_eq!(tree.read("sys/bus/pci/drivers/nvme/unbind"), ADDRESS);
     assert_eq!(tree.read("sys/bus/pci/drivers/vfio-pci/bind"), ADDRESS);
 
-    tree.drive(ADDRESS, "vfio-pci");
     assert_eq!(tree.plan().map(|plan| plan.steps.len()).ok(), Some(0));
     let plan = tree.binder().unbind(address()).expect("nobody has it open");
     let expected = [Purpose::Release, Purpose::Unbind, Purpose::Probe];
@@ -295,7 +311,9 @@ fn what_cannot_be_checked_is_refused() {
 
     let tree = Tree::new();
     fs::remove_file(tree.path("dev/nvme0n1")).expect("it is there");
-    refused(&tree, "has nvme0n1, and ");
+    let error = tree.binder().bind(address()).expect_err("it may be used");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("has nvme0n1, and "), "{error}");
 }
 
 #[test]

@@ -23,7 +23,6 @@ impl Bed {
         let bed = Self { root, binder };
         for file in [
             "driver_override",
-            "driver/unbind",
             "nvme/nvme0/nvme0n1/dev",
             "nvme/nvme0/nvme0n1/nvme0n1p1/dev",
             "nvme/nvme0/nvme0n1/nvme0n1p1/partition",
@@ -37,12 +36,24 @@ impl Bed {
         ] {
             bed.touch(file);
         }
-        for link in ["iommu_group", "driver"] {
-            let link = bed.root.path().join(FOLDER).join(link);
-            let _ = fs::remove_dir_all(&link);
-            symlink("elsewhere/7", link).expect("the bed can be written");
-        }
+        let group = bed.root.path().join(FOLDER).join("iommu_group");
+        symlink("elsewhere/7", group).expect("the bed can be written");
+        bed.drive("nvme");
         bed
+    }
+
+    /// Gives the function this driver.
+    fn drive(&self, driver: &str) {
+        let link = self.root.path().join(FOLDER).join("driver");
+        let _ = fs::remove_file(&link);
+        symlink(format!("elsewhere/{driver}"), link).expect("the bed can be written");
+    }
+
+    /// Does what the kernel does about a step.
+    fn take(&self, step: &Step) {
+        if step.purpose == Purpose::Bind {
+            self.drive("vfio-pci");
+        }
     }
 
     fn touch(&self, path: &str) {
@@ -72,45 +83,42 @@ fn address() -> Address {
 
 #[test]
 fn only_an_exclusive_opening_proves_a_disk_free() {
-    let rows: [(OpenAlone, ErrorKind, &str); 4] = [
+    let rows: [(OpenAlone, ErrorKind, &str); 6] = [
         (|_| Err(Errno::BUSY), ErrorKind::InUse, "held by"),
+        (|_| Err(Errno::ACCESS), ErrorKind::Permission, "has nvme0n1"),
+        (|_| Err(Errno::PERM), ErrorKind::Permission, "has nvme0n1"),
         (|_| Err(Errno::NOENT), ErrorKind::Refused, "does not tell"),
         (|_| Err(Errno::MFILE), ErrorKind::Refused, "does not tell"),
         (|_| Err(Errno::NXIO), ErrorKind::Refused, "does not tell"),
     ];
     for (open_alone, kind, text) in rows {
         let mut bed = Bed::new();
-        assert!(bed.plan().is_ok());
+        let plan = bed.plan().expect("nobody is known to use it");
         bed.binder.disks.open_alone = open_alone;
-        let error = bed.plan().expect_err("it is not proved free");
+        let applied = bed.binder.apply_by(&plan, |step| panic!("{step}"));
+        let error = applied.expect_err("it is not proved free");
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(text), "{error}");
     }
 }
 
 #[test]
-fn without_permission_there_is_a_plan_that_is_not_applied() {
-    for open_alone in [(|_| Err(Errno::ACCESS)) as OpenAlone, |_| Err(Errno::PERM)] {
-        let mut bed = Bed::new();
-        bed.binder.disks.open_alone = open_alone;
-        let plan = bed.plan().expect("it may be free");
-        assert_eq!(plan.unchecked, ["nvme0n1"]);
-        let applied = bed.binder.apply_by(&plan, |step| panic!("{step}"));
-        let error = applied.expect_err("it may be used");
-        assert_eq!(error.kind(), ErrorKind::Permission);
-        assert!(error.to_string().contains("nvme0n1"), "{error}");
-    }
+fn a_plan_is_made_without_opening_a_disk() {
+    let mut bed = Bed::new();
+    bed.binder.disks.open_alone = |disk| panic!("{}", disk.display());
+    let plan = bed.plan().expect("nobody uses it");
+    assert_eq!(plan.disks, ["nvme0n1"]);
 }
 
 #[test]
 fn disks_are_held_until_the_driver_has_given_them_up() {
     let bed = Bed::new();
     let plan = bed.plan().expect("nobody uses it");
-    assert!(plan.unchecked.is_empty());
     assert!(!bed.has_disk());
     let mut seen = Vec::new();
     let applied = bed.binder.apply_by(&plan, |step| {
         seen.push((step.purpose, bed.has_disk()));
+        bed.take(step);
         Ok(())
     });
     applied.expect("nobody uses it");
@@ -123,11 +131,83 @@ fn disks_are_held_until_the_driver_has_given_them_up() {
 }
 
 #[test]
-fn what_is_held_since_it_was_planned_is_not_bound() {
-    let mut bed = Bed::new();
+fn what_the_kernel_did_not_do_is_told() {
+    let bed = Bed::new();
     let plan = bed.plan().expect("nobody uses it");
-    bed.binder.disks.open_alone = |_| Err(Errno::BUSY);
+    let applied = bed.binder.apply_by(&plan, |_| Ok(()));
+    let error = applied.expect_err("vfio-pci did not get it");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    let text = error.to_string();
+    assert!(text.contains("has the driver nvme all the same"), "{text}");
+    assert!(
+        text.contains("`millrace nvme unbind 0000:01:00.0`"),
+        "{text}"
+    );
+
+    bed.drive("vfio-pci");
+    let plan = bed.binder.plan_unbind(address()).expect("nobody has it");
+    let applied = bed.binder.apply_by(&plan, |_| Ok(()));
+    let error = applied.expect_err("vfio-pci has it still");
+    assert!(error.to_string().contains("`new_id`"), "{error}");
+}
+
+#[test]
+fn a_step_that_fails_midway_is_told_with_the_way_back() {
+    let refuse = |purpose| {
+        move |step: &Step| match step.purpose == purpose {
+            true => Err(Error::new(ErrorKind::Refused, step.to_string())),
+            false => Ok(()),
+        }
+    };
+    let bed = Bed::new();
+    let plan = bed.plan().expect("nobody uses it");
+    let error = bed.binder.apply_by(&plan, refuse(Purpose::Reserve));
+    let text = error.expect_err("it is refused").to_string();
+    assert!(!text.contains("only"), "nothing was done: {text}");
+    for (purpose, done) in [(Purpose::Unbind, 1), (Purpose::Bind, 2)] {
+        let error = bed.binder.apply_by(&plan, refuse(purpose));
+        let error = error.expect_err("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        let text = error.to_string();
+        assert!(text.contains(&format!("only {done} of 3 steps")), "{text}");
+        assert!(
+            text.contains("`millrace nvme unbind 0000:01:00.0`"),
+            "{text}"
+        );
+        let cause = std::error::Error::source(&error).expect("a cause");
+        assert!(cause.to_string().contains("echo"), "{cause}");
+    }
+}
+
+#[test]
+fn a_plan_that_is_overtaken_is_not_applied() {
+    let bed = Bed::new();
+    let plan = bed.plan().expect("nobody uses it");
+    bed.drive("vfio-pci");
     let applied = bed.binder.apply_by(&plan, |step| panic!("{step}"));
-    let error = applied.expect_err("it is held");
+    let error = applied.expect_err("it is there already");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+
+    // What was vfio-pci's is a mounted disk's by now.
+    let plan = bed.binder.plan_unbind(address()).expect("nobody has it");
+    bed.drive("nvme");
+    let applied = bed.binder.apply_by(&plan, |step| panic!("{step}"));
+    assert_eq!(
+        applied.map_err(|error| error.kind()),
+        Err(ErrorKind::Refused)
+    );
+}
+
+#[test]
+fn what_a_process_has_come_to_own_is_not_unbound() {
+    let bed = Bed::new();
+    bed.drive("vfio-pci");
+    let plan = bed.binder.plan_unbind(address()).expect("nobody has it");
+    bed.touch("proc/42/fd/3");
+    let descriptor = bed.root.path().join("proc/42/fd/5");
+    symlink(bed.root.path().join("dev/vfio/7"), descriptor).expect("the bed can be written");
+    let applied = bed.binder.apply_by(&plan, |step| panic!("{step}"));
+    let error = applied.expect_err("it is open");
     assert_eq!(error.kind(), ErrorKind::InUse);
+    assert!(error.to_string().contains("process 42"), "{error}");
 }
