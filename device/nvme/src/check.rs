@@ -405,6 +405,7 @@ mod tests {
             optimal_boundary,
             atomic_write: 4,
             atomic_write_power_fail: 4,
+            ..model::NamespaceOptions::default()
         };
         let border = u16::try_from(BORDER)?;
         let model = model::Controller::new(model::Options {
