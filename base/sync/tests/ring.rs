@@ -27,7 +27,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         Just(Step::Pop),
         (0..12_usize).prop_map(Step::PopMany),
     ];
-    prop::collection::vec(step, 0..if cfg!(miri) { 40 } else { 200 })
+    prop::collection::vec(step, 0..200)
 }
 
 /// Runs `steps` on a ring and on a queue that refuses more than the ring's capacity.
@@ -64,7 +64,7 @@ fn matches_a_queue<P: Side, C: Side>(capacity: usize, steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 256 }))]
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
 
     #[test]
     fn rings_are_bounded_queues(capacity in 1..20_usize, steps in steps()) {
