@@ -11,8 +11,9 @@
 //! # Use
 //! [`Controller::function`] is a PCI function in this process. Nothing happens but in [`Controller::step`]:
 //! on one thread, with one seed, everything happens again in the same way. Another thread may step in a
-//! loop instead, a [`Stepper`] say. Time is counted in steps. [`Service`] serves a controller to another process over vfio-user;
-//! the binary of this crate does that from the command line.
+//! loop instead, a [`Stepper`] say. Time is counted in steps. [`Service`] serves a controller to another
+//! process over vfio-user; the binary of this crate does that from the command line, with faults in words
+//! ([`Faults::add`]).
 //!
 //! ```
 //! use millrace_nvme_model::{Controller, Options};
@@ -24,11 +25,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # What is checked of the driver
+//! [`Rule`] names each rule; a breach is answered as the specification says and recorded. Memory is used as
+//! hardware may use it: what was fetched goes on while the controller stops, and after a fatal status, until
+//! CSTS.RDY is zero, the function is reset, or bus mastering is off. Unmapping before that what it was given is
+//! a breach ([`Rule::UnmappedInUse`]), whether it would have been used or not.
+//!
 //! # Limits
-//! No metadata, no protection information, no namespace management, no fused commands, no firmware
-//! commands, no controller memory buffer, contiguous queues only. Blocks are kept in memory, those never
-//! written cost nothing. Reads and writes are executed at once when they are fetched, unless a fault delays
-//! them; a step takes a bounded number of commands from each queue.
+//! No metadata, no protection information, no namespace management, no fused commands, no firmware commands,
+//! no controller memory buffer, contiguous queues only. Blocks are kept in memory, those never written cost
+//! nothing. Reads and writes are executed at once when they are fetched, unless a fault delays them; a step
+//! takes a bounded number of commands from each queue. A doorbell that is written twice between two steps is
+//! seen once.
 //!
 //! # Threads
 //! A doorbell costs the host one atomic store. The other registers go through a lock that a step holds only

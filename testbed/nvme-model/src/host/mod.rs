@@ -205,7 +205,7 @@ impl Table {
     }
 
     /// Reads a submission queue entry. The doorbell that announced it was acquired before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_entry(&self, address: u64) -> Result<[u32; 16], DmaFault> {
         let first = self.words(address, 64, false)?.cast::<AtomicU64>();
         let mut words = [0; 16];

@@ -216,6 +216,7 @@ impl State {
     }
 
     /// Whether there is one Abort too many, of those that were announced and are not completed.
+    #[cold]
     pub(super) fn has_too_many_aborts(&mut self, host: &Table) -> bool {
         let held = self.held.iter().map(|held| (held.queue, held.command));
         let lost = self.lost.iter().map(|lost| (lost.queue, lost.command));

@@ -17,9 +17,7 @@ impl State {
     #[inline]
     pub(super) fn begin(&mut self, queue: u16, command: Command, host: &Table) {
         if command.id() == u16::MAX {
-            // The error log says so of errors that belong to no command.
-            let detail = format!("identifier 0xffff on queue {queue}");
-            self.violate(Rule::FieldValue, detail);
+            self.note_no_command(queue);
         }
         if !self.take_off(queue, command.id()) {
             let detail = format!("identifier {:#x} on queue {queue}", command.id());
@@ -35,22 +33,34 @@ impl State {
         }
         let is_abort = queue == 0 && command.opcode() == admin::ABORT;
         if is_abort && self.has_too_many_aborts(host) {
-            let detail = format!("more than {} Aborts", self.options.aborts_max);
-            self.violate(Rule::Limit, detail);
-            self.log_error(queue, &command, Status::ABORT_LIMIT);
-            let completion = Completion {
-                queue,
-                id: command.id(),
-                status: Status::ABORT_LIMIT,
-                result: 0,
-            };
-            self.post(completion, host);
+            self.refuse_abort(&command, host);
             return;
         }
         match self.plan.strike(queue == 0, command.opcode()) {
             None => self.execute_and_post(queue, &command, host),
             Some(fault) => self.go_wrong(queue, command, fault, host),
         }
+    }
+
+    /// The error log says 0xffff of errors that belong to no command.
+    #[cold]
+    fn note_no_command(&mut self, queue: u16) {
+        let detail = format!("identifier 0xffff on queue {queue}");
+        self.violate(Rule::FieldValue, detail);
+    }
+
+    #[cold]
+    fn refuse_abort(&mut self, command: &Command, host: &Table) {
+        let detail = format!("more than {} Aborts", self.options.aborts_max);
+        self.violate(Rule::Limit, detail);
+        self.log_error(0, command, Status::ABORT_LIMIT);
+        let completion = Completion {
+            queue: 0,
+            id: command.id(),
+            status: Status::ABORT_LIMIT,
+            result: 0,
+        };
+        self.post(completion, host);
     }
 
     #[inline]

@@ -243,7 +243,7 @@ impl State {
     }
 
     /// The next command of a queue, if there is one and room for its completion.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fetch(&mut self, id: u16, host: &Table) -> Option<Command> {
         let queue = self.submission[usize::from(id)].as_ref()?;
         if queue.is_empty() {
