@@ -18,6 +18,8 @@ mod capability;
 mod disks;
 mod domain;
 mod error;
+#[cfg(any(test, feature = "exercise"))]
+pub mod exercise;
 mod function;
 mod mapping;
 mod region;

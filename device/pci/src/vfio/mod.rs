@@ -30,7 +30,9 @@
 //! catch the signal or keep to polling memory.
 //!
 //! # Interrupts
-//! The kernel signals an eventfd for each vector of MSI-X. Functions with INTx or MSI alone are polled.
+//! The kernel signals an eventfd for each vector of MSI-X, as far as the host has vectors left. Functions with
+//! INTx or MSI alone are polled. INTx is disabled as soon as bus mastering is set (`Function::set_bus_master`),
+//! and stays so.
 
 mod container;
 mod device;
@@ -91,6 +93,16 @@ pub struct Options {
 /// what it says of the function makes no sense.
 pub fn open(address: Address, options: Options) -> Result<Arc<dyn Function>> {
     Host::of_this_process().open(address, options)
+}
+
+/// The ranges of an address space that the kernel describes so, and its smallest page.
+#[cfg(any(test, feature = "exercise"))]
+pub(crate) fn address_space(
+    described: &crate::argument::Argument,
+    page_size: u64,
+) -> Result<(Vec<millrace_memory::IovaRange>, u64)> {
+    let info = type1::Info::read(described, page_size)?;
+    Ok((info.ranges, info.granule))
 }
 
 /// Whether the kernel hands out an IOMMU group that has no IOMMU: it makes groups for functions without one

@@ -24,6 +24,8 @@
 //! Source: the protocol's specification in libvfio-user, docs/vfio-user.rst.
 
 mod connection;
+#[cfg(any(test, feature = "exercise"))]
+pub(crate) mod exercise;
 mod function;
 mod message;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::connection::Connection;
+use super::exercise::by_the_book;
 use super::function::UserFunction;
 use super::message::{Command, HEADER, Payload};
 use crate::{ErrorKind, Function};
@@ -47,7 +48,7 @@ impl Server {
             let mut payload = vec![0; (word(4) as usize).saturating_sub(HEADER)];
             self.stream.read_exact(&mut payload)?;
             let command = u16::from_ne_bytes([head[2], head[3]]);
-            let answer = answer(command, &payload);
+            let answer = by_the_book(command, &payload);
             let mut bytes = head[..4].to_vec();
             let size = u32::try_from(HEADER + answer.len()).expect("answers are short");
             bytes.extend(Payload::default().word(size).word(1).word(0).bytes);
@@ -81,59 +82,6 @@ impl Server {
             }
         }
         Ok(())
-    }
-}
-
-/// What a server by the book answers to a command.
-fn answer(command: u16, payload: &[u8]) -> Vec<u8> {
-    let word = |at: usize| {
-        let bytes = payload
-            .get(at..at + 4)
-            .and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(0, u32::from_ne_bytes)
-    };
-    match command {
-        1 => {
-            Payload::default()
-                .half(0)
-                .half(1)
-                .raw(b"{\"capabilities\":{}}\0")
-                .bytes
-        }
-        4 => Payload::default().word(16).word(3).word(9).word(5).bytes,
-        5 => {
-            // A sparse area that is not backed by a file.
-            let area = Payload::default()
-                .half(1)
-                .half(1)
-                .word(0)
-                .word(1)
-                .word(0)
-                .long(0)
-                .long(4096);
-            let info = Payload::default()
-                .word(64)
-                .word(0xf)
-                .word(word(8))
-                .word(32)
-                .long(0x4000)
-                .long(0);
-            info.raw(&area.bytes).bytes
-        }
-        7 => {
-            Payload::default()
-                .word(16)
-                .word(1)
-                .word(word(8))
-                .word(9)
-                .bytes
-        }
-        9 => {
-            let data = vec![0x5a; word(12) as usize];
-            Payload::default().raw(&payload[..16]).raw(&data).bytes
-        }
-        10 => payload.get(..16).unwrap_or_default().to_vec(),
-        _ => Vec::new(),
     }
 }
 
