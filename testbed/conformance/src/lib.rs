@@ -2,16 +2,27 @@
 //! controller behind an IOMMU, and against our own model.
 //!
 //! Every block that is written holds words that follow from the run's seed, the namespace, the block's number
-//! and how often it was written, so that a read tells a wrong place from an old content from a torn one.
+//! and the version that is written, so that a read tells a wrong place from an old content from a torn one.
+//!
+//! # What success hides
+//! A driver mends much by itself: what is late is asked about and sent again, what a reset took away too. On a
+//! controller that is well it has nothing to mend, so every phase ends by asking it ([`millrace_nvme::Recovery`]):
+//! after a reset that was asked for it may have sent again what was in flight, and otherwise nothing.
+//!
+//! A driver that does not see what a controller offers passes by testing less. Who knows the machine says what
+//! must be there ([`Expected`]).
 //!
 //! **All data of the controller is lost.**
 
 #![forbid(unsafe_code)]
 
+mod expected;
 mod failure;
 mod phases;
 mod random;
 mod report;
+mod stray;
+mod words;
 mod workload;
 
 use std::sync::Arc;
@@ -19,18 +30,22 @@ use std::sync::Arc;
 use millrace_nvme::Host;
 use millrace_pci::Function;
 
+pub use expected::{Expected, Facts};
 pub use failure::{Failure, Result};
 pub use report::Report;
+pub use stray::provoke_stray_read;
 
 /// What to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Everything random follows from it.
     pub seed: u64,
     /// Writes and reads of the main phase, over all namespaces.
     pub operations: u32,
-    /// Whether the function's interrupts are to be tested.
+    /// Whether the function's interrupts are to be tested; then it must have some.
     pub interrupts: bool,
+    /// What the machine must have.
+    pub expected: Expected,
 }
 
 impl Default for Settings {
@@ -39,6 +54,7 @@ impl Default for Settings {
             seed: 1,
             operations: 10_000,
             interrupts: true,
+            expected: Expected::default(),
         }
     }
 }
@@ -50,7 +66,7 @@ impl Default for Settings {
 pub fn run(
     function: &Arc<dyn Function>,
     host: &Arc<dyn Host>,
-    settings: Settings,
+    settings: &Settings,
     say: &mut dyn FnMut(&str),
 ) -> Result<Report> {
     phases::run(function, host, settings, say)

@@ -17,8 +17,12 @@ pub struct Report {
     pub erasures: u64,
     /// Compares, of equal and of differing blocks.
     pub compares: u64,
-    /// Resets under load.
+    /// Resets of the controller and of the function, most of them under load.
     pub resets: u64,
+    /// Interrupts that were waited for before anybody looked for the completion.
+    pub interrupts: u64,
+    /// Asynchronous events.
+    pub events: u64,
     /// Namespaces tested.
     pub namespaces: u64,
 }
@@ -27,7 +31,8 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} namespaces, {} writes, {} verified reads, {} MiB, {} flushes, {} erasures, {} compares, {} resets",
+            "{} namespaces, {} writes, {} verified reads, {} MiB, {} flushes, {} erasures, {} compares, {} resets, \
+             {} interrupts, {} events",
             self.namespaces,
             self.writes,
             self.reads,
@@ -36,6 +41,8 @@ impl fmt::Display for Report {
             self.erasures,
             self.compares,
             self.resets,
+            self.interrupts,
+            self.events,
         )
     }
 }

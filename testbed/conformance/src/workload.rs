@@ -7,8 +7,9 @@ use millrace_memory::{Arena, Buffer};
 use millrace_nvme::{Completion, Lba, Namespace, QueuePair, Request};
 
 use crate::failure::{Doing, Failure, Result, ensure};
-use crate::random::{Random, mix};
+use crate::random::Random;
 use crate::report::Report;
+use crate::words::Words;
 
 /// Bytes at the namespace's beginning that are written and read, of which the oracle knows the content.
 pub(crate) const SPAN: u64 = 48 << 20;
@@ -43,8 +44,11 @@ struct Pending {
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) namespace: Namespace,
-    seed: u64,
+    words: Words,
     random: Random,
+    /// Lengths in blocks at which something changes: the shortest, the longest, and those around the longest
+    /// single command.
+    edges: Vec<u64>,
     contents: Vec<Content>,
     busy: Vec<bool>,
     pending: HashMap<u64, Pending>,
@@ -53,15 +57,17 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// The first `SPAN` bytes of the namespace.
-    pub(crate) fn new(namespace: Namespace, seed: u64) -> Result<Self> {
+    /// The first `SPAN` bytes of the namespace, of whose controller `transfer_max` is the longest single
+    /// command in bytes.
+    pub(crate) fn new(namespace: Namespace, seed: u64, transfer_max: u64) -> Result<Self> {
         ensure(namespace.size() >= SIZE_MIN, || {
             let (id, size) = (namespace.id(), namespace.size());
             format!("namespace {id} has {size} bytes, the test needs {SIZE_MIN}")
         })?;
         let blocks = usize::try_from(SPAN >> namespace.block_shift()).doing("count blocks")?;
         Ok(Self {
-            seed: mix(seed ^ u64::from(namespace.id())),
+            words: Words::new(&namespace, seed),
+            edges: edges(namespace.block_shift(), transfer_max),
             random: Random::new(seed.wrapping_add(u64::from(namespace.id()))),
             contents: vec![Content::Unknown; blocks],
             busy: vec![false; blocks],
@@ -70,6 +76,27 @@ impl Workload {
             token: 0,
             namespace,
         })
+    }
+
+    /// Writes and reads as many blocks as each of the edges has, one request at a time; returns how many
+    /// requests that were.
+    pub(crate) fn run_edges(
+        &mut self,
+        pair: &mut QueuePair,
+        arena: &Arena,
+        report: &mut Report,
+    ) -> Result<u32> {
+        let mut requests = 0;
+        for blocks in self.edges.clone() {
+            let first = self.random.below(self.contents.len() as u64 - blocks + 1);
+            for read in [false, true] {
+                let taken = self.submit_at(pair, arena, first, blocks, read)?;
+                ensure(taken, || format!("no room for {blocks} blocks"))?;
+                self.finish(pair, report)?;
+                requests += 1;
+            }
+        }
+        Ok(requests)
     }
 
     /// Does `operations` random writes and reads with up to `depth` under way.
@@ -135,14 +162,11 @@ impl Workload {
         let Ok(mut buffer) = arena.try_buffer(bytes) else {
             return Ok(false);
         };
-        let version = (!read).then(|| {
-            self.version += 1;
-            self.version
-        });
+        let version = (!read).then(|| self.next_version());
         let token = self.token;
         let request = match version {
             Some(version) => {
-                self.fill(&mut buffer, first, version);
+                self.words.fill(&mut buffer, first, version);
                 if self.random.below(8) == 0 {
                     Request::write_through(Lba(first), buffer, token)
                 } else {
@@ -173,8 +197,19 @@ impl Workload {
         Ok(true)
     }
 
-    /// A place and a length: from one block to the longest, short ones more often.
+    /// A place and a length: one of the edges, or from one block to the longest, short ones more often.
     fn choose(&mut self) -> (u64, u64) {
+        let blocks = if self.random.below(8) == 0 {
+            let index = to_index(self.random.below(self.edges.len() as u64));
+            self.edges[index]
+        } else {
+            self.choose_length()
+        };
+        let first = self.random.below(self.contents.len() as u64 - blocks + 1);
+        (first, blocks)
+    }
+
+    fn choose_length(&mut self) -> u64 {
         let longest = REQUEST_MAX >> self.namespace.block_shift();
         let shift = self.random.below(u64::from(longest.ilog2()) + 1);
         let shift = if self.random.below(2) == 0 {
@@ -184,9 +219,7 @@ impl Workload {
         };
         let most = 1 << shift;
         let blocks = most / 2 + self.random.below(most - most / 2) + 1;
-        let blocks = blocks.min(longest);
-        let first = self.random.below(self.contents.len() as u64 - blocks + 1);
-        (first, blocks)
+        blocks.min(longest)
     }
 
     /// Waits for completions and verifies them.
@@ -224,15 +257,15 @@ impl Workload {
         self.check(&buffer, first)
     }
 
-    /// Checks what was read from `first` on.
-    fn check(&self, buffer: &Buffer, first: u64) -> Result<()> {
-        let size = block_bytes(&self.namespace);
-        for (block, bytes) in (first..).zip(buffer.chunks_exact(size)) {
+    /// Checks what was read from `first` on: whole blocks.
+    pub(crate) fn check(&self, read: &[u8], first: u64) -> Result<()> {
+        let size = self.words.block_bytes();
+        for (block, bytes) in (first..).zip(read.chunks_exact(size)) {
             let content = self.contents[to_range(block, 1)][0];
             let wrong = match content {
                 Content::Unknown => None,
                 Content::Zero => bytes.iter().position(|byte| *byte != 0),
-                Content::Version(version) => self.first_difference(bytes, block, version),
+                Content::Version(version) => self.words.first_difference(bytes, block, version),
             };
             ensure(wrong.is_none(), || {
                 let id = self.namespace.id();
@@ -240,33 +273,6 @@ impl Workload {
             })?;
         }
         Ok(())
-    }
-
-    fn first_difference(&self, bytes: &[u8], block: u64, version: u32) -> Option<usize> {
-        let mut word = self.word(block, version);
-        for (index, chunk) in bytes.chunks_exact(8).enumerate() {
-            if *chunk != word.to_le_bytes() {
-                return Some(index * 8);
-            }
-            word = next_word(word);
-        }
-        None
-    }
-
-    fn fill(&self, buffer: &mut Buffer, first: u64, version: u32) {
-        let size = block_bytes(&self.namespace);
-        for (block, bytes) in (first..).zip(buffer.chunks_exact_mut(size)) {
-            let mut word = self.word(block, version);
-            for chunk in bytes.chunks_exact_mut(8) {
-                chunk.copy_from_slice(&word.to_le_bytes());
-                word = next_word(word);
-            }
-        }
-    }
-
-    /// The first word of a block.
-    const fn word(&self, block: u64, version: u32) -> u64 {
-        mix(self.seed ^ block.wrapping_mul(0x1_0001) ^ (version as u64) << 40)
     }
 
     /// Reads everything that is known and verifies it.
@@ -307,15 +313,28 @@ impl Workload {
         mut buffer: Buffer,
         first: u64,
     ) -> Result<Buffer> {
-        self.version += 1;
-        let version = self.version;
-        self.fill(&mut buffer, first, version);
+        let version = self.next_version();
+        self.words.fill(&mut buffer, first, version);
         let blocks = buffer.len() as u64 >> self.namespace.block_shift();
         let written = self.single(pair, Request::write(Lba(first), buffer, 0))?;
         written.result.doing("write")?;
         self.contents[to_range(first, blocks)].fill(Content::Version(version));
         let buffer = written.data.and_then(millrace_nvme::Data::into_buffer);
         buffer.ok_or_else(|| Failure::new("a completion without its buffer"))
+    }
+
+    const fn next_version(&mut self) -> u32 {
+        self.version += 1;
+        self.version
+    }
+
+    /// The bytes of a new version of blocks, which the caller writes.
+    pub(crate) fn next_content(&mut self, first: u64, blocks: u64) -> Vec<u8> {
+        let version = self.next_version();
+        let mut bytes = vec![0; to_index(blocks << self.namespace.block_shift())];
+        self.words.fill(&mut bytes, first, version);
+        self.contents[to_range(first, blocks)].fill(Content::Version(version));
+        bytes
     }
 
     /// Says that blocks now read as zero.
@@ -332,18 +351,48 @@ impl Workload {
     pub(crate) fn under_way(&self) -> usize {
         self.pending.len()
     }
+
+    /// How many commands of `transfer_max` bytes at most these requests are cut into, or fewer.
+    pub(crate) fn commands_under_way_max(&self, transfer_max: u64) -> u64 {
+        let commands = |pending: &Pending| {
+            let bytes = pending.blocks << self.namespace.block_shift();
+            let boundary = self.namespace.optimal_boundary();
+            let borders = boundary.map_or(0, |every| pending.blocks.div_ceil(u64::from(every)));
+            bytes.div_ceil(transfer_max) + borders
+        };
+        self.pending.values().map(commands).sum()
+    }
 }
 
-const fn next_word(word: u64) -> u64 {
-    word.wrapping_mul(0x5851_f42d_4c95_7f2d)
-        .wrapping_add(0x1405_7b7e_f767_814f)
+/// The lengths in blocks that [`Workload::run_edges`] takes, ascending.
+fn edges(block_shift: u32, transfer_max: u64) -> Vec<u64> {
+    let longest = REQUEST_MAX >> block_shift;
+    let single = transfer_max >> block_shift;
+    let mut edges = vec![1, single - 1, single, single + 1, longest];
+    edges.retain(|blocks| (1..=longest).contains(blocks));
+    edges.sort_unstable();
+    edges.dedup();
+    edges
 }
 
-fn block_bytes(namespace: &Namespace) -> usize {
-    usize::try_from(namespace.block_size()).expect("blocks have 64 KiB at most")
+fn to_index(number: u64) -> usize {
+    usize::try_from(number).expect("the span fits into memory")
 }
 
 fn to_range(first: u64, blocks: u64) -> std::ops::Range<usize> {
-    let index = |block: u64| usize::try_from(block).expect("the span fits into memory");
-    index(first)..index(first + blocks)
+    to_index(first)..to_index(first + blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_lie_around_the_longest_command() {
+        assert_eq!(edges(9, 512 << 10), [1, 1023, 1024, 1025, 2048]);
+        assert_eq!(edges(12, 512 << 10), [1, 127, 128, 129, 256]);
+        // The longest request is one command, or each block is.
+        assert_eq!(edges(12, 1 << 20), [1, 255, 256]);
+        assert_eq!(edges(12, 4 << 10), [1, 2, 256]);
+    }
 }
