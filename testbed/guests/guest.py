@@ -32,9 +32,12 @@ VFIO = ["irqbypass", "vfio", "vfio_virqfd", "vfio_iommu_type1", "vfio_iommu_spap
 CONSOLE_TAIL_LINES = 30
 # The emulation of several processors on several threads now and then wedges a kernel that patches its own code
 # while it boots, or loses the timer that it waits for, and now and then QEMU itself crashes. A guest that does not
-# reach the payload by then, or whose emulator was ended by a signal, is booted again, so often at most.
+# reach the payload by then is booted again, so often at most. So is one whose payload ran and had not failed when the
+# emulator was ended by one of these signals. Any other may be the payload's doing: a controller that is driven wrongly
+# has QEMU abort.
 BOOT_LIMIT_S = 90
 BOOTS_MAX = 3
+CRASHES_OF_EMULATION = ("SIGSEGV", "SIGBUS", "SIGKILL")
 # How long QEMU may take to end once it has closed its output.
 EXIT_LIMIT_S = 10
 # How often it is asked whether a guest shall be stopped.
@@ -42,10 +45,30 @@ STOP_LATENCY_S = 0.1
 # The last line of `init` before the payload runs, and a guest's last line.
 BEGIN = re.compile(rb"^guest: \S+ on .* begins\r?\n", re.M)
 END = re.compile(rb"^guest: exit \d+\r?\n", re.M)
+# A payload's word for its failure.
+FAILED = re.compile(r"^\S+: FAILED\b", re.M)
 # The kernel's words for a transfer that the IOMMU refused, and for its own faults, while the payload ran. A driver
-# that switches the controller off before it takes memory from it causes none.
+# that switches the controller off before it takes memory from it causes none. An SMMU's event is told in numbers, on
+# lines of their own.
 COMPLAINT = re.compile(
-    r"^kernel: .*(DMAR: .*fault|arm-smmu-v3 .*event|EEH: Frozen|BUG: |WARNING: |Oops).*$", re.MULTILINE | re.IGNORECASE
+    r"^kernel: .*(DMAR: \[.*fault|EEH: Frozen|BUG: |WARNING: |Oops).*$"
+    # It says which fault in the next line, unless there are too many.
+    r"|^kernel: .*DMAR: DRHD: handling fault.*$(?!\n^kernel: .*DMAR: \[)"
+    r"|^kernel: .*arm-smmu-v3 .*event.*$(\n^kernel: .*arm-smmu-v3 \S+\s+0x[0-9a-f]{16}$)*",
+    re.MULTILINE | re.IGNORECASE,
+)
+# Where `--stray-read` has the controller read: nothing is mapped there, and whoever watches its transfers says so, of
+# one address of that page or several.
+STRAY = 0x3ABCD000
+IS_STRAY = re.compile(rf"\b(0x)?0*{STRAY >> 12:x}[0-9a-f]{{3}}\b", re.IGNORECASE)
+# What QEMU says of a guest's errors: a line each, but a host bridge of POWER says what was wrong, and QEMU of what
+# address then.
+ERROR = re.compile(r"^phb\d.*\n.*|^.+", re.MULTILINE)
+# What QEMU says of a guest that does nothing wrong (`-d guest_errors`), by what a line begins with.
+ALLOWED_ERRORS = (
+    # A doorbell rung by who has not heard yet that the controller was reset, or rung for the event that this causes.
+    "pci_nvme_ub_db_wr_invalid_cq ",
+    "pci_nvme_ub_db_wr_invalid_sq ",
 )
 
 
@@ -62,8 +85,25 @@ class Machine:
     devices: list[str] = field(default_factory=list)
     # The bus that the controller sits on; None leaves it to QEMU.
     bus: str | None = None
+    # What the driver must find there beside what it finds on all (`CONTROLLER`), by the conformance binary's names.
+    expected: dict[str, str] = field(default_factory=dict)
+    # Who tells of a transfer that the IOMMU refused: the guest's kernel, or QEMU.
+    watchers: tuple[str, ...] = ("kernel", "QEMU")
 
 
+NAMESPACE_BYTES = 256 << 20
+BLOCK_SIZES = (512, 4096)
+# QEMU's controller as `command` makes it.
+CONTROLLER = {
+    "device-page": "4096",
+    "features": "compare,deallocate,reads-zero,sgl,shadow-doorbells,volatile-cache,write-zeroes",
+    "function-reset": "yes",
+    "namespaces": ",".join(f"{id}:{NAMESPACE_BYTES // size}x{size}" for id, size in enumerate(BLOCK_SIZES, start=1)),
+    "queue-pairs": "8",
+    "transfer": str(512 << 10),
+    "vectors": "9",
+}
+MIB = 1 << 20
 MACHINES = {
     "q35": Machine(
         arch="x86_64",
@@ -74,6 +114,7 @@ MACHINES = {
         append="intel_iommu=on no_timer_check",
         # Without interrupt remapping VFIO_SET_IOMMU answers EPERM.
         devices=["intel-iommu,intremap=on"],
+        expected={"interfaces": "type1", "page": "4096", "arena-page": str(2 * MIB)},
     ),
     "powernv9": Machine(
         arch="powerpc64le",
@@ -82,6 +123,8 @@ MACHINES = {
         qemu="qemu-system-ppc64 -M powernv9",
         console="hvc0",
         bus="pcie.0",
+        expected={"interfaces": "spapr2,spapr1", "page": "65536", "arena-page": "65536"},
+        watchers=("QEMU",),
     ),
     "powernv8": Machine(
         arch="powerpc64le",
@@ -89,6 +132,8 @@ MACHINES = {
         qemu="qemu-system-ppc64 -M powernv8",
         console="hvc0",
         bus="pcie.0",
+        expected={"interfaces": "spapr2,spapr1", "page": "65536", "arena-page": str(16 * MIB)},
+        watchers=("QEMU",),
     ),
     "pseries": Machine(
         arch="powerpc64le",
@@ -97,6 +142,8 @@ MACHINES = {
         qemu="qemu-system-ppc64 -cpu power9 -nodefaults"
         " -M pseries,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,cap-ccf-assist=off",
         console="hvc0",
+        expected={"interfaces": "spapr2,spapr1", "page": "65536", "arena-page": str(2 * MIB)},
+        watchers=("QEMU",),
     ),
     "arm64": Machine(
         arch="aarch64",
@@ -104,6 +151,7 @@ MACHINES = {
         # Pointer authentication as the architecture words it takes half of the emulation's time.
         qemu="qemu-system-aarch64 -M virt,iommu=smmuv3,gic-version=3 -cpu max,pauth-impdef=on -nodefaults",
         console="ttyAMA0",
+        expected={"interfaces": "type1", "page": "16384", "arena-page": str(32 * MIB)},
     ),
 }
 
@@ -278,7 +326,9 @@ class Console:
     @property
     def is_of_emulation(self):
         """Whether the emulation failed, which says nothing about what runs in the guest."""
-        return self.crash is not None or not (self.began or self.stopped)
+        if not self.began:
+            return not self.stopped
+        return self.crash in CRASHES_OF_EMULATION and not FAILED.search(self.text)
 
 
 def boot(line, kept, limit_s, echo=False, heard=None, stop=None):
@@ -337,20 +387,32 @@ def ended_by(qemu):
     return signal.Signals(-code).name if code < 0 else None
 
 
-def verdict(console):
-    """Whether the guest passed, and what is to be said of it."""
+def verdict(console, errors="", watchers=()):
+    """Whether the guest passed, and what is to be said of it.
+
+    `errors` is what QEMU logged of the guest's errors, if it was asked. With `watchers` the guest had the controller
+    read at `STRAY`, and each of them must have told of it.
+    """
     text = console.text
     ended = re.search(r"^guest: exit (\d+)$", text, re.M)
     if not ended and console.timed_out:
         return False, "no end within the time"
     if not ended:
         return False, f"QEMU ended before the guest did{f', by {console.crash}' if console.crash else ''}"
-    complaint = COMPLAINT.search(text)
-    if complaint:
-        return False, complaint[0]
+    complaints = [found[0] for found in COMPLAINT.finditer(text)]
+    complaints += [f"QEMU: {error}" for error in ERROR.findall(errors) if not error.startswith(ALLOWED_ERRORS)]
+    strays = [complaint for complaint in complaints if watchers and IS_STRAY.search(complaint)]
+    for complaint in complaints:
+        if complaint not in strays:
+            return False, complaint
     lines = [line for line in text[: ended.start()].splitlines() if line.strip() and not line.startswith("kernel: ")]
     last = lines[-1].removeprefix("guest: ") if lines else "the guest said nothing"
-    return ended[1] == "0", last if ended[1] == "0" else f"exit {ended[1]}: {last}"
+    if ended[1] != "0":
+        return False, f"exit {ended[1]}: {last}"
+    for watcher in watchers:
+        if not any(stray.startswith(f"{watcher}: ") for stray in strays):
+            return False, f"a read at {STRAY:#x}, where nothing is mapped, was not told of by {watcher}"
+    return True, last
 
 
 def boot_again(name, lay_out, limit_s, echo=False, heard=None):
@@ -401,7 +463,7 @@ def cross_build(arch, package, binary, scripts=("cross",), environment=""):
         said = subprocess.run([ROOT / "scripts" / script, arch], check=True, stdout=subprocess.PIPE, text=True)
         environment += said.stdout
     script = f"""{environment}
-        cargo build --release --package {package} >&2
+        cargo build --locked --release --package {package} >&2
         echo "$CARGO_TARGET_DIR/$CARGO_BUILD_TARGET/release/{binary}"
     """
     built = subprocess.run(["bash", "-euc", script], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
