@@ -27,6 +27,10 @@ impl QueuePair {
     pub fn wait(&mut self, limit: Duration, mut done: impl FnMut(Completion)) -> usize {
         let controller = Arc::clone(&self.controller);
         let host = &*controller.control().host;
+        // What is taken below has signalled it already: whoever watches the event would wake for nothing.
+        if let Some(event) = self.interrupt() {
+            interrupt::empty(event);
+        }
         let mut start = None;
         let mut round: u32 = 0;
         loop {
