@@ -472,6 +472,30 @@ impl Controller {
         self.recover_locked(&mut self.lock(), observed);
     }
 
+    /// Waits for a reset that is under way; what it came to. One whose thread has panicked is done again.
+    pub(crate) fn settle(&self) -> Condition {
+        let mut admin = self.lock();
+        let epoch = self.epoch.load();
+        if epoch.condition() == Condition::Resetting {
+            self.recover_locked(&mut admin, epoch);
+        }
+        self.condition()
+    }
+
+    /// The same without waiting; whether no reset is under way any more.
+    pub(crate) fn try_settle(&self) -> bool {
+        let mut admin = match self.admin.try_lock() {
+            Ok(admin) => admin,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let epoch = self.epoch.load();
+        if epoch.condition() == Condition::Resetting {
+            self.recover_locked(&mut admin, epoch);
+        }
+        true
+    }
+
     fn recover_locked(&self, admin: &mut Admin, observed: Epoch) {
         if self.reset_locked(admin, observed) {
             self.recovery.count_reset();

@@ -157,13 +157,10 @@ impl Drop for QueuePair {
                 controller.reset_from(self.epoch);
             }
         }
-        let mut round = 0;
-        while controller.condition() == Condition::Resetting {
-            controller.control().host.relax(round);
-            round = round.saturating_add(1);
-        }
-        if controller.condition() == Condition::Failed && !controller.is_quiet() {
-            // The controller may still write there: the memory is given up, mapped and locked as it is.
+        let condition = controller.settle();
+        if matches!(condition, Condition::Failed | Condition::Gone) && !controller.is_quiet() {
+            // The controller may still write there: the memory is given up, mapped and locked as it is. Also
+            // of one that is gone, if it is its provider that does not answer.
             self.fail_all(CommandError::Failed, &mut |_| {});
             mem::forget(self.arena.clone());
         }

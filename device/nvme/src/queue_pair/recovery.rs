@@ -63,6 +63,8 @@ impl QueuePair {
         for _ in 0..ATTEMPTS_MAX {
             let epoch = self.controller.epoch();
             match epoch.condition() {
+                // Another thread is at it, unless it has panicked.
+                Condition::Resetting if self.controller.try_settle() => continue,
                 Condition::Resetting => return 0,
                 Condition::Failed => {
                     return self.fail_all(CommandError::Failed, done);

@@ -1,5 +1,6 @@
 //! Of queue pairs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -211,5 +212,25 @@ fn a_queue_that_is_refused_after_a_reset_ends_its_requests() -> Outcome {
     assert!(completion.data.is_some(), "the controller was reset");
     let refused = pair.submit(&namespace, Request::flush(8)).err();
     assert_eq!(refused.map(|refused| refused.reason), Some(Refusal::Dead));
+    Ok(())
+}
+
+/// A pair waited without end for a reset whose thread had panicked.
+#[test]
+fn a_reset_that_panicked_is_done_again() -> Outcome {
+    let bed = Bed::new(small())?;
+    let (host, controller) = HookedHost::open(&bed, quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    host.set_hook(|| panic!("in the midst of a reset"));
+    let reset = catch_unwind(AssertUnwindSafe(|| controller.reset()));
+    assert!(reset.is_err(), "it waits for the controller");
+    let read = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
+    assert_eq!(single(&mut pair, &namespace, read)?.result, Ok(()));
+    assert_eq!(
+        controller.recovery().resets,
+        1,
+        "the one that was done again"
+    );
     Ok(())
 }

@@ -2,12 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use millrace_memory::Domain;
-use millrace_nvme::{CommandError, Condition, Controller, Host, Lba, Request};
+use millrace_memory::{Arena, ArenaOptions, Domain, Iova, Pages, Region, SizeClass};
+use millrace_nvme::{CommandError, Condition, Controller, ErrorKind, Host, Lba, Request};
 use millrace_nvme_model as model;
-use millrace_pci::{Bar, Error, ErrorKind, Function, RegisterFile, Result};
+use millrace_pci::{Bar, Error, Function, RegisterFile, Result};
 use model::{Fault, When};
 
 use crate::bed::{Bed, Outcome, PATIENCE, StepHost, arena, filled, polled, quick};
@@ -17,7 +17,27 @@ use crate::{fault, small};
 #[derive(Debug)]
 struct Stalling {
     own: Arc<dyn Function>,
+    domain: Arc<Counting>,
     stalled: Arc<AtomicBool>,
+}
+
+/// Where it reaches memory: counts what is taken from it.
+#[derive(Debug)]
+struct Counting {
+    own: Arc<dyn Domain>,
+    unmapped: AtomicU64,
+}
+
+impl Domain for Counting {
+    fn map(&self, region: &Arc<Region>) -> millrace_memory::Result<Iova> {
+        self.own.map(region)
+    }
+
+    unsafe fn unmap(&self, iova: Iova) -> millrace_memory::Result<()> {
+        self.unmapped.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the same promise.
+        unsafe { self.own.unmap(iova) }
+    }
 }
 
 /// Its registers.
@@ -29,7 +49,7 @@ struct Registers {
 
 fn check(stalled: &AtomicBool) -> Result<()> {
     if stalled.load(Ordering::Relaxed) {
-        return Err(Error::new(ErrorKind::Gone, "no answer"));
+        return Err(Error::new(millrace_pci::ErrorKind::Gone, "no answer"));
     }
     Ok(())
 }
@@ -70,7 +90,7 @@ impl Function for Stalling {
     }
 
     fn domain(&self) -> Arc<dyn Domain> {
-        self.own.domain()
+        Arc::<Counting>::clone(&self.domain)
     }
 
     fn vectors(&self) -> u16 {
@@ -87,28 +107,63 @@ impl Function for Stalling {
     }
 }
 
+/// A controller whose provider can be stalled.
+struct Scene {
+    bed: Bed,
+    stalled: Arc<AtomicBool>,
+    domain: Arc<Counting>,
+    controller: Arc<Controller>,
+}
+
+impl Scene {
+    fn new() -> std::result::Result<Self, Box<dyn std::error::Error>> {
+        let bed = Bed::new(small())?;
+        let stalled = Arc::new(AtomicBool::new(false));
+        let own = bed.model.function();
+        let domain = Arc::new(Counting {
+            own: own.domain(),
+            unmapped: AtomicU64::new(0),
+        });
+        let function: Arc<dyn Function> = Arc::new(Stalling {
+            own,
+            domain: Arc::clone(&domain),
+            stalled: Arc::clone(&stalled),
+        });
+        let host: Arc<dyn Host> = Arc::<StepHost>::clone(&bed.host);
+        Ok(Self {
+            controller: Controller::open(function, host, quick())?,
+            bed,
+            stalled,
+            domain,
+        })
+    }
+
+    /// From now on nothing is heard of it; commands that it has are long in coming.
+    fn stall(&self) {
+        self.stalled.store(true, Ordering::Relaxed);
+    }
+
+    fn delay(&self) {
+        let faults = fault(When::Always, Fault::Delay(1_000_000));
+        self.bed.model.set_faults(faults);
+    }
+}
+
 /// Memory was given back as if a provider that does not answer were a device that is off the bus.
 #[test]
 fn memory_is_not_given_back_by_a_provider_that_does_not_answer() -> Outcome {
-    let bed = Bed::new(small())?;
-    let stalled = Arc::new(AtomicBool::new(false));
-    let function: Arc<dyn Function> = Arc::new(Stalling {
-        own: bed.model.function(),
-        stalled: Arc::clone(&stalled),
-    });
-    let host: Arc<dyn Host> = Arc::<StepHost>::clone(&bed.host);
-    let controller = Controller::open(function, host, quick())?;
+    let scene = Scene::new()?;
+    let controller = &scene.controller;
     let namespace = controller.namespace(1)?;
-    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-    bed.model
-        .set_faults(fault(When::Always, Fault::Delay(1_000_000)));
+    let (arena, mut pair) = (arena(controller)?, polled(controller, 8)?);
+    scene.delay();
     pair.submit(
         &namespace,
         Request::read(Lba(0), filled(&arena, 512, 0)?, 0),
     )?;
     pair.ring();
-    bed.model.step();
-    stalled.store(true, Ordering::Relaxed);
+    scene.bed.model.step();
+    scene.stall();
     let mut ended = Vec::new();
     pair.wait(PATIENCE, |completion| ended.push(completion));
     let completion = ended.pop().ok_or("the request never ended")?;
@@ -118,5 +173,49 @@ fn memory_is_not_given_back_by_a_provider_that_does_not_answer() -> Outcome {
         "the device may still write there"
     );
     assert_eq!(controller.condition(), Condition::Gone);
+    Ok(())
+}
+
+/// The same when the pair was dropped without a poll: the arena gave the buffer out again.
+#[test]
+fn memory_of_a_dropped_pair_is_not_given_back_either() -> Outcome {
+    let scene = Scene::new()?;
+    let controller = &scene.controller;
+    let namespace = controller.namespace(1)?;
+    let options = ArenaOptions {
+        classes: vec![SizeClass {
+            size: 512,
+            count: 1,
+        }],
+        pages: Pages::Base,
+        node: None,
+        locked: true,
+    };
+    let arena = Arena::new(Arc::clone(controller.domain()), &options)?;
+    let mut pair = polled(controller, 8)?;
+    scene.delay();
+    pair.submit(&namespace, Request::read(Lba(0), arena.try_buffer(512)?, 0))?;
+    pair.ring();
+    scene.bed.model.step();
+    scene.stall();
+    drop(pair);
+    assert_eq!(controller.condition(), Condition::Gone);
+    assert!(
+        arena.try_buffer(512).is_err(),
+        "the device may still write there"
+    );
+    let unmapped = scene.domain.unmapped.load(Ordering::Relaxed);
+    assert_eq!(unmapped, 0, "rings that the device may still use");
+    Ok(())
+}
+
+/// The same of the rings of a pair that could not be made: the controller may know them.
+#[test]
+fn memory_of_a_pair_that_was_not_made_is_kept() -> Outcome {
+    let scene = Scene::new()?;
+    scene.stall();
+    let kind = polled(&scene.controller, 8).err().map(|error| error.kind());
+    assert_eq!(kind, Some(ErrorKind::Gone));
+    assert_eq!(scene.domain.unmapped.load(Ordering::Relaxed), 0);
     Ok(())
 }
