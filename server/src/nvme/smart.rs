@@ -89,8 +89,10 @@ impl SmartReport {
             degrees.unwrap_or_else(|| "not reported".to_owned())
         };
         section.row("temperature", degrees(health.temperature));
-        for (index, kelvin) in health.sensors.iter().enumerate() {
-            section.row(format!("sensor {}", index + 1), degrees(*kelvin));
+        for (kelvin, number) in health.sensors.iter().zip(1..) {
+            if let Some(kelvin) = kelvin {
+                section.row(format!("sensor {number}"), degrees(*kelvin));
+            }
         }
         let spare = format!(
             "{} % (low below {} %)",
@@ -174,7 +176,10 @@ impl Report for SmartReport {
 
     fn json(&self) -> Value {
         let health = &self.health;
-        let sensors = health.sensors.iter().map(|kelvin| celsius(*kelvin));
+        // As far as there are any: the first is sensor 1.
+        let count = health.sensors.iter().rposition(Option::is_some);
+        let sensors = &health.sensors[..count.map_or(0, |last| last + 1)];
+        let sensors = sensors.iter().map(|kelvin| kelvin.and_then(celsius));
         let errors = self.errors.as_ref();
         let errors = errors.map(|errors| errors.iter().map(error_json).collect::<Vec<Value>>());
         let data = |units: u128| number(units.saturating_mul(DATA_UNIT_BYTES));

@@ -54,8 +54,8 @@ pub struct Health {
     pub warning_minutes: u32,
     /// Minutes above the temperature at which it is in danger.
     pub critical_minutes: u32,
-    /// Kelvin, of up to eight sensors; those that there are.
-    pub sensors: Vec<u16>,
+    /// Kelvin, of sensors 1 to 8; none where there is no such sensor.
+    pub sensors: [Option<u16>; 8],
 }
 
 impl Health {
@@ -83,10 +83,9 @@ impl Health {
             error_entries: u128_at(bytes, 176),
             warning_minutes: u32_at(bytes, 192),
             critical_minutes: u32_at(bytes, 196),
-            sensors: (0..8)
-                .map(|index| u16_at(bytes, 200 + 2 * index))
-                .filter(|kelvin| *kelvin != 0)
-                .collect(),
+            sensors: std::array::from_fn(|index| {
+                Some(u16_at(bytes, 200 + 2 * index)).filter(|kelvin| *kelvin != 0)
+            }),
         })
     }
 
