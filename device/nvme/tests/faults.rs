@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bed::{Bed, Outcome, PATIENCE, arena, filled, polled, quick, single};
-use millrace_nvme::{CommandError, Condition, Data, ErrorKind, Host, Lba, Options, Request};
+use millrace_nvme::{
+    CommandError, Condition, Data, ErrorKind, Host, Lba, Options, Recovery, Request,
+};
 use millrace_nvme_model as model;
 use model::{Fault, FaultRule, Faults, IdentifyLie, Target, When};
 
@@ -42,6 +44,9 @@ struct Tally {
     not_accepted: u32,
     /// Data that was not given back.
     given_up: u32,
+    /// Why there were no requests at all.
+    refused: Option<ErrorKind>,
+    recovery: Recovery,
 }
 
 /// Writes and reads blocks while faults strike, several requests at a time. A block is named by one request
@@ -52,14 +57,19 @@ fn exercise(bed: &Bed, options: Options, rounds: u64) -> Result<Tally, Box<dyn s
         Ok(controller) => controller,
         Err(error) => {
             assert!(!error.to_string().is_empty());
+            tally.refused = Some(error.kind());
             return Ok(tally);
         }
     };
-    let Ok(namespace) = controller.namespace(1) else {
-        return Ok(tally);
-    };
-    let Ok(mut pair) = polled(&controller, 8) else {
-        return Ok(tally);
+    let made = controller.namespace(1);
+    let made = made.and_then(|namespace| Ok((namespace, polled(&controller, 8)?)));
+    let (namespace, mut pair) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            tally.refused = Some(error.kind());
+            tally.recovery = controller.recovery();
+            return Ok(tally);
+        }
     };
     let arena = arena(&controller)?;
     let mut known: HashMap<u64, Option<u8>> = HashMap::new();
@@ -115,6 +125,7 @@ fn exercise(bed: &Bed, options: Options, rounds: u64) -> Result<Tally, Box<dyn s
         }
         assert!(under_way.is_empty(), "all that was accepted has ended");
     }
+    tally.recovery = controller.recovery();
     Ok(tally)
 }
 
@@ -188,6 +199,39 @@ fn a_lost_command_is_aborted_then_the_controller_is_reset_and_it_is_sent_again()
     )?;
     assert_eq!(read.result, Ok(()), "it works again");
     assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
+/// Reads that take longer than a command may are aborted, which needs no reset.
+#[test]
+fn a_command_that_takes_too_long_is_aborted() -> Outcome {
+    let late = Fault::Delay(1_000_000);
+    // Each is sent four times, if it has to be.
+    for (when, result, aborts) in [
+        (When::Nth(1), Ok(()), 1),
+        (When::Always, Err(CommandError::TimedOut), 4),
+    ] {
+        let bed = Bed::new(small(2))?;
+        let controller = bed.open(quick())?;
+        let namespace = controller.namespace(1)?;
+        let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+        bed.model.set_faults(rule(Target::Io, when, late));
+        let before = bed.model.counters().commands;
+        let request = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
+        let read = single(&mut pair, &namespace, request)?;
+        assert_eq!(read.result, result);
+        assert!(read.data.is_some(), "its queue has lost it");
+        let sent = if result.is_ok() { 2 } else { 4 };
+        let expected = Recovery {
+            resets: 0,
+            aborts,
+            retries: sent - 1,
+        };
+        assert_eq!(controller.recovery(), expected);
+        let commands = bed.model.counters().commands - before;
+        assert_eq!(commands, sent + aborts, "the model has seen them all");
+        assert_eq!(bed.model.violations(), []);
+    }
     Ok(())
 }
 
@@ -308,6 +352,7 @@ fn faults_of_admin_commands_end_in_errors() -> Outcome {
         Fault::Fail(model::Status::INVALID_FIELD.do_not_retry()),
     ];
     for fault in faults {
+        let mut noticed = 0;
         for nth in 1..14 {
             let bed = Bed::new(model::Options {
                 faults: rule(Target::Admin, When::Nth(nth), fault),
@@ -315,12 +360,27 @@ fn faults_of_admin_commands_end_in_errors() -> Outcome {
             })?;
             let tally = exercise(&bed, quick(), 3)?;
             println!("{fault:?} of admin command {nth}: {tally:?}");
+            // It was not opened, or used; or it was reset, perhaps while it was being opened.
+            let was_reset = tally.recovery.resets > 0 || bed.model.counters().enables > 1;
+            noticed += u32::from(tally.refused.is_some() || was_reset);
+            if tally.refused.is_none() && fault != Fault::Remove {
+                assert_eq!(
+                    tally.not_accepted, 0,
+                    "{fault:?} of admin command {nth}: {tally:?}"
+                );
+            }
             assert_eq!(
                 bed.model.dma_faults(),
                 [],
                 "{fault:?} of admin command {nth}"
             );
         }
+        // Eight come before the requests. Some of them may be refused, or do nothing, without harm.
+        let least = match fault {
+            Fault::Fail(_) | Fault::Forget => 4,
+            _ => 8,
+        };
+        assert!(noticed >= least, "{fault:?}: {noticed}");
     }
     Ok(())
 }
@@ -330,13 +390,15 @@ fn completions_that_nobody_asked_for_end_in_resets() -> Outcome {
     for seed in 0..10 {
         let bed = Bed::new(model::Options {
             faults: Faults {
-                unasked: 40,
+                unasked: 4,
                 ..Faults::default()
             },
             ..small(seed)
         })?;
         let tally = exercise(&bed, quick(), 20)?;
         println!("seed {seed}: {tally:?}");
+        assert!(tally.recovery.resets > 0, "seed {seed}: {tally:?}");
+        assert!(tally.succeeded > 0, "seed {seed}: {tally:?}");
     }
     Ok(())
 }
