@@ -52,8 +52,8 @@ pub(crate) struct AdminQueue {
     /// Event requests that ended and were not made again yet.
     events_due: usize,
     aborts_max: usize,
-    /// Whether a command was given up, or the controller answered against the specification.
-    broken: bool,
+    /// Why it cannot be used: a command was given up, or the controller answered against the specification.
+    broken: Option<Error>,
 }
 
 impl AdminQueue {
@@ -69,13 +69,18 @@ impl AdminQueue {
             events_lost: 0,
             events_due: 0,
             aborts_max: 1,
-            broken: false,
+            broken: None,
         }
     }
 
-    /// Whether it cannot be used until it is restarted.
-    pub(crate) const fn is_broken(&self) -> bool {
-        self.broken
+    /// Why it cannot be used until it is restarted; none if it can.
+    pub(crate) fn broken(&self) -> Option<Error> {
+        self.broken.as_ref().map(Error::copy)
+    }
+
+    /// It cannot be used until it is restarted.
+    pub(crate) fn break_off(&mut self, error: &Error) {
+        self.broken = Some(error.copy());
     }
 
     pub(crate) const fn submission(&self) -> &SubmissionRing {
@@ -96,7 +101,7 @@ impl AdminQueue {
         self.awaited = None;
         self.ended = None;
         self.events_due = 0;
-        self.broken = false;
+        self.broken = None;
     }
 
     /// How many aborts may be under way.
@@ -118,10 +123,9 @@ impl AdminQueue {
         alive: &dyn Fn() -> Result<()>,
     ) -> Result<u32> {
         let sent = self.send(command, Purpose::Caller);
-        self.awaited = Some(sent.inspect_err(|_| self.broken = true)?);
-        let ended = self.wait(what, host, limit, alive).inspect_err(|_| {
-            self.broken = true;
-        })?;
+        self.awaited = Some(sent.inspect_err(|error| self.break_off(error))?);
+        let ended = self.wait(what, host, limit, alive);
+        let ended = ended.inspect_err(|error| self.break_off(error))?;
         if ended.status.is_success() {
             Ok(ended.result)
         } else {
@@ -139,19 +143,23 @@ impl AdminQueue {
         let start = host.now();
         let mut round = 0_u32;
         loop {
+            let is_check = round % ROUNDS_BETWEEN_CHECKS == ROUNDS_BETWEEN_CHECKS - 1;
+            // Before the look at the ring: this thread may be stopped in between, which is not the
+            // controller's fault.
+            let is_late = is_check && host.now().saturating_sub(start) > limit;
             self.poll()?;
             if let Some(ended) = self.ended.take() {
                 return Ok(ended);
             }
-            host.relax(round);
-            round = round.saturating_add(1);
-            if round % ROUNDS_BETWEEN_CHECKS == 0 {
+            if is_check {
                 alive()?;
-                if host.now().saturating_sub(start) > limit {
-                    let context = format!("{what}: no completion after {} ms", limit.as_millis());
-                    return Err(Error::new(ErrorKind::TimedOut, context));
-                }
             }
+            if is_late {
+                let context = format!("{what}: no completion after {} ms", limit.as_millis());
+                return Err(Error::new(ErrorKind::TimedOut, context));
+            }
+            host.rest(round);
+            round = round.wrapping_add(1);
         }
     }
 
@@ -177,10 +185,27 @@ impl AdminQueue {
         Ok(true)
     }
 
+    /// Whether there are events that nobody has taken.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The events that came, the oldest first, and how many were lost before them because nobody asked.
     pub(crate) fn take_events(&mut self) -> (Vec<AsyncEvent>, u64) {
         let lost = std::mem::take(&mut self.events_lost);
         (self.events.drain(..).collect(), lost)
+    }
+
+    /// Takes back what was taken, before all that came since.
+    pub(crate) fn put_back_events(&mut self, events: Vec<AsyncEvent>, lost: u64) {
+        self.events_lost += lost;
+        for event in events.into_iter().rev() {
+            if self.events.len() == EVENTS_MAX {
+                self.events_lost += 1;
+            } else {
+                self.events.push_front(event);
+            }
+        }
     }
 
     /// Makes those event requests again that ended.
@@ -213,9 +238,10 @@ impl AdminQueue {
             let found = self.in_flight.iter().position(|(known, _)| *known == id);
             let head_lies = tail.sq_head() >= self.submission.entries() || tail.sq_id() != 0;
             let Some(index) = found.filter(|_| !head_lies) else {
-                self.broken = true;
                 let context = format!("admin completion that was not asked for: {tail:x?}");
-                return Err(Error::new(ErrorKind::Protocol, context));
+                let error = Error::new(ErrorKind::Protocol, context);
+                self.break_off(&error);
+                return Err(error);
             };
             self.completion.advance();
             let (_, purpose) = self.in_flight.swap_remove(index);

@@ -14,9 +14,11 @@ use crate::events::AsyncEvent;
 use crate::rings::{CompletionRing, SubmissionRing};
 use crate::spec::command::{Command, Pointer, admin, feature};
 use crate::spec::identify::{
-    ControllerData, IDENTIFY_SIZE, NamespaceData, cns, parse_namespace_list,
+    CommandLimits, ControllerData, IDENTIFY_SIZE, NamespaceData, cns, parse_namespace_list,
 };
 use crate::spec::log::page;
+use crate::spec::registers::VERSION_2;
+use crate::spec::status::Status;
 use crate::{Error, ErrorKind, Result};
 
 /// The most event requests that are made.
@@ -24,7 +26,9 @@ const EVENT_REQUESTS_MAX: usize = 4;
 /// The most aborts that are under way: the admin queue has room for them besides everything else.
 const ABORTS_MAX: usize = 8;
 /// All health warnings (Base 5.21.1.11).
-const HEALTH_EVENTS: u32 = 0x1f;
+const HEALTH_EVENTS: u32 = 0x3f;
+/// Those that every controller knows.
+const HEALTH_EVENTS_ALWAYS: u32 = 0x1f;
 /// Namespace attribute notices, in the same field and in OAES.
 const NAMESPACE_NOTICES: u32 = 1 << 8;
 /// The most namespaces that are looked at one by one, of a controller that cannot list them.
@@ -42,6 +46,15 @@ pub(crate) struct QueuePlace {
     pub(crate) vector: Option<u16>,
 }
 
+/// What a controller is found to be once it is enabled.
+#[derive(Debug)]
+pub(crate) struct Brought {
+    pub(crate) data: ControllerData,
+    pub(crate) limits: CommandLimits,
+    /// How many I/O queues it gives.
+    pub(crate) queues: u16,
+}
+
 /// The admin queue and the memory that its commands use.
 #[derive(Debug)]
 pub(crate) struct Admin {
@@ -51,7 +64,9 @@ pub(crate) struct Admin {
     shadows: Shadows,
     shadows_used: bool,
     /// Whether the volatile write cache is to be used, if the caller said so: set again after a reset.
-    cache_used: Option<bool>,
+    cache_wish: Option<bool>,
+    /// Whether there is a volatile write cache that is used.
+    is_cache_used: bool,
     /// Which I/O queues are given out; the first is queue 1.
     pub(crate) queues_taken: Vec<bool>,
 }
@@ -86,7 +101,8 @@ impl Admin {
             scratch,
             shadows,
             shadows_used: false,
-            cache_used: None,
+            cache_wish: None,
+            is_cache_used: false,
             queues_taken: Vec::new(),
             arena,
         })
@@ -97,9 +113,8 @@ impl Admin {
         std::mem::forget(self.arena.clone());
     }
 
-    /// Enables the controller, which is disabled, and sets it up. Returns what it says of itself and how
-    /// many I/O queues it gives.
-    pub(crate) fn bring_up(&mut self, control: &Control) -> Result<(ControllerData, u16)> {
+    /// Enables the controller, which is disabled, and sets it up.
+    pub(crate) fn bring_up(&mut self, control: &Control) -> Result<Brought> {
         self.queue.restart();
         let submission = self.queue.submission().memory().iova();
         let completion = self.queue.completion().memory().iova();
@@ -112,6 +127,7 @@ impl Admin {
             let context = "queue entries are not of 64 and 16 bytes";
             return Err(control.error(ErrorKind::Unsupported, context));
         }
+        let limits = self.command_limits(control)?;
         let queues = self.ask_for_queues(control)?;
         self.shadows_used = control.options.shadow_doorbells
             && data.has_doorbell_buffers()
@@ -123,10 +139,38 @@ impl Admin {
             .set_aborts_max((usize::from(data.aborts) + 1).min(ABORTS_MAX));
         let notices = data.events & NAMESPACE_NOTICES;
         self.enable_events(control, notices, usize::from(data.event_requests) + 1)?;
-        if let Some(used) = self.cache_used {
+        self.is_cache_used = data.volatile_cache && self.begin_cache(control)?;
+        Ok(Brought {
+            data,
+            limits,
+            queues,
+        })
+    }
+
+    /// Sets the volatile write cache as the caller wished. Whether it is used.
+    fn begin_cache(&mut self, control: &Control) -> Result<bool> {
+        if let Some(used) = self.cache_wish {
             self.set_cache_used(control, used)?;
+            return Ok(used);
         }
-        Ok((data, queues))
+        match self.feature(control, feature::VOLATILE_WRITE_CACHE) {
+            Ok(value) => Ok(value & 1 == 1),
+            // It does not say: what has a cache uses it.
+            Err(error) if error.kind() == ErrorKind::Command => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the controller says of commands that move no data; nothing if it is of a time before it could.
+    fn command_limits(&mut self, control: &Control) -> Result<CommandLimits> {
+        if control.version < VERSION_2 {
+            return Ok(CommandLimits::default());
+        }
+        match self.identify(control, cns::NVM_CONTROLLER, 0) {
+            Ok(bytes) => CommandLimits::parse(&bytes),
+            Err(error) if error.kind() == ErrorKind::Command => Ok(CommandLimits::default()),
+            Err(error) => Err(error),
+        }
     }
 
     fn ask_for_queues(&mut self, control: &Control) -> Result<u16> {
@@ -152,8 +196,12 @@ impl Admin {
     }
 
     fn enable_events(&mut self, control: &Control, notices: u32, requests: usize) -> Result<()> {
-        // A controller may know fewer events, and then refuses: what it sends by itself is enough.
-        optional(self.set_feature(control, feature::ASYNC_EVENTS, HEALTH_EVENTS | notices))?;
+        // A controller may know fewer events, and then refuses; what it sends by itself is enough.
+        for events in [HEALTH_EVENTS | notices, HEALTH_EVENTS_ALWAYS] {
+            if optional(self.set_feature(control, feature::ASYNC_EVENTS, events))? {
+                break;
+            }
+        }
         self.queue.request_events(requests.min(EVENT_REQUESTS_MAX))
     }
 
@@ -190,7 +238,9 @@ impl Admin {
         let refused = |error: &Error| error.kind() == ErrorKind::Command;
         if created.as_ref().is_err_and(refused) {
             let command = Command::new(admin::DELETE_CQ, 0).with_10_11(id, 0);
-            self.execute(control, "delete a completion queue", command)?;
+            let deleted = self.execute(control, "delete a completion queue", command);
+            // The controller keeps a ring whose memory is free soon: only a reset takes it from it.
+            deleted.inspect_err(|error| self.queue.break_off(error))?;
         }
         created.map(|_| shadows)
     }
@@ -248,7 +298,7 @@ impl Admin {
             // Inactive ones are all zero (Base 5.15.2.1).
             Ok(bytes) if bytes.iter().all(|byte| *byte == 0) => Ok(None),
             Ok(bytes) => NamespaceData::parse(&bytes).map(Some),
-            Err(error) if error.kind() == ErrorKind::Command => Ok(None),
+            Err(error) if error.status().is_some_and(|s| s.is(Status::NO_NAMESPACE)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -280,7 +330,8 @@ impl Admin {
     pub(crate) fn set_cache_used(&mut self, control: &Control, used: bool) -> Result<()> {
         let number = feature::VOLATILE_WRITE_CACHE;
         self.set_feature(control, number, u32::from(used))?;
-        self.cache_used = Some(used);
+        self.cache_wish = Some(used);
+        self.is_cache_used = used;
         Ok(())
     }
 
@@ -297,9 +348,19 @@ impl Admin {
         Ok(())
     }
 
-    /// Whether the queue cannot be used until the controller is enabled anew.
-    pub(crate) const fn is_broken(&self) -> bool {
-        self.queue.is_broken()
+    /// Whether there is a volatile write cache that is used.
+    pub(crate) const fn is_cache_used(&self) -> bool {
+        self.is_cache_used
+    }
+
+    /// Why the queue cannot be used until the controller is enabled anew; none if it can.
+    pub(crate) fn broken(&self) -> Option<Error> {
+        self.queue.broken()
+    }
+
+    /// Looks for events; whether there are any that nobody has taken. What is wrong makes the queue broken.
+    pub(crate) fn has_events(&mut self) -> bool {
+        self.queue.poll().is_ok() && self.queue.has_events()
     }
 
     /// Asks for a command of an I/O queue to be aborted; false if that must wait.
@@ -311,20 +372,28 @@ impl Admin {
     pub(crate) fn take_events(&mut self, control: &Control) -> Result<(Vec<AsyncEvent>, u64)> {
         self.queue.poll()?;
         let (events, lost) = self.queue.take_events();
+        match self.acknowledge(control, &events) {
+            Ok(()) => Ok((events, lost)),
+            Err(error) => {
+                self.queue.put_back_events(events, lost);
+                Err(error)
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, control: &Control, events: &[AsyncEvent]) -> Result<()> {
         let mut pages: Vec<u8> = events.iter().map(|event| event.log_page).collect();
         pages.sort_unstable();
         pages.dedup();
         for log in pages {
             let size = match log {
                 page::CHANGED_NAMESPACES => IDENTIFY_SIZE,
-                page::ERRORS | page::HEALTH => LOG_SHORT,
-                _ => continue,
+                _ => LOG_SHORT,
             };
             let read = self.log_page(control, log, size);
             optional(read.map(|_| 0))?;
         }
-        self.queue.renew_events()?;
-        Ok((events, lost))
+        self.queue.renew_events()
     }
 
     fn read(

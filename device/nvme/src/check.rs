@@ -4,9 +4,17 @@ use millrace_memory::{Buffer, DomainId};
 
 use crate::request::{Operation, Refusal};
 use crate::spec::command::{Command, DEALLOCATE_ZEROES, DSM_DEALLOCATE, FUA, io};
-use crate::spec::identify::ControllerData;
+use crate::spec::identify::{CommandLimits, ControllerData};
 use crate::transfer::{Limits, Lists, has_page_borders};
 use crate::{Controller, Data, Namespace, Request, ScatterGather};
+
+/// The most bytes of a command that moves no data, and the most blocks of a range to deallocate. Controllers have
+/// limits that they do not tell: QEMU's takes ranges beyond 2 GiB, or beyond as many blocks as those are in the
+/// namespace with the largest, does nothing, and says that it has succeeded.
+const UNMOVED_MAX: u64 = 1 << 30;
+const RANGE_BLOCKS_MAX: u64 = 1 << 18;
+/// The most blocks of a command but for Dataset Management (a field of 16 bits that counts from zero).
+const BLOCKS_MAX: u64 = 1 << 16;
 
 /// How the commands of a request say where their data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +50,12 @@ impl Shape {
     pub(crate) fn single(&self, lba: u64) -> Option<u32> {
         let blocks = self.limits.next(lba, self.blocks);
         (u64::from(blocks) == self.blocks).then_some(blocks)
+    }
+
+    /// Whether it is a flush.
+    #[inline]
+    pub(crate) fn is_flush(&self) -> bool {
+        self.addressing == Addressing::Namespace
     }
 
     /// The shape of no request.
@@ -113,6 +127,10 @@ pub(crate) struct Profile {
     /// The most pieces of a scatter-gather list.
     pieces_max: usize,
     transfer_max: u64,
+    /// The longest Write Zeroes in bytes; none if that is not known.
+    zeroes_max: Option<u64>,
+    /// The most blocks that one command deallocates, if the controller says so.
+    deallocate_max: Option<u64>,
     page: u64,
     domain: DomainId,
 }
@@ -120,6 +138,7 @@ pub(crate) struct Profile {
 impl Profile {
     pub(crate) fn new(
         data: &ControllerData,
+        limits: &CommandLimits,
         wish: ScatterGather,
         transfer_max: u64,
         page: u64,
@@ -134,9 +153,27 @@ impl Profile {
             must_scatter: may_scatter && wish == ScatterGather::Always,
             pieces_max: Lists::pieces_max_for(transfer_max, page),
             transfer_max,
+            zeroes_max: limits.write_zeroes_max(page),
+            deallocate_max: limits.deallocate_max(),
             page,
             domain,
         }
+    }
+
+    /// The most blocks of one Write Zeroes. Where no limit is known no more than a transfer's blocks are safe.
+    fn zeroes_blocks_max(&self, namespace: &Namespace) -> u32 {
+        let limit = self
+            .zeroes_max
+            .map_or(namespace.blocks_max().into(), |max| {
+                (max >> namespace.block_shift()).min(BLOCKS_MAX)
+            });
+        unmoved_blocks_max(namespace, limit)
+    }
+
+    /// The most blocks of one range to deallocate.
+    fn deallocate_blocks_max(&self, namespace: &Namespace) -> u32 {
+        let limit = self.deallocate_max.unwrap_or(u64::MAX);
+        unmoved_blocks_max(namespace, limit.min(RANGE_BLOCKS_MAX))
     }
 
     /// The longest single command in bytes.
@@ -239,6 +276,9 @@ impl Controller {
         })
     }
 
+    /// Cold as reads and writes are to have the registers.
+    #[cold]
+    #[inline(never)]
     fn check_without_data(
         &self,
         namespace: &Namespace,
@@ -247,12 +287,9 @@ impl Controller {
         let profile = self.profile();
         let (opcode, flags, addressing, blocks_max, supported) = match request.operation {
             Operation::WriteZeroes { fua, deallocate } => {
-                let fua = if fua { FUA } else { 0 };
-                let flags = fua | if deallocate { DEALLOCATE_ZEROES } else { 0 };
+                let flags = zeroes_flags(namespace, fua, deallocate);
                 let supported = profile.has_write_zeroes;
-                // The controller may say less in another command set's Identify; no more than a transfer's
-                // blocks are safe on all.
-                let most = namespace.blocks_max();
+                let most = profile.zeroes_blocks_max(namespace);
                 (
                     io::WRITE_ZEROES,
                     flags,
@@ -267,7 +304,7 @@ impl Controller {
                     io::DATASET_MANAGEMENT,
                     0,
                     Addressing::Range,
-                    u32::MAX,
+                    profile.deallocate_blocks_max(namespace),
                     supported,
                 )
             }
@@ -298,6 +335,7 @@ impl Controller {
     }
 
     /// How several buffers can be described.
+    #[cold]
     fn check_pieces(&self, data: &Data) -> Result<Addressing, Refusal> {
         let profile = self.profile();
         for buffer in data.buffers() {
@@ -314,6 +352,19 @@ impl Controller {
             Err(Refusal::Alignment)
         }
     }
+}
+
+/// What is asked of Write Zeroes: no more than the namespace can.
+fn zeroes_flags(namespace: &Namespace, fua: bool, deallocate: bool) -> u32 {
+    let deallocate = deallocate && namespace.zeroes_deallocate();
+    let fua = if fua { FUA } else { 0 };
+    fua | if deallocate { DEALLOCATE_ZEROES } else { 0 }
+}
+
+/// The most blocks of a command that moves no data, where `limit` is the controller's.
+fn unmoved_blocks_max(namespace: &Namespace, limit: u64) -> u32 {
+    let most = limit.min(UNMOVED_MAX >> namespace.block_shift()).max(1);
+    u32::try_from(most).expect("no more than 2^21 blocks of 512 bytes")
 }
 
 #[inline]
@@ -361,6 +412,7 @@ mod tests {
     use proptest::test_runner::{Config, TestRunner};
 
     use super::*;
+    use crate::spec::identify::{IDENTIFY_SIZE, NamespaceData};
     use crate::{Lba, Options, SystemHost};
 
     /// Blocks of the namespaces, and of the second one between borders.
@@ -466,6 +518,28 @@ mod tests {
         })?;
         let short = short.get();
         assert!(short > 100, "{short} of 2,000 requests were short");
+        Ok(())
+    }
+
+    fn namespace(deallocation: u8) -> crate::Result<Namespace> {
+        let controller = ControllerData::parse(&[0; IDENTIFY_SIZE])?;
+        let mut bytes = [0; IDENTIFY_SIZE];
+        bytes[0] = 8;
+        bytes[33] = deallocation;
+        // The first format: blocks of 512 bytes.
+        bytes[130] = 9;
+        Namespace::new(1, 0, &controller, NamespaceData::parse(&bytes)?, 4096)
+    }
+
+    #[test]
+    fn zeroes_are_deallocated_only_where_that_is_offered() -> crate::Result<()> {
+        let (with, without) = (namespace(1 | 1 << 3)?, namespace(1)?);
+        for fua in [false, true] {
+            let plain = if fua { FUA } else { 0 };
+            assert_eq!(zeroes_flags(&with, fua, true), plain | DEALLOCATE_ZEROES);
+            assert_eq!(zeroes_flags(&with, fua, false), plain);
+            assert_eq!(zeroes_flags(&without, fua, true), plain);
+        }
         Ok(())
     }
 }

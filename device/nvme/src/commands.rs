@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::CommandError;
 use crate::check::Shape;
 use crate::request::Data;
-use crate::spec::command::Command;
+use crate::spec::command::{Command, io};
 
 /// A request that was split or waits, but for its data.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,11 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Whether it is a flush.
+    pub(crate) const fn is_flush(&self) -> bool {
+        self.command.opcode() == io::FLUSH
+    }
+
     /// Begins another life of the command: under another id than before, seen by no check.
     #[inline]
     const fn renew(&mut self, id_step: u16) {

@@ -52,7 +52,9 @@ impl Control {
             );
             return Err(Error::new(ErrorKind::NotNvme, context));
         }
-        function.set_bus_master(true)?;
+        // Its registers answer; memory it reaches once it is disabled. Until then it does what it was told to
+        // by whoever had it before.
+        function.set_bus_master(false)?;
         let bar = function.bar(0)?;
         let capabilities = Capabilities(bar.load_long(CAP)?);
         if capabilities.0 == u64::MAX {
@@ -189,6 +191,9 @@ impl Control {
         let start = self.host.now();
         let mut round = 0;
         loop {
+            // Before the look at the status: this thread may be stopped in between, which is not the
+            // controller's fault.
+            let is_late = self.host.now().saturating_sub(start) > limit;
             let status = self.status.load()?;
             if status == GONE {
                 return Err(self.error(ErrorKind::Gone, "registers read as all ones"));
@@ -196,11 +201,11 @@ impl Control {
             if reached(status) {
                 return Ok(());
             }
-            if self.host.now().saturating_sub(start) > limit {
+            if is_late {
                 let context = format!("not {what} after {} ms", limit.as_millis());
                 return Err(self.error(ErrorKind::TimedOut, &context));
             }
-            self.host.relax(round);
+            self.host.rest(round);
             round = round.saturating_add(1);
         }
     }

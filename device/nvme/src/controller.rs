@@ -8,27 +8,37 @@
 //! | `is_quiet` | whoever resets, with the lock, before the epoch | who sees that epoch |
 //! | `resets_in_vain` | whoever resets: up; who saw an answer: to zero | the same |
 //! | `recovery` | whoever resets, aborts or sends again: up | who asks |
+//! | `losses` | whoever resets, with the lock, before the epoch: up | who sees that epoch; a flush |
+//! | `losses_told` | whose flush fails for one: up | who makes a queue pair or handle |
+//! | `failure` | whoever resets, with the lock | who asks |
 //!
 //! # Invariants
 //! 1. When the epoch's generation has changed and its condition is not `Resetting`, the controller has lost
 //!    all queues of earlier generations; unless it has failed and `is_quiet` is false it does not reach
 //!    memory that was given to them.
-//! 2. An I/O queue is given to one queue pair at a time, with its interrupt vector.
+//! 2. When the epoch says that the controller was reset, `losses` counts that reset if the volatile cache may
+//!    not have outlived it.
+//! 3. While nobody has the admin lock, the event of vector 0 is signalled if there are asynchronous events
+//!    that nobody has taken; it may be without.
+//! 4. An I/O queue is given to one queue pair at a time, with its interrupt vector.
+
+mod queues;
+mod reset;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millrace_memory::{Domain, DomainId};
 use millrace_pci::Function;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::admin_commands::{Admin, QueuePlace};
+use self::reset::{begin, silence};
+use crate::admin_commands::{Admin, Brought};
 use crate::check::Profile;
 use crate::claim::Claim;
 use crate::control::Control;
-use crate::doorbell::{Doorbell, Shadow};
 use crate::epoch::{Epoch, EpochCell};
 use crate::events::AsyncEvent;
 use crate::recovery::{Recovery, RecoveryCounts};
@@ -41,8 +51,6 @@ use crate::{
     Condition, Error, ErrorKind, Host, Namespace, Options, QueueOptions, QueuePair, Result,
 };
 
-/// After so many resets without an answer as it should be the controller is given up.
-const RESETS_IN_VAIN_MAX: u32 = 8;
 /// Entries that a page of the error log is read for at once.
 const ERROR_ENTRIES_MAX: usize = 64;
 
@@ -78,6 +86,12 @@ pub struct Controller {
     is_quiet: AtomicBool,
     resets_in_vain: AtomicU32,
     pub(crate) recovery: RecoveryCounts,
+    /// Resets that the volatile cache may not have outlived.
+    losses: AtomicU64,
+    /// The highest of them that a flush has told of.
+    losses_told: AtomicU64,
+    /// Why it was reset unasked, or given up, the last time.
+    failure: Mutex<Option<Arc<Error>>>,
     admin: Mutex<Admin>,
     /// Given up last.
     _claim: Claim,
@@ -87,9 +101,9 @@ impl Controller {
     /// Takes the function's controller over: disables it, enables it with an admin queue, and identifies it.
     ///
     /// # Errors
-    /// `Invalid` if the function is driven already; `NotNvme`, `Unsupported` or `Protocol` if it is no controller that this driver can drive, `TimedOut`,
-    /// `Failed` or `Gone` if it does not get ready, `Memory` or `Function` if the provider cannot give what
-    /// is needed.
+    /// `Invalid` if the function is driven already; `NotNvme`, `Unsupported` or `Protocol` if it is no
+    /// controller that this driver can drive, `TimedOut`, `Failed` or `Gone` if it does not get ready, also
+    /// when the function was reset, `Memory` or `Function` if the provider cannot give what is needed.
     pub fn open(
         function: Arc<dyn Function>,
         host: Arc<dyn Host>,
@@ -98,21 +112,10 @@ impl Controller {
         let claim = Claim::new(&function)?;
         let domain = function.domain();
         let control = Control::new(function, host, options)?;
-        if let Err(error) = control.disable() {
-            if error.kind() == ErrorKind::Gone {
-                return Err(error);
-            }
-            // A function whose last owner left it in a bad state may come back by a reset.
-            control.function.reset()?;
-            control.function.set_bus_master(true)?;
-            control.disable()?;
-        }
         let mut vectors = make_vectors(&control)?;
         let mut admin = Admin::new(&control, &domain)?;
-        // The host may have fewer left; without any, queue pairs can only poll.
-        vectors.truncate(set_vectors(&control, &vectors)?);
-        let (data, queues) = match admin.bring_up(&control) {
-            Ok(brought) => brought,
+        let begun = match begin(&control, &vectors, &mut admin) {
+            Ok(begun) => begun,
             Err(error) => {
                 if !silence(&control) {
                     admin.give_up();
@@ -120,12 +123,15 @@ impl Controller {
                 return Err(error);
             }
         };
-        admin.queues_taken = vec![false; usize::from(queues)];
-        let profile = profile(&control, &data, &domain);
+        // The host may have fewer left; without any, queue pairs can only poll.
+        vectors.truncate(begun.vectors);
+        let brought = begun.brought;
+        admin.queues_taken = vec![false; usize::from(brought.queues)];
+        let profile = profile(&control, &brought, &domain);
         Ok(Arc::new(Self {
             number: AtomicU64::new(next_number()),
             control,
-            data,
+            data: brought.data,
             domain,
             profile,
             vectors,
@@ -133,6 +139,9 @@ impl Controller {
             is_quiet: AtomicBool::new(false),
             resets_in_vain: AtomicU32::new(0),
             recovery: RecoveryCounts::default(),
+            losses: AtomicU64::new(0),
+            losses_told: AtomicU64::new(0),
+            failure: Mutex::new(None),
             admin: Mutex::new(admin),
             _claim: claim,
         }))
@@ -210,6 +219,13 @@ impl Controller {
         self.recovery.read()
     }
 
+    /// Why it was reset without being asked, or given up, the last time; none if it never was.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<Arc<Error>> {
+        let failure = self.failure.lock();
+        failure.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The ids of its active namespaces, ascending.
     ///
     /// # Errors
@@ -225,13 +241,10 @@ impl Controller {
     /// `NoNamespace` if it is not active, `Unsupported` if it has metadata or blocks of an odd size, or as
     /// [`Controller::namespaces`].
     pub fn namespace(&self, id: u32) -> Result<Namespace> {
-        let none = || Error::new(ErrorKind::NoNamespace, format!("namespace {id}"));
-        if id == 0 || id > self.data.namespaces {
-            return Err(none());
-        }
+        self.check_id(id)?;
         let number = self.number();
         let data = self.admin(|admin, control| admin.namespace(control, id))?;
-        let data = data.ok_or_else(none)?;
+        let data = data.ok_or_else(|| no_namespace(id))?;
         let transfer_max = self.transfer_max();
         let namespace = Namespace::new(id, number, &self.data, data, transfer_max)?;
         if u64::from(namespace.block_size()) > self.transfer_max() {
@@ -256,12 +269,13 @@ impl Controller {
         Health::parse(&self.admin(read)?)
     }
 
-    /// The newest entries of its error log, 64 at most.
+    /// The newest entries of its error log, as many as it keeps and 64 at most.
     ///
     /// # Errors
     /// As [`Controller::namespaces`].
     pub fn errors(&self, count: usize) -> Result<Vec<ErrorEntry>> {
-        let size = count.clamp(1, ERROR_ENTRIES_MAX) * ERROR_SIZE;
+        let most = usize::from(self.data.error_entries).min(ERROR_ENTRIES_MAX);
+        let size = count.clamp(1, most) * ERROR_SIZE;
         let page = self.admin(|admin, control| admin.log_page(control, page::ERRORS, size))?;
         ErrorEntry::parse_all(&page)
     }
@@ -280,7 +294,8 @@ impl Controller {
         Ok(value & 1 == 1)
     }
 
-    /// Uses its volatile write cache, or not, also after resets.
+    /// Uses its volatile write cache, or not, also after resets. What is in it stays there until a flush when it
+    /// is not used any more.
     ///
     /// # Errors
     /// `Unsupported` if it has none, or as [`Controller::namespaces`].
@@ -293,27 +308,38 @@ impl Controller {
     }
 
     /// What it said unasked since the last call, the oldest first, and how many of those were lost because
-    /// they were too many. Whoever owns the controller calls this now and then.
+    /// they were too many. Whoever owns the controller calls this now and then, or when
+    /// [`Controller::event_interrupt`] says so.
     ///
     /// # Errors
-    /// As [`Controller::namespaces`].
+    /// As [`Controller::namespaces`]; no event is lost by that.
     pub fn take_events(&self) -> Result<(Vec<AsyncEvent>, u64)> {
         self.admin(Admin::take_events)
+    }
+
+    /// What becomes readable when it says something unasked; none without interrupts. It may become so for
+    /// nothing. [`Controller::take_events`] empties it.
+    #[must_use]
+    pub fn event_interrupt(&self) -> Option<BorrowedFd<'_>> {
+        // The admin queue has the first.
+        self.vectors.first().map(AsFd::as_fd)
     }
 
     /// Formats a namespace: **all its data is lost**. `format` counts its formats from zero; `limit` is how
     /// long it may take. Each [`Namespace`] of this controller must be identified anew.
     ///
     /// # Errors
-    /// `Unsupported` if the controller cannot, `Invalid` if there is no such format or a queue pair exists, or as
-    /// [`Controller::namespaces`].
+    /// `Unsupported` if the controller cannot, `NoNamespace`, `Invalid` if there is no such format or a queue
+    /// pair exists, or as [`Controller::namespaces`].
     pub fn format(&self, id: u32, format: usize, erase: Erase, limit: Duration) -> Result<()> {
         if !self.data.has_format() {
             let context = "the controller has no Format command";
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
+        // Not all namespaces at once either, which is what the highest id means.
+        self.check_id(id)?;
         let data = self.admin(|admin, control| admin.namespace(control, id))?;
-        let formats = data.map_or(0, |data| data.formats.len());
+        let formats = data.ok_or_else(|| no_namespace(id))?.formats.len();
         if format >= formats {
             let context = format!("format {format} of {formats}");
             return Err(Error::new(ErrorKind::Invalid, context));
@@ -345,18 +371,6 @@ impl Controller {
         QueuePair::new(Arc::clone(self), options)
     }
 
-    /// Resets it. What is in flight is sent again, by each queue pair at its next poll.
-    ///
-    /// # Errors
-    /// `Failed` or `Gone` if it does not come back.
-    pub fn reset(&self) -> Result<()> {
-        // This one is not for want of success.
-        self.resets_in_vain.store(0, Ordering::Relaxed);
-        let observed = self.epoch.load();
-        self.reset_locked(&mut self.lock(), observed);
-        self.check_usable()
-    }
-
     pub(crate) const fn profile(&self) -> &Profile {
         &self.profile
     }
@@ -376,11 +390,6 @@ impl Controller {
         self.epoch.load()
     }
 
-    /// Whether memory that a failed controller was given can be used again (invariant 1).
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.is_quiet.load(Ordering::Relaxed)
-    }
-
     /// Says that the controller has answered as it should.
     #[inline]
     pub(crate) fn answered(&self) {
@@ -394,174 +403,6 @@ impl Controller {
         self.control.check_alive()
     }
 
-    /// Gives out an I/O queue, with the interrupt vector of the same number if it is to interrupt.
-    pub(crate) fn take_queue(&self, interrupts: bool) -> Result<(u16, Option<u16>)> {
-        let mut admin = self.lock();
-        let mut ids = admin.queues_taken.iter();
-        // The lowest have vectors: who polls leaves them to others.
-        let free = if interrupts {
-            ids.position(|taken| !taken)
-        } else {
-            ids.rposition(|taken| !taken)
-        };
-        let count = admin.queues_taken.len();
-        let Some(index) = free else {
-            let context = format!("the controller gives {count}, all are in use");
-            return Err(Error::new(ErrorKind::NoQueue, context));
-        };
-        let id = u16::try_from(index + 1).expect("there are 4,096 at most");
-        if interrupts && index + 1 >= self.vectors.len() {
-            let context = format!(
-                "there are {} interrupt vectors; a queue pair that polls can still be had",
-                self.vectors.len()
-            );
-            return Err(Error::new(ErrorKind::NoQueue, context));
-        }
-        admin.queues_taken[index] = true;
-        Ok((id, interrupts.then_some(id)))
-    }
-
-    pub(crate) fn give_queue(&self, id: u16) {
-        self.lock().queues_taken[usize::from(id) - 1] = false;
-    }
-
-    /// The eventfd of a vector.
-    pub(crate) fn vector(&self, vector: u16) -> BorrowedFd<'_> {
-        self.vectors[usize::from(vector)].as_fd()
-    }
-
-    pub(crate) fn doorbells(&self, id: u16) -> Result<(Doorbell, Doorbell)> {
-        self.control.doorbells(id)
-    }
-
-    /// Makes a queue known to the controller. Returns the epoch that it is of, and its shadow doorbells.
-    pub(crate) fn create_queue(&self, place: &QueuePlace) -> Result<(Epoch, [Option<Shadow>; 2])> {
-        self.with_lock(|admin, control| {
-            let shadows = admin.create_queue(control, place)?;
-            Ok((self.epoch.load(), shadows))
-        })
-    }
-
-    /// Takes a queue of this epoch from the controller. One of an epoch that is over it has lost already.
-    pub(crate) fn delete_queue(&self, id: u16, epoch: Epoch) -> Result<()> {
-        self.with_lock(|admin, control| {
-            if self.epoch.load() == epoch {
-                admin.delete_queue(control, id)
-            } else {
-                Ok(())
-            }
-        })
-    }
-
-    /// Asks for a command to be aborted, if that can be done without waiting; whether it was.
-    pub(crate) fn try_abort(&self, queue: u16, command: u16) -> bool {
-        let mut admin = match self.admin.try_lock() {
-            Ok(admin) => admin,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
-        let asked = admin.try_abort(queue, command).unwrap_or(false);
-        if asked {
-            self.recovery.count_abort();
-        }
-        asked
-    }
-
-    /// Resets the controller unless somebody has done so since `observed`.
-    pub(crate) fn reset_from(&self, observed: Epoch) {
-        self.recover_locked(&mut self.lock(), observed);
-    }
-
-    /// Waits for a reset that is under way; what it came to. One whose thread has panicked is done again.
-    pub(crate) fn settle(&self) -> Condition {
-        let mut admin = self.lock();
-        let epoch = self.epoch.load();
-        if epoch.condition() == Condition::Resetting {
-            self.recover_locked(&mut admin, epoch);
-        }
-        self.condition()
-    }
-
-    /// The same without waiting; whether no reset is under way any more.
-    pub(crate) fn try_settle(&self) -> bool {
-        let mut admin = match self.admin.try_lock() {
-            Ok(admin) => admin,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
-        let epoch = self.epoch.load();
-        if epoch.condition() == Condition::Resetting {
-            self.recover_locked(&mut admin, epoch);
-        }
-        true
-    }
-
-    fn recover_locked(&self, admin: &mut Admin, observed: Epoch) {
-        if self.reset_locked(admin, observed) {
-            self.recovery.count_reset();
-        }
-    }
-
-    /// Whether it was reset, or tried to be.
-    fn reset_locked(&self, admin: &mut Admin, observed: Epoch) -> bool {
-        let current = self.epoch.load();
-        let due = match current.condition() {
-            Condition::Ready => current == observed,
-            // Under the lock nobody else is at it: whoever was has panicked.
-            Condition::Resetting => true,
-            Condition::Failed | Condition::Gone => false,
-        };
-        if !due {
-            return false;
-        }
-        let resetting = current.next();
-        self.epoch.store(resetting);
-        let condition = match self.restart(admin) {
-            Ok(()) => Condition::Ready,
-            Err(error) => {
-                self.is_quiet
-                    .store(silence(&self.control), Ordering::Relaxed);
-                match error.kind() {
-                    ErrorKind::Gone => Condition::Gone,
-                    _ => Condition::Failed,
-                }
-            }
-        };
-        self.epoch.store(resetting.with(condition));
-        true
-    }
-
-    fn restart(&self, admin: &mut Admin) -> Result<()> {
-        let in_vain = self.resets_in_vain.fetch_add(1, Ordering::Relaxed);
-        if in_vain >= RESETS_IN_VAIN_MAX {
-            let context = "resets did not help";
-            return Err(self.control.error(ErrorKind::Failed, context));
-        }
-        if let Err(error) = self.control.disable() {
-            if error.kind() == ErrorKind::Gone {
-                return Err(error);
-            }
-            self.control.function.reset()?;
-            self.control.disable()?;
-        }
-        // Whatever has reset the function, this driver or not, has taken these from it.
-        self.control.function.set_bus_master(true)?;
-        if set_vectors(&self.control, &self.vectors)? < self.vectors.len() {
-            let context = "the host has fewer interrupt vectors after a reset";
-            return Err(self.control.error(ErrorKind::Function, context));
-        }
-        let (data, queues) = admin.bring_up(&self.control)?;
-        if (&data.serial, &data.model) != (&self.data.serial, &self.data.model) {
-            let context = "another controller came back from a reset";
-            return Err(self.control.error(ErrorKind::Protocol, context));
-        }
-        if usize::from(queues) < admin.queues_taken.len() {
-            let context = "fewer queues after a reset";
-            return Err(self.control.error(ErrorKind::Protocol, context));
-        }
-        Ok(())
-    }
-
     /// Runs admin commands for a caller.
     fn admin<T>(&self, run: impl FnOnce(&mut Admin, &Control) -> Result<T>) -> Result<T> {
         let result = self.with_lock(run);
@@ -571,30 +412,12 @@ impl Controller {
         result
     }
 
-    /// Runs admin commands. If the controller does not answer them as it should it is reset.
-    fn with_lock<T>(&self, run: impl FnOnce(&mut Admin, &Control) -> Result<T>) -> Result<T> {
-        let mut admin = self.lock();
-        let epoch = self.epoch.load();
-        if admin.is_broken() || epoch.condition() == Condition::Resetting {
-            // An abort has found it so, or who was at it has panicked.
-            self.recover_locked(&mut admin, epoch);
+    /// Fails if there can be no namespace with this id.
+    fn check_id(&self, id: u32) -> Result<()> {
+        if id == 0 || id > self.data.namespaces {
+            return Err(no_namespace(id));
         }
-        self.check_usable()?;
-        let epoch = self.epoch.load();
-        let result = run(&mut admin, &self.control);
-        if admin.is_broken() {
-            self.recover_locked(&mut admin, epoch);
-        }
-        result
-    }
-
-    fn check_usable(&self) -> Result<()> {
-        let kind = match self.condition() {
-            Condition::Ready | Condition::Resetting => return Ok(()),
-            Condition::Failed => ErrorKind::Failed,
-            Condition::Gone => ErrorKind::Gone,
-        };
-        Err(self.control.error(kind, "it was given up"))
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Admin> {
@@ -617,18 +440,8 @@ impl Drop for Controller {
     }
 }
 
-/// Keeps the controller from memory, one way or another; whether that succeeded.
-fn silence(control: &Control) -> bool {
-    let function = &control.function;
-    match control.disable() {
-        Ok(()) => true,
-        // Its registers are gone. What is off the bus as a whole reaches nothing.
-        Err(error) if error.kind() == ErrorKind::Gone && !function.is_present() => {
-            // Of a provider that does not answer nothing is known: its device may still be at work.
-            function.identity().is_ok()
-        }
-        Err(_) => function.reset().is_ok() || function.set_bus_master(false).is_ok(),
-    }
+fn no_namespace(id: u32) -> Error {
+    Error::new(ErrorKind::NoNamespace, format!("namespace {id}"))
 }
 
 /// An eventfd for each vector that may be used.
@@ -659,11 +472,13 @@ fn set_vectors(control: &Control, vectors: &[OwnedFd]) -> Result<usize> {
 
 /// What requests are checked against. The longest single command is what the controller takes, what the caller
 /// wants, and what a list describes; whole pages.
-fn profile(control: &Control, data: &ControllerData, domain: &Arc<dyn Domain>) -> Profile {
+fn profile(control: &Control, brought: &Brought, domain: &Arc<dyn Domain>) -> Profile {
     let page = control.page();
+    let Brought { data, limits, .. } = brought;
     let own = data.transfer_max(control.capabilities.page_shift_min());
     let most = control.options.transfer_max.min(own.unwrap_or(u64::MAX));
     let transfer_max = (most / page).clamp(1, LIST_ENTRIES_MAX) * page;
     let wish = control.options.scatter_gather;
-    Profile::new(data, wish, transfer_max, page, DomainId::of(domain))
+    let domain = DomainId::of(domain);
+    Profile::new(data, limits, wish, transfer_max, page, domain)
 }

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::result;
+use std::sync::Arc;
 
 use crate::spec::status::Status;
 
@@ -67,6 +68,32 @@ impl Error {
 
     pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
+        self
+    }
+
+    /// The same without its source, for whoever else is to hear of it.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            status: self.status,
+            ..Self::new(self.kind, self.context.clone())
+        }
+    }
+
+    /// The same, and what was done about it failed too.
+    pub(crate) fn nor(
+        mut self,
+        what: &str,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        self.context = format!("{}; {what}", self.context);
+        self.caused_by(source)
+    }
+
+    /// The same, with what had gone wrong before as its source unless it has one.
+    pub(crate) fn since(mut self, cause: Arc<Self>) -> Self {
+        if self.source.is_none() {
+            self.source = Some(cause.into());
+        }
         self
     }
 
@@ -138,8 +165,13 @@ pub enum CommandError {
     Status(Status),
     /// A command of it did not end in time, nor when it was sent again.
     TimedOut,
-    /// The controller was reset while it was under way, more often than it is sent again.
+    /// The controller was reset while it was under way, more often than it is sent again; or it does not
+    /// give the queue again.
     Reset,
+    /// Of a flush: the controller was reset since the last one, without being asked or because it did not
+    /// work, and may have lost its cache. What was written before and not flushed may be lost, though the
+    /// writes have succeeded. The next flush is about what is written from now on.
+    CacheLost,
     /// The controller has failed for good.
     Failed,
     /// The controller was pulled out.
@@ -152,6 +184,9 @@ impl fmt::Display for CommandError {
             Self::Status(status) => write!(f, "the controller answered: {status}"),
             Self::TimedOut => f.write_str("the controller did not answer in time"),
             Self::Reset => f.write_str("the controller was reset meanwhile"),
+            Self::CacheLost => {
+                f.write_str("the controller was reset: what was not flushed before may be lost")
+            }
             Self::Failed => f.write_str("the controller has failed"),
             Self::Gone => f.write_str("the controller is gone"),
         }

@@ -11,6 +11,12 @@ pub trait Host: fmt::Debug + Send + Sync {
 
     /// Lets time pass in a loop that waits for the controller. `round` counts its rounds from zero.
     fn relax(&self, round: u32);
+
+    /// The same where nobody counts microseconds and it may take long: the controller gets ready, or does an
+    /// admin command, as a format. A host may sleep here for a millisecond or so.
+    fn rest(&self, round: u32) {
+        self.relax(round);
+    }
 }
 
 /// The machine's monotonic clock and threads, for callers that have no clock of their own.
@@ -29,6 +35,10 @@ impl SystemHost {
 
 /// After so many rounds the processor is left to another thread: it may serve the controller.
 const ROUNDS_BEFORE_YIELD: u32 = 256;
+/// After so many rounds where it may take long, a few milliseconds in all, the thread sleeps: each time a little
+/// longer, but never so long that it matters to who waits.
+const ROUNDS_BEFORE_SLEEP: u32 = 4096;
+const SLEEP_US_MAX: u32 = 1000;
 
 impl Host for SystemHost {
     fn now(&self) -> Duration {
@@ -40,6 +50,16 @@ impl Host for SystemHost {
             std::hint::spin_loop();
         } else {
             std::thread::yield_now();
+        }
+    }
+
+    fn rest(&self, round: u32) {
+        match round.checked_sub(ROUNDS_BEFORE_SLEEP) {
+            None => self.relax(round),
+            Some(rounds) => {
+                let sleep_us = rounds.clamp(50, SLEEP_US_MAX);
+                std::thread::sleep(Duration::from_micros(sleep_us.into()));
+            }
         }
     }
 }

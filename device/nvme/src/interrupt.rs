@@ -18,6 +18,12 @@ pub(crate) fn empty(event: BorrowedFd<'_>) {
     let _ = rustix::io::read(event, &mut count);
 }
 
+/// Signals an eventfd as an interrupt does.
+pub(crate) fn signal(event: BorrowedFd<'_>) {
+    // It fails if it is full, and signalled.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
 /// Sleeps until one of `events`, two at most, is readable, or so long.
 pub(crate) fn sleep(events: &[BorrowedFd<'_>], limit: Duration) {
     let limit = Timespec {

@@ -30,7 +30,10 @@
 //!    writes to memory unasked is for the IOMMU to confine: to memory that is mapped for it.)
 //! 3. Every request that was accepted completes exactly once, with its token.
 //! 4. A write with FUA that succeeded, and all writes that had completed when a later flush succeeded, are on
-//!    media. The driver keeps no data of its own.
+//!    media. The driver keeps no data of its own. If the controller's volatile cache may be lost, by a reset that
+//!    nobody asked for, a flush says so once and fails ([`CommandError::CacheLost`]): of each queue pair and
+//!    each [`SharedHandle`] those that are under way, or else the next one. Once one has said so, pairs and
+//!    handles that are made later need not.
 //! 5. After a queue pair is made, submitting and polling allocate nothing.
 //!
 //! Requests of one queue pair may be executed in any order (NVMe has no order between commands); a request
@@ -38,12 +41,16 @@
 //!
 //! # Threads, clock, memory
 //! No thread is spawned and no clock is read: [`Host`] brings the time and says what to do while waiting.
+//! It is given the machine's processor only as long as nothing better can be done: admin commands, which may
+//! take an hour, are rested through ([`Host::rest`]); whoever waits for I/O has a choice ([`Waiting`]).
 //! Commands that take too long are found by the queue pair's owner: as long as something is in flight it
 //! polls or waits at least once a second. A command that never ends is aborted after its time, the controller
 //! is reset after as long again, and so for each time that it is sent again.
 //! A [`QueuePair`] is `Send` and not `Sync`; a [`SharedQueue`] lets many threads use one. The queue pair's
 //! rings and lists take `64 + 32 + list` bytes an entry, where a list has 8 bytes for each device page of
 //! the longest transfer.
+//! What was done so that requests succeed is counted ([`Controller::recovery`]), and the last reason for it kept
+//! ([`Controller::last_failure`]): nothing is logged, which is for whoever owns the controller.
 //!
 //! # Example
 //! ```
@@ -78,7 +85,8 @@
 //! # Limits
 //! Namespaces with metadata are refused, as are controllers without the NVM command set. A single command
 //! moves at most 512 device pages (2 MiB with pages of 4 KiB), so that its PRP list is one page; longer
-//! requests are split. Completion delays that a controller asks for (CRD) are not kept.
+//! requests are split. A single command deallocates or zeroes 1 GiB at most, and deallocates
+//! 2^18 blocks. Completion delays that a controller asks for (CRD) are not kept.
 //!
 //! Sources: NVM Express Base Specification 1.4 and 2.0 (cited as "Base"), NVM Command Set Specification
 //! 1.0 ("NVM"); section numbers are those of Base 1.4 unless said otherwise.

@@ -150,6 +150,12 @@ impl Namespace {
         self.data.deallocated == 1
     }
 
+    /// Whether zeroes may be written by deallocating (DLFEAT).
+    #[must_use]
+    pub fn zeroes_deallocate(&self) -> bool {
+        self.data.zeroes_deallocate
+    }
+
     /// All that Identify says of it.
     #[must_use]
     pub fn data(&self) -> &NamespaceData {

@@ -34,7 +34,8 @@ pub enum Operation {
     WriteZeroes {
         /// Whether it completes only when that is on media.
         fua: bool,
-        /// Whether the controller may deallocate them, if they then read as zero.
+        /// Whether the controller may deallocate them, if they then read as zero; it is asked to only where
+        /// the namespace can.
         deallocate: bool,
     },
     /// Say that the content of blocks is not needed any more.

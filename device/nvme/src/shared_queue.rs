@@ -37,7 +37,7 @@ use crate::check::Shape;
 use crate::interrupt;
 use crate::queue_pair::TIME_BETWEEN_CHECKS;
 use crate::request::{Refusal, Refused};
-use crate::{Completion, Condition, Controller, Namespace, QueuePair, Request};
+use crate::{CommandError, Completion, Condition, Controller, Namespace, QueuePair, Request};
 
 /// So often a thread that does not drive looks for its completion before it sleeps.
 const POLLS_BEFORE_SLEEP: u32 = 256;
@@ -62,6 +62,10 @@ struct Outbox {
     /// How many of its requests have come in.
     came_in: u64,
     under_way: usize,
+    /// Of how many losses of the cache a flush of the handle has told.
+    losses_told: u64,
+    /// Whether one that has just ended tells of all that the pair has seen.
+    hears_of_loss: bool,
 }
 
 impl Outbox {
@@ -145,6 +149,8 @@ impl SharedQueue {
             closed: closed.clone(),
             came_in: 0,
             under_way: 0,
+            losses_told: self.inner.controller.losses_told(),
+            hears_of_loss: false,
         };
         let driver = self.inner.driver.lock();
         let mut driver = driver.unwrap_or_else(PoisonError::into_inner);
@@ -299,8 +305,12 @@ impl Driver {
             outbox.came_in += 1;
             outbox.under_way += 1;
             asked.request.token = place as u64;
-            self.pair
-                .accept(&asked.namespace, asked.request, asked.shape);
+            self.pair.accept_for(
+                &mut outbox.losses_told,
+                &asked.namespace,
+                asked.request,
+                asked.shape,
+            );
             count += 1;
         }
         count
@@ -309,20 +319,33 @@ impl Driver {
     fn give_out(&mut self) -> usize {
         let (owners, free) = (&self.owners, &mut self.owners_free);
         let outboxes = &mut self.outboxes;
-        self.pair.poll(|mut completion| {
+        let mut any_heard = false;
+        let count = self.pair.poll(|mut completion| {
             let place = usize::try_from(completion.token).expect("it was an index");
             let (handle, token) = owners[place];
             free.push(place);
             completion.token = token;
             let outbox = &mut outboxes[handle];
             outbox.under_way -= 1;
+            if completion.result == Err(CommandError::CacheLost) {
+                outbox.hears_of_loss = true;
+                any_heard = true;
+            }
             if outbox.is_closed() {
                 return;
             }
             let pushed = outbox.ring.try_push(completion);
             // Invariant 1.
             assert!(pushed.is_ok(), "a handle's ring has room for its requests");
-        })
+        });
+        if any_heard {
+            let losses = self.pair.losses_seen();
+            for outbox in outboxes.iter_mut().filter(|outbox| outbox.hears_of_loss) {
+                outbox.hears_of_loss = false;
+                outbox.losses_told = outbox.losses_told.max(losses);
+            }
+        }
+        count
     }
 
     /// Drives the pair until `own` has something.

@@ -2,8 +2,9 @@
 
 use super::QueuePair;
 use crate::commands::Owner;
+use crate::spec::completion::CompletionTail;
 use crate::spec::status::Status;
-use crate::{CommandError, Completion};
+use crate::{CommandError, Completion, ErrorKind};
 
 /// After so many polls the clock is looked at, if anything is in flight.
 const POLLS_BETWEEN_CHECKS: u32 = 64;
@@ -46,7 +47,7 @@ impl QueuePair {
             };
             let lies = tail.sq_id() != self.place.id || tail.sq_head() >= self.place.submission.1;
             if lies {
-                return count + self.reset_and_recover(done);
+                return count + self.unasked(tail, done);
             }
             if tail.status().is_success() {
                 if let Some((token, data)) = self.commands.finish(tail.command_id()) {
@@ -62,7 +63,7 @@ impl QueuePair {
                 }
             }
             let Some(index) = self.commands.find(tail.command_id()) else {
-                return count + self.reset_and_recover(done);
+                return count + self.unasked(tail, done);
             };
             self.rings.completion.advance();
             count += usize::from(self.command_ended(index, tail.status(), done));
@@ -71,11 +72,25 @@ impl QueuePair {
             self.controller.answered();
         }
         let _ = self.rings.completion.ring(self.lag);
-        if self.commands.in_flight() == 0 && self.rings.completion.peek().is_some() {
-            // Nothing was asked for.
-            return count + self.reset_and_recover(done);
+        if self.commands.in_flight() == 0 {
+            if let Some(tail) = self.rings.completion.peek() {
+                return count + self.unasked(tail, done);
+            }
         }
         count
+    }
+
+    /// After a completion that was not asked for: nothing that the controller says now is to be believed.
+    #[cold]
+    fn unasked(&mut self, tail: CompletionTail, done: &mut dyn FnMut(Completion)) -> usize {
+        let context = format!(
+            "queue {}: completion that was not asked for: {tail:x?}",
+            self.place.id
+        );
+        let control = self.controller.control();
+        let cause = control.error(ErrorKind::Protocol, &context);
+        self.controller.reset_from(self.epoch, cause);
+        self.recover(done)
     }
 
     /// Whether a request ended with this command.

@@ -38,6 +38,11 @@ use crate::{CommandError, Condition, Controller, Error, ErrorKind, QueueOptions,
 ///
 /// Dropping it takes its queue from the controller; data of requests that are still under way is freed after
 /// that.
+///
+/// ```compile_fail,E0277
+/// fn shared<T: Sync>() {}
+/// shared::<millrace_nvme::QueuePair>();
+/// ```
 pub struct QueuePair {
     controller: Arc<Controller>,
     place: QueuePlace,
@@ -50,6 +55,10 @@ pub struct QueuePair {
     /// Bytes of a device page.
     page: u64,
     epoch: Epoch,
+    /// How many losses of the cache there had been when the queue was made anew.
+    losses_seen: u64,
+    /// Of how many a flush has told.
+    losses_told: u64,
     waiting: Waiting,
     /// Where the rings and lists lie.
     arena: Arena,
@@ -71,6 +80,12 @@ pub struct QueuePair {
     one_thread: PhantomData<Cell<()>>,
 }
 
+/// It goes from thread to thread.
+const _: () = {
+    const fn goes<T: Send>() {}
+    goes::<QueuePair>();
+};
+
 impl QueuePair {
     pub(crate) fn new(controller: Arc<Controller>, options: QueueOptions) -> Result<Self> {
         if options.depth == 0 {
@@ -88,6 +103,8 @@ impl QueuePair {
         };
         let mut pair = Self {
             epoch,
+            losses_seen: 0,
+            losses_told: controller.losses_told(),
             place: rings.place(id, vector),
             waiting: options.waiting,
             arena,
@@ -109,6 +126,8 @@ impl QueuePair {
             controller,
         };
         pair.make_queue()?;
+        // Nothing is in flight.
+        pair.losses_seen = pair.controller.losses();
         Ok(pair)
     }
 
@@ -141,6 +160,11 @@ impl QueuePair {
         self.under_way < self.depth as usize
     }
 
+    /// How many losses of the cache there had been when the queue was made anew.
+    pub(crate) const fn losses_seen(&self) -> u64 {
+        self.losses_seen
+    }
+
     /// Whether a completion lies there that was not taken.
     pub(crate) fn has_completed(&self) -> bool {
         self.rings.completion.peek().is_some()
@@ -152,9 +176,9 @@ impl Drop for QueuePair {
         let controller = Arc::clone(&self.controller);
         if self.is_made {
             let deleted = controller.delete_queue(self.place.id, self.epoch);
-            if deleted.is_err() {
+            if let Err(error) = deleted {
                 // A reset takes the queue from it as well.
-                controller.reset_from(self.epoch);
+                controller.reset_from(self.epoch, error);
             }
         }
         let condition = controller.settle();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::QueuePair;
 use crate::commands::Owner;
-use crate::{CommandError, Completion, Condition, Data, Result};
+use crate::{CommandError, Completion, Condition, Data, ErrorKind, Result};
 
 /// After so long, at most, commands in flight and the controller's status are looked at.
 pub(crate) const TIME_BETWEEN_CHECKS: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ impl QueuePair {
             return;
         }
         self.checked = now;
-        let mut lost = controller.check_alive().is_err();
+        let mut cause = controller.check_alive().err();
         for index in 0..self.commands.slots() {
             let id = self.commands.id_of(index);
             let slot = self.commands.get(index);
@@ -39,7 +39,12 @@ impl QueuePair {
                 continue;
             }
             if slot.aborted {
-                lost = true;
+                let context = format!(
+                    "queue {}: command {id:#x} did not end within {} ms, nor when it was aborted",
+                    self.place.id,
+                    limit.as_millis()
+                );
+                cause = cause.or_else(|| Some(control.error(ErrorKind::TimedOut, &context)));
                 break;
             }
             // If the abort cannot be sent now the command has as long again in any case.
@@ -47,14 +52,9 @@ impl QueuePair {
             slot.aborted = true;
             slot.seen = Some(now);
         }
-        if lost {
-            controller.reset_from(self.epoch);
+        if let Some(cause) = cause {
+            controller.reset_from(self.epoch, cause);
         }
-    }
-
-    pub(super) fn reset_and_recover(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
-        self.controller.reset_from(self.epoch);
-        self.recover(done)
     }
 
     /// After a reset: makes the queue anew and sends again what was in flight. Returns how many requests
@@ -76,11 +76,16 @@ impl QueuePair {
                 Condition::Ready if self.is_dead => break,
                 Condition::Ready => {}
             }
-            if self.make_queue().is_ok() {
-                return self.send_again(done);
-            }
             // It was disabled before the queue could be made, so what was in flight is not any more.
-            self.controller.reset_from(epoch);
+            let Err(error) = self.make_queue() else {
+                return self.send_again(done);
+            };
+            match error.status() {
+                None => self.controller.reset_from(epoch, error),
+                // It works, but does not give this queue; others are not to suffer for it.
+                Some(status) if status.is_final() => break,
+                Some(_) => {}
+            }
         }
         // It serves others and not this pair.
         self.fail_all(CommandError::Reset, done)
@@ -100,11 +105,22 @@ impl QueuePair {
     }
 
     pub(super) fn send_again(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let losses = self.controller.losses();
+        let cache_lost = losses != self.losses_seen;
+        self.losses_seen = losses;
+        if cache_lost {
+            self.fail_flushes_unsent();
+        }
         let retries = self.controller.control().options.retries;
         let mut count = 0;
         for index in 0..self.commands.slots() {
             let slot = self.commands.get(index);
             if !slot.in_flight {
+                continue;
+            }
+            if cache_lost && slot.is_flush() {
+                self.tell_losses();
+                count += usize::from(self.release(index, Some(CommandError::CacheLost), done));
                 continue;
             }
             if slot.attempts < retries {
@@ -121,6 +137,35 @@ impl QueuePair {
             count += usize::from(self.release(index, Some(error), done));
         }
         count
+    }
+
+    /// Lets flushes that wait to be sent tell of a loss of the cache when they end: they were to be about what
+    /// was written before it, too.
+    fn fail_flushes_unsent(&mut self) {
+        for number in 0..self.requests.places() {
+            let request = self.requests.get_mut(number);
+            if request.is_taken && request.shape.is_flush() && request.outstanding == 0 {
+                request.error = Some(CommandError::CacheLost);
+                self.tell_losses();
+            }
+        }
+    }
+
+    /// A flush tells of all losses that were seen.
+    fn tell_losses(&mut self) {
+        self.losses_told = self.losses_seen;
+        self.controller.tell_losses(self.losses_seen);
+    }
+
+    /// Whether a flush that is accepted now has to tell of a loss; it is the one that does.
+    pub(super) fn takes_loss(&mut self) -> bool {
+        let losses = self.controller.losses();
+        let takes = losses != self.losses_told;
+        self.losses_told = losses;
+        if takes {
+            self.controller.tell_losses(losses);
+        }
+        takes
     }
 
     /// Ends everything; memory that the controller may still reach is given up.

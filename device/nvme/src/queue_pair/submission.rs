@@ -4,7 +4,7 @@ use super::QueuePair;
 use crate::check::{Part, Shape};
 use crate::commands::{Active, Owner};
 use crate::request::{Refusal, Refused};
-use crate::{Namespace, Request};
+use crate::{CommandError, Namespace, Request};
 
 impl QueuePair {
     /// Accepts a request. The controller hears of it at the next [`QueuePair::ring`], [`QueuePair::poll`] or
@@ -56,11 +56,14 @@ impl QueuePair {
         let _ = self.rings.submission.ring();
     }
 
-    /// Accepts a request that was checked, while the pair is not full.
+    /// Accepts a request that was checked, while the pair is not full. A flush that has to tell of a loss of the
+    /// cache is sent, but does not succeed.
     pub(crate) fn accept(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
-        let waits = self.commands.is_full() || !self.unsent.is_empty();
+        let tells_loss = shape.is_flush() && self.takes_loss();
+        let waits = self.commands.is_full() || !self.unsent.is_empty() || tells_loss;
         let Some(blocks) = shape.single(request.lba.0).filter(|_| !waits) else {
-            self.accept_parts(namespace, request, shape);
+            let error = tells_loss.then_some(CommandError::CacheLost);
+            self.accept_parts(namespace, request, shape, error);
             return;
         };
         let part = Part {
@@ -79,9 +82,28 @@ impl QueuePair {
         self.rings.submission.push(&entry);
     }
 
-    /// The same of a request that becomes several commands, or has to wait.
+    /// The same for one of several owners: of how many losses a flush has told this one.
+    pub(crate) fn accept_for(
+        &mut self,
+        losses_told: &mut u64,
+        namespace: &Namespace,
+        request: Request,
+        shape: Shape,
+    ) {
+        self.losses_told = *losses_told;
+        self.accept(namespace, request, shape);
+        *losses_told = self.losses_told;
+    }
+
+    /// The same of a request that becomes several commands, or has to wait, or whose error is known.
     #[cold]
-    pub(super) fn accept_parts(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
+    pub(super) fn accept_parts(
+        &mut self,
+        namespace: &Namespace,
+        request: Request,
+        shape: Shape,
+        error: Option<CommandError>,
+    ) {
         let active = Active {
             shape,
             namespace: namespace.id(),
@@ -89,7 +111,7 @@ impl QueuePair {
             lba: request.lba.0,
             sent: 0,
             outstanding: 0,
-            error: None,
+            error,
             token: request.token,
             is_taken: true,
         };

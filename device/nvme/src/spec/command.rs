@@ -83,6 +83,11 @@ impl Command {
         }
     }
 
+    /// What it does.
+    pub(crate) const fn opcode(&self) -> u8 {
+        (self.head & 0xff) as u8
+    }
+
     /// The same with its data.
     #[inline(always)]
     pub(crate) const fn with_pointer(mut self, pointer: Pointer) -> Self {

@@ -14,6 +14,8 @@ pub(crate) mod cns {
     pub(crate) const NAMESPACE: u32 = 0;
     pub(crate) const CONTROLLER: u32 = 1;
     pub(crate) const ACTIVE_NAMESPACES: u32 = 2;
+    /// Of the I/O command set with number 0, which is NVM (from Base 2.0 on).
+    pub(crate) const NVM_CONTROLLER: u32 = 6;
 }
 
 /// The Identify Controller data structure, as far as it is used (Base figure 247).
@@ -43,6 +45,8 @@ pub struct ControllerData {
     pub aborts: u8,
     /// How many asynchronous event requests may be under way, less one (AERL).
     pub event_requests: u8,
+    /// The most entries of its error log (ELPE, which counts from zero).
+    pub error_entries: u16,
     /// Temperature in kelvin at which it warns; zero if it does not say (WCTEMP).
     pub temperature_warning: u16,
     /// Temperature in kelvin at which it is in danger (CCTEMP).
@@ -91,6 +95,7 @@ impl ControllerData {
             admin_commands: u16_at(bytes, 256),
             aborts: bytes[258],
             event_requests: bytes[259],
+            error_entries: u16::from(bytes[262]) + 1,
             temperature_warning: u16_at(bytes, 266),
             temperature_critical: u16_at(bytes, 268),
             capacity: u128_at(bytes, 280),
@@ -161,6 +166,55 @@ impl ControllerData {
     }
 }
 
+/// The I/O Command Set specific Identify Controller data structure of the NVM command set, as far as it is used
+/// (NVM, CNS 06h).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommandLimits {
+    /// Whether the controller was asked and has answered.
+    pub are_known: bool,
+    /// log2 of the longest Write Zeroes in smallest memory pages; zero: no limit (WZSL).
+    pub write_zeroes_shift: u8,
+    /// The most blocks of one range of a Dataset Management command; zero: no limit (DMRSL).
+    pub range_blocks: u32,
+    /// The most blocks of all ranges of one; zero: no limit (DMSL).
+    pub ranges_blocks: u64,
+}
+
+impl CommandLimits {
+    /// Reads the 4,096 bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Protocol`] if there are fewer.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        check_size(bytes, "I/O Command Set specific Identify Controller")?;
+        Ok(Self {
+            are_known: true,
+            write_zeroes_shift: bytes[1],
+            range_blocks: u32_at(bytes, 4),
+            ranges_blocks: u64_at(bytes, 8),
+        })
+    }
+
+    /// The longest Write Zeroes in bytes on a controller whose smallest page has `page` bytes: none if that is
+    /// not known, 2^64 - 1 if there is no limit.
+    #[must_use]
+    pub fn write_zeroes_max(&self, page: u64) -> Option<u64> {
+        let shift = u32::from(self.write_zeroes_shift);
+        let max = match shift {
+            1..64 => page.saturating_mul(1 << shift),
+            _ => u64::MAX,
+        };
+        self.are_known.then_some(max)
+    }
+
+    /// The most blocks that one command deallocates, if there is a limit.
+    #[must_use]
+    pub fn deallocate_max(&self) -> Option<u64> {
+        let limits = [u64::from(self.range_blocks), self.ranges_blocks];
+        limits.into_iter().filter(|limit| *limit > 0).min()
+    }
+}
+
 /// A format of blocks that a namespace can have (LBAF, NVM figure 98).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFormat {
@@ -185,8 +239,8 @@ pub struct NamespaceData {
     pub formats: Vec<BlockFormat>,
     /// Which of them it has (FLBAS).
     pub format: usize,
-    /// Blocks less one that are written whole or not at all while power stays; of the namespace if it says
-    /// so, else none (NAWUN).
+    /// Blocks less one that are written whole or not at all while power stays; none if the namespace says
+    /// nothing of its own, and the controller's counts (NAWUN).
     pub atomic_write: Option<u16>,
     /// The same if power fails (NAWUPF).
     pub atomic_write_power_fail: Option<u16>,
@@ -198,6 +252,8 @@ pub struct NamespaceData {
     pub optimal_boundary: u16,
     /// What deallocated blocks read as: 0 unsaid, 1 zeroes, 2 ones (DLFEAT bits 2:0).
     pub deallocated: u8,
+    /// Whether Write Zeroes may be asked to deallocate (DLFEAT bit 3).
+    pub zeroes_deallocate: bool,
     /// EUI-64, zero if it has none.
     pub eui64: u64,
     /// NGUID, zero if it has none; in the order of its bytes.
@@ -229,7 +285,10 @@ impl NamespaceData {
                 "namespace in format {format} of {count} formats"
             )));
         }
-        let atomicity = bytes[24] >> 1 & 1 == 1;
+        // Zero does not mean one block here, but the controller's unit.
+        let has_atomicity = bytes[24] >> 1 & 1 == 1;
+        let own_unit =
+            |offset| Some(u16_at(bytes, offset)).filter(|unit| has_atomicity && *unit > 0);
         let nguid: [u8; 16] = u128_at(bytes, 104).to_le_bytes();
         let eui64: [u8; 8] = u64_at(bytes, 120).to_le_bytes();
         Ok(Self {
@@ -238,12 +297,13 @@ impl NamespaceData {
             used: u64_at(bytes, 16),
             formats,
             format,
-            atomic_write: atomicity.then(|| u16_at(bytes, 34)),
-            atomic_write_power_fail: atomicity.then(|| u16_at(bytes, 36)),
+            atomic_write: own_unit(34),
+            atomic_write_power_fail: own_unit(36),
             atomic_boundary: u16_at(bytes, 44),
             atomic_offset: u16_at(bytes, 42),
             optimal_boundary: u16_at(bytes, 46),
             deallocated: bytes[33] & 7,
+            zeroes_deallocate: bytes[33] >> 3 & 1 == 1,
             eui64: u64::from_be_bytes(eui64),
             nguid: u128::from_be_bytes(nguid),
         })

@@ -74,6 +74,9 @@ impl Capabilities {
     }
 }
 
+/// What VS says from 2.0 on.
+pub(crate) const VERSION_2: u32 = 2 << 16;
+
 /// Bits of CC (Base 3.1.5).
 pub(crate) mod cc {
     /// Enable.

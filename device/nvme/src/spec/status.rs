@@ -11,6 +11,8 @@ impl Status {
     pub const SUCCESS: Self = Self(0);
     /// The command was ended by an Abort command.
     pub const ABORT_REQUESTED: Self = Self::generic(0x07);
+    /// There is no such namespace.
+    pub const NO_NAMESPACE: Self = Self::generic(0x0b);
     /// The blocks differ (NVM, Compare).
     pub const COMPARE_FAILURE: Self = Self::new(2, 0x85);
 

@@ -7,6 +7,7 @@ mod hooked_host;
 mod queue_pairs;
 mod shared_queues;
 mod stalled;
+mod starts;
 mod vectors;
 
 use millrace_nvme_model as model;
