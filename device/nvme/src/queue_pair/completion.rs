@@ -2,7 +2,6 @@
 
 use super::QueuePair;
 use crate::commands::Owner;
-use crate::spec::completion::CompletionTail;
 use crate::spec::status::Status;
 use crate::{CommandError, Completion, ErrorKind};
 
@@ -47,7 +46,7 @@ impl QueuePair {
             };
             let lies = tail.sq_id() != self.place.id || tail.sq_head() >= self.place.submission.1;
             if lies {
-                return count + self.unasked(tail, done);
+                return count + self.unasked(done);
             }
             if tail.status().is_success() {
                 if let Some((token, data)) = self.commands.finish(tail.command_id()) {
@@ -63,7 +62,7 @@ impl QueuePair {
                 }
             }
             let Some(index) = self.commands.find(tail.command_id()) else {
-                return count + self.unasked(tail, done);
+                return count + self.unasked(done);
             };
             self.rings.completion.advance();
             count += usize::from(self.command_ended(index, tail.status(), done));
@@ -72,17 +71,18 @@ impl QueuePair {
             self.controller.answered();
         }
         let _ = self.rings.completion.ring(self.lag);
-        if self.commands.in_flight() == 0 {
-            if let Some(tail) = self.rings.completion.peek() {
-                return count + self.unasked(tail, done);
-            }
+        if self.commands.in_flight() == 0 && self.rings.completion.peek().is_some() {
+            // Nothing was asked for.
+            return count + self.unasked(done);
         }
         count
     }
 
-    /// After a completion that was not asked for: nothing that the controller says now is to be believed.
+    /// After a completion that was not asked for, which is the next: nothing that the controller says now is to
+    /// be believed.
     #[cold]
-    fn unasked(&mut self, tail: CompletionTail, done: &mut dyn FnMut(Completion)) -> usize {
+    fn unasked(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let tail = self.rings.completion.peek();
         let context = format!(
             "queue {}: completion that was not asked for: {tail:x?}",
             self.place.id
