@@ -270,8 +270,8 @@ fn a_format_is_of_one_namespace() -> Outcome {
     Ok(())
 }
 
-/// A host whose thread is stopped for an hour whenever it looks at the clock; the model goes on meanwhile, and
-/// then only.
+/// A host whose thread looks at the clock when it begins to wait, and is stopped for an hour when it looks the
+/// next time; the model goes on meanwhile, and then only.
 #[derive(Debug)]
 struct StoppedHost {
     model: model::Controller,
@@ -280,10 +280,13 @@ struct StoppedHost {
 
 impl Host for StoppedHost {
     fn now(&self) -> Duration {
-        for _ in 0..100 {
-            self.model.step();
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed);
+        if looks % 2 == 1 {
+            for _ in 0..100 {
+                self.model.step();
+            }
         }
-        Duration::from_secs(3600 * self.looks.fetch_add(1, Ordering::Relaxed))
+        Duration::from_secs(3600 * looks.div_ceil(2))
     }
 
     fn relax(&self, _: u32) {}
@@ -298,11 +301,13 @@ fn a_thread_that_is_stopped_does_not_make_the_controller_late() -> Outcome {
         model: bed.model.clone(),
         looks: AtomicU64::new(0),
     });
-    let controller = Controller::open(bed.model.function(), host, quick())?;
+    let function = Watched::new(&bed, true);
+    let controller = Controller::open(Arc::<Watched>::clone(&function), host, quick())?;
     controller.health()?;
     controller.reset()?;
     controller.health()?;
     assert_eq!(controller.recovery().resets, 0);
+    assert_eq!(function.resets.load(Ordering::Relaxed), 0);
     Ok(())
 }
 
