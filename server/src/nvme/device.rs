@@ -1,5 +1,7 @@
 //! A device that a command has opened.
 
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,30 +12,50 @@ use millrace_pci::{Function, vfio, vfio_user};
 use super::error::device_error;
 use super::{ErrorKind, Machine, NvmeError, Place, Spec};
 
+/// Where the first doorbells are in the registers (NVM Express PCIe transport, 3.1.2.1).
+const DOORBELLS: Range<u64> = 0x1000..0x1008;
+
 /// A controller and what it is called in messages. It is shut down when the last share is dropped.
 #[derive(Clone, Debug)]
 pub struct Device {
     name: String,
     controller: Arc<Controller>,
+    doorbells_mapped: bool,
 }
 
 impl Device {
-    /// Opens what is named.
+    /// Opens what is named, for admin commands alone: the driver waits for these by polling, and takes no
+    /// interrupts from the host.
     ///
     /// # Errors
     /// Why that cannot be, and what to do.
     pub fn open(spec: &Spec) -> Result<Self, NvmeError> {
-        Self::open_with(spec, Options::default())
+        let options = Options {
+            interrupts: false,
+            ..Options::default()
+        };
+        Self::open_with(spec, options, None)
     }
 
-    /// Opens what is named, to be driven as the options say.
+    /// Opens what is named, to be driven as the options say. `removal` is an eventfd that is signalled when the
+    /// kernel wants the device back.
     ///
     /// # Errors
     /// As [`Device::open`].
-    pub fn open_with(spec: &Spec, options: Options) -> Result<Self, NvmeError> {
+    pub fn open_with(
+        spec: &Spec,
+        options: Options,
+        removal: Option<OwnedFd>,
+    ) -> Result<Self, NvmeError> {
         let place = &spec.place;
         let opened = match place {
-            Place::Vfio(address) => vfio::open(*address, vfio::Options::default()),
+            Place::Vfio(address) => {
+                let options = vfio::Options {
+                    removal,
+                    ..vfio::Options::default()
+                };
+                vfio::open(*address, options)
+            }
             Place::VfioUser(path) => vfio_user::connect(path),
         };
         let function = opened.map_err(|source| explain(place, &Machine::here(), source))?;
@@ -50,11 +72,19 @@ impl Device {
         options: Options,
     ) -> Result<Self, NvmeError> {
         let host = Arc::new(SystemHost::new(Instant::now()));
+        // A function that has none is no controller, and found to be none below.
+        let doorbells_mapped = function
+            .bar(0)
+            .is_ok_and(|bar| bar.mapped_bytes(&DOORBELLS).is_some());
         let controller = Controller::open(function, host, options).map_err(|source| {
             let context = format!("{name} could not be opened");
             NvmeError::new(ErrorKind::Open, context).caused_by(source)
         })?;
-        Ok(Self { name, controller })
+        Ok(Self {
+            name,
+            controller,
+            doorbells_mapped,
+        })
     }
 
     /// What it is called in messages.
@@ -67,6 +97,12 @@ impl Device {
     #[must_use]
     pub const fn controller(&self) -> &Arc<Controller> {
         &self.controller
+    }
+
+    /// Whether its doorbells are in this process's memory; else each is rung by a call.
+    #[must_use]
+    pub const fn doorbells_mapped(&self) -> bool {
+        self.doorbells_mapped
     }
 
     /// What it says of itself.

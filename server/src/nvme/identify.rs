@@ -34,6 +34,8 @@ pub struct IdentifyReport {
     pub queue_pairs: usize,
     /// Whether its volatile write cache is on; none if it has none, or does not tell.
     pub cache_used: Option<bool>,
+    /// Whether its doorbells are in this process's memory; else each is rung by a call.
+    pub doorbells_mapped: bool,
     /// The namespaces that were asked for.
     pub namespaces: Vec<NamespaceReport>,
 }
@@ -60,6 +62,7 @@ impl IdentifyReport {
             transfer_max: controller.transfer_max(),
             queue_pairs: controller.queue_pairs_max(),
             cache_used: cache_used(device.name(), controller)?,
+            doorbells_mapped: device.doorbells_mapped(),
             namespaces,
         })
     }
@@ -192,6 +195,11 @@ impl IdentifyReport {
         }
         section.row("longest command", power_of_two_size(self.transfer_max));
         section.row("queue pairs", self.queue_pairs.to_string());
+        let doorbells = match self.doorbells_mapped {
+            true => "mapped",
+            false => "reached by calls, which are slow",
+        };
+        section.row("doorbells", doorbells);
         section.row("write cache", self.cache_text());
         let commands = self.commands();
         let commands = match commands.is_empty() {
@@ -228,6 +236,7 @@ impl IdentifyReport {
             "capacity_bytes": (controller.capacity > 0).then(|| number(controller.capacity)),
             "transfer_bytes_max": self.transfer_max,
             "queue_pairs_max": self.queue_pairs,
+            "doorbells_mapped": self.doorbells_mapped,
             "volatile_write_cache": controller.volatile_cache,
             "volatile_write_cache_on": self.cache_used,
             "commands": self.commands(),

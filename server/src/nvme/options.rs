@@ -141,6 +141,7 @@ pub struct FormatOptions {
     pub erase: Option<EraseChoice>,
     /// How long the device may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
     /// Do it: all data of the namespace is lost
     #[arg(long)]
@@ -168,7 +169,8 @@ pub enum EraseChoice {
   millrace nvme bench 0000:01:00.0/2 --operations 1000000 --json
   millrace nvme bench 0000:01:00.0 --read-percent 70 --write --force     DESTROYS the namespace's data
 
-Each thread has a queue of its own. Ctrl-C ends the run and prints what was measured so far.")]
+Each thread has a queue of its own. Ctrl-C ends the run and prints what was measured so far; so does the
+kernel when it wants the device back (`echo 1 > /sys/bus/pci/devices/ADDR/remove`).")]
 pub struct BenchOptions {
     /// The device
     #[arg(value_name = "SPEC")]

@@ -19,9 +19,13 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    fn with(options: Options) -> Self {
         let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
         let socket = folder.path().join("ctrl.sock");
-        let service = Service::bind(Options::default(), &socket).expect("a new socket");
+        let service = Service::bind(options, &socket).expect("a new socket");
         let service = Arc::new(service);
         let stepper = Stepper::new(service.controller());
         let serving = Arc::clone(&service);
@@ -130,6 +134,38 @@ fn threads_that_sleep_are_woken_by_interrupts() {
 }
 
 #[test]
+fn what_is_no_controller_is_told() {
+    // A SATA controller.
+    let served = Served::with(Options {
+        class: 0x01_0601,
+        ..Options::default()
+    });
+    for (command, options) in [
+        ("identify", ""),
+        ("smart", ""),
+        ("format", "--namespace 1 --force"),
+        ("bench", "--operations 1"),
+    ] {
+        let output = served.run(command, options);
+        let error = error_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{command}: {error}");
+        assert!(
+            error.contains("not an NVMe controller: "),
+            "{command}: {error}"
+        );
+        assert!(
+            error.contains("has PCI class 0x010601, not 0x010802"),
+            "{command}: {error}"
+        );
+        assert!(
+            error.contains("\n  help: `millrace nvme list` lists"),
+            "{command}: {error}"
+        );
+        assert_eq!(text_of(&output), "", "{command}");
+    }
+}
+
+#[test]
 fn failures_end_with_1_and_mistakes_with_2() {
     let rows = [
         (
@@ -150,6 +186,11 @@ fn failures_end_with_1_and_mistakes_with_2() {
         ("bench ffff:ff:1f.7 --block-size 5G", 2, "is not K or M"),
         ("bench ffff:ff:1f.7 --depth 0", 2, "1..=4095"),
         ("bench", 2, "<SPEC>"),
+        (
+            "format ffff:ff:1f.7/1 --force --timeout 0",
+            2,
+            "0 is not in 1..",
+        ),
     ];
     for (line, code, expected) in rows {
         let output = millrace(&words(line));

@@ -11,6 +11,7 @@ use millrace_nvme::Options;
 use millrace_nvme_model::{
     Controller, Fault, FaultRule, Faults, NamespaceOptions, Options as Model, Stepper, Target, When,
 };
+use rustix::event::{EventfdFlags, eventfd};
 use serde_json::json;
 
 /// A device on a model. The fields are dropped in their order: the model goes last.
@@ -90,6 +91,19 @@ fn identify_describes_the_model() {
     assert_eq!(namespace["block_bytes"], json!(4096));
     assert_eq!(json["controller"]["volatile_write_cache_on"], json!(true));
     assert_eq!(json["controller"]["queue_pairs_max"], json!(16));
+    assert_eq!(json["controller"]["doorbells_mapped"], json!(false));
+}
+
+#[test]
+fn identify_says_whether_doorbells_are_mapped() {
+    let bed = Bed::new(Model {
+        mapped_doorbells: true,
+        ..Model::default()
+    });
+    let report = IdentifyReport::new(&bed.device, None).expect("the model answers");
+    // The model has them mapped where pages are of 4 KiB.
+    let expected = millrace_memory::base_page_size() == 4096;
+    assert_eq!(report.doorbells_mapped, expected);
 }
 
 #[test]
@@ -255,6 +269,33 @@ fn bench_ends_when_it_is_told_to_stop() {
     let report = bench.run(&stop, &mut |_| {}).expect("it ends in order");
     assert!(report.was_stopped && report.reads.is_empty());
     assert!(report.text().ends_with("Nothing was measured.\n"));
+}
+
+/// The kernel waits for the device: what was measured is told, and the device given back.
+#[test]
+fn bench_ends_when_the_kernel_wants_the_device() {
+    let bed = Bed::new(Model::default());
+    let Command::Bench(options) = parse("bench 0000:01:00.0 --seconds 100000 --threads 2") else {
+        unreachable!("the command is bench");
+    };
+    let run = |wanted: bool| {
+        let event =
+            eventfd(u32::from(wanted), EventfdFlags::CLOEXEC).expect("a descriptor is left");
+        let bench = Bench::new(&bed.device, &options).expect("a run");
+        let stop = AtomicBool::new(!wanted);
+        bench.ended_by(event).run(&stop, &mut |_| {})
+    };
+    let report = run(true).expect("it ends in order");
+    assert!(report.was_stopped && report.was_removed);
+    assert!(
+        report.text().contains("the kernel wants the device back"),
+        "{}",
+        report.text()
+    );
+    assert_eq!(report.json()["removed"], json!(true));
+    let report = run(false).expect("it ends in order");
+    assert!(report.was_stopped && !report.was_removed);
+    assert!(!report.text().contains("kernel"), "{}", report.text());
 }
 
 #[test]

@@ -70,6 +70,7 @@ fn identify() -> IdentifyReport {
         transfer_max: 128 << 10,
         queue_pairs: 31,
         cache_used: Some(true),
+        doorbells_mapped: true,
         namespaces: vec![
             NamespaceReport {
                 id: 1,
@@ -94,6 +95,7 @@ fn identify_for_people() {
   capacity              1.92 TB (1,920,383,410,176 bytes)
   longest command       128 KiB
   queue pairs           31
+  doorbells             mapped
   write cache           volatile, on: only flushed data survives a power failure
   optional commands     compare, write zeroes, deallocate, format, shadow doorbells
   scatter-gather lists  yes
@@ -120,6 +122,15 @@ Namespace 2
   cannot be used  not supported: 8 bytes of metadata a block
 ";
     assert_eq!(identify().text(), expected);
+    let called = IdentifyReport {
+        doorbells_mapped: false,
+        ..identify()
+    };
+    assert!(
+        called
+            .text()
+            .contains("  doorbells             reached by calls, which are slow\n")
+    );
 }
 
 #[test]
@@ -136,6 +147,7 @@ fn identify_for_machines() {
             "capacity_bytes": 1_920_383_410_176_u64,
             "transfer_bytes_max": 131_072,
             "queue_pairs_max": 31,
+            "doorbells_mapped": true,
             "volatile_write_cache": true,
             "volatile_write_cache_on": true,
             "commands": ["compare", "write zeroes", "deallocate", "format", "shadow doorbells"],

@@ -2,7 +2,8 @@
 //!
 //! Each thread has a queue pair and buffers of its own and keeps as many operations in flight as it was told.
 //! An operation's latency is from its submission to the poll that saw its completion. The first operation
-//! that fails ends the run: a rate with errors in it means nothing.
+//! that fails ends the run: a rate with errors in it means nothing. So does the kernel when it wants the device
+//! back, which it gets when the command has ended.
 
 mod addresses;
 mod plot;
@@ -12,12 +13,14 @@ mod worker;
 
 use std::error::Error as StdError;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use millrace_nvme::{Namespace, Options, Waiting};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use signal_hook::consts::SIGINT;
 
 use self::addresses::{Addresses, Random};
@@ -51,6 +54,8 @@ pub struct Bench {
     namespace: Namespace,
     limits: Limits,
     workers: Vec<Worker>,
+    /// Signalled when the device is wanted back.
+    removal: Option<OwnedFd>,
 }
 
 /// When a run ends.
@@ -69,8 +74,9 @@ pub(super) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Nvm
     };
     check_writes(options)?;
     options.spec.namespace_or(options.namespace)?;
-    let device = Device::open_with(&options.spec, driver)?;
-    let bench = Bench::new(&device, options)?;
+    let (removal, watched) = removal()?;
+    let device = Device::open_with(&options.spec, driver, Some(removal))?;
+    let bench = Bench::new(&device, options)?.ended_by(watched);
     let stop = stop_on_signal()?;
     let mut line = ProgressLine::new(bench.limits, options.block_size.0);
     let is_watched = io::stderr().is_terminal();
@@ -83,6 +89,17 @@ pub(super) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Nvm
         line.clear();
     }
     super::report::show(&report?, options.json, out)
+}
+
+/// An eventfd to signal when the device is wanted back, and the same to look at.
+fn removal() -> Result<(OwnedFd, OwnedFd), NvmeError> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let both = eventfd(0, flags)
+        .map_err(io::Error::from)
+        .and_then(|event| Ok((event.try_clone()?, event)));
+    both.map_err(|source| {
+        NvmeError::new(ErrorKind::System, "an eventfd could not be had").caused_by(source)
+    })
 }
 
 /// The first Ctrl-C ends the run in order, the second one at once.
@@ -164,6 +181,7 @@ impl Bench {
                 operations: options.operations,
             },
             workers: Vec::new(),
+            removal: None,
         };
         for thread in 0..options.threads {
             let worker = bench.worker(device, thread, slots)?;
@@ -171,6 +189,13 @@ impl Bench {
             bench.workers.push(worker);
         }
         Ok(bench)
+    }
+
+    /// The same that ends as soon as this eventfd is signalled: the device is wanted back.
+    #[must_use]
+    pub fn ended_by(mut self, removal: OwnedFd) -> Self {
+        self.removal = Some(removal);
+        self
     }
 
     /// The worker of a thread, numbered from zero.
@@ -205,7 +230,7 @@ impl Bench {
         )
     }
 
-    /// Runs to the end, or until `stop` is set; tells `watch` now and then how far it is.
+    /// Runs to the end, or until `stop` is set or the device is wanted back; tells `watch` now and then how far it is.
     ///
     /// # Errors
     /// [`ErrorKind::Device`] if an operation failed, [`ErrorKind::System`] if threads cannot be started.
@@ -217,6 +242,8 @@ impl Bench {
         let done: Vec<AtomicU64> = self.workers.iter().map(|_| AtomicU64::new(0)).collect();
         let count = self.workers.len();
         let was_stopped = || stop.load(Ordering::Relaxed);
+        let removal = self.removal.as_ref();
+        let mut was_removed = false;
         let mut start = Instant::now();
         let outcomes = std::thread::scope(|scope| {
             let (ended, outcomes) = channel();
@@ -244,7 +271,16 @@ impl Bench {
                 let _ = starter.send(start);
             }
             drop(ended);
-            Ok(collect(&outcomes, start, &done, watch))
+            Ok(collect(&outcomes, || {
+                if !was_removed && removal.is_some_and(is_signalled) {
+                    was_removed = true;
+                    stop.store(true, Ordering::Relaxed);
+                }
+                watch(Progress {
+                    elapsed: start.elapsed(),
+                    operations: done.iter().map(|done| done.load(Ordering::Relaxed)).sum(),
+                });
+            }))
         })?;
         assert_eq!(outcomes.len(), count, "no thread of a run panics");
         let mut report = BenchReport::new(self.name, self.title, self.workload);
@@ -259,28 +295,31 @@ impl Bench {
             report.elapsed = report.elapsed.max(took);
         }
         report.was_stopped = was_stopped();
+        report.was_removed = was_removed;
         Ok(report)
     }
 }
 
-/// Waits for the ends of all threads.
-fn collect(
-    outcomes: &Receiver<Outcome>,
-    start: Instant,
-    done: &[AtomicU64],
-    watch: &mut dyn FnMut(Progress),
-) -> Vec<Outcome> {
-    let mut collected = Vec::with_capacity(done.len());
+/// Waits for the ends of all threads; looks around at the beginning and now and then.
+fn collect(outcomes: &Receiver<Outcome>, mut look: impl FnMut()) -> Vec<Outcome> {
+    let mut collected = Vec::new();
+    look();
     loop {
         match outcomes.recv_timeout(TIME_BETWEEN_REPORTS) {
             Ok(outcome) => collected.push(outcome),
             Err(RecvTimeoutError::Disconnected) => return collected,
-            Err(RecvTimeoutError::Timeout) => watch(Progress {
-                elapsed: start.elapsed(),
-                operations: done.iter().map(|done| done.load(Ordering::Relaxed)).sum(),
-            }),
+            Err(RecvTimeoutError::Timeout) => look(),
         }
     }
+}
+
+/// Whether an eventfd has been signalled since it was made. It is not taken back.
+fn is_signalled(event: &OwnedFd) -> bool {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// How many places of an operation's size the namespace has.

@@ -62,6 +62,8 @@ pub struct BenchReport {
     pub elapsed: Duration,
     /// Whether it was stopped before its end.
     pub was_stopped: bool,
+    /// Whether that was because the kernel wants the device back.
+    pub was_removed: bool,
     /// Latencies of reads in nanoseconds.
     pub reads: Histogram<u64>,
     /// Latencies of writes in nanoseconds.
@@ -76,6 +78,7 @@ impl BenchReport {
             workload,
             elapsed: Duration::ZERO,
             was_stopped: false,
+            was_removed: false,
             reads: latencies(),
             writes: latencies(),
         }
@@ -214,10 +217,10 @@ impl Report for BenchReport {
     fn text(&self) -> String {
         let (title, workload) = (&self.title, self.workload.text());
         let took = duration(self.elapsed.as_secs_f64() * 1e9);
-        let stopped = if self.was_stopped {
-            ", stopped before its end"
-        } else {
-            ""
+        let stopped = match (self.was_removed, self.was_stopped) {
+            (true, _) => ", stopped before its end: the kernel wants the device back",
+            (false, true) => ", stopped before its end",
+            (false, false) => "",
         };
         let mut text = format!("{title}\n{workload}; {took}{stopped}\n\n");
         if self.kinds().next().is_none() {
@@ -238,6 +241,7 @@ impl Report for BenchReport {
             "workload": self.workload.json(),
             "seconds": self.elapsed.as_secs_f64(),
             "stopped": self.was_stopped,
+            "removed": self.was_removed,
             "reads": self.kind_json(&self.reads),
             "writes": self.kind_json(&self.writes),
         })

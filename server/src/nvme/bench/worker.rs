@@ -102,7 +102,9 @@ impl Worker {
         };
         let memory = |source: Box<dyn StdError + Send + Sync>| {
             let context = format!("{}: no buffers", device.name());
-            NvmeError::new(ErrorKind::Device, context).caused_by(source)
+            NvmeError::new(ErrorKind::Device, context)
+                .caused_by(source)
+                .advise("ask for less: --depth, --block-size, --threads")
         };
         let arena = Arena::new(Arc::clone(controller.domain()), &arena)
             .map_err(|source| memory(source.into()))?;
