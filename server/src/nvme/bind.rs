@@ -38,8 +38,10 @@ struct Binding {
     plan: Plan,
     /// Whose it is to be: that of processes, or else the kernel's.
     for_processes: bool,
-    /// After it was done: the driver that has the function now.
-    driver: Option<Option<String>>,
+    /// Whether all of it was done.
+    done: bool,
+    /// The driver that has the function now, after anything was tried.
+    driver: Option<String>,
     /// The file that a process opens to own it.
     owner_file: Option<String>,
 }
@@ -103,6 +105,7 @@ fn change(
     let mut binding = Binding {
         plan: planned.map_err(failed)?,
         for_processes,
+        done: false,
         driver: None,
         owner_file: None,
     };
@@ -110,11 +113,16 @@ fn change(
         report::show_text(&binding.steps_text(), out)?;
     }
     if !options.dry_run {
-        machine.binder().apply(&binding.plan).map_err(failed)?;
-        let function = machine.binder().describe(address).map_err(failed)?;
-        let file = machine.owner_file(&function);
-        binding.owner_file = file.map(|(file, _)| file.display().to_string());
-        binding.driver = Some(function.driver);
+        let applied = machine.binder().apply(&binding.plan);
+        binding.done = applied.is_ok();
+        if let Err(error) = applied.and_then(|()| binding.look(machine)) {
+            if options.json {
+                // Some of the steps may have been done. Who reads them is told of the failure as well.
+                let _ = binding.look(machine);
+                report::show_json(&binding.json(), out)?;
+            }
+            return Err(failed(error));
+        }
     }
     if options.json {
         return report::show_json(&binding.json(), out);
@@ -123,6 +131,15 @@ fn change(
 }
 
 impl Binding {
+    /// Looks what has come of it.
+    fn look(&mut self, machine: &Machine) -> millrace_pci::Result<()> {
+        let function = machine.binder().describe(self.plan.address)?;
+        let file = machine.owner_file(&function);
+        self.owner_file = file.map(|(file, _)| file.display().to_string());
+        self.driver = function.driver;
+        Ok(())
+    }
+
     fn steps_text(&self) -> String {
         let address = self.plan.address;
         if self.plan.steps.is_empty() {
@@ -136,10 +153,12 @@ impl Binding {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "  {}. {step}", index + 1);
         }
-        for disk in &self.plan.unchecked {
+        if !self.plan.disks.is_empty() {
+            let disks = self.plan.disks.join(", ");
             let _ = writeln!(
                 text,
-                "Whether {disk} is used could not be checked without root; if it is, nothing is written."
+                "Before the first step {disks} is opened for this command alone; if somebody holds it, nothing \
+                 is written."
             );
         }
         text
@@ -147,10 +166,10 @@ impl Binding {
 
     fn outcome_text(&self) -> String {
         let address = self.plan.address;
-        let Some(driver) = &self.driver else {
+        if !self.done {
             return "Nothing was done (--dry-run).\n".to_owned();
-        };
-        let mut text = match driver {
+        }
+        let mut text = match &self.driver {
             Some(driver) => format!("{address} is driven by {driver} now.\n"),
             None => format!("{address} has no driver now.\n"),
         };
@@ -160,7 +179,7 @@ impl Binding {
                 "`chown USER {file}` lets a user open it who is not root."
             );
         }
-        if !self.for_processes && driver.is_none() {
+        if !self.for_processes && self.driver.is_none() {
             text.push_str("`modprobe nvme` loads the kernel's own.\n");
         }
         text
@@ -190,9 +209,9 @@ impl Report for Binding {
         json!({
             "address": self.plan.address.to_string(),
             "steps": steps.collect::<Vec<Value>>(),
-            "unchecked": self.plan.unchecked,
-            "done": self.driver.is_some(),
-            "driver": self.driver.clone().flatten(),
+            "disks": self.plan.disks,
+            "done": self.done,
+            "driver": self.driver,
             "owner_file": self.owner_file,
         })
     }

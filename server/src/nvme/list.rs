@@ -91,6 +91,11 @@ fn usability(machine: &Machine, function: &Listed, all: &[Listed]) -> Use {
             ),
         };
     }
+    if machine.binder().is_without_iommu(function) {
+        let advice = "switch the IOMMU on in the firmware; this driver needs it";
+        let reason = "its group has no IOMMU (the kernel's no-IOMMU mode)";
+        return blocked(reason.to_owned(), advice.to_owned());
+    }
     let others = others(function, all);
     if !others.is_empty() {
         let binds: Vec<String> = others

@@ -13,8 +13,6 @@ use super::{ErrorKind, NvmeError};
 pub(super) const NVME_CLASS: u32 = 0x01_08_02;
 /// The kernel's driver that hands functions to processes.
 pub(super) const VFIO_DRIVER: &str = "vfio-pci";
-/// The driver of bridges: they are in the groups of what is behind them and do no harm there.
-const BRIDGE_DRIVER: &str = "pcieport";
 
 /// A machine: the real one, or a folder that has `sys`, `proc` and `dev` like it.
 #[derive(Clone, Debug)]
@@ -39,6 +37,13 @@ impl Machine {
         }
     }
 
+    /// The same whose functions are bound by another binder.
+    #[must_use]
+    pub fn with_binder(mut self, binder: Binder) -> Self {
+        self.binder = binder;
+        self
+    }
+
     pub(super) const fn binder(&self) -> &Binder {
         &self.binder
     }
@@ -51,7 +56,7 @@ impl Machine {
         })
     }
 
-    /// Functions of the same IOMMU group that a driver of the kernel has.
+    /// Functions of the same IOMMU group whose drivers keep VFIO from it.
     pub(super) fn others_in_group(&self, address: Address) -> Result<Vec<Address>, NvmeError> {
         let all = self.functions()?;
         let own = all.iter().find(|function| function.address == address);
@@ -95,14 +100,14 @@ impl Machine {
     }
 }
 
-/// Functions of the same IOMMU group that a driver of the kernel has.
+/// Functions of the same IOMMU group whose drivers keep VFIO from it.
 pub(super) fn others(own: &Listed, all: &[Listed]) -> Vec<Address> {
     let in_the_way = |other: &&Listed| {
         let driver = other.driver.as_deref();
         other.address != own.address
             && own.group.is_some()
             && other.group == own.group
-            && driver.is_some_and(|driver| driver != VFIO_DRIVER && driver != BRIDGE_DRIVER)
+            && driver.is_some_and(|driver| !Binder::leaves_group_free(driver))
     };
     let found = all.iter().filter(in_the_way);
     found.map(|other| other.address).collect()

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::bed::parse;
 use millrace::nvme::{Command, ListReport, Machine, NvmeError, Report, bind, unbind};
+use millrace_pci::binding::{Binder, Purpose, Step, write};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -91,6 +92,12 @@ impl Tree {
     }
 
     fn machine(&self) -> Machine {
+        let binder = Binder::at(self.folder.path()).with_write(be_the_kernel);
+        Machine::at(self.folder.path()).with_binder(binder)
+    }
+
+    /// Has nobody move functions from driver to driver.
+    fn idle_machine(&self) -> Machine {
         Machine::at(self.folder.path())
     }
 
@@ -99,16 +106,38 @@ impl Tree {
     }
 
     fn run(&self, line: &str) -> Result<String, NvmeError> {
+        let (text, result) = self.run_on(&self.machine(), line);
+        result.map(|()| text)
+    }
+
+    /// What is printed, and what comes of it.
+    fn run_on(&self, machine: &Machine, line: &str) -> (String, Result<(), NvmeError>) {
         let mut out = Vec::new();
-        match parse(line) {
-            Command::Bind(options) => bind(&self.machine(), &options, &mut out)?,
-            Command::Unbind(options) => unbind(&self.machine(), &options, &mut out)?,
+        let result = match parse(line) {
+            Command::Bind(options) => bind(machine, &options, &mut out),
+            Command::Unbind(options) => unbind(machine, &options, &mut out),
             other => unreachable!("{other:?}"),
-        }
+        };
         let root = self.folder.path().to_str().expect("a path of text");
         let text = String::from_utf8(out).expect("text");
-        Ok(text.replace(root, ""))
+        (text.replace(root, ""), result)
     }
+}
+
+/// Writes, and moves the function as the kernel would.
+fn be_the_kernel(step: &Step) -> millrace_pci::Result<()> {
+    write(step)?;
+    let driver = match step.purpose {
+        Purpose::Bind => step.path.parent().expect("a driver's folder").to_owned(),
+        Purpose::Probe => step.path.with_file_name("drivers").join("nvme"),
+        _ => return Ok(()),
+    };
+    let bus = step.path.ancestors().find(|path| path.ends_with("pci"));
+    let function = bus.expect("a bus").join("devices").join(&step.value);
+    let link = function.join("driver");
+    let _ = fs::remove_file(&link);
+    symlink(driver, link).expect("the folder is ours");
+    Ok(())
 }
 
 #[test]
@@ -130,8 +159,13 @@ fn a_list_says_what_can_be_opened_and_what_to_do_about_the_others() {
     tree.function("0000:03:00.0", NVME, Some("3"), Some("vfio-pci"));
     tree.function("0000:03:00.1", SATA, Some("3"), Some("ahci"));
     tree.function("0000:03:00.2", SATA, Some("3"), Some("pcieport"));
+    tree.function("0000:03:00.3", SATA, Some("3"), Some("pci-stub"));
     tree.function("0000:04:00.0", NVME, None, None);
     tree.function("0000:05:00.0", NVME, Some("5"), None);
+    tree.function("0000:06:00.0", NVME, Some("6"), Some("vfio-pci"));
+    tree.write("dev/vfio/noiommu-6", "");
+    tree.function("0000:07:00.0", NVME, Some("7"), Some("vfio-pci"));
+    tree.function("0000:07:00.1", SATA, Some("7"), Some("pci-stub"));
     let expected = "\
 ADDRESS       MODEL        DRIVER        GROUP  NODE  CAN BE OPENED
 0000:01:00.0  A disk       nvme (nvme0)      1     -  no: the kernel's driver nvme has it; `millrace nvme bind 0000:01:00.0`
@@ -139,6 +173,8 @@ ADDRESS       MODEL        DRIVER        GROUP  NODE  CAN BE OPENED
 0000:03:00.0  [1b36:0010]  vfio-pci          3     -  no: drivers of the kernel have others of its IOMMU group; `millrace nvme bind 0000:03:00.1 --any`
 0000:04:00.0  [1b36:0010]  -                 -     -  no: there is no IOMMU for it; switch the IOMMU on in the firmware, and boot with intel_iommu=on (Intel)
 0000:05:00.0  [1b36:0010]  -                 5     -  no: no driver has it; `millrace nvme bind 0000:05:00.0`
+0000:06:00.0  [1b36:0010]  vfio-pci          6     -  no: its group has no IOMMU (the kernel's no-IOMMU mode); switch the IOMMU on in the firmware; this driver needs it
+0000:07:00.0  [1b36:0010]  vfio-pci          7     -  yes
 ";
     let report = ListReport::new(&tree.machine()).expect("a tree");
     assert_eq!(report.text(), expected);
@@ -215,8 +251,7 @@ fn binding_prints_its_steps_and_does_them() {
     assert_eq!(tree.read("sys/bus/pci/drivers/vfio-pci/bind"), "");
 
     let text = tree.run("bind 01:00.0").expect("files that can be written");
-    // This tree has no kernel that moves the function from driver to driver.
-    let end = "0000:01:00.0 is driven by nvme now.\n\
+    let end = "0000:01:00.0 is driven by vfio-pci now.\n\
                `chown USER /dev/vfio/1` lets a user open it who is not root.\n";
     assert_eq!(text, format!("{steps}{end}"));
     assert_eq!(tree.read("sys/bus/pci/drivers/nvme/unbind"), "0000:01:00.0");
@@ -224,6 +259,67 @@ fn binding_prints_its_steps_and_does_them() {
         tree.read("sys/bus/pci/drivers/vfio-pci/bind"),
         "0000:01:00.0"
     );
+}
+
+#[test]
+fn a_dry_run_names_the_disks_and_opens_none() {
+    let tree = Tree::new();
+    tree.driver("vfio-pci");
+    tree.function("0000:01:00.0", NVME, Some("1"), Some("nvme"));
+    tree.disk("0000:01:00.0");
+    // It could not be opened.
+    fs::remove_file(tree.folder.path().join("dev/nvme0n1")).expect("it is there");
+    let text = tree.run("bind 01:00.0 --dry-run").expect("a plan");
+    assert!(
+        text.contains("\nBefore the first step nvme0n1 is opened for this command alone;"),
+        "{text}"
+    );
+    let error = tree.run("bind 01:00.0").expect_err("it cannot be opened");
+    assert_eq!(error.to_string(), "0000:01:00.0 could not be bound");
+    assert_eq!(tree.read("sys/bus/pci/drivers/nvme/unbind"), "");
+}
+
+#[test]
+fn what_fails_midway_is_printed_as_far_as_it_went() {
+    let tree = Tree::new();
+    tree.driver("vfio-pci");
+    tree.function("0000:01:00.0", NVME, Some("1"), Some("nvme"));
+    let refusing = Binder::at(tree.folder.path()).with_write(|step| match step.purpose {
+        Purpose::Bind => Err(millrace_pci::Error::new(
+            millrace_pci::ErrorKind::Refused,
+            step.to_string(),
+        )),
+        _ => write(step),
+    });
+    let refusing = tree.idle_machine().with_binder(refusing);
+    for (machine, cause) in [
+        (tree.idle_machine(), "has the driver nvme all the same"),
+        (refusing, "only 2 of 3 steps"),
+    ] {
+        let (text, result) = tree.run_on(&machine, "bind 01:00.0 --json");
+        let json: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(json["done"], json!(false));
+        assert_eq!(json["driver"], json!("nvme"));
+        assert_eq!(json["steps"].as_array().map(Vec::len), Some(3));
+        let error = result.expect_err("vfio-pci did not get it");
+        let source = std::error::Error::source(&error).expect("a cause");
+        let source = source.to_string();
+        assert!(source.contains(cause), "{source}");
+        assert!(
+            source.contains("`millrace nvme unbind 0000:01:00.0`"),
+            "{source}"
+        );
+
+        let (text, result) = tree.run_on(&machine, "bind 01:00.0");
+        assert!(
+            result.is_err() && text.contains("  3. give it to the driver"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("dry-run") && !text.contains("now."),
+            "{text}"
+        );
+    }
 }
 
 #[test]
