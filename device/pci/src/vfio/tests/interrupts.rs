@@ -1,0 +1,123 @@
+//! Vectors, INTx, and being told of a removal.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use vfio_bindings::bindings::vfio;
+
+use super::{Bed, Machine, TYPE1, VECTORS, machine};
+use crate::ErrorKind;
+use crate::vfio::Options;
+
+fn eventfds(count: u32) -> Vec<OwnedFd> {
+    (0..count)
+        .map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor is left"))
+        .collect()
+}
+
+#[test]
+fn interrupts_are_set_replaced_and_switched_off() {
+    let bed = Bed::new(machine(&[TYPE1]));
+    let function = bed.opened();
+    let events = eventfds(VECTORS + 1);
+    let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
+    let vectors = || bed.script.with(|memory| memory.vectors);
+    for count in [0, 3, 9, 1, 0, 0] {
+        let taken = function.set_vectors(&events[..count]);
+        assert_eq!(taken.expect("there are as many"), count);
+        assert_eq!(vectors() as usize, count);
+    }
+    let error = function.set_vectors(&events).expect_err("one too many");
+    assert_eq!(error.kind(), ErrorKind::OutOfRange);
+    // If the new ones are refused the old ones are gone, and that is known.
+    function
+        .set_vectors(&events[..2])
+        .expect("there are as many");
+    bed.script
+        .with(|memory| memory.refuse_after = Some((1, Errno::NOMEM)));
+    function.set_vectors(&events[..4]).expect_err("refused");
+    function
+        .set_vectors(&events[..4])
+        .expect("not refused again");
+    assert_eq!(vectors(), 4);
+}
+
+#[test]
+fn as_many_vectors_are_taken_as_the_host_has() {
+    let events = eventfds(VECTORS);
+    let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
+    for vectors_free in [0, 1, 5, VECTORS, 100] {
+        let bed = Bed::new(Machine {
+            vectors_free,
+            ..machine(&[TYPE1])
+        });
+        let function = bed.opened();
+        for wanted in [9, 0, 4, 9] {
+            let taken = function.set_vectors(&events[..wanted]);
+            let expected = wanted.min(vectors_free as usize);
+            assert_eq!(taken.expect("fewer are no failure"), expected);
+            let set = bed.script.with(|memory| memory.vectors);
+            assert_eq!(set as usize, expected);
+        }
+    }
+}
+
+#[test]
+fn a_function_without_vectors_asserts_no_intx() {
+    let events = eventfds(VECTORS);
+    let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
+    for vectors_free in [0, 2, VECTORS] {
+        let bed = Bed::new(Machine {
+            vectors_free,
+            ..machine(&[TYPE1])
+        });
+        let allowed = || bed.script.with(|memory| memory.intx_allowed);
+        let function = bed.opened();
+        assert!(allowed(), "the kernel hands it out so");
+        for on in [true, false, true] {
+            function.set_bus_master(on).expect("it answers");
+            assert!(!allowed());
+            let mut command = [0; 2];
+            function.read_config(4, &mut command).expect("it answers");
+            let expected = 1 << 10 | 1 << 1 | u16::from(on) << 2;
+            assert_eq!(u16::from_le_bytes(command), expected);
+        }
+        for count in [0, 9, 3, 0, 0, 9, 0] {
+            function
+                .set_vectors(&events[..count])
+                .expect("fewer are no failure");
+            assert!(!allowed(), "{count} vectors of {vectors_free}");
+        }
+        function.set_vectors(&events[..1]).expect("one or none");
+        // The first call takes the vectors, the second one sets others.
+        bed.script
+            .with(|memory| memory.refuse_after = Some((1, Errno::NOMEM)));
+        let refused = function.set_vectors(&events[..2]);
+        assert!(refused.is_err() || vectors_free == 0);
+        assert!(!allowed());
+    }
+}
+
+#[test]
+fn a_removal_is_watched_for() {
+    let bed = Bed::new(machine(&[TYPE1]));
+    let event = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor is left");
+    let descriptor = event.as_raw_fd();
+    let options = Options {
+        removal: Some(event),
+        ..Options::default()
+    };
+    let function = bed
+        .open_with(options)
+        .expect("the script has what is needed");
+    let flags = vfio::VFIO_IRQ_SET_DATA_EVENTFD | vfio::VFIO_IRQ_SET_ACTION_TRIGGER;
+    let expected = (vfio::VFIO_PCI_REQ_IRQ_INDEX, flags, descriptor);
+    bed.script
+        .with(|memory| assert_eq!(memory.signals, [expected]));
+    drop(function);
+
+    let bed = Bed::new(machine(&[TYPE1]));
+    bed.opened();
+    bed.script.with(|memory| assert_eq!(memory.signals, []));
+}
