@@ -153,6 +153,11 @@ impl Registers {
         mem::take(&mut *stores)
     }
 
+    /// Whether CC.EN was set last. The step may not have seen it yet.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.configuration.load(Ordering::Relaxed) & 1 != 0
+    }
+
     pub(crate) fn set_status(&self, status: u32) {
         self.status.store(status, Ordering::Release);
     }

@@ -29,7 +29,8 @@ impl State {
         let completion = self.completion.iter().flatten();
         let completion = completion.map(|queue| ("completion", queue.id, queue.ring()));
         let [first, second] = match self.phase {
-            Phase::Starting { .. } => self.admin_rings(),
+            // What was told to stop before it was ready will not begin.
+            Phase::Starting { .. } if self.registers.is_enabled() => self.admin_rings(),
             _ => [0..0, 0..0],
         };
         let starting = [("submission", 0, first), ("completion", 0, second)];

@@ -102,6 +102,10 @@ fn never_ready() {
         host.controller.step();
     }
     assert_eq!(host.register(0x1c), 0);
+    // Giving it up is no breach.
+    host.set_register(0x14, 4 << 20 | 6 << 16);
+    host.controller.step();
+    host.assert_lawful();
 }
 
 #[test]

@@ -205,12 +205,22 @@ fn unmap(options: Options, prepare: impl FnOnce(&mut Host)) -> Vec<Rule> {
 
 #[test]
 fn rings_may_be_unmapped_when_the_controller_cannot_reach_them() {
-    let lawful: [fn(&mut Host); 5] = [
+    let lawful: [fn(&mut Host); 6] = [
         Host::disable,
         |host| host.function.reset().unwrap(),
         |host| host.function.set_bus_master(false).unwrap(),
         |host| host.controller.remove(),
         |host| host.controller.power_cut(),
+        |host| {
+            host.disable();
+            host.controller.set_faults(Faults {
+                never_ready: true,
+                ..Faults::default()
+            });
+            host.set_register(0x14, 4 << 20 | 6 << 16 | 1);
+            steps(host, 100);
+            host.set_register(0x14, 4 << 20 | 6 << 16);
+        },
     ];
     for prepare in lawful {
         assert_eq!(unmap(Options::default(), prepare), []);
