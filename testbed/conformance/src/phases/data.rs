@@ -135,10 +135,8 @@ impl Bench<'_> {
         whole.fill(0);
         let read = workload.single(pair, Request::read(Lba(first), whole, 0))?;
         read.result.doing("read what was scattered")?;
-        let mut buffers = taken(read.data)?;
-        workload.check(&joined(&buffers), first)?;
-        let pieces = taken(written.data)?;
-        buffers = pieces;
+        workload.check(&joined(&taken(read.data)?), first)?;
+        let mut buffers = taken(written.data)?;
         for buffer in &mut buffers {
             invert(buffer);
         }
