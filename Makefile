@@ -53,6 +53,7 @@ test:
 		export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER='qemu-x86_64-static -cpu Westmere'
 		cargo test --package millrace-checksum)
 	fi
+	python3 -m unittest discover -s testbed/guests
 	testbed/guests/run q35 powernv9
 	testbed/guests/windows
 	tests/rocksdb/run

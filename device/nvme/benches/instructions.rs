@@ -28,7 +28,7 @@ use millrace_nvme_model as model;
 const READS: u64 = 12_800;
 /// Depths, and the most instructions that the driver may take there. The target is 300; a read that has a doorbell and
 /// a poll to itself misses it.
-const LIMITS: [(u16, u64); 3] = [(1, 380), (32, 300), (128, 300)];
+const LIMITS: [(u16, u64); 3] = [(1, 400), (32, 300), (128, 300)];
 /// Says to a child that it is the one to be counted: how deep, and whether with shadow doorbells.
 const CHILD: &str = "MILLRACE_NVME_INSTRUCTIONS";
 /// Where the sources of the driver and of what it stands on are.
