@@ -9,8 +9,8 @@
 //! cache lines between the two; with two busy threads on fewer idle cores they also measure the scheduler.
 //! `driver` has the queues in its own core's cache, which on another core's writing it has not: the
 //! driver's share of the end-to-end time is the least that can be said of it.
-//! Of the kernel's, NOP is the cost of the ring, the file in memory that and a copy of 4 KiB, and the other file
-//! is a disk.
+//! Of the kernel's, NOP is the cost of the ring, the device of zeros that and 4 KiB written by the kernel, and the
+//! file is a disk.
 //!
 //! Last comes the processor time of a thread that waits for a read that does not end, by ways of waiting.
 
@@ -35,7 +35,7 @@ const NULL_DEVICES: [&str; 2] = ["/dev/nullb0", "/dev/ram0"];
 /// What is divided by what.
 const RATIOS: [(&str, &str); 8] = [
     (WithModel::COPIED, Uring::FILE),
-    (WithModel::COPIED, Uring::MEMORY),
+    (WithModel::COPIED, Uring::ZERO),
     (WithModel::NAME, Uring::FILE),
     (WithModel::NAME, Uring::NOP),
     (Served::NAME, WithModel::NAME),
@@ -54,7 +54,7 @@ fn all_sides(folder: &Path) -> Outcome<Vec<Box<dyn Side>>> {
     ];
     let kernel = [
         (Uring::NOP, Uring::nop()),
-        (Uring::MEMORY, Uring::memory()),
+        (Uring::ZERO, Uring::zero()),
         (Uring::FILE, Uring::file(folder)),
     ];
     for (name, side) in kernel {

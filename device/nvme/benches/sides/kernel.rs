@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -63,8 +63,8 @@ fn make_ring() -> io::Result<(IoUring, &'static str)> {
 
 impl Uring {
     pub(crate) const FILE: &str = "io_uring-direct-file";
-    pub(crate) const MEMORY: &str = "io_uring-memory-file";
     pub(crate) const NOP: &str = "io_uring-nop";
+    pub(crate) const ZERO: &str = "io_uring-zero";
 
     /// NOPs: what the ring costs, without a file system, a block layer and a device.
     pub(crate) fn nop() -> Outcome<Self> {
@@ -75,7 +75,11 @@ impl Uring {
     pub(crate) fn file(folder: &Path) -> Outcome<Self> {
         let path = folder.join("blocks");
         let mut file = File::create(&path)?;
-        write_blocks(&mut file)?;
+        let mut block = [0; BLOCK];
+        for number in 0..BLOCKS {
+            fill(number, &mut block);
+            file.write_all(&block)?;
+        }
         file.sync_all()?;
         let source = Source {
             file: open_direct(&path)?,
@@ -86,23 +90,15 @@ impl Uring {
         Self::new(Self::FILE.to_owned(), &medium, Some(source))
     }
 
-    /// A file without a disk: the ring, and a copy of the bytes by the kernel.
-    pub(crate) fn memory() -> Outcome<Self> {
-        // SAFETY: the name ends with a zero.
-        let descriptor = unsafe { libc::memfd_create(c"blocks".as_ptr(), libc::MFD_CLOEXEC) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
-        // SAFETY: it was made above, for nobody else.
-        let mut file = unsafe { File::from_raw_fd(descriptor) };
-        write_blocks(&mut file)?;
+    /// The device of zeros: the ring, and the bytes written by the kernel.
+    pub(crate) fn zero() -> Outcome<Self> {
         let source = Source {
-            file,
+            file: File::open("/dev/zero")?,
             blocks: BLOCKS,
-            filled: true,
+            filled: false,
         };
-        let medium = "256 MiB of memory, nothing durable";
-        Self::new(Self::MEMORY.to_owned(), medium, Some(source))
+        let medium = "no medium: the kernel writes zeros";
+        Self::new(Self::ZERO.to_owned(), medium, Some(source))
     }
 
     /// A block device, which is not written to; none if it is empty.
@@ -226,15 +222,6 @@ impl Side for Uring {
         }
         Ok(span)
     }
-}
-
-fn write_blocks(file: &mut File) -> io::Result<()> {
-    let mut block = [0; BLOCK];
-    for number in 0..BLOCKS {
-        fill(number, &mut block);
-        file.write_all(&block)?;
-    }
-    Ok(())
 }
 
 fn open_direct(path: &Path) -> io::Result<File> {
