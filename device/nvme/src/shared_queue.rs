@@ -375,14 +375,14 @@ impl Driver {
 
     /// Sleeps until the controller interrupts or somebody asks; false if the pair can only poll.
     fn sleep(&mut self, inner: &Inner) -> bool {
-        let Some(interrupt) = self.pair.interrupt() else {
+        let Some(interrupt) = self.pair.event() else {
             return false;
         };
         interrupt::empty(interrupt);
         let announced = inner.asked.announce();
         let busy = self.take_in() > 0 || self.pair.has_completed();
         if !busy {
-            if let Some(interrupt) = self.pair.interrupt() {
+            if let Some(interrupt) = self.pair.event() {
                 let asked = inner.asked.parker().as_fd();
                 interrupt::sleep(&[interrupt, asked], TIME_BETWEEN_CHECKS);
             }

@@ -20,7 +20,6 @@ mod waiting;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::marker::PhantomData;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +76,9 @@ pub struct QueuePair {
     checked: Duration,
     /// Rounds of polling before it sleeps, under [`Waiting::Hybrid`].
     rounds: u32,
-    one_thread: PhantomData<Cell<()>>,
+    /// Whether the owner has asked for the interrupt's event, and may watch it. (The cell also keeps the pair from being
+    /// `Sync`.)
+    is_watched: Cell<bool>,
 }
 
 /// It goes from thread to thread.
@@ -122,7 +123,7 @@ impl QueuePair {
             polls: 0,
             checked: Duration::ZERO,
             rounds: 0,
-            one_thread: PhantomData,
+            is_watched: Cell::new(false),
             controller,
         };
         pair.make_queue()?;

@@ -17,6 +17,12 @@ impl QueuePair {
     /// [`QueuePair::wait`] or empty the eventfd before the next [`QueuePair::poll`].
     #[must_use]
     pub fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.is_watched.set(true);
+        self.event()
+    }
+
+    /// The same for the driver's own sleeping.
+    pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
         self.place
             .vector
             .map(|vector| self.controller.vector(vector))
@@ -27,8 +33,9 @@ impl QueuePair {
     pub fn wait(&mut self, limit: Duration, mut done: impl FnMut(Completion)) -> usize {
         let controller = Arc::clone(&self.controller);
         let host = &*controller.control().host;
-        // What is taken below has signalled it already: whoever watches the event would wake for nothing.
-        if let Some(event) = self.interrupt() {
+        // What is taken below has signalled the event already: whoever watches it would wake for nothing. It costs a
+        // system call, so others do not pay for it.
+        if let Some(event) = self.event().filter(|_| self.is_watched.get()) {
             interrupt::empty(event);
         }
         let mut start = None;
@@ -62,7 +69,7 @@ impl QueuePair {
 
     /// Sleeps until the controller interrupts, or so long; false if the pair cannot sleep.
     pub(super) fn sleep(&self, limit: Duration) -> bool {
-        let Some(event) = self.interrupt() else {
+        let Some(event) = self.event() else {
             return false;
         };
         interrupt::empty(event);
