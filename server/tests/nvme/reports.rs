@@ -242,7 +242,7 @@ vfio-user:/run/ctrl.sock (A disk, serial number S123)
   state                healthy
   temperature          37 °C
   sensor 1             35 °C
-  sensor 2             57 °C
+  sensor 3             57 °C
   spare                97 % (low below 10 %)
   life used            4 %
   data read            1.02 TB (1,024,000,000,000 bytes)
@@ -301,7 +301,7 @@ fn smart_for_machines() {
         "warnings": report.warnings(),
         "critical_warning_bits": 1,
         "temperature_celsius": 37,
-        "sensors_celsius": [35, 57],
+        "sensors_celsius": [35, null, 57],
         "spare_percent": 97,
         "spare_threshold_percent": 10,
         "used_percent": 4,
