@@ -75,9 +75,12 @@ fn of_machine(text: &str) -> Option<Bound> {
 /// By a node's own `meminfo`, which does not say what is available.
 fn of_node(node: u32, text: &str) -> Option<Bound> {
     let of = |name| bytes_of(text, name);
-    let droppable = of("Active(file):").unwrap_or(0) + of("Inactive(file):").unwrap_or(0);
+    let droppable = ["Active(file):", "Inactive(file):", "SReclaimable:"]
+        .iter()
+        .filter_map(|name| of(name))
+        .fold(0, u64::saturating_add);
     Some(Bound {
-        left: of("MemFree:")? + droppable,
+        left: of("MemFree:")?.saturating_add(droppable),
         whose: format!("NUMA node {node}"),
         advice: "name another node or none",
     })
@@ -211,12 +214,13 @@ impl Group {
     }
 }
 
-/// The file pages of a group and those below, by its `memory.stat`: lines of "name value", in bytes.
+/// What the kernel can drop of a group and those below, file pages and slabs, by its `memory.stat`: lines of
+/// "name value", in bytes.
 fn droppable(version: Version, statistics: &str) -> u64 {
     let names = match version {
         // Without "total", those of the group alone.
-        Version::One => ["total_active_file", "total_inactive_file"],
-        Version::Two => ["active_file", "inactive_file"],
+        Version::One => ["total_active_file", "total_inactive_file"].as_slice(),
+        Version::Two => &["active_file", "inactive_file", "slab_reclaimable"],
     };
     let value = |line: &str| {
         let (name, value) = line.split_once(' ')?;

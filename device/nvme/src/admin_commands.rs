@@ -197,7 +197,11 @@ impl Admin {
 
     fn enable_events(&mut self, control: &Control, notices: u32, requests: usize) -> Result<()> {
         // A controller may know fewer events, and then refuses; what it sends by itself is enough.
-        for events in [HEALTH_EVENTS | notices, HEALTH_EVENTS_ALWAYS] {
+        for events in [
+            HEALTH_EVENTS | notices,
+            HEALTH_EVENTS_ALWAYS | notices,
+            HEALTH_EVENTS_ALWAYS,
+        ] {
             if optional(self.set_feature(control, feature::ASYNC_EVENTS, events))? {
                 break;
             }
@@ -281,8 +285,12 @@ impl Admin {
     fn scan_namespaces(&mut self, control: &Control, highest: u32) -> Result<Vec<u32>> {
         let mut found = Vec::new();
         for id in 1..=highest.min(NAMESPACES_SCANNED_MAX) {
-            if self.namespace(control, id)?.is_some() {
-                found.push(id);
+            match self.namespace(control, id) {
+                Ok(Some(_)) => found.push(id),
+                Ok(None) => {}
+                // Those that have no list are not agreed on the status of what is not there.
+                Err(error) if error.kind() == ErrorKind::Command => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(found)

@@ -58,6 +58,13 @@ impl Shape {
         self.addressing == Addressing::Namespace
     }
 
+    /// Whether what it writes may lie in a volatile cache when it ends.
+    pub(crate) const fn is_cached(&self) -> bool {
+        matches!(self.opcode, io::WRITE | io::WRITE_ZEROES)
+            && self.flags & FUA == 0
+            && !matches!(self.addressing, Addressing::Namespace)
+    }
+
     /// The shape of no request.
     pub(crate) const NOTHING: Self = Self {
         opcode: 0,

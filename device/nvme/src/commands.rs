@@ -28,10 +28,23 @@ pub(crate) struct Active {
     /// Blocks of it that were sent, or are not going to be.
     pub(crate) sent: u64,
     pub(crate) outstanding: u32,
+    /// Whether a part of it has ended.
+    pub(crate) has_ended_parts: bool,
+    /// Whether all of it is to be sent once more when the parts in flight have ended.
+    pub(crate) is_to_repeat: bool,
     pub(crate) error: Option<CommandError>,
     pub(crate) token: u64,
     /// Whether there is a request in this place.
     pub(crate) is_taken: bool,
+}
+
+impl Active {
+    /// Begins it anew, when nothing of it is in flight.
+    pub(crate) const fn repeat(&mut self) {
+        self.sent = 0;
+        self.has_ended_parts = false;
+        self.is_to_repeat = false;
+    }
 }
 
 /// What a command is a part of.
@@ -125,6 +138,8 @@ impl Requests {
             lba: 0,
             sent: 0,
             outstanding: 0,
+            has_ended_parts: false,
+            is_to_repeat: false,
             error: None,
             token: 0,
             is_taken: false,

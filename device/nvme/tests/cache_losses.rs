@@ -148,6 +148,58 @@ fn a_flush_that_waits_for_a_place_fails_too() -> Outcome {
     Ok(())
 }
 
+/// Parts of a write ended before the loss, others after it: all of it is on the medium after the next flush.
+#[test]
+fn a_write_that_straddles_a_loss_is_written_again() -> Outcome {
+    let scene = Scene::new(model::Options {
+        transfer_max: 1,
+        queue_entries_max: 4,
+        ..options()
+    })?;
+    let mut pair = scene.pair()?;
+    let bytes = 64 << 10;
+    let write = Request::write(Lba(0), filled(&scene.arena, bytes, 7)?, 1);
+    pair.submit(&scene.namespace, write)?;
+    let before = scene.bed.model.counters().completions;
+    while scene.bed.model.counters().completions < before + 4 {
+        assert_eq!(pair.poll(|_| {}), 0, "it has more parts than that");
+        scene.bed.model.step();
+    }
+    assert_eq!(pair.poll(|_| {}), 0);
+    pair.submit(&scene.namespace, Request::flush(2))?;
+    scene.bed.model.power_cut();
+    let mut ended = Vec::new();
+    while pair.under_way() > 0 {
+        pair.wait(PATIENCE, |completion| {
+            ended.push((completion.token, completion.result));
+        });
+    }
+    ended.sort_by_key(|(token, _)| *token);
+    assert_eq!(ended, [(1, Ok(())), (2, LOST)]);
+    assert_eq!(scene.flush(&mut pair)?, Ok(()));
+    scene.bed.model.power_cut();
+    for block in 0..bytes as u64 / 512 {
+        assert_eq!(scene.bed.model.peek(1, block)?, [7; 512], "block {block}");
+    }
+    Ok(())
+}
+
+/// Nobody has heard of a loss whose flush was given up with its pair.
+#[test]
+fn a_loss_that_nobody_heard_of_is_told_again() -> Outcome {
+    let scene = Scene::new(options())?;
+    let (mut first, mut second) = (scene.pair()?, scene.pair()?);
+    scene.write(&mut first)?;
+    scene.bed.model.power_cut();
+    scene.read(&mut second)?;
+    first.submit(&scene.namespace, Request::flush(1))?;
+    drop(first);
+    let mut later = scene.pair()?;
+    assert_eq!(scene.flush(&mut later)?, LOST);
+    assert_eq!(scene.flush(&mut later)?, Ok(()));
+    Ok(())
+}
+
 #[test]
 fn each_pair_tells_once() -> Outcome {
     let scene = Scene::new(options())?;

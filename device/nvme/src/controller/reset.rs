@@ -101,10 +101,11 @@ impl Controller {
             return;
         }
         let has_cache = admin.is_cache_used();
-        let outlived = cause.is_none() && self.control.check_alive().is_ok();
-        if has_cache && !outlived {
-            self.losses.fetch_add(1, Ordering::Relaxed);
-        }
+        // Its owner resets a controller that works; what ended in the middle was one that did not.
+        let works = current.condition() == Condition::Ready
+            && admin.broken().is_none()
+            && self.control.check_alive().is_ok();
+        let outlived = cause.is_none() && works;
         let cause = cause.map(Arc::new);
         if let Some(cause) = &cause {
             self.recovery.count_reset();
@@ -114,8 +115,9 @@ impl Controller {
         self.epoch.store(resetting);
         let condition = match self.restart(admin) {
             Ok(function_was_reset) => {
-                // That may have been a cut of its power.
-                if has_cache && outlived && function_was_reset {
+                // A reset of the function may be a cut of its power. What queue pairs of the epoch before do
+                // until they see the next one is not to be told of as what comes after the loss.
+                if has_cache && (!outlived || function_was_reset) {
                     self.losses.fetch_add(1, Ordering::Relaxed);
                 }
                 Condition::Ready

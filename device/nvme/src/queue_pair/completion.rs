@@ -163,6 +163,7 @@ impl QueuePair {
     ) -> bool {
         let request = self.requests.get_mut(number);
         request.outstanding -= 1;
+        request.has_ended_parts = true;
         if error.is_some() {
             request.error = request.error.or(error);
             // The rest of it is not worth sending.
@@ -174,9 +175,17 @@ impl QueuePair {
         if request.outstanding > 0 || request.sent < request.shape.blocks {
             return false;
         }
+        if request.is_to_repeat && request.error.is_none() {
+            request.repeat();
+            self.unsent.push_back(number);
+            return false;
+        }
         let (token, result) = (request.token, request.error.map_or(Ok(()), Err));
         let data = self.requests.take(number);
         self.under_way -= 1;
+        if result == Err(CommandError::CacheLost) {
+            self.controller.tell_losses(self.losses_told);
+        }
         done(Completion {
             token,
             result,

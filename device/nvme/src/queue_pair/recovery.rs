@@ -110,6 +110,7 @@ impl QueuePair {
         self.losses_seen = losses;
         if cache_lost {
             self.fail_flushes_unsent();
+            self.repeat_writes();
         }
         let retries = self.controller.control().options.retries;
         let mut count = 0;
@@ -119,7 +120,8 @@ impl QueuePair {
                 continue;
             }
             if cache_lost && slot.is_flush() {
-                self.tell_losses();
+                self.losses_told = losses;
+                self.controller.tell_losses(losses);
                 count += usize::from(self.release(index, Some(CommandError::CacheLost), done));
                 continue;
             }
@@ -146,15 +148,26 @@ impl QueuePair {
             let request = self.requests.get_mut(number);
             if request.is_taken && request.shape.is_flush() && request.outstanding == 0 {
                 request.error = Some(CommandError::CacheLost);
-                self.tell_losses();
+                self.losses_told = self.losses_seen;
             }
         }
     }
 
-    /// A flush tells of all losses that were seen.
-    fn tell_losses(&mut self) {
-        self.losses_told = self.losses_seen;
-        self.controller.tell_losses(self.losses_seen);
+    /// Has writes of which a part ended before a loss of the cache, and may be lost, sent again from their
+    /// beginning: they end after it.
+    fn repeat_writes(&mut self) {
+        for number in 0..self.requests.places() {
+            let request = self.requests.get_mut(number);
+            if !request.is_taken || !request.has_ended_parts || !request.shape.is_cached() {
+                continue;
+            }
+            if request.outstanding > 0 {
+                request.is_to_repeat = true;
+            } else {
+                // It waits for a place for what is left of it.
+                request.repeat();
+            }
+        }
     }
 
     /// Whether a flush that is accepted now has to tell of a loss; it is the one that does.
@@ -162,9 +175,6 @@ impl QueuePair {
         let losses = self.controller.losses();
         let takes = losses != self.losses_told;
         self.losses_told = losses;
-        if takes {
-            self.controller.tell_losses(losses);
-        }
         takes
     }
 

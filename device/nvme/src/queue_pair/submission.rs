@@ -111,6 +111,8 @@ impl QueuePair {
             lba: request.lba.0,
             sent: 0,
             outstanding: 0,
+            has_ended_parts: false,
+            is_to_repeat: false,
             error,
             token: request.token,
             is_taken: true,

@@ -189,7 +189,7 @@ impl State {
 
     pub(super) fn hold(&mut self, queue: u16, command: Command, steps: u64) {
         self.held.push(Held {
-            due: self.steps + steps,
+            due: self.steps.saturating_add(steps),
             queue,
             command,
         });

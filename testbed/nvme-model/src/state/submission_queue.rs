@@ -112,13 +112,13 @@ impl SubmissionQueue {
         let tail = tail.filter(|tail| *tail < self.size).unwrap_or(self.tail);
         let (base, head, size) = (self.base, self.head, self.size);
         let count = self.distance(head, tail);
-        (0..count).map(move |ahead| base + u64::from((head + ahead) % size) * ENTRY)
+        (0..count).map(move |ahead| base.saturating_add(u64::from((head + ahead) % size) * ENTRY))
     }
 
     /// Where the next entry to fetch lies.
     #[inline]
     pub(super) fn next_entry(&self) -> u64 {
-        self.base + u64::from(self.head) * ENTRY
+        self.base.saturating_add(u64::from(self.head) * ENTRY)
     }
 
     /// That entry was fetched.
