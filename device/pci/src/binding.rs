@@ -260,6 +260,10 @@ impl Binder {
             .as_deref()
             .is_some_and(|driver| driver != VFIO_DRIVER)
         {
+            // A bind that failed midway has reserved it all the same.
+            if Self::is_reserved(&folder) {
+                plan.add(Purpose::Release, folder.join("driver_override"), "\n");
+            }
             return Ok(plan);
         }
         // An empty line ends a reservation.
@@ -340,6 +344,12 @@ impl Binder {
             }
         }
         self.check_done(address, is_bind)
+    }
+
+    /// Whether the function is for VFIO's driver alone.
+    fn is_reserved(folder: &Path) -> bool {
+        let text = fs::read_to_string(folder.join("driver_override"));
+        text.is_ok_and(|text| text.trim_end() == VFIO_DRIVER)
     }
 
     /// The error for a plan of which only the first steps were done.

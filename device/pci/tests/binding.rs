@@ -205,6 +205,17 @@ fn a_function_with_its_own_driver_needs_no_unbinding() {
 }
 
 #[test]
+fn a_reservation_that_a_bind_left_behind_is_released() {
+    let tree = Tree::new();
+    let place = format!("sys/bus/pci/devices/{ADDRESS}/driver_override");
+    tree.write(&place, "vfio-pci\n");
+    let plan = tree.binder().unbind(address()).expect("nobody has it open");
+    assert_eq!(purposes(&plan), [Purpose::Release]);
+    // Unlike the kernel's, the tree's files keep what is not overwritten.
+    assert!(tree.read(&place).starts_with('\n'));
+}
+
+#[test]
 fn what_is_used_is_refused() {
     let mount = |line: &str| {
         let tree = Tree::new();

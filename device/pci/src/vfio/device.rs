@@ -233,7 +233,8 @@ impl VfioFunction {
                     let context = format!("{count} vectors where {free} are free were refused");
                     return Err(Error::new(ErrorKind::Protocol, context));
                 }
-                Err(io::Errno::NOSPC) => return Ok(0),
+                // Where vectors are short only once they are taken, as on x86-64, it does not say how many there are.
+                Err(io::Errno::NOSPC) => count /= 2,
                 Err(errno) => return Err(refused(errno, SETTING_INTERRUPTS)),
             }
         }

@@ -40,6 +40,8 @@ pub(super) struct Machine {
     pub(super) resettable: bool,
     /// How many vectors the host has left.
     pub(super) vectors_free: u32,
+    /// Whether the kernel finds that there are fewer only when it takes them, and does not say how many.
+    pub(super) vectors_silent: bool,
     /// The answer to `VFIO_IOMMU_GET_INFO`.
     pub(super) type1: Vec<u8>,
     /// Where the default window is; none if its size is 0.
@@ -70,6 +72,7 @@ impl Default for Machine {
             again: 0,
             resettable: true,
             vectors_free: u32::MAX,
+            vectors_silent: false,
             type1: type1_info(PAGE, &[(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)]),
             default_window: (0, 2 << 30),
             window_pages: 1 << 12 | 1 << 16 | 1 << 21,
@@ -360,6 +363,9 @@ impl Script {
             (1.., _) if self.machine.vectors_free == 0 => Err(Errno::NOSPC),
             (count, _) if count > self.machine.vectors_free => {
                 memory.intx_allowed = true;
+                if self.machine.vectors_silent {
+                    return Err(Errno::NOSPC);
+                }
                 Ok(self.machine.vectors_free)
             }
             (count, _) => {

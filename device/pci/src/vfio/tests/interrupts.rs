@@ -64,6 +64,21 @@ fn as_many_vectors_are_taken_as_the_host_has() {
 }
 
 #[test]
+fn some_vectors_are_taken_where_the_host_does_not_say_how_many_it_has() {
+    let events = eventfds(VECTORS);
+    let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
+    for (vectors_free, expected) in [(0, 0), (1, 1), (3, 2), (5, 4), (9, 9)] {
+        let bed = Bed::new(Machine {
+            vectors_free,
+            vectors_silent: true,
+            ..machine(&[TYPE1])
+        });
+        let taken = bed.opened().set_vectors(&events[..9]);
+        assert_eq!(taken.expect("fewer are no failure"), expected);
+    }
+}
+
+#[test]
 fn a_function_without_vectors_asserts_no_intx() {
     let events = eventfds(VECTORS);
     let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
