@@ -52,8 +52,8 @@ FAILED = re.compile(r"^\S+: FAILED\b", re.M)
 # lines of their own.
 COMPLAINT = re.compile(
     r"^kernel: .*(DMAR: \[.*fault|EEH: Frozen|BUG: |WARNING: |Oops).*$"
-    # It says which fault in the next line, unless there are too many.
-    r"|^kernel: .*DMAR: DRHD: handling fault.*$(?!\n^kernel: .*DMAR: \[)"
+    # It says which fault in the next line, or soon where others write too, unless there are too many.
+    r"|^kernel: .*DMAR: DRHD: handling fault.*$(?!(?:\n^kernel: .*$){0,2}\n^kernel: .*DMAR: \[)"
     r"|^kernel: .*arm-smmu-v3 .*event.*$(\n^kernel: .*arm-smmu-v3 \S+\s+0x[0-9a-f]{16}$)*",
     re.MULTILINE | re.IGNORECASE,
 )

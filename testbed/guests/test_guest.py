@@ -65,6 +65,9 @@ class Verdict(unittest.TestCase):
         )
         errors = [f"Invalid read at addr 0x{STRAY + 4:X}, size 4, region '(null)', reason: rejected"]
         self.assertTrue(said(handling + kernel, errors, WATCHERS)[0])
+        between = "kernel: [ 1.0] vfio-pci 0000:00:01.0: resetting\n"
+        self.assertTrue(said(handling + between + kernel, errors, WATCHERS)[0])
+        self.assertFalse(said(handling + between * 3 + kernel, errors, WATCHERS)[0])
         self.assertTrue(said(smmu, errors, WATCHERS)[0])
         self.assertTrue(said("", errors, ("QEMU",))[0])
         bridge = "phb4[0:0]: Access to invalid TVE"
