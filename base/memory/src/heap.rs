@@ -1,6 +1,7 @@
 //! What stands in for a memfd where miri interprets: it has no shared memory, and nothing to lock.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use crate::{Error, ErrorKind, RegionOptions, Result, base_page_size};
@@ -26,6 +27,11 @@ impl Heap {
     /// Where it begins.
     pub(crate) const fn address(&self) -> NonNull<u8> {
         self.address
+    }
+
+    /// There is none. Crates that hand a region to other processes are built for miri, and do not do it there.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        panic!("memory under miri has no file")
     }
 }
 

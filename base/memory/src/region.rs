@@ -1,7 +1,6 @@
 //! Memory that is there, shared, and not swapped out.
 
 use std::fmt;
-#[cfg(not(miri))]
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -163,7 +162,6 @@ impl Region {
 
     /// The file behind it, from offset 0 on, for another process that is to see the same memory. Whoever has
     /// it can change all bytes, and punch holes that turn to zeros: only for those who are trusted with that.
-    #[cfg(not(miri))]
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.backing.file()
