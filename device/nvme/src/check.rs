@@ -210,11 +210,27 @@ impl Controller {
         let profile = self.profile();
         let (lba, iova) = (request.lba.0, buffer.iova().0);
         let blocks = namespace.whole_blocks(buffer.len())?;
-        let fits = lba <= namespace.blocks().checked_sub(u64::from(blocks))?;
-        let is_one = blocks - 1 < namespace.blocks_max()
-            && !namespace.has_border_within(lba, blocks, opcode == io::WRITE);
-        let is_ours = namespace.controller() == self.number() && buffer.domain() == profile.domain;
-        if !fits || !is_one || !is_ours || iova % 4 != 0 || profile.must_scatter {
+        // One condition after the other: each is a comparison and a jump then.
+        if lba > namespace.blocks().checked_sub(u64::from(blocks))? {
+            return None;
+        }
+        // No blocks at all are too many as well.
+        if blocks.wrapping_sub(1) >= namespace.blocks_max() {
+            return None;
+        }
+        if namespace.has_border_within(lba, blocks, opcode == io::WRITE) {
+            return None;
+        }
+        if namespace.controller() != self.number() {
+            return None;
+        }
+        if buffer.domain() != profile.domain {
+            return None;
+        }
+        if iova % 4 != 0 {
+            return None;
+        }
+        if profile.must_scatter {
             return None;
         }
         let pointer = Lists::two_pages(iova, buffer.len() as u64, profile.page)?;

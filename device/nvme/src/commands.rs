@@ -7,7 +7,9 @@
 //! 1. A request's `outstanding` is the number of commands in flight that name it.
 //! 2. A request that was split ends when nothing of it is outstanding and nothing is left to send.
 //! 3. A command's id names its slot and how often the slot was used (its sequence, as far as 16 bits go), so
-//!    that a completion that comes twice, or late, is not taken for another's.
+//!    that a completion that comes twice, or late, is not taken for another's. What a slot is known by is more
+//!    than 16 bits while nothing is in flight there, and while its command is a part of a request: then no id
+//!    of a completion equals it.
 
 use std::mem;
 use std::time::Duration;
@@ -56,19 +58,29 @@ pub(crate) enum Owner {
     Request(u16),
 }
 
+/// Says that no slot is free.
+const NONE: u16 = u16::MAX;
+/// Set of what a slot is known by when nothing is in flight there.
+const FREE: u32 = 1 << 16;
+/// Set of what it is known by when its command is a part of a request.
+const PART: u32 = 1 << 17;
+
 /// A command in flight, or the place for one.
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// Data of a request of its own.
     data: Option<Data>,
-    pub(crate) in_flight: bool,
     /// Whether an abort was asked for.
     pub(crate) aborted: bool,
     /// How often it was sent again.
     pub(crate) attempts: u8,
-    /// Its number in the low bits, above it how often the slot was used.
-    id: u16,
-    pub(crate) owner: Owner,
+    /// While it is free: the slot that was freed before it.
+    next: u16,
+    /// What it is known by: the command's id, which has the slot's number in the low bits, above it how often the
+    /// slot was used; with [`FREE`] and [`PART`].
+    key: u32,
+    /// The request's token; the request's place, if the command is a part of one.
+    owner: u64,
     /// What is sent, and sent again.
     command: Command,
     /// When it was first seen in flight, once it was.
@@ -76,6 +88,24 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    pub(crate) const fn in_flight(&self) -> bool {
+        self.key & FREE == 0
+    }
+
+    /// The id under which its command was sent.
+    const fn id(&self) -> u16 {
+        (self.key & 0xffff) as u16
+    }
+
+    /// What its command is a part of.
+    pub(crate) const fn owner(&self) -> Owner {
+        if self.key & PART == 0 {
+            Owner::Token(self.owner)
+        } else {
+            Owner::Request((self.owner & 0xffff) as u16)
+        }
+    }
+
     /// Whether it is a flush.
     pub(crate) const fn is_flush(&self) -> bool {
         self.command.opcode() == io::FLUSH
@@ -83,8 +113,8 @@ impl Slot {
 
     /// Begins another life of the command: under another id than before, seen by no check.
     #[inline]
-    const fn renew(&mut self, id_step: u16) {
-        self.id = self.id.wrapping_add(id_step);
+    const fn renew(&mut self, flags: u32, id_step: u16) {
+        self.key = self.id().wrapping_add(id_step) as u32 | flags;
         self.aborted = false;
         self.seen = None;
     }
@@ -194,9 +224,12 @@ impl Requests {
 #[derive(Debug)]
 pub(crate) struct Commands {
     slots: Box<[Slot]>,
-    free: Free,
+    /// The slot that was freed last, or [`NONE`]: it is used next.
+    free: u16,
     /// The lowest bit of an id that does not name the slot.
     id_step: u16,
+    /// The bits below it.
+    index_mask: u16,
 }
 
 impl Commands {
@@ -204,34 +237,31 @@ impl Commands {
     pub(crate) fn new(count: u16) -> Self {
         let slot = |index| Slot {
             data: None,
-            in_flight: false,
             aborted: false,
             attempts: 0,
-            id: index,
-            owner: Owner::Token(0),
+            next: if index + 1 < count { index + 1 } else { NONE },
+            key: u32::from(index) | FREE,
+            owner: 0,
             command: Command::new(0, 0),
             seen: None,
         };
+        // Twice as much as needed at times: then no id is 0xffff, which says "no command".
+        let id_step = 1 << (u16::BITS - count.leading_zeros());
         Self {
             slots: (0..count).map(slot).collect(),
-            free: Free::new(count),
-            // Twice as much as needed at times: then no id is 0xffff, which says "no command".
-            id_step: 1 << (u16::BITS - count.leading_zeros()),
+            free: if count > 0 { 0 } else { NONE },
+            id_step,
+            index_mask: id_step - 1,
         }
     }
 
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.free.count == 0
+        self.free == NONE
     }
 
-    #[inline]
-    pub(crate) fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.count
-    }
-
-    /// Takes a free slot for the command that `describe` makes of its number and its data; returns the entry
-    /// to send. Data is given with a request of the slot's own.
+    /// Takes a free slot, of which there is one, for the command that `describe` makes of its number and its data;
+    /// returns the entry to send. Data is given with a request of the slot's own.
     #[inline(always)]
     pub(crate) fn start(
         &mut self,
@@ -239,16 +269,25 @@ impl Commands {
         data: Option<Data>,
         describe: impl FnOnce(u16, Option<&Data>) -> Command,
     ) -> [u64; 8] {
-        let index = self.free.pop();
+        let index = self.free;
         let slot = &mut self.slots[usize::from(index)];
+        self.free = slot.next;
         // The last command's was taken when it ended: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.data, data));
-        slot.in_flight = true;
         slot.attempts = 0;
-        slot.owner = owner;
-        slot.renew(self.id_step);
+        let flags = match owner {
+            Owner::Token(token) => {
+                slot.owner = token;
+                0
+            }
+            Owner::Request(number) => {
+                slot.owner = u64::from(number);
+                PART
+            }
+        };
+        slot.renew(flags, self.id_step);
         slot.command = describe(index, slot.data.as_ref());
-        slot.command.words(slot.id)
+        slot.command.words(slot.id())
     }
 
     #[inline]
@@ -260,46 +299,43 @@ impl Commands {
     #[inline]
     pub(crate) fn entry(&mut self, index: u16) -> [u64; 8] {
         let slot = &mut self.slots[usize::from(index)];
-        slot.renew(self.id_step);
-        slot.command.words(slot.id)
+        slot.renew(slot.key & !0xffff, self.id_step);
+        slot.command.words(slot.id())
     }
 
     /// The id under which the slot's command was sent.
     pub(crate) fn id_of(&self, index: u16) -> u16 {
-        self.slots[usize::from(index)].id
+        self.slots[usize::from(index)].id()
     }
 
     /// The slot of the command in flight with this id.
     #[inline]
     pub(crate) fn find(&self, id: u16) -> Option<u16> {
-        let index = id & (self.id_step - 1);
+        let index = id & self.index_mask;
         let slot = self.slots.get(usize::from(index))?;
-        (slot.in_flight && slot.id == id).then_some(index)
+        (slot.in_flight() && slot.id() == id).then_some(index)
     }
 
     /// Frees the slot of the command in flight with this id, if that is a request of its own; returns token
-    /// and data.
+    /// and data, which is to be taken.
     #[inline(always)]
-    pub(crate) fn finish(&mut self, id: u16) -> Option<(u64, Option<Data>)> {
-        let index = id & (self.id_step - 1);
+    pub(crate) fn finish(&mut self, id: u16) -> Option<(u64, &mut Option<Data>)> {
+        let index = id & self.index_mask;
         let slot = self.slots.get_mut(usize::from(index))?;
-        let Owner::Token(token) = slot.owner else {
-            return None;
-        };
-        if !slot.in_flight || slot.id != id {
+        if slot.key != u32::from(id) {
             return None;
         }
-        slot.in_flight = false;
-        self.free.push(index);
-        Some((token, slot.data.take()))
+        slot.key |= FREE;
+        slot.next = mem::replace(&mut self.free, index);
+        Some((slot.owner, &mut slot.data))
     }
 
     /// Frees a slot; returns the data of a request of its own.
     #[inline(always)]
     pub(crate) fn release(&mut self, index: u16) -> Option<Data> {
         let slot = &mut self.slots[usize::from(index)];
-        slot.in_flight = false;
-        self.free.push(index);
+        slot.key |= FREE;
+        slot.next = mem::replace(&mut self.free, index);
         slot.data.take()
     }
 

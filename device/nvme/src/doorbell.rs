@@ -79,7 +79,7 @@ impl Doorbell {
     }
 
     /// Says `value`, after all that was written to memory before.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn say(&mut self, value: u16) -> Result<()> {
         let before = self.said;
         if let Some(shadow) = &self.shadow {

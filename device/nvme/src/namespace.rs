@@ -79,11 +79,11 @@ impl Namespace {
         self.blocks_max
     }
 
-    /// How many blocks so many bytes are, if they are whole ones and not none.
+    /// How many blocks so many bytes are, if they are whole ones.
     #[inline]
     pub(crate) fn whole_blocks(&self, bytes: usize) -> Option<u32> {
         let blocks = u32::try_from(bytes >> self.block_shift).ok()?;
-        (blocks > 0 && (blocks as usize) << self.block_shift == bytes).then_some(blocks)
+        ((blocks as usize) << self.block_shift == bytes).then_some(blocks)
     }
 
     /// Whether a read, or a write, of `blocks` blocks from `lba` on is split at a border.

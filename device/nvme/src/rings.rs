@@ -15,7 +15,7 @@ use millrace_pci::barrier;
 
 use crate::Result;
 use crate::doorbell::Doorbell;
-use crate::spec::completion::{CompletionTail, TAIL_OFFSET};
+use crate::spec::completion::{CompletionTail, PHASE, TAIL_OFFSET};
 use crate::spec::registers::{CQE_SHIFT, SQE_SHIFT};
 
 /// The ring of commands.
@@ -83,7 +83,8 @@ pub(crate) struct CompletionRing {
     memory: DeviceMemory,
     entries: u16,
     head: u16,
-    phase: bool,
+    /// The phase bit of entries that are not taken, where it lies.
+    phase: u64,
     /// Entries that were read since the controller was told.
     untold: u16,
     pub(crate) doorbell: Doorbell,
@@ -101,7 +102,7 @@ impl CompletionRing {
             memory,
             entries,
             head: 0,
-            phase: true,
+            phase: PHASE,
             untold: 0,
             doorbell,
         }
@@ -118,7 +119,7 @@ impl CompletionRing {
     /// Begins at the first entry, with no phase bit set anywhere.
     pub(crate) fn restart(&mut self) {
         self.head = 0;
-        self.phase = true;
+        self.phase = PHASE;
         self.untold = 0;
         for entry in 0..usize::from(self.entries) {
             self.memory.store_u64((entry << CQE_SHIFT) + TAIL_OFFSET, 0);
@@ -148,7 +149,7 @@ impl CompletionRing {
         self.head += 1;
         if self.head == self.entries {
             self.head = 0;
-            self.phase = !self.phase;
+            self.phase ^= PHASE;
         }
         self.untold += 1;
     }

@@ -258,7 +258,7 @@ impl Register {
                 barrier::after_register_load();
                 Ok(value)
             }
-            Place::Called { file, offset } => file.load(*offset),
+            Place::Called { file, offset } => load_by_call(&**file, *offset),
         }
     }
 
@@ -275,7 +275,21 @@ impl Register {
                 unsafe { word.write_volatile(value) };
                 Ok(())
             }
-            Place::Called { file, offset } => file.store(*offset, value),
+            Place::Called { file, offset } => store_by_call(&**file, *offset, value),
         }
     }
+}
+
+/// By itself, so that whoever has mapped registers has no frame for a call's.
+#[cold]
+#[inline(never)]
+fn load_by_call(file: &dyn RegisterFile, offset: u64) -> Result<u32> {
+    file.load(offset)
+}
+
+/// As [`load_by_call`].
+#[cold]
+#[inline(never)]
+fn store_by_call(file: &dyn RegisterFile, offset: u64, value: u32) -> Result<()> {
+    file.store(offset, value)
 }

@@ -11,11 +11,13 @@ const POLLS_BETWEEN_CHECKS: u32 = 64;
 impl QueuePair {
     /// Takes what has completed, without waiting; returns how many requests have. Those that were not told
     /// to the controller yet are told.
+    #[inline]
     pub fn poll(&mut self, mut done: impl FnMut(Completion)) -> usize {
         self.poll_with(&mut done)
     }
 
-    pub(super) fn poll_with(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+    #[inline]
+    pub(super) fn poll_with<F: FnMut(Completion)>(&mut self, done: &mut F) -> usize {
         let mut count = 0;
         if self.controller.epoch() != self.epoch {
             count += self.recover(done);
@@ -26,9 +28,9 @@ impl QueuePair {
         }
         self.ring();
         count += self.take_completions(done);
-        self.send_more();
-        // What was sent again, and what has waited for a slot.
-        self.ring();
+        if !self.unsent.is_empty() {
+            self.send_more();
+        }
         self.polls = self.polls.wrapping_add(1);
         if self.polls % POLLS_BETWEEN_CHECKS == 0 {
             self.check_in_flight();
@@ -36,16 +38,13 @@ impl QueuePair {
         count
     }
 
-    pub(super) fn take_completions(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+    /// A controller that writes without end is not followed without end: what is not in flight was not asked for,
+    /// and a command is sent again a few times only.
+    #[inline]
+    fn take_completions<F: FnMut(Completion)>(&mut self, done: &mut F) -> usize {
         let mut count = 0;
-        // No more than are in flight can have completed: a controller that writes without end is not
-        // followed without end.
-        for _ in 0..self.commands.in_flight() {
-            let Some(tail) = self.rings.completion.peek() else {
-                break;
-            };
-            let lies = tail.sq_id() != self.place.id || tail.sq_head() >= self.place.submission.1;
-            if lies {
+        while let Some(tail) = self.rings.completion.peek() {
+            if tail.sq_id() != self.place.id || tail.sq_head() >= self.place.submission.1 {
                 return count + self.unasked(done);
             }
             if tail.status().is_success() {
@@ -56,7 +55,7 @@ impl QueuePair {
                     done(Completion {
                         token,
                         result: Ok(()),
-                        data,
+                        data: data.take(),
                     });
                     continue;
                 }
@@ -71,10 +70,6 @@ impl QueuePair {
             self.controller.answered();
         }
         let _ = self.rings.completion.ring(self.lag);
-        if self.commands.in_flight() == 0 && self.rings.completion.peek().is_some() {
-            // Nothing was asked for.
-            return count + self.unasked(done);
-        }
         count
     }
 
@@ -120,6 +115,7 @@ impl QueuePair {
             slot.attempts += 1;
             self.controller.recovery.count_retry();
             self.send_once_more(index);
+            self.ring();
             return false;
         }
         let error = if slot.aborted && status.is(Status::ABORT_REQUESTED) {
@@ -137,7 +133,7 @@ impl QueuePair {
         error: Option<CommandError>,
         done: &mut dyn FnMut(Completion),
     ) -> bool {
-        match self.commands.get(index).owner {
+        match self.commands.get(index).owner() {
             Owner::Token(token) => {
                 self.under_way -= 1;
                 done(Completion {

@@ -11,6 +11,9 @@ use crate::{Controller, Result};
 
 /// The most commands in flight of one queue pair: ids keep at least 4 bits for their sequence.
 const DEPTH_MAX: u32 = 4095;
+/// The fewest entries of a completion ring: a pair that polls tells the controller of them about once a round, and
+/// those that a command or two fill would have it told at each.
+const COMPLETIONS_MIN: u32 = 64;
 
 /// The rings and lists, in memory that is the queue pair's own.
 #[derive(Debug)]
@@ -27,7 +30,8 @@ impl Rings {
         let depth = u32::from(depth).min(DEPTH_MAX).min(entries_max - 1);
         let to_u16 = |entries: u32| u16::try_from(entries).expect("no more than 8,192");
         let submission = to_u16(depth + 1);
-        let completion = to_u16((2 * (depth + 1)).min(entries_max));
+        let completion = (2 * (depth + 1)).max(COMPLETIONS_MIN);
+        let completion = to_u16(completion.min(entries_max));
         let depth = to_u16(depth);
 
         let page = controller.page_size();

@@ -16,7 +16,7 @@ const ATTEMPTS_MAX: u32 = 8;
 impl QueuePair {
     /// Looks for commands that take too long, and whether the controller lives.
     pub(crate) fn check_in_flight(&mut self) {
-        if self.commands.in_flight() == 0 {
+        if self.under_way == 0 {
             return;
         }
         let controller = &*self.controller;
@@ -31,7 +31,7 @@ impl QueuePair {
         for index in 0..self.commands.slots() {
             let id = self.commands.id_of(index);
             let slot = self.commands.get(index);
-            if !slot.in_flight {
+            if !slot.in_flight() {
                 continue;
             }
             let seen = *slot.seen.get_or_insert(now);
@@ -57,7 +57,7 @@ impl QueuePair {
         }
     }
 
-    /// After a reset: makes the queue anew and sends again what was in flight. Returns how many requests
+    /// After a reset: makes the queue anew and sends again what was in flight, and tells the controller. Returns how many requests
     /// ended because they were sent often enough, or because the controller is no more.
     pub(super) fn recover(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         for _ in 0..ATTEMPTS_MAX {
@@ -116,7 +116,7 @@ impl QueuePair {
         let mut count = 0;
         for index in 0..self.commands.slots() {
             let slot = self.commands.get(index);
-            if !slot.in_flight {
+            if !slot.in_flight() {
                 continue;
             }
             if cache_lost && slot.is_flush() {
@@ -138,6 +138,7 @@ impl QueuePair {
             };
             count += usize::from(self.release(index, Some(error), done));
         }
+        self.ring();
         count
     }
 
@@ -204,10 +205,10 @@ impl QueuePair {
         };
         let mut count = 0;
         for index in 0..self.commands.slots() {
-            if !self.commands.get(index).in_flight {
+            if !self.commands.get(index).in_flight() {
                 continue;
             }
-            let owner = self.commands.get(index).owner;
+            let owner = self.commands.get(index).owner();
             let data = self.commands.release(index);
             if let Owner::Token(token) = owner {
                 fail(token, error, data);

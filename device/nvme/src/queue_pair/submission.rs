@@ -12,6 +12,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// The request, and why it is not accepted; nothing was done then.
+    #[inline]
     pub fn submit(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
         // A command in flight, or more, is each request's as long as none waits: with a free slot there is
         // room for a request too.
@@ -125,14 +126,16 @@ impl QueuePair {
         }
     }
 
-    /// Sends what is left of the requests that wait, as far as slots go.
+    /// Sends what is left of the requests that wait, as far as slots go, and tells the controller.
+    #[inline(never)]
     pub(super) fn send_more(&mut self) {
         while let Some(index) = self.unsent.front().copied() {
             if !self.send_parts(index) {
-                return;
+                break;
             }
             self.unsent.pop_front();
         }
+        self.ring();
     }
 
     /// Sends commands of a request; whether nothing of it is left to send.

@@ -10,6 +10,8 @@ use crate::spec::status::Status;
 
 /// Offset of the word with the phase bit.
 pub(crate) const TAIL_OFFSET: usize = 8;
+/// The phase bit of that word.
+pub(crate) const PHASE: u64 = 1 << 48;
 
 /// The last 8 bytes of an entry.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +37,9 @@ impl CompletionTail {
         (self.0 >> 32) as u16
     }
 
-    /// The bit that changes with each round of the ring.
-    pub(crate) const fn phase(self) -> bool {
-        self.0 >> 48 & 1 == 1
+    /// The bit that changes with each round of the ring, where it lies.
+    pub(crate) const fn phase(self) -> u64 {
+        self.0 & PHASE
     }
 
     /// How it ended.
@@ -57,7 +59,7 @@ mod tests {
         assert_eq!(tail.sq_head(), 0x2211);
         assert_eq!(tail.sq_id(), 0x4433);
         assert_eq!(tail.command_id(), 0x6655);
-        assert!(tail.phase());
+        assert_eq!(tail.phase(), PHASE);
         assert_eq!(tail.status().code(), 1);
         assert!(tail.status().is_final());
         assert!(!tail.status().has_more());

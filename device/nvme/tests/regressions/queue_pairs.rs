@@ -40,6 +40,31 @@ fn a_retry_is_rung_by_the_poll_that_sends_it() -> Outcome {
     Ok(())
 }
 
+/// What a poll sends again after it has reset the controller, it tells the controller of: who sleeps until the next
+/// interrupt polls no more before.
+#[test]
+fn what_a_reset_sends_again_is_rung_by_the_poll_that_resets() -> Outcome {
+    let bed = Bed::new(small())?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
+    bed.model.set_faults(fault(When::Nth(1), Fault::WrongId));
+    let read = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
+    pair.submit(&namespace, read)?;
+    pair.ring();
+    for _ in 0..5 {
+        bed.model.step();
+    }
+    assert_eq!(pair.poll(|_| {}), 0);
+    assert_eq!(controller.resets(), 1);
+    for _ in 0..50 {
+        bed.model.step();
+    }
+    assert_eq!(pair.poll(|ended| assert_eq!(ended.result, Ok(()))), 1);
+    assert_eq!(bed.model.violations(), []);
+    Ok(())
+}
+
 /// A pair that was polled during a reset rang the doorbells of a queue that did not exist any more.
 #[test]
 fn a_poll_during_a_reset_rings_nothing() -> Outcome {
