@@ -7,7 +7,7 @@
 //! all that happens in [`submit`], [`ring`] and [`poll`], which are not compiled into the loop around them as they
 //! would be elsewhere. That loop, and what is done with a completion, is the caller's.
 //!
-//! It fails if the driver has more than [`MOST`], so that a test run can demand that: the same program takes the same
+//! It fails if the driver takes more than [`MOST`], so that a test run can demand that: the same program takes the same
 //! instructions on every run.
 
 use std::collections::HashMap;

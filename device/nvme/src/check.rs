@@ -214,7 +214,7 @@ impl Controller {
         if lba > namespace.blocks().checked_sub(u64::from(blocks))? {
             return None;
         }
-        // No blocks at all are too many as well.
+        // Zero wraps to the largest number, and is refused here too.
         if blocks.wrapping_sub(1) >= namespace.blocks_max() {
             return None;
         }

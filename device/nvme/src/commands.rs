@@ -7,9 +7,11 @@
 //! 1. A request's `outstanding` is the number of commands in flight that name it.
 //! 2. A request that was split ends when nothing of it is outstanding and nothing is left to send.
 //! 3. A command's id names its slot and how often the slot was used (its sequence, as far as 16 bits go), so
-//!    that a completion that comes twice, or late, is not taken for another's. What a slot is known by is more
-//!    than 16 bits while nothing is in flight there, and while its command is a part of a request: then no id
-//!    of a completion equals it.
+//!    that a completion that comes twice, or late, is not taken for another's. A slot's key is that id, with a bit
+//!    above it set while nothing is in flight there, or while its command is a part of a request: then no
+//!    completion's id equals it.
+//! 4. A slot is in the list of free ones exactly while its key says that nothing is in flight there; it has no data
+//!    then.
 
 use std::mem;
 use std::time::Duration;
@@ -60,9 +62,9 @@ pub(crate) enum Owner {
 
 /// Says that no slot is free.
 const NONE: u16 = u16::MAX;
-/// Set of what a slot is known by when nothing is in flight there.
+/// The bit of a slot's key that is set while nothing is in flight there.
 const FREE: u32 = 1 << 16;
-/// Set of what it is known by when its command is a part of a request.
+/// The bit of a slot's key that is set while its command is a part of a request.
 const PART: u32 = 1 << 17;
 
 /// A command in flight, or the place for one.
@@ -76,8 +78,8 @@ pub(crate) struct Slot {
     pub(crate) attempts: u8,
     /// While it is free: the slot that was freed before it.
     next: u16,
-    /// What it is known by: the command's id, which has the slot's number in the low bits, above it how often the
-    /// slot was used; with [`FREE`] and [`PART`].
+    /// The command's id, which has the slot's number in the low bits, above it how often the slot was used; with
+    /// [`FREE`] and [`PART`].
     key: u32,
     /// The request's token; the request's place, if the command is a part of one.
     owner: u64,
@@ -272,6 +274,7 @@ impl Commands {
         let index = self.free;
         let slot = &mut self.slots[usize::from(index)];
         self.free = slot.next;
+        debug_assert!(!slot.in_flight() && slot.data.is_none(), "invariant 4");
         // The last command's was taken when it ended: there is nothing to drop.
         mem::forget(mem::replace(&mut slot.data, data));
         slot.attempts = 0;
@@ -334,6 +337,7 @@ impl Commands {
     #[inline(always)]
     pub(crate) fn release(&mut self, index: u16) -> Option<Data> {
         let slot = &mut self.slots[usize::from(index)];
+        debug_assert!(slot.in_flight(), "invariant 4");
         slot.key |= FREE;
         slot.next = mem::replace(&mut self.free, index);
         slot.data.take()

@@ -280,7 +280,7 @@ impl Register {
     }
 }
 
-/// By itself, so that whoever has mapped registers has no frame for a call's.
+/// A function of its own, so that code with mapped registers needs no stack frame for the call.
 #[cold]
 #[inline(never)]
 fn load_by_call(file: &dyn RegisterFile, offset: u64) -> Result<u32> {

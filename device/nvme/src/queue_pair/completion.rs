@@ -5,7 +5,7 @@ use crate::commands::Owner;
 use crate::spec::status::Status;
 use crate::{CommandError, Completion, ErrorKind};
 
-/// After so many polls the clock is looked at, if anything is in flight.
+/// After so many polls the clock is looked at, if anything is under way.
 const POLLS_BETWEEN_CHECKS: u32 = 64;
 
 impl QueuePair {
@@ -38,14 +38,14 @@ impl QueuePair {
         count
     }
 
-    /// A controller that writes without end is not followed without end: what is not in flight was not asked for,
-    /// and a command is sent again a few times only.
+    /// Takes entries until the phase bit ends them: no more than one for each time that a command in flight may be
+    /// sent, as any other was not asked for, and ends it.
     #[inline]
     fn take_completions<F: FnMut(Completion)>(&mut self, done: &mut F) -> usize {
         let mut count = 0;
         while let Some(tail) = self.rings.completion.peek() {
             if tail.sq_id() != self.place.id || tail.sq_head() >= self.place.submission.1 {
-                return count + self.unasked(done);
+                return self.unasked(count, done);
             }
             if tail.status().is_success() {
                 if let Some((token, data)) = self.commands.finish(tail.command_id()) {
@@ -61,7 +61,7 @@ impl QueuePair {
                 }
             }
             let Some(index) = self.commands.find(tail.command_id()) else {
-                return count + self.unasked(done);
+                return self.unasked(count, done);
             };
             self.rings.completion.advance();
             count += usize::from(self.command_ended(index, tail.status(), done));
@@ -74,9 +74,12 @@ impl QueuePair {
     }
 
     /// After a completion that was not asked for, which is the next: nothing that the controller says now is to
-    /// be believed.
+    /// be believed. Returns how many requests have ended, of which `count` before it.
     #[cold]
-    fn unasked(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+    fn unasked(&mut self, count: usize, done: &mut dyn FnMut(Completion)) -> usize {
+        if count > 0 {
+            self.controller.answered();
+        }
         let tail = self.rings.completion.peek();
         let context = format!(
             "queue {}: completion that was not asked for: {tail:x?}",
@@ -85,7 +88,7 @@ impl QueuePair {
         let control = self.controller.control();
         let cause = control.error(ErrorKind::Protocol, &context);
         self.controller.reset_from(self.epoch, cause);
-        self.recover(done)
+        count + self.recover(done)
     }
 
     /// Whether a request ended with this command.
@@ -115,6 +118,8 @@ impl QueuePair {
             slot.attempts += 1;
             self.controller.recovery.count_retry();
             self.send_once_more(index);
+            // The controller has room for its completion, whatever of this poll's it was not told of.
+            let _ = self.rings.completion.ring(self.lag);
             self.ring();
             return false;
         }

@@ -57,8 +57,8 @@ impl QueuePair {
         }
     }
 
-    /// After a reset: makes the queue anew and sends again what was in flight, and tells the controller. Returns how many requests
-    /// ended because they were sent often enough, or because the controller is no more.
+    /// After a reset: makes the queue anew, sends again what was in flight, and tells the controller. Returns how many
+    /// requests ended because they were sent often enough, or because the controller is no more.
     pub(super) fn recover(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         for _ in 0..ATTEMPTS_MAX {
             let epoch = self.controller.epoch();

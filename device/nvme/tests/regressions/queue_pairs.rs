@@ -65,6 +65,48 @@ fn what_a_reset_sends_again_is_rung_by_the_poll_that_resets() -> Outcome {
     Ok(())
 }
 
+/// What waits for a slot is told of by the poll that frees one.
+#[test]
+fn the_rest_of_a_request_is_rung_by_the_poll_that_sends_it() -> Outcome {
+    let bed = Bed::new(small())?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 1)?);
+    // More than one command moves.
+    let buffers = vec![filled(&arena, 1 << 20, 0)?, filled(&arena, 64 << 10, 0)?];
+    pair.submit(&namespace, Request::read(Lba(0), buffers, 0))?;
+    pair.ring();
+    let first = bed.model.counters().commands + 1;
+    while bed.model.counters().commands < first {
+        bed.model.step();
+    }
+    bed.model.step();
+    assert_eq!(pair.poll(|_| {}), 0);
+    for _ in 0..50 {
+        bed.model.step();
+    }
+    assert_eq!(bed.model.counters().commands, first + 1);
+    Ok(())
+}
+
+/// A controller that completes everything twice was given up after some resets, although it had answered each time
+/// as it should.
+#[test]
+fn answers_before_one_that_was_not_asked_for_count() -> Outcome {
+    let bed = Bed::new(small())?;
+    let controller = bed.open(quick())?;
+    let namespace = controller.namespace(1)?;
+    let (arena, mut pair) = (arena(&controller)?, polled(&controller, 1)?);
+    bed.model
+        .set_faults(fault(When::Always, Fault::CompleteTwice));
+    for token in 0..20 {
+        let read = Request::read(Lba(token), filled(&arena, 512, 0)?, token);
+        assert_eq!(single(&mut pair, &namespace, read)?.result, Ok(()));
+    }
+    assert!(controller.resets() > 10, "{} resets", controller.resets());
+    Ok(())
+}
+
 /// A pair that was polled during a reset rang the doorbells of a queue that did not exist any more.
 #[test]
 fn a_poll_during_a_reset_rings_nothing() -> Outcome {
