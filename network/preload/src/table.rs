@@ -1,7 +1,7 @@
 //! Which descriptor numbers are ours.
 //!
-//! The fast exit of every call is [`lookup`]: a comparison, a load and a branch. A number whose place is null is the
-//! kernel's alone.
+//! The fast exit of every call is [`lookup`]: a comparison, a load and a branch, and two loads more for a number that
+//! is not ours. A number whose place is null while no connect is under way is the kernel's alone.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -30,7 +30,11 @@ pub(crate) fn lookup(fd: c_int) -> Option<&'static Entry> {
     // Acquire pairs with the release of `insert`: who finds an entry finds what was written to it.
     let place = place(fd)?;
     let mut entry = place.load(Ordering::Acquire);
-    if entry.is_null() && under_way::is_any() && under_way::wait(fd) {
+    if entry.is_null() {
+        if under_way::is_any() {
+            under_way::wait(fd);
+        }
+        // Also if no change was found: it may have ended since the place was looked at.
         entry = place.load(Ordering::Acquire);
     }
     // SAFETY: what is in the table came from a reference to an entry, and these live for ever.
@@ -73,4 +77,54 @@ pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = (c_int,
         // SAFETY: as in `lookup`.
         unsafe { entry.as_ref() }.map(|entry| (fd, entry))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::thread;
+
+    use super::*;
+    use crate::under_way::Change;
+
+    /// Not a number of the test's own.
+    const FD: c_int = 900_000;
+    const ROUNDS: u32 = 200_000;
+
+    /// Spins until a count is reached.
+    fn await_count(count: &AtomicU32, wanted: u32) {
+        while count.load(Ordering::Acquire) < wanted {
+            thread::yield_now();
+        }
+    }
+
+    /// A lookup that found nothing, and then that no change is under way any more, did not look again: it took a
+    /// number for the kernel's that had become a connection's in between.
+    #[test]
+    fn who_knows_of_a_change_finds_what_it_made() {
+        let entry = Entry::epoll_set(ptr::null_mut()).expect("there is memory");
+        let (begun, looked) = (AtomicU32::new(0), AtomicU32::new(0));
+        let missed = thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    let change = Change::begin(FD);
+                    begun.store(round, Ordering::Release);
+                    assert!(insert(FD, entry));
+                    drop(change);
+                    await_count(&looked, round);
+                }
+            });
+            let mut missed = 0;
+            for round in 1..=ROUNDS {
+                await_count(&begun, round);
+                while lookup(FD).is_none() {
+                    missed += 1;
+                }
+                remove(FD);
+                looked.store(round, Ordering::Release);
+            }
+            missed
+        });
+        assert_eq!(missed, 0, "of {ROUNDS} changes");
+    }
 }

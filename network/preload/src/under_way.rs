@@ -44,20 +44,21 @@ impl Drop for Change {
     fn drop(&mut self) {
         if let Some(place) = self.0 {
             place.store(0, Ordering::Release);
-            COUNT.fetch_sub(1, Ordering::Relaxed);
+            // Release: who finds it no more in the count finds what the number means.
+            COUNT.fetch_sub(1, Ordering::Release);
         }
     }
 }
 
-/// Whether there is a change of any number.
+/// Whether there is a change of any number. What those that have ended made is seen after this.
 #[inline]
 pub(crate) fn is_any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Waits until no other thread changes the number. True if one did.
+/// Waits until no other thread changes the number.
 #[cold]
-pub(crate) fn wait(fd: c_int) -> bool {
+pub(crate) fn wait(fd: c_int) {
     let (own, number) = (u64::from(thread::tid()), u64::from(fd.unsigned_abs()));
     let is_of_another = |place: &AtomicU64| {
         // Acquire pairs with the release of `Change::drop`: what the number means then is seen.
@@ -72,7 +73,6 @@ pub(crate) fn wait(fd: c_int) -> bool {
         }
         rustix::thread::sched_yield();
     }
-    began.is_some()
 }
 
 /// In the child of a fork: other threads, and their changes, are not there.

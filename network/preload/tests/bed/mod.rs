@@ -1,11 +1,13 @@
 //! A monitor on a thread, and programs in C that are run with and without the library.
 
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use millrace_proxy::client::Client;
 use millrace_proxy::monitor::Monitor;
@@ -13,7 +15,11 @@ use millrace_proxy::plane::{DataPlane, Plane, PlaneSettings};
 use millrace_proxy::registry::{Carriage, Settings};
 use millrace_stream::control::Message;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+
+/// A program that takes longer has hung.
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A monitor and a folder. Both go when this is dropped.
 pub(crate) struct Bed {
@@ -74,7 +80,7 @@ impl Bed {
         let mut plane = None;
         for (data_plane, planes) in planes {
             monitor.carry(data_plane).expect("it is watched");
-            plane = Some(std::thread::spawn(move || {
+            plane = Some(thread::spawn(move || {
                 let start = Instant::now();
                 for mut plane in planes {
                     let clock = || u64::try_from(start.elapsed().as_nanos()).expect("centuries");
@@ -125,7 +131,7 @@ impl Bed {
                 .env("MILLRACE_SOCKETS", socket)
                 .env("LD_PRELOAD", library());
         }
-        let output = command.output().expect("it was compiled");
+        let output = output_of(command);
         let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.push_str(&String::from_utf8_lossy(&output.stderr));
         text.push_str(&output.status.to_string());
@@ -164,10 +170,30 @@ impl Bed {
     }
 }
 
+/// Runs a program and its children to their end, or kills them: one that hangs is a failure and not a test that does not
+/// end.
+fn output_of(mut command: Command) -> Output {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // So that its children go with it.
+    let child = command.process_group(0).spawn().expect("it was compiled");
+    let group = Pid::from_child(&child);
+    let (ends, ended) = mpsc::channel::<()>();
+    let watch = thread::spawn(move || {
+        if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+            // It may have ended just now.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    });
+    let output = child.wait_with_output().expect("it can be waited for");
+    drop(ends);
+    watch.join().expect("the watch does not panic");
+    output
+}
+
 /// Runs a monitor until the socket is closed.
 pub(crate) fn run(mut monitor: Monitor) -> (UnixStream, JoinHandle<()>) {
     let (stop, told) = UnixStream::pair().expect("a pair of sockets");
-    let thread = std::thread::spawn(move || {
+    let thread = thread::spawn(move || {
         monitor.run(told).expect("the epoll waits");
         monitor.dismiss();
     });
@@ -180,16 +206,13 @@ impl Drop for Bed {
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             assert!(
-                ended.is_ok() || std::thread::panicking(),
+                ended.is_ok() || thread::panicking(),
                 "the monitor ends well"
             );
         }
         if let Some(plane) = self.plane.take() {
             let ended = plane.join();
-            assert!(
-                ended.is_ok() || std::thread::panicking(),
-                "the plane ends well"
-            );
+            assert!(ended.is_ok() || thread::panicking(), "the plane ends well");
         }
     }
 }
