@@ -1,7 +1,7 @@
 //! Which descriptor numbers are ours.
 //!
-//! The fast exit of every call is [`lookup`]: a comparison, a load and a branch, and two loads more for a number that
-//! is not ours. A number whose place is null while no connect is under way is the kernel's alone.
+//! The fast exit of every call is [`lookup`]: a comparison, a load and a branch, and two more loads for a number that
+//! is not ours. A number whose place is null while no connect of it is under way is the kernel's alone.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -87,19 +87,26 @@ mod tests {
     use super::*;
     use crate::under_way::Change;
 
-    /// Not a number of the test's own.
+    /// No descriptor of this process has it.
     const FD: c_int = 900_000;
-    const ROUNDS: u32 = 200_000;
+    const ROUNDS: u32 = 100_000;
+    /// So often a count is looked at before the processor is given away.
+    const SPINS: u32 = 1000;
 
-    /// Spins until a count is reached.
+    /// Waits until a count is reached.
     fn await_count(count: &AtomicU32, wanted: u32) {
+        let mut spins = 0;
         while count.load(Ordering::Acquire) < wanted {
-            thread::yield_now();
+            spins += 1;
+            if spins % SPINS == 0 {
+                thread::yield_now();
+            }
+            std::hint::spin_loop();
         }
     }
 
-    /// A lookup that found nothing, and then that no change is under way any more, did not look again: it took a
-    /// number for the kernel's that had become a connection's in between.
+    /// Whoever looks after a change began finds what it made, also if it ends between the look at the place and the
+    /// one at changes. (Such a lookup took the number for the kernel's.)
     #[test]
     fn who_knows_of_a_change_finds_what_it_made() {
         let entry = Entry::epoll_set(ptr::null_mut()).expect("there is memory");

@@ -4,18 +4,29 @@
 //! the number then find a socket that is not connected; so they wait until the change is over.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::thread;
+use rustix::thread::{Timespec, nanosleep, sched_yield};
+
 use crate::wait::now;
+use crate::{fresh, thread};
 
 /// How many changes there are at once, of which others know.
-const PLACES: usize = 16;
+const PLACES: usize = 256;
 /// A change that takes longer is that of a thread which is no more.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Who waits yields so often, and sleeps from then on: the changing thread may be of a lower priority.
+const YIELDS: u32 = 100;
+const PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000,
+};
 
+/// Only ever changed by reading and writing at once, so that each value carries all releases before it.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// How many places were ever used: a search ends there.
+static USED: AtomicUsize = AtomicUsize::new(0);
 /// Of each change, the thread in the upper half and the number; 0 is none.
 static CHANGES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
@@ -27,16 +38,18 @@ impl Change {
     pub(crate) fn begin(fd: c_int) -> Self {
         let word = u64::from(thread::tid()) << 32 | u64::from(fd.unsigned_abs());
         let free = |place: &&AtomicU64| {
+            // Acquire: who finds the end of this change finds what those before it in the place have made, too.
             place
-                .compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(0, word, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
         };
-        let place = CHANGES.iter().find(free);
-        if place.is_some() {
+        let place = CHANGES.iter().enumerate().find(|(_, place)| free(place));
+        if let Some((index, _)) = place {
+            USED.fetch_max(index + 1, Ordering::Relaxed);
             // Release: who finds the count finds the number.
             COUNT.fetch_add(1, Ordering::Release);
         }
-        Self(place)
+        Self(place.map(|(_, place)| place))
     }
 }
 
@@ -44,34 +57,50 @@ impl Drop for Change {
     fn drop(&mut self) {
         if let Some(place) = self.0 {
             place.store(0, Ordering::Release);
-            // Release: who finds it no more in the count finds what the number means.
-            COUNT.fetch_sub(1, Ordering::Release);
+            // Release: whoever no longer finds it in the count finds what the number means. In the child of a fork that
+            // a handler made meanwhile it is not in the count.
+            let _none = COUNT.fetch_update(Ordering::Release, Ordering::Relaxed, |count| {
+                count.checked_sub(1)
+            });
         }
     }
 }
 
-/// Whether there is a change of any number. What those that have ended made is seen after this.
+/// Whether there is a change of any number. Whoever has asked sees what changes that have ended have made.
 #[inline]
 pub(crate) fn is_any() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Waits until no other thread changes the number.
+/// Waits until no other thread changes the number, or one of which it may be a copy; not for longer than [`PATIENCE`],
+/// and not for changes that have found no place.
 #[cold]
 pub(crate) fn wait(fd: c_int) {
-    let (own, number) = (u64::from(thread::tid()), u64::from(fd.unsigned_abs()));
+    let own = u64::from(thread::tid());
+    let is_copied = fresh::is_copied(fd);
     let is_of_another = |place: &AtomicU64| {
         // Acquire pairs with the release of `Change::drop`: what the number means then is seen.
         let word = place.load(Ordering::Acquire);
-        word != 0 && word & 0xffff_ffff == number && word >> 32 != own
+        if word == 0 || word >> 32 == own {
+            return false;
+        }
+        let changed = c_int::try_from(word & 0xffff_ffff).unwrap_or(-1);
+        changed == fd || is_copied && fresh::is_copied(changed)
     };
+    let used = USED.load(Ordering::Relaxed);
     let mut began = None;
-    while CHANGES.iter().any(is_of_another) {
+    let mut yields = 0;
+    while CHANGES.iter().take(used).any(is_of_another) {
         let now = now();
         if now > *began.get_or_insert(now) + PATIENCE {
             break;
         }
-        rustix::thread::sched_yield();
+        if yields < YIELDS {
+            yields += 1;
+            sched_yield();
+        } else {
+            let _interrupted = nanosleep(&PAUSE);
+        }
     }
 }
 

@@ -10,10 +10,10 @@ use bed::programs;
 programs! {
     direct:
         bulk cancels copies dup_closes duplicates echo exhausted forks full half_close in_place inherit
-        killed many meets names numbers options over peek pipes reservations reset rights rings service
+        killed many meets meets_copies names numbers options over peek pipes reservations reset rights rings service
         spawns splices streams table timeouts urgent urgent_waits workers;
     by_plane:
-        bulk cancels copies echo exhausted forks in_place inherit killed many meets names numbers options over
+        bulk cancels copies echo exhausted forks in_place inherit killed many meets meets_copies names numbers options over
         peek pipes reservations reset rights rings service spawns splices streams table timeouts urgent_waits
         workers
 }

@@ -199,9 +199,9 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     let Some(local) = own_name(fd) else {
         return Ok(None);
     };
+    let _change = Change::begin(fd);
     let flags = rustix::fs::fcntl_getfl(hidden::borrow(fd))?;
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
-    let _change = Change::begin(fd);
     let waits_on = (!is_nonblocking).then_some(fd);
     match ask(local, peer, waits_on)? {
         Answer::Kernel | Answer::Full => {

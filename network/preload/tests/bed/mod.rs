@@ -170,8 +170,10 @@ impl Bed {
     }
 }
 
-/// Runs a program and its children to their end, or kills them: one that hangs is a failure and not a test that does not
-/// end.
+/// Runs a program and its children to their end, or kills them.
+///
+/// # Panics
+/// If they were killed.
 fn output_of(mut command: Command) -> Output {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // So that its children go with it.
@@ -179,14 +181,17 @@ fn output_of(mut command: Command) -> Output {
     let group = Pid::from_child(&child);
     let (ends, ended) = mpsc::channel::<()>();
     let watch = thread::spawn(move || {
-        if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+        let hangs = ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout);
+        if hangs {
             // It may have ended just now.
             let _ = kill_process_group(group, Signal::KILL);
         }
+        hangs
     });
     let output = child.wait_with_output().expect("it can be waited for");
     drop(ends);
-    watch.join().expect("the watch does not panic");
+    let was_killed = watch.join().expect("the watch does not panic");
+    assert!(!was_killed, "{command:?} hangs: {output:?}");
     output
 }
 
