@@ -3,55 +3,70 @@
 //! A program that only accepts asks the monitor for nothing. So as long as there is such a listener, waits are cut into
 //! sleeps of a second, and between them it is announced again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::calls::sockets;
-use crate::entry::{Hold, Kind};
-use crate::table;
+use crate::entry::{Hearing, Kind};
+use crate::{listeners, table};
 
 /// From one attempt to the next.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 
-/// There may be some.
-static IS_ANY: AtomicBool = AtomicBool::new(false);
+/// How often a listener lost its channel.
+static NOTED: AtomicU32 = AtomicU32::new(0);
+/// Up to where all of them have another, or want none.
+static SETTLED: AtomicU32 = AtomicU32::new(0);
 
 /// A listener's channel died.
 pub(crate) fn note() {
-    IS_ANY.store(true, Ordering::Relaxed);
+    NOTED.fetch_add(1, Ordering::Release);
+}
+
+pub(crate) fn noted() -> u32 {
+    NOTED.load(Ordering::Acquire)
+}
+
+/// There may be some.
+#[inline]
+fn is_any() -> bool {
+    noted() != SETTLED.load(Ordering::Relaxed)
 }
 
 /// How long a sleep may be that would be `left`.
 #[inline]
 pub(crate) fn limit(left: Option<Duration>) -> Option<Duration> {
-    if IS_ANY.load(Ordering::Relaxed) {
-        return Some(left.unwrap_or(EVERY).min(EVERY));
+    if is_any() {
+        return Some(shortened(left));
     }
     left
+}
+
+/// How long one is that would be `left`, while a listener is deaf.
+pub(crate) fn shortened(left: Option<Duration>) -> Duration {
+    left.unwrap_or(EVERY).min(EVERY)
 }
 
 /// Announces them again, before a wait that holds no locks of sets.
 #[inline]
 pub(crate) fn announce() {
-    if IS_ANY.load(Ordering::Relaxed) {
+    if is_any() {
         announce_all();
     }
 }
 
 #[cold]
 fn announce_all() {
-    IS_ANY.store(false, Ordering::Relaxed);
-    let listeners = table::numbers(0, usize::MAX)
+    let noted = listeners::noted();
+    let mut is_settled = true;
+    let all = table::numbers(0, usize::MAX)
         .filter(|(fd, entry)| entry.bell() == *fd && entry.kind() == Kind::Listener);
-    for (fd, entry) in listeners {
-        if !entry.is_deaf.load(Ordering::Relaxed) || !entry.pin(fd, Hold::Call) {
-            continue;
-        }
+    for (fd, entry) in all {
         // One that was shut down has no channel, and wants none.
-        if entry.hidden.load(Ordering::Relaxed) >= 0 && sockets::announce_again(fd, entry).is_none()
-        {
-            note();
+        if entry.hearing() == Hearing::Deaf {
+            is_settled &= listeners::announce_again(fd, entry).is_some();
         }
-        entry.release(Hold::Call);
+    }
+    if is_settled {
+        SETTLED.store(noted, Ordering::Relaxed);
     }
 }

@@ -48,6 +48,17 @@ pub(crate) enum Kind {
     EpollSet = 3,
 }
 
+/// How a listener gets connections from a monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    /// By this channel.
+    Channel(RawFd),
+    /// Not at all: the channel is at its end, and there may be another soon.
+    Deaf,
+    /// Not at all, nor will it: it was shut down, or is no listener.
+    Nothing,
+}
+
 /// One thing that keeps an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -299,8 +310,30 @@ impl Entry {
 
     /// The channel by which a listener gets connections, while it works.
     pub(crate) fn channel(&self) -> Option<RawFd> {
-        let is_heard = self.kind() == Kind::Listener && !self.is_deaf.load(Ordering::Relaxed);
-        Some(self.hidden.load(Ordering::Relaxed)).filter(|fd| is_heard && *fd >= 0)
+        match self.hearing() {
+            Hearing::Channel(channel) => Some(channel),
+            Hearing::Deaf | Hearing::Nothing => None,
+        }
+    }
+
+    /// How a listener gets connections besides the kernel's.
+    pub(crate) fn hearing(&self) -> Hearing {
+        if self.kind() != Kind::Listener {
+            return Hearing::Nothing;
+        }
+        // Acquire: the channel of one that hears is there, what is known of one that is deaf was noted.
+        let is_deaf = self.is_deaf.load(Ordering::Acquire);
+        match self.hidden.load(Ordering::Relaxed) {
+            ..0 => Hearing::Nothing,
+            _ if is_deaf => Hearing::Deaf,
+            channel => Hearing::Channel(channel),
+        }
+    }
+
+    /// A listener hears this channel from now on.
+    pub(crate) fn hear(&self, channel: RawFd) {
+        self.hidden.store(channel, Ordering::Relaxed);
+        self.is_deaf.store(false, Ordering::Release);
     }
 
     /// How many numbers mean this entry.

@@ -11,7 +11,7 @@ use millrace_stream::sockets::packets::Sender;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::monitor::Ends;
-use crate::{hidden, real};
+use crate::{hidden, monitor, real};
 
 /// The file system of memory that is a file, with pages of the usual size.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -24,6 +24,8 @@ pub(crate) struct Introducer {
     process: AtomicU32,
     user: AtomicU32,
     owner: AtomicU32,
+    /// How many monitors this process had given up when it got the channel.
+    given_up: AtomicU32,
 }
 
 impl Introducer {
@@ -32,6 +34,7 @@ impl Introducer {
             process: AtomicU32::new(0),
             user: AtomicU32::new(0),
             owner: AtomicU32::new(0),
+            given_up: AtomicU32::new(0),
         }
     }
 
@@ -52,6 +55,12 @@ impl Introducer {
         self.user.store(maker.uid, Ordering::Relaxed);
         let owner = rustix::process::getuid().as_raw();
         self.owner.store(owner, Ordering::Relaxed);
+        self.given_up.store(monitor::given_up(), Ordering::Relaxed);
+    }
+
+    /// Whether this process speaks to that monitor no more, or knows that it is dead.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed) != monitor::given_up() || monitor::has_died()
     }
 
     /// Whether what came is a connection of somebody who may make one. What the monitor says holds. Whoever was lent

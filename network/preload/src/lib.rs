@@ -61,6 +61,7 @@ mod in_place;
 mod inherit;
 mod introducer;
 mod leases;
+mod listeners;
 mod lock;
 mod monitor;
 mod multiplex;

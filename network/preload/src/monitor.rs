@@ -42,6 +42,8 @@ static TALK: Lock = Lock::new();
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// The last request's number.
 static SERIAL: AtomicU32 = AtomicU32::new(0);
+/// How many connections to monitors came to an end.
+static GIVEN_UP: AtomicU32 = AtomicU32::new(0);
 /// When the monitor was last looked for in vain, in nanoseconds and never 0.
 static MISSED: AtomicU64 = AtomicU64::new(0);
 /// See [`path`].
@@ -186,17 +188,24 @@ fn is_readable(channel: RawFd) -> bool {
     !matches!(looked, Err(rustix::io::Errno::AGAIN))
 }
 
-/// Whether the monitor that this process spoke to has died. False if it spoke to none.
+/// Whether the monitor that this process speaks to has died. False if it speaks to none.
 pub(crate) fn has_died() -> bool {
     let socket = SOCKET.load(Ordering::Relaxed);
-    if socket < 0 {
-        return false;
-    }
+    socket >= 0 && is_dead(socket)
+}
+
+/// Whether a connection to a monitor, or a channel of one, is at its end.
+pub(crate) fn is_dead(socket: RawFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(
         rustix::net::recv(hidden::borrow(socket), &mut [0; 1], flags),
-        Ok((0, _))
+        Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
     )
+}
+
+/// How many connections to monitors came to an end that this process has had.
+pub(crate) fn given_up() -> u32 {
+    GIVEN_UP.load(Ordering::Relaxed)
 }
 
 /// In the child of a fork, where the connection is the parent's: forgets it. True if there was one.
@@ -228,6 +237,7 @@ fn ask(message: Message, fd: Option<BorrowedFd<'_>>) -> Option<(Message, Descrip
             return Some(answer);
         }
         if SOCKET.swap(-1, Ordering::Relaxed) == socket {
+            GIVEN_UP.fetch_add(1, Ordering::Relaxed);
             hidden::close(socket);
         }
     }

@@ -8,7 +8,7 @@ use crate::connection;
 use crate::entry::{CONTROL, Entry, Kind};
 use crate::multiplex::hooks;
 use crate::slab::Slab;
-use crate::{fresh, holders, inherit, monitor, real, spares, table, thread, under_way};
+use crate::{fresh, holders, inherit, listeners, monitor, real, spares, table, thread, under_way};
 
 /// Runs when the library is loaded.
 #[cfg(not(test))]
@@ -139,6 +139,7 @@ unsafe extern "C" fn in_child() {
     thread::forget();
     under_way::forget();
     CONTROL.reset();
+    listeners::after_fork();
     HAS_ENDED.store(false, Ordering::Relaxed);
     inherit::after_fork();
     if monitor::forget() {

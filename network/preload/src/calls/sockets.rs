@@ -16,7 +16,7 @@ use rustix::thread::{NanosleepRelativeResult, nanosleep};
 
 use super::cancel;
 use crate::connection::{self, establish};
-use crate::entry::{Entry, Hold, Kind};
+use crate::entry::{Entry, Hearing, Hold, Kind};
 use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
 use crate::multiplex::hooks;
@@ -24,10 +24,7 @@ use crate::multiplex::touched::touched;
 use crate::slab::{self, Record, flag, option};
 use crate::under_way::Change;
 use crate::wait::{handlers_restart, now};
-use crate::{again, fresh, hidden, names, real, send, spares, table};
-
-/// The backlog that a new monitor is told: the kernel does not say what the program wanted.
-const BACKLOG_AGAIN: u32 = 4096;
+use crate::{again, fresh, hidden, listeners, names, real, send, spares, table};
 
 /// For how long a call that blocks waits for room in a backlog before the kernel's TCP does: after as long that sends
 /// its request again.
@@ -49,7 +46,7 @@ export! {
         // SAFETY: as the caller keeps it.
         let done = unsafe { real::listen(fd, backlog) };
         if done == 0 {
-            announce(fd, backlog);
+            listeners::announce(fd, backlog);
         }
         done
     }
@@ -101,7 +98,7 @@ export! {
                 // SAFETY: as the caller keeps it.
                 let done = unsafe { real::shutdown(fd, how) };
                 if done == 0 && how != libc::SHUT_WR {
-                    stop_listening(fd);
+                    listeners::stop(fd);
                 }
                 done
             }
@@ -110,48 +107,8 @@ export! {
     }
 }
 
-/// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
-fn announce(fd: c_int, backlog: c_int) {
-    if let Some(entry) = table::lookup(fd) {
-        if entry.kind() == Kind::Listener && entry.channel().is_none() {
-            announce_again(fd, entry);
-        }
-        return;
-    }
-    if !is_stream(fd) {
-        return;
-    }
-    // The kernel takes a negative one for the most.
-    let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
-    let Some(channel) = monitor::listen(fd, backlog) else {
-        return;
-    };
-    match Entry::listener(channel) {
-        Ok(entry) => {
-            // A number too high to be kept is the kernel's alone.
-            let _is_kept = hooks::moved(fd, || entry.add_number(fd));
-        }
-        Err(_) => hidden::close(channel),
-    }
-}
-
-/// Tells a new monitor of a listener whose old one died, once there is one. Other processes that share the listener
-/// do so themselves: several channels of one address take turns.
-#[cold]
-pub(crate) fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
-    let channel = monitor::listen(fd, BACKLOG_AGAIN)?;
-    hooks::change_channel(entry, channel);
-    entry.introducer.set(channel);
-    let old = entry.hidden.swap(channel, Ordering::Relaxed);
-    entry.is_deaf.store(false, Ordering::Relaxed);
-    if old >= 0 {
-        hidden::close(old);
-    }
-    Some(channel)
-}
-
 /// Whether it is a socket of TCP.
-fn is_stream(fd: c_int) -> bool {
+pub(crate) fn is_stream(fd: c_int) -> bool {
     family(fd).is_some()
         && sockopt::socket_type(hidden::borrow(fd)) == Ok(SocketType::STREAM)
         && sockopt::socket_protocol(hidden::borrow(fd)) == Ok(Some(rustix::net::ipproto::TCP))
@@ -377,10 +334,7 @@ unsafe fn accept_from(
         };
         if accepted.is_ok() {
             slab::count(counter::KERNEL_ACCEPTS);
-            if monitor::has_died() {
-                // Its channel may be lent, and so open still.
-                deafen(entry);
-            }
+            listeners::end_if_forsaken(fd, entry);
         }
         return accepted;
     }
@@ -427,25 +381,19 @@ fn real_accept(accepted: c_int) -> Outcome<c_int> {
 
 /// A connection from the channel, if there is one.
 fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Option<c_int>> {
-    let Some(channel) = entry.channel().or_else(|| announce_again(fd, entry)) else {
+    let channel = entry.channel();
+    let Some(channel) = channel.or_else(|| listeners::announce_again(fd, entry)) else {
         return Ok(None);
     };
     match monitor::incoming(channel, &entry.introducer, flags & SOCK_CLOEXEC != 0) {
         Ok(Some(ends)) => enter_incoming(fd, &ends, flags & SOCK_NONBLOCK != 0).map(Some),
         Ok(None) => {
-            deafen(entry);
+            listeners::deafen(fd, entry);
             Ok(None)
         }
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Ok(None),
         Err(errno) => Err(errno),
     }
-}
-
-/// The channel is of no use any more.
-fn deafen(entry: &'static Entry) {
-    entry.is_deaf.store(true, Ordering::Relaxed);
-    again::note();
-    hooks::change_channel(entry, -1);
 }
 
 fn enter_incoming(fd: c_int, ends: &Ends, is_nonblocking: bool) -> Outcome<c_int> {
@@ -489,8 +437,10 @@ fn next_queue(fd: c_int, entry: &'static Entry) -> Outcome<Queue> {
         return Ok(Queue::Kernel);
     }
     let timeout = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Recv)?;
-    let Some(channel) = entry.channel() else {
-        return wait_for_monitor(fd, timeout);
+    let channel = match entry.hearing() {
+        Hearing::Channel(channel) => channel,
+        Hearing::Deaf => return wait_for_monitor(fd, timeout),
+        Hearing::Nothing => return Ok(Queue::Kernel),
     };
     let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let (listener, channel) = (hidden::borrow(fd), hidden::borrow(channel));
@@ -511,13 +461,13 @@ fn next_queue(fd: c_int, entry: &'static Entry) -> Outcome<Queue> {
     }
 }
 
-/// Waits for the kernel's queue, of a listener that has no channel; as long as there may be one soon, not for long. A
+/// Waits for the kernel's queue, of a listener whose monitor died; not for long, as there may be another one soon. A
 /// time-out is the kernel's affair.
 fn wait_for_monitor(fd: c_int, timeout: Option<Duration>) -> Outcome<Queue> {
-    let limit = again::limit(None).filter(|_| timeout.is_none());
-    let Some(time) = limit.and_then(|limit| Timespec::try_from(limit).ok()) else {
+    if timeout.is_some() {
         return Ok(Queue::Kernel);
-    };
+    }
+    let time = Timespec::try_from(again::EVERY).map_err(|_| Errno(libc::EINVAL))?;
     let listener = hidden::borrow(fd);
     let asleep = cancel::Sleep::begin()?;
     loop {
@@ -525,26 +475,11 @@ fn wait_for_monitor(fd: c_int, timeout: Option<Duration>) -> Outcome<Queue> {
         let woken = rustix::event::poll(&mut polled, Some(&time)).map_err(Errno::from);
         match asleep.ended(woken) {
             Ok(0) => return Ok(Queue::Channel),
-            Ok(_) => return Ok(Queue::Kernel),
+            Ok(_) => return Ok(Queue::KernelInTurn),
             Err(Errno(libc::EINTR)) if handlers_restart() => {}
             Err(errno) => return Err(errno),
         }
     }
-}
-
-/// The kernel's socket listens no more: nor does its channel.
-fn stop_listening(fd: c_int) {
-    let listener = table::lookup(fd).filter(|entry| entry.kind() == Kind::Listener);
-    let Some(entry) = listener.filter(|entry| entry.pin(fd, Hold::Call)) else {
-        return;
-    };
-    connection::refuse(entry);
-    deafen(entry);
-    let channel = entry.hidden.swap(-1, Ordering::Relaxed);
-    if channel >= 0 {
-        hidden::close(channel);
-    }
-    entry.release(Hold::Call);
 }
 
 fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcome<c_int> {

@@ -25,7 +25,7 @@ impl Kept for Entry {
         };
         match entry.kind() {
             Kind::Connection => return Target::Source(entry),
-            Kind::Listener => return Target::Listener(entry, entry.channel().unwrap_or(-1)),
+            Kind::Listener => return Target::Listener(entry),
             Kind::EpollSet => {
                 if let Some(set) = set_of(entry) {
                     return Target::Set(entry, set);
@@ -63,6 +63,10 @@ impl Kept for Entry {
 
     fn is_closed(&self) -> bool {
         self.numbers() == 0
+    }
+
+    fn channel(&self) -> RawFd {
+        Self::channel(self).unwrap_or(-1)
     }
 
     fn is_shared(&self) -> bool {
@@ -132,9 +136,9 @@ pub(crate) fn broadcast(entry: &'static Entry) {
     SETS.broadcast(entry.key());
 }
 
-/// A listener's channel is another now, or none (-1); called before the old one is closed.
-pub(crate) fn change_channel(entry: &'static Entry, channel: RawFd) {
-    SETS.change_channel(entry, channel);
+/// A listener's channel is another now, or none: the last one is not closed yet, or another has its number.
+pub(crate) fn change_channel(entry: &'static Entry) {
+    SETS.change_channel(entry);
 }
 
 /// Before a fork.

@@ -70,7 +70,7 @@ pub(crate) enum Word {
 /// What to add.
 #[derive(Debug)]
 pub(crate) enum Newcomer<S: 'static> {
-    Listener(&'static S, RawFd),
+    Listener(&'static S),
     Nested(&'static S, &'static Set<S>),
 }
 
@@ -154,7 +154,8 @@ impl<S: Kept> Outsiders<S> {
         interest: Interest,
     ) -> Outcome<()> {
         let link = match *newcomer {
-            Newcomer::Listener(entry, channel) => {
+            Newcomer::Listener(entry) => {
+                let channel = entry.channel();
                 if channel >= 0 {
                     let events = interest.asked();
                     let added = kernel::epoll_add(outer, channel, events, self.channel_word(index));
@@ -259,8 +260,9 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
-    /// A listener got another channel, or none (-1).
-    pub(crate) fn change_channel(&mut self, outer: RawFd, entry: &'static S, new: RawFd) {
+    /// A listener got another channel, or none.
+    pub(crate) fn change_channel(&mut self, outer: RawFd, entry: &'static S) {
+        let new = entry.channel();
         for index in 0..self.list.len() {
             let word = self.channel_word(index);
             let Some(one) = self.list[index].as_mut() else {

@@ -82,9 +82,9 @@ impl<'a, S: Kept> Poll<'a, S> {
                 Target::Kernel => (member.fd, member.events),
                 Target::Source(source) => (source.bell(), READABLE),
                 Target::Set(..) => (member.fd, READABLE),
-                Target::Listener(_, channel) => {
+                Target::Listener(entry) => {
                     room[count + channels] = pollfd {
-                        fd: channel,
+                        fd: entry.channel(),
                         events: READABLE,
                         revents: 0,
                     };
@@ -227,6 +227,9 @@ impl<'a, S: Kept> Poll<'a, S> {
             revents: 0,
         };
         self.watch(true);
+        let channels = &self.room[self.members.len()..count];
+        // Who announces a listener again does not wake this thread.
+        let is_deaf = channels.iter().any(|channel| channel.fd < 0);
         let mut is_short = eventfd < 0;
         let mut is_ready = false;
         for (member, target) in self.members.iter().zip(self.targets.iter()) {
@@ -250,8 +253,8 @@ impl<'a, S: Kept> Poll<'a, S> {
         };
         let left = if is_short {
             Some(left.unwrap_or(SHORT).min(SHORT))
-        } else if self.channels > 0 {
-            again::limit(left)
+        } else if is_deaf {
+            Some(again::shortened(left))
         } else {
             left
         };
@@ -271,14 +274,12 @@ impl<'a, S: Kept> Poll<'a, S> {
     /// Listeners have other channels since their monitor was found again.
     fn renew_channels(&mut self) {
         let channels = &mut self.room[self.members.len()..];
-        let listeners = self.members.iter().zip(self.targets.iter());
-        let listeners = listeners.filter(|(_, target)| matches!(target, Target::Listener(..)));
-        for (place, (member, _)) in channels.iter_mut().zip(listeners) {
-            let now = S::find(member.fd);
-            if let Target::Listener(_, channel) = now {
-                place.fd = channel;
-            }
-            now.unpin();
+        let listeners = self.targets.iter().filter_map(|target| match target {
+            Target::Listener(entry) => Some(entry),
+            _ => None,
+        });
+        for (place, entry) in channels.iter_mut().zip(listeners) {
+            place.fd = entry.channel();
         }
     }
 

@@ -159,9 +159,9 @@ impl<S: Kept> Set<S> {
                 }
                 state.control_source(operation, fd, source, event)?;
             }
-            Target::Listener(entry, channel) => {
+            Target::Listener(entry) => {
                 self.is_ours.store(true, Ordering::SeqCst);
-                let newcomer = Newcomer::Listener(entry, channel);
+                let newcomer = Newcomer::Listener(entry);
                 state.control_outsider(operation, fd, entry, &newcomer, event)?;
             }
             Target::Set(entry, set) => {
@@ -248,14 +248,14 @@ impl<S: Kept> Set<S> {
         let _ = self.control(outer, libc::EPOLL_CTL_ADD, fd, target, Some(event));
     }
 
-    /// A listener has another channel.
-    pub(super) fn change_channel(&self, entry: &'static S, channel: RawFd) {
+    /// A listener has another channel, or none.
+    pub(super) fn change_channel(&self, entry: &'static S) {
         let Ok(mut state) = self.lock() else {
             return;
         };
         if self.own(&mut state).is_ok() {
             let outer = state.outer;
-            state.outsiders.change_channel(outer, entry, channel);
+            state.outsiders.change_channel(outer, entry);
         }
     }
 }

@@ -159,10 +159,10 @@ impl<S: Kept> Sets<S> {
         }
     }
 
-    /// A listener's channel is another now, or none (-1). Called before the old one is closed.
-    pub(crate) fn change_channel(&self, entry: &'static S, channel: RawFd) {
+    /// A listener's channel is another now, or none: the last one is not closed yet, or another has its number.
+    pub(crate) fn change_channel(&self, entry: &'static S) {
         for set in self.each().filter(|set| set.is_ours()) {
-            set.change_channel(entry, channel);
+            set.change_channel(entry);
         }
     }
 

@@ -13,8 +13,8 @@ pub(crate) enum Target<S: 'static> {
     Kernel,
     /// A user-level connection.
     Source(&'static S),
-    /// A listener: the kernel's, and the hidden channel by which connections come; -1 if it is dead.
-    Listener(&'static S, RawFd),
+    /// A listener: the kernel's, which may have a channel by which connections come besides.
+    Listener(&'static S),
     /// An epoll set that this library knows.
     Set(&'static S, &'static Set<S>),
 }
@@ -32,7 +32,7 @@ impl<S: Kept> Target<S> {
     pub(crate) fn unpin(self) {
         match self {
             Self::Kernel => {}
-            Self::Source(entry) | Self::Listener(entry, _) | Self::Set(entry, _) => entry.unpin(),
+            Self::Source(entry) | Self::Listener(entry) | Self::Set(entry, _) => entry.unpin(),
         }
     }
 
@@ -66,6 +66,9 @@ pub(crate) trait Kept: Source + Sync + Sized + 'static {
 
     /// True if other processes hold it too, and may take its rings.
     fn is_shared(&self) -> bool;
+
+    /// The hidden channel of a listener; -1 if it has none, or that is dead.
+    fn channel(&self) -> RawFd;
 
     /// What others know it by.
     fn key(&self) -> usize {

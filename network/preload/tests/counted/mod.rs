@@ -1,5 +1,6 @@
 //! What differs from the kernel's TCP, and how calls wait: sleeps and rings are counted, times are not.
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -83,13 +84,46 @@ fn what_both_sides_of_a_fork_closed_is_gone() {
 #[test]
 fn listeners_are_announced_to_the_next_monitor() {
     let mut bed = Bed::new();
-    let mut servers = bed.start(&bed.compile("servers"));
+    let mut servers = bed.start(&bed.compile("servers"), Stdio::inherit());
     until(|| bed.listeners() == 3);
     bed.restart();
     until(|| bed.listeners() == 3);
     drop(servers.stdin.take());
     let ended = servers.wait().expect("it was started");
     assert!(ended.success(), "{ended}");
+}
+
+/// Threads that wait for one listener announce it to the next monitor once, and all hear of what comes then.
+#[test]
+fn threads_announce_their_listener_once() {
+    let mut bed = Bed::new();
+    let mut crowd = Crowd::start(&bed);
+    until(|| bed.listeners() == 1);
+    bed.restart();
+    until(|| bed.listeners() == 1);
+    crowd.order(ALL);
+    assert_eq!(bed.requests("listeners"), 1);
+    crowd.end();
+}
+
+/// A monitor died whose channel to a listener lives on, as a process was lent it: threads that sleep for that channel
+/// hear of the next one, though it is another thread that has learned of the death.
+#[test]
+fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
+    let mut bed = Bed::new();
+    let mut crowd = Crowd::start(&bed);
+    until(|| {
+        crowd.order(LEND);
+        bed.requests("leases") > 0
+    });
+    bed.restart();
+    until(|| {
+        crowd.order(ONE);
+        bed.listeners() == 1
+    });
+    crowd.order(ALL);
+    assert_eq!(bed.requests("listeners"), 1);
+    crowd.end();
 }
 
 /// A monitor that is stopped does not hold up each connection of a program: it is asked once, and left alone for a
@@ -119,6 +153,43 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// What `crowd.c` is told to do.
+const ONE: u8 = b'o';
+const ALL: u8 = b'a';
+const LEND: u8 = b'l';
+
+/// A program whose threads accept, and connect when they are told to.
+struct Crowd {
+    program: Child,
+}
+
+impl Crowd {
+    fn start(bed: &Bed) -> Self {
+        let program = bed.start(&bed.compile("crowd"), Stdio::piped());
+        Self { program }
+    }
+
+    /// Returns when it is done.
+    fn order(&mut self, order: u8) {
+        let orders = self.program.stdin.as_mut().expect("it is a pipe");
+        let answers = self.program.stdout.as_mut().expect("it is a pipe");
+        orders.write_all(&[order]).expect("it reads");
+        let mut answer = [0];
+        answers.read_exact(&mut answer).expect("it lives");
+        if answer[0] != order {
+            let mut rest = String::new();
+            answers.read_to_string(&mut rest).expect("text");
+            panic!("{}{rest}", char::from(answer[0]));
+        }
+    }
+
+    fn end(mut self) {
+        drop(self.program.stdin.take());
+        let ended = self.program.wait().expect("it was started");
+        assert!(ended.success(), "{ended}");
+    }
+}
+
 impl Bed {
     /// Ends the monitor and starts another one in its place.
     fn restart(&mut self) {
@@ -132,10 +203,11 @@ impl Bed {
     }
 
     /// Starts a program at user level that ends when its standard input does.
-    fn start(&self, program: &Path) -> Child {
+    fn start(&self, program: &Path, output: Stdio) -> Child {
         Command::new(program)
             .current_dir(self.folder.path())
             .stdin(Stdio::piped())
+            .stdout(output)
             .env("MILLRACE_SOCKETS", self.socket())
             .env("LD_PRELOAD", library())
             .spawn()
@@ -144,9 +216,18 @@ impl Bed {
 
     /// How many listeners the monitor knows.
     fn listeners(&self) -> usize {
-        let mut client = self.client();
-        let report = client.report(Message::Status).expect("an answer");
-        let report: Value = serde_json::from_str(&report).expect("it is JSON");
-        report["listeners"].as_array().expect("a list").len()
+        let listeners = &self.status()["listeners"];
+        listeners.as_array().expect("a list").len()
+    }
+
+    /// How many requests of this name the monitor has served.
+    fn requests(&self, name: &str) -> u64 {
+        let requests = &self.status()["requests"];
+        requests[name].as_u64().expect("a counter")
+    }
+
+    fn status(&self) -> Value {
+        let report = self.client().report(Message::Status).expect("an answer");
+        serde_json::from_str(&report).expect("it is JSON")
     }
 }

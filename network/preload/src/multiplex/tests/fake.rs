@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(super) struct Fake {
     pub(super) is_shared: AtomicBool,
     pub(super) watchers: AtomicU32,
     pub(super) holds: AtomicU32,
+    /// What a listener hears; -1 if that is nothing.
+    channel: AtomicI32,
     /// Looks by loads: what a pass costs.
     pub(super) looks: AtomicU64,
     pub(super) arms: AtomicU64,
@@ -77,6 +79,7 @@ impl Fake {
             is_shared: AtomicBool::new(false),
             watchers: AtomicU32::new(0),
             holds: AtomicU32::new(0),
+            channel: AtomicI32::new(-1),
             looks: AtomicU64::new(0),
             arms: AtomicU64::new(0),
         }));
@@ -86,6 +89,11 @@ impl Fake {
 
     pub(super) fn fd(&self) -> RawFd {
         self.bell.as_raw_fd()
+    }
+
+    /// As a listener it hears this channel from now on.
+    pub(super) fn hear(&self, channel: RawFd) {
+        self.channel.store(channel, Ordering::SeqCst);
     }
 
     fn ring(&self) {
@@ -244,6 +252,10 @@ impl Kept for Fake {
 
     fn is_shared(&self) -> bool {
         self.is_shared.load(Ordering::SeqCst)
+    }
+
+    fn channel(&self) -> RawFd {
+        self.channel.load(Ordering::SeqCst)
     }
 }
 

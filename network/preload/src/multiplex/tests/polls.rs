@@ -128,7 +128,9 @@ fn many_members() {
 fn a_set_and_a_listener_in_a_poll() {
     let (bed, fake, own, channel) = (Bed::new(), Fake::new(), Plain::new(), Plain::new());
     enter(bed.fd(), Target::Set(Fake::new(), bed.set));
-    enter(own.fd(), Target::Listener(Fake::new(), channel.fd()));
+    let listener = Fake::new();
+    listener.hear(channel.fd());
+    enter(own.fd(), Target::Listener(listener));
     bed.add(fake.fd(), IN, 1);
     let members = [(bed.fd(), READ), (own.fd(), READ)];
     let brief = Some(Duration::from_millis(1));

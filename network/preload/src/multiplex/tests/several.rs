@@ -19,7 +19,8 @@ struct Listening {
 impl Listening {
     fn new() -> Self {
         let (own, channel, entry) = (Plain::new(), Plain::new(), Fake::new());
-        enter(own.fd(), Target::Listener(entry, channel.fd()));
+        entry.hear(channel.fd());
+        enter(own.fd(), Target::Listener(entry));
         Self {
             own,
             channel,
@@ -90,7 +91,8 @@ fn a_listener_in_sets_that_exclude_each_other() {
 fn a_listener_gets_another_channel() {
     let (bed, listening, other) = (Bed::new(), Listening::new(), Plain::new());
     bed.add(listening.own.fd(), IN, 7);
-    SETS.change_channel(listening.entry, other.fd());
+    listening.entry.hear(other.fd());
+    SETS.change_channel(listening.entry);
     listening.channel.arrive();
     assert_eq!(bed.look(8), []);
     other.arrive();

@@ -1,0 +1,162 @@
+//! Listeners and their channels: how they are announced, to a monitor and to the next one, and how channels end.
+//!
+//! # Invariants
+//! 1. Who changes a listener's channel has [`CHANNELS`], and looks first whether another thread was there before it.
+//! 2. As long as a listener is open and was not shut down, its channel has one number, which other threads may be
+//!    about to use: the next channel takes the place of the last one.
+//! 3. Whether a listener hears its channel is written before the sets are told. These look there under their own
+//!    locks, so that one of both sees what the other did.
+//! 4. A listener is noted ([`again::note`]) before it is deaf, both under [`CHANNELS`].
+
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+use rustix::net::Shutdown;
+
+use crate::calls::sockets::is_stream;
+use crate::entry::{Entry, Hold, Kind};
+use crate::lock::Lock;
+use crate::multiplex::hooks;
+use crate::{again, connection, hidden, monitor, table};
+
+/// The backlog that a new monitor is told: the kernel does not say what the program wanted.
+const BACKLOG_AGAIN: u32 = 4096;
+
+/// Who changes the channels of listeners.
+static CHANNELS: Lock = Lock::new();
+
+/// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
+pub(crate) fn announce(fd: c_int, backlog: c_int) {
+    if let Some(entry) = table::lookup(fd) {
+        announce_again(fd, entry);
+        return;
+    }
+    if !is_stream(fd) {
+        return;
+    }
+    // In a signal handler above code that has it, the listener is the kernel's alone.
+    let Ok(_guard) = CHANNELS.take() else {
+        return;
+    };
+    if table::lookup(fd).is_some() {
+        return;
+    }
+    // The kernel takes a negative one for the most.
+    let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
+    let Some(channel) = monitor::listen(fd, backlog) else {
+        return;
+    };
+    match Entry::listener(channel) {
+        Ok(entry) => {
+            // A number too high to be kept is the kernel's alone.
+            let _is_kept = hooks::moved(fd, || entry.add_number(fd));
+        }
+        Err(_) => hidden::close(channel),
+    }
+}
+
+/// The channel of a listener. If it has none, a monitor is told of it, once there is one. Other processes that share
+/// the listener do so themselves: several channels of one address take turns.
+#[cold]
+pub(crate) fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
+    if !entry.pin(fd, Hold::Call) {
+        return None;
+    }
+    let channel = match CHANNELS.take() {
+        Ok(_guard) => entry.channel().or_else(|| open_again(fd, entry)),
+        // A signal handler above code that does.
+        Err(_) => None,
+    };
+    entry.release(Hold::Call);
+    channel
+}
+
+/// The caller has [`CHANNELS`] and a hold.
+fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
+    if entry.kind() != Kind::Listener {
+        return None;
+    }
+    let next = monitor::listen(fd, BACKLOG_AGAIN)?;
+    let last = entry.hidden.load(Ordering::Relaxed);
+    let channel = if last < 0 {
+        next
+    } else {
+        let replaced = hidden::replace(next, last, true);
+        hidden::close(next);
+        replaced.ok()?;
+        last
+    };
+    entry.introducer.set(channel);
+    entry.hear(channel);
+    hooks::change_channel(entry);
+    Some(channel)
+}
+
+/// A thread has found the channel at its end: it is of no use any more, unless it is another by now.
+pub(crate) fn deafen(fd: c_int, entry: &'static Entry) {
+    let change = || {
+        let guard = CHANNELS.take();
+        let is_dead = || entry.channel().is_some_and(monitor::is_dead);
+        // Without the lock, a signal handler would find the end again and again.
+        if guard.is_err() || is_dead() {
+            silence(entry);
+        }
+        Ok(())
+    };
+    // A number that means another has no channel.
+    let _ = entry.held(fd, change);
+}
+
+/// Ends the channel of a listener whose monitor died, which may have been lent and so be open still. All who wait for
+/// it wake, take what it has, and then find its end.
+pub(crate) fn end_if_forsaken(fd: c_int, entry: &'static Entry) {
+    if !entry.introducer.is_gone() {
+        return;
+    }
+    let end = || {
+        let Ok(_guard) = CHANNELS.take() else {
+            return Ok(());
+        };
+        if let Some(channel) = entry.channel().filter(|_| entry.introducer.is_gone()) {
+            rustix::net::shutdown(hidden::borrow(channel), Shutdown::Read)?;
+        }
+        Ok(())
+    };
+    // It is looked at again after the next connection of the kernel's.
+    let _ = entry.held(fd, end);
+}
+
+/// The kernel's socket listens no more: nor does its channel.
+pub(crate) fn stop(fd: c_int) {
+    let listener = table::lookup(fd).filter(|entry| entry.kind() == Kind::Listener);
+    let Some(entry) = listener.filter(|entry| entry.pin(fd, Hold::Call)) else {
+        return;
+    };
+    connection::refuse(entry);
+    let guard = CHANNELS.take();
+    silence(entry);
+    let channel = entry.hidden.swap(-1, Ordering::Relaxed);
+    if channel >= 0 {
+        hidden::close(channel);
+    }
+    drop(guard);
+    entry.release(Hold::Call);
+}
+
+/// The caller has [`CHANNELS`] and a hold.
+fn silence(entry: &'static Entry) {
+    again::note();
+    entry.is_deaf.store(true, Ordering::Release);
+    hooks::change_channel(entry);
+}
+
+/// What was noted until now, all of which is deaf by now.
+pub(crate) fn noted() -> u32 {
+    let _guard = CHANNELS.take();
+    again::noted()
+}
+
+/// In the child of a fork: whoever had the lock is not there.
+pub(crate) fn after_fork() {
+    CHANNELS.reset();
+}
