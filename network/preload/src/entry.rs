@@ -100,6 +100,8 @@ pub(crate) struct Entry {
     pub(crate) empty: AtomicU32,
     /// The hidden descriptor of a connection's memory, or of a listener's channel; -1 if there is none.
     pub(crate) hidden: AtomicI32,
+    /// The hidden descriptor of a listener's last channel but one; -1 if there is none.
+    ended: AtomicI32,
     /// Of a listener: the channel is dead, the kernel's queue is all there is.
     pub(crate) is_deaf: AtomicBool,
     /// Of a listener: other processes may have it, too.
@@ -191,6 +193,7 @@ impl Entry {
         entry.holds.store(0, Ordering::Relaxed);
         entry.bell.store(-1, Ordering::Relaxed);
         entry.hidden.store(-1, Ordering::Relaxed);
+        entry.ended.store(-1, Ordering::Relaxed);
         entry.is_deaf.store(false, Ordering::Relaxed);
         entry.is_shared.store(false, Ordering::Relaxed);
         entry.model.change();
@@ -232,6 +235,7 @@ impl Entry {
             is_finished: AtomicBool::new(false),
             empty: AtomicU32::new(0),
             hidden: AtomicI32::new(-1),
+            ended: AtomicI32::new(-1),
             is_deaf: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             model: Model::new(),
@@ -330,10 +334,14 @@ impl Entry {
         }
     }
 
-    /// A listener hears this channel from now on.
+    /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another.
     pub(crate) fn hear(&self, channel: RawFd) {
-        self.hidden.store(channel, Ordering::Relaxed);
+        let last = self.hidden.swap(channel, Ordering::Relaxed);
         self.is_deaf.store(false, Ordering::Release);
+        let ended = self.ended.swap(last, Ordering::Relaxed);
+        if ended >= 0 {
+            hidden::close(ended);
+        }
     }
 
     /// How many numbers mean this entry.
@@ -461,9 +469,11 @@ impl Entry {
         if !set.is_null() {
             hooks::end(set);
         }
-        let hidden = self.hidden.swap(-1, Ordering::Relaxed);
-        if hidden >= 0 {
-            hidden::close(hidden);
+        for descriptor in [&self.hidden, &self.ended] {
+            let descriptor = descriptor.swap(-1, Ordering::Relaxed);
+            if descriptor >= 0 {
+                hidden::close(descriptor);
+            }
         }
         self.kind.store(Kind::Free as u32, Ordering::Relaxed);
         let Ok(_guard) = CONTROL.take() else {

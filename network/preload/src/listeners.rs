@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! 1. Who changes a listener's channel has [`CHANNELS`], and looks first whether another thread was there before it.
-//! 2. As long as a listener is open and was not shut down, its channel has one number, which other threads may be
-//!    about to use: the next channel takes the place of the last one.
+//! 2. A channel that has ended stays open beside the next one, until that ends too: other threads may be about to use
+//!    its number, or sleep for it. They find its end. (Who sleeps in `poll` looks at a number again when it is woken,
+//!    but is not woken by what has the number by then: so the next channel may not have it.)
 //! 3. Whether a listener hears its channel is written before the sets are told. These look there under their own
 //!    locks, so that one of both sees what the other did.
 //! 4. A listener is noted ([`again::note`]) before it is deaf, both under [`CHANNELS`].
@@ -76,16 +77,7 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
     if entry.kind() != Kind::Listener {
         return None;
     }
-    let next = monitor::listen(fd, BACKLOG_AGAIN)?;
-    let last = entry.hidden.load(Ordering::Relaxed);
-    let channel = if last < 0 {
-        next
-    } else {
-        let replaced = hidden::replace(next, last, true);
-        hidden::close(next);
-        replaced.ok()?;
-        last
-    };
+    let channel = monitor::listen(fd, BACKLOG_AGAIN)?;
     entry.introducer.set(channel);
     entry.hear(channel);
     hooks::change_channel(entry);

@@ -136,7 +136,7 @@ pub(crate) fn broadcast(entry: &'static Entry) {
     SETS.broadcast(entry.key());
 }
 
-/// A listener's channel is another now, or none: the last one is not closed yet, or another has its number.
+/// A listener's channel is another now, or none; the last one is not closed yet.
 pub(crate) fn change_channel(entry: &'static Entry) {
     SETS.change_channel(entry);
 }

@@ -159,7 +159,7 @@ impl<S: Kept> Sets<S> {
         }
     }
 
-    /// A listener's channel is another now, or none: the last one is not closed yet, or another has its number.
+    /// A listener's channel is another now, or none; the last one is not closed yet.
     pub(crate) fn change_channel(&self, entry: &'static S) {
         for set in self.each().filter(|set| set.is_ours()) {
             set.change_channel(entry);
