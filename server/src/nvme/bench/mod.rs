@@ -26,7 +26,7 @@ use signal_hook::consts::SIGINT;
 use self::addresses::{Addresses, Random};
 use self::progress::ProgressLine;
 pub use self::report::{BenchReport, Workload};
-use self::worker::{Outcome, Worker};
+use self::worker::{Outcome, Tally, Worker};
 use super::{BenchOptions, Device, ErrorKind, NvmeError, Pattern, WaitingChoice};
 
 /// How long a run is if nobody says.
@@ -43,6 +43,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Operations that have completed.
     pub operations: u64,
+    /// Operations that were sent and have not completed.
+    pub under_way: u64,
 }
 
 /// A run that can begin: queues and buffers are there.
@@ -239,7 +241,7 @@ impl Bench {
         stop: &AtomicBool,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<BenchReport, NvmeError> {
-        let done: Vec<AtomicU64> = self.workers.iter().map(|_| AtomicU64::new(0)).collect();
+        let tallies: Vec<Tally> = self.workers.iter().map(|_| Tally::default()).collect();
         let count = self.workers.len();
         let was_stopped = || stop.load(Ordering::Relaxed);
         let removal = self.removal.as_ref();
@@ -248,7 +250,7 @@ impl Bench {
         let outcomes = std::thread::scope(|scope| {
             let (ended, outcomes) = channel();
             let mut starters = Vec::with_capacity(count);
-            for (index, (worker, done)) in self.workers.into_iter().zip(&done).enumerate() {
+            for (index, (worker, tally)) in self.workers.into_iter().zip(&tallies).enumerate() {
                 let (starter, started) = channel();
                 starters.push(starter);
                 let ended = ended.clone();
@@ -257,7 +259,7 @@ impl Bench {
                     .spawn_scoped(scope, move || {
                         // Without a start another thread could not be started, and nobody listens.
                         if let Ok(start) = started.recv() {
-                            let _ = ended.send(worker.run(start, stop, done));
+                            let _ = ended.send(worker.run(start, stop, tally));
                         }
                     })
                     .map_err(|source| {
@@ -271,6 +273,10 @@ impl Bench {
                 let _ = starter.send(start);
             }
             drop(ended);
+            let sum = |part: fn(&Tally) -> &AtomicU64| {
+                let parts = tallies.iter().map(part);
+                parts.map(|part| part.load(Ordering::Relaxed)).sum()
+            };
             Ok(collect(&outcomes, || {
                 if !was_removed && removal.is_some_and(is_signalled) {
                     was_removed = true;
@@ -278,7 +284,8 @@ impl Bench {
                 }
                 watch(Progress {
                     elapsed: start.elapsed(),
-                    operations: done.iter().map(|done| done.load(Ordering::Relaxed)).sum(),
+                    operations: sum(|tally| &tally.completed),
+                    under_way: sum(|tally| &tally.under_way),
                 });
             }))
         })?;

@@ -24,6 +24,7 @@ impl ProgressLine {
             last: Progress {
                 elapsed: std::time::Duration::ZERO,
                 operations: 0,
+                under_way: 0,
             },
         }
     }
@@ -46,13 +47,20 @@ impl ProgressLine {
         let operations = progress.operations.saturating_sub(self.last.operations);
         let rate = u128::from(operations) * 1_000_000_000 / nanoseconds.max(1);
         self.last = progress;
+        let news = if permille == 1000 && operations == 0 {
+            // A device that does not answer holds up the end until its time is over.
+            let under_way = grouped(progress.under_way.into());
+            format!("waiting for {under_way} operations that were sent")
+        } else {
+            let bytes = rate * self.block_size as u128;
+            let (rate, bytes) = (grouped(rate), grouped(bytes / 1_000_000));
+            format!("{rate} operations/s, {bytes} MB/s")
+        };
         format!(
-            "  [{}{}] {:3} %  {} operations/s, {} MB/s",
+            "  [{}{}] {:3} %  {news}",
             "#".repeat(filled),
             "-".repeat(BAR - filled),
             permille / 10,
-            grouped(rate),
-            grouped(rate * self.block_size as u128 / 1_000_000),
         )
     }
 
@@ -85,6 +93,7 @@ mod tests {
         let at = |seconds, operations| Progress {
             elapsed: Duration::from_secs(seconds),
             operations,
+            under_way: 32,
         };
         assert_eq!(
             line.line(at(1, 500_000)),
@@ -96,7 +105,10 @@ mod tests {
         );
         assert_eq!(
             line.line(at(20, 500_000)),
-            format!("  [{}] 100 %  0 operations/s, 0 MB/s", "#".repeat(30))
+            format!(
+                "  [{}] 100 %  waiting for 32 operations that were sent",
+                "#".repeat(30)
+            )
         );
     }
 }

@@ -25,6 +25,15 @@ pub(super) struct Limits {
     pub(super) operations: u64,
 }
 
+/// What others may know of a thread while it runs.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Operations that have completed.
+    pub(super) completed: AtomicU64,
+    /// Operations that were sent and have not completed.
+    pub(super) under_way: AtomicU64,
+}
+
 /// An operation in flight, found by its token.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -144,8 +153,8 @@ impl Worker {
         self.pair.depth()
     }
 
-    /// Runs to its end; `done` tells how many operations have completed so far.
-    pub(super) fn run(mut self, start: Instant, stop: &AtomicBool, done: &AtomicU64) -> Outcome {
+    /// Runs to its end, and tells meanwhile how far it is.
+    pub(super) fn run(mut self, start: Instant, stop: &AtomicBool, tally: &Tally) -> Outcome {
         let deadline = self.limits.time.and_then(|time| start.checked_add(time));
         self.outcome.end = start;
         loop {
@@ -160,11 +169,10 @@ impl Worker {
             if self.outcome.failure.is_some() {
                 stop.store(true, Ordering::Relaxed);
             }
-            let outcome = &self.outcome;
-            done.store(
-                outcome.reads.len() + outcome.writes.len(),
-                Ordering::Relaxed,
-            );
+            let completed = self.outcome.reads.len() + self.outcome.writes.len();
+            tally.completed.store(completed, Ordering::Relaxed);
+            let under_way = self.pair.under_way() as u64;
+            tally.under_way.store(under_way, Ordering::Relaxed);
         }
     }
 
