@@ -104,6 +104,8 @@ pub(crate) struct Entry {
     ended: AtomicI32,
     /// Of a listener: the channel is dead, the kernel's queue is all there is.
     pub(crate) is_deaf: AtomicBool,
+    /// Of a listener: that the channel has ended was told to who polls it.
+    pub(crate) is_told: AtomicBool,
     /// Of a listener: other processes may have it, too.
     pub(crate) is_shared: AtomicBool,
     /// Of a listener: its socket's options.
@@ -195,6 +197,7 @@ impl Entry {
         entry.hidden.store(-1, Ordering::Relaxed);
         entry.ended.store(-1, Ordering::Relaxed);
         entry.is_deaf.store(false, Ordering::Relaxed);
+        entry.is_told.store(false, Ordering::Relaxed);
         entry.is_shared.store(false, Ordering::Relaxed);
         entry.model.change();
         entry.kind.store(kind as u32, Ordering::Relaxed);
@@ -237,6 +240,7 @@ impl Entry {
             hidden: AtomicI32::new(-1),
             ended: AtomicI32::new(-1),
             is_deaf: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             model: Model::new(),
             introducer: Introducer::new(),
@@ -325,8 +329,9 @@ impl Entry {
         if self.kind() != Kind::Listener {
             return Hearing::Nothing;
         }
-        // Acquire: the channel of one that hears is there, what is known of one that is deaf was noted.
-        let is_deaf = self.is_deaf.load(Ordering::Acquire);
+        // The channel of one that hears is there, what is known of one that is deaf was noted. And who makes a set its
+        // own before it looks here, and who looks for such sets afterwards, do not miss each other.
+        let is_deaf = self.is_deaf.load(Ordering::SeqCst);
         match self.hidden.load(Ordering::Relaxed) {
             ..0 => Hearing::Nothing,
             _ if is_deaf => Hearing::Deaf,
@@ -337,7 +342,8 @@ impl Entry {
     /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another.
     pub(crate) fn hear(&self, channel: RawFd) {
         let last = self.hidden.swap(channel, Ordering::Relaxed);
-        self.is_deaf.store(false, Ordering::Release);
+        self.is_told.store(false, Ordering::Relaxed);
+        self.is_deaf.store(false, Ordering::SeqCst);
         let ended = self.ended.swap(last, Ordering::Relaxed);
         if ended >= 0 {
             hidden::close(ended);

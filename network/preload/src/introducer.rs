@@ -9,6 +9,7 @@ use millrace_stream::Geometry;
 use millrace_stream::control::Mode;
 use millrace_stream::sockets::packets::Sender;
 use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::process::{Pid, test_kill_process};
 
 use crate::monitor::Ends;
 use crate::{hidden, monitor, real};
@@ -24,8 +25,8 @@ pub(crate) struct Introducer {
     process: AtomicU32,
     user: AtomicU32,
     owner: AtomicU32,
-    /// How many monitors this process had given up when it got the channel.
-    given_up: AtomicU32,
+    /// How many deaths of monitors this process had met when it got the channel.
+    deaths: AtomicU32,
 }
 
 impl Introducer {
@@ -34,7 +35,7 @@ impl Introducer {
             process: AtomicU32::new(0),
             user: AtomicU32::new(0),
             owner: AtomicU32::new(0),
-            given_up: AtomicU32::new(0),
+            deaths: AtomicU32::new(0),
         }
     }
 
@@ -55,12 +56,19 @@ impl Introducer {
         self.user.store(maker.uid, Ordering::Relaxed);
         let owner = rustix::process::getuid().as_raw();
         self.owner.store(owner, Ordering::Relaxed);
-        self.given_up.store(monitor::given_up(), Ordering::Relaxed);
+        self.deaths.store(monitor::deaths(), Ordering::Relaxed);
     }
 
-    /// Whether this process speaks to that monitor no more, or knows that it is dead.
+    /// Whether that monitor is dead: it was met by this process since, or may be now, or is no process any more.
     pub(crate) fn is_gone(&self) -> bool {
-        self.given_up.load(Ordering::Relaxed) != monitor::given_up() || monitor::has_died()
+        let maker = i32::try_from(self.process.load(Ordering::Relaxed));
+        let is_no_process = |maker| test_kill_process(maker) == Err(rustix::io::Errno::SRCH);
+        self.deaths.load(Ordering::Relaxed) != monitor::deaths()
+            || monitor::has_died()
+            || maker
+                .ok()
+                .and_then(Pid::from_raw)
+                .is_some_and(is_no_process)
     }
 
     /// Whether what came is a connection of somebody who may make one. What the monitor says holds. Whoever was lent

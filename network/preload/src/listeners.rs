@@ -15,8 +15,9 @@ use std::sync::atomic::Ordering;
 use rustix::net::Shutdown;
 
 use crate::calls::sockets::is_stream;
-use crate::entry::{Entry, Hold, Kind};
-use crate::lock::Lock;
+use crate::entry::{CONTROL, Entry, Hold, Kind};
+use crate::errno::Outcome;
+use crate::lock::{Guard, Lock, Refused};
 use crate::multiplex::hooks;
 use crate::{again, connection, hidden, monitor, table};
 
@@ -25,6 +26,18 @@ const BACKLOG_AGAIN: u32 = 4096;
 
 /// Who changes the channels of listeners.
 static CHANNELS: Lock = Lock::new();
+
+/// Takes [`CHANNELS`]. Whoever has it may wait for the other locks: a signal handler above code that has one of these
+/// does not wait.
+fn change() -> Result<Guard<'static>, Refused> {
+    if let Some(guard) = CHANNELS.try_take() {
+        return Ok(guard);
+    }
+    if monitor::is_own() || CONTROL.is_own() || hooks::has_own() {
+        return Err(Refused);
+    }
+    CHANNELS.take()
+}
 
 /// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
 pub(crate) fn announce(fd: c_int, backlog: c_int) {
@@ -35,8 +48,8 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
     if !is_stream(fd) {
         return;
     }
-    // In a signal handler above code that has it, the listener is the kernel's alone.
-    let Ok(_guard) = CHANNELS.take() else {
+    // In a signal handler, perhaps: the listener is the kernel's alone then.
+    let Ok(_guard) = change() else {
         return;
     };
     if table::lookup(fd).is_some() {
@@ -63,10 +76,9 @@ pub(crate) fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> 
     if !entry.pin(fd, Hold::Call) {
         return None;
     }
-    let channel = match CHANNELS.take() {
+    let channel = match change() {
         Ok(_guard) => entry.channel().or_else(|| open_again(fd, entry)),
-        // A signal handler above code that does.
-        Err(_) => None,
+        Err(Refused) => None,
     };
     entry.release(Hold::Call);
     channel
@@ -85,18 +97,19 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
 }
 
 /// A thread has found the channel at its end: it is of no use any more, unless it is another by now.
-pub(crate) fn deafen(fd: c_int, entry: &'static Entry) {
-    let change = || {
-        let guard = CHANNELS.take();
+///
+/// # Errors
+/// `EBADF` if the number means another by now.
+pub(crate) fn deafen(fd: c_int, entry: &'static Entry) -> Outcome<()> {
+    entry.held(fd, || {
+        let guard = change();
         let is_dead = || entry.channel().is_some_and(monitor::is_dead);
         // Without the lock, a signal handler would find the end again and again.
         if guard.is_err() || is_dead() {
             silence(entry);
         }
         Ok(())
-    };
-    // A number that means another has no channel.
-    let _ = entry.held(fd, change);
+    })
 }
 
 /// Ends the channel of a listener whose monitor died, which may have been lent and so be open still. All who wait for
@@ -106,11 +119,11 @@ pub(crate) fn end_if_forsaken(fd: c_int, entry: &'static Entry) {
         return;
     }
     let end = || {
-        let Ok(_guard) = CHANNELS.take() else {
+        let Ok(_guard) = change() else {
             return Ok(());
         };
         if let Some(channel) = entry.channel().filter(|_| entry.introducer.is_gone()) {
-            rustix::net::shutdown(hidden::borrow(channel), Shutdown::Read)?;
+            rustix::net::shutdown(hidden::borrow(channel), Shutdown::Both)?;
         }
         Ok(())
     };
@@ -125,7 +138,7 @@ pub(crate) fn stop(fd: c_int) {
         return;
     };
     connection::refuse(entry);
-    let guard = CHANNELS.take();
+    let guard = change();
     silence(entry);
     let channel = entry.hidden.swap(-1, Ordering::Relaxed);
     if channel >= 0 {
@@ -138,13 +151,13 @@ pub(crate) fn stop(fd: c_int) {
 /// The caller has [`CHANNELS`] and a hold.
 fn silence(entry: &'static Entry) {
     again::note();
-    entry.is_deaf.store(true, Ordering::Release);
+    entry.is_deaf.store(true, Ordering::SeqCst);
     hooks::change_channel(entry);
 }
 
 /// What was noted until now, all of which is deaf by now.
 pub(crate) fn noted() -> u32 {
-    let _guard = CHANNELS.take();
+    let _guard = change();
     again::noted()
 }
 

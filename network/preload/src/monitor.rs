@@ -42,8 +42,8 @@ static TALK: Lock = Lock::new();
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// The last request's number.
 static SERIAL: AtomicU32 = AtomicU32::new(0);
-/// How many connections to monitors came to an end.
-static GIVEN_UP: AtomicU32 = AtomicU32::new(0);
+/// How many monitors this process has spoken to and found dead.
+static DEATHS: AtomicU32 = AtomicU32::new(0);
 /// When the monitor was last looked for in vain, in nanoseconds and never 0.
 static MISSED: AtomicU64 = AtomicU64::new(0);
 /// See [`path`].
@@ -203,9 +203,14 @@ pub(crate) fn is_dead(socket: RawFd) -> bool {
     )
 }
 
-/// How many connections to monitors came to an end that this process has had.
-pub(crate) fn given_up() -> u32 {
-    GIVEN_UP.load(Ordering::Relaxed)
+/// How many monitors this process has spoken to and found dead.
+pub(crate) fn deaths() -> u32 {
+    DEATHS.load(Ordering::Relaxed)
+}
+
+/// Whether this thread asks a monitor, so that it is a signal handler above what does.
+pub(crate) fn is_own() -> bool {
+    TALK.is_own()
 }
 
 /// In the child of a fork, where the connection is the parent's: forgets it. True if there was one.
@@ -237,7 +242,10 @@ fn ask(message: Message, fd: Option<BorrowedFd<'_>>) -> Option<(Message, Descrip
             return Some(answer);
         }
         if SOCKET.swap(-1, Ordering::Relaxed) == socket {
-            GIVEN_UP.fetch_add(1, Ordering::Relaxed);
+            // One that is silent may speak again.
+            if is_dead(socket) {
+                DEATHS.fetch_add(1, Ordering::Relaxed);
+            }
             hidden::close(socket);
         }
     }

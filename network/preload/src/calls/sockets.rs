@@ -21,6 +21,7 @@ use crate::errno::{Errno, Outcome, told};
 use crate::monitor::{self, Answer, Ends};
 use crate::multiplex::hooks;
 use crate::multiplex::touched::touched;
+use crate::multiplex::wait::Deadline;
 use crate::slab::{self, Record, flag, option};
 use crate::under_way::Change;
 use crate::wait::{handlers_restart, now};
@@ -309,6 +310,7 @@ unsafe fn accept_from(
         // SAFETY: as the caller keeps it.
         return real_accept(unsafe { real::accept4(fd, address, size, flags) });
     }
+    let mut deadline = None;
     loop {
         if let Some(accepted) = take_incoming(fd, entry, flags)? {
             if let Some((_, record)) = connection::recorded(accepted).filter(|_| !address.is_null())
@@ -324,7 +326,7 @@ unsafe fn accept_from(
         }
         // SAFETY: as the caller keeps it.
         let accept = || real_accept(unsafe { real::accept4(fd, address, size, flags) });
-        let accepted = match next_queue(fd, entry)? {
+        let accepted = match next_queue(fd, entry, &mut deadline)? {
             Queue::Kernel => accept(),
             Queue::KernelInTurn => match in_turn(fd, entry, accept) {
                 Some(accepted) => accepted,
@@ -388,7 +390,7 @@ fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Opti
     match monitor::incoming(channel, &entry.introducer, flags & SOCK_CLOEXEC != 0) {
         Ok(Some(ends)) => enter_incoming(fd, &ends, flags & SOCK_NONBLOCK != 0).map(Some),
         Ok(None) => {
-            listeners::deafen(fd, entry);
+            listeners::deafen(fd, entry)?;
             Ok(None)
         }
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Ok(None),
@@ -431,52 +433,37 @@ enum Queue {
     Channel,
 }
 
-/// Where to look now that the channel was empty. Waits for one of both queues, if need be.
-fn next_queue(fd: c_int, entry: &'static Entry) -> Outcome<Queue> {
+/// Where to look now that the channel was empty. Waits for one of both queues, if need be, and until `deadline`, which
+/// the first wait sets. While the listener is deaf a wait is not long: it may hear another channel soon.
+fn next_queue(fd: c_int, entry: &'static Entry, deadline: &mut Option<Deadline>) -> Outcome<Queue> {
     if rustix::fs::fcntl_getfl(hidden::borrow(fd))?.contains(OFlags::NONBLOCK) {
         return Ok(Queue::Kernel);
     }
-    let timeout = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Recv)?;
     let channel = match entry.hearing() {
-        Hearing::Channel(channel) => channel,
-        Hearing::Deaf => return wait_for_monitor(fd, timeout),
+        Hearing::Channel(channel) => Some(hidden::borrow(channel)),
+        Hearing::Deaf => None,
         Hearing::Nothing => return Ok(Queue::Kernel),
     };
-    let time = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-    let (listener, channel) = (hidden::borrow(fd), hidden::borrow(channel));
-    let asleep = cancel::Sleep::begin()?;
-    loop {
-        let mut fds = [
-            PollFd::new(&listener, PollFlags::IN),
-            PollFd::new(&channel, PollFlags::IN),
-        ];
-        let woken = rustix::event::poll(&mut fds, time.as_ref()).map_err(Errno::from);
-        match asleep.ended(woken) {
-            Ok(0) => return Err(Errno(libc::EAGAIN)),
-            Ok(_) if fds[1].revents().is_empty() => return Ok(Queue::KernelInTurn),
-            Ok(_) => return Ok(Queue::Channel),
-            Err(Errno(libc::EINTR)) if time.is_none() && handlers_restart() => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
-/// Waits for the kernel's queue, of a listener whose monitor died; not for long, as there may be another one soon. A
-/// time-out is the kernel's affair.
-fn wait_for_monitor(fd: c_int, timeout: Option<Duration>) -> Outcome<Queue> {
-    if timeout.is_some() {
-        return Ok(Queue::Kernel);
-    }
-    let time = Timespec::try_from(again::EVERY).map_err(|_| Errno(libc::EINVAL))?;
     let listener = hidden::borrow(fd);
+    let timeout = sockopt::socket_timeout(listener, sockopt::Timeout::Recv)?;
+    let deadline = *deadline.get_or_insert_with(|| Deadline::after(timeout));
     let asleep = cancel::Sleep::begin()?;
     loop {
-        let mut polled = [PollFd::new(&listener, PollFlags::IN)];
-        let woken = rustix::event::poll(&mut polled, Some(&time)).map_err(Errno::from);
+        let left = match channel {
+            Some(_) => deadline.left(),
+            None => Some(again::shortened(deadline.left())),
+        };
+        let time = left.and_then(|left| Timespec::try_from(left).ok());
+        let watched = [Some(&listener), channel.as_ref()];
+        let mut fds = watched.map(|fd| PollFd::new(fd.unwrap_or(&listener), PollFlags::IN));
+        let woken = rustix::event::poll(&mut fds, time.as_ref()).map_err(Errno::from);
+        let is_by_channel = channel.is_some() && !fds[1].revents().is_empty();
         match asleep.ended(woken) {
+            Ok(0) if deadline.is_over() => return Err(Errno(libc::EAGAIN)),
             Ok(0) => return Ok(Queue::Channel),
+            Ok(_) if is_by_channel => return Ok(Queue::Channel),
             Ok(_) => return Ok(Queue::KernelInTurn),
-            Err(Errno(libc::EINTR)) if handlers_restart() => {}
+            Err(Errno(libc::EINTR)) if timeout.is_none() && handlers_restart() => {}
             Err(errno) => return Err(errno),
         }
     }

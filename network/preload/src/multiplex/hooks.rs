@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::calls::cancel;
 use crate::connection;
 use crate::entry::{Entry, Hold, Kind};
-use crate::table;
+use crate::{monitor, table};
 
 use super::set::Set;
 use super::sets::Sets;
@@ -66,7 +66,16 @@ impl Kept for Entry {
     }
 
     fn channel(&self) -> RawFd {
-        Self::channel(self).unwrap_or(-1)
+        let is_told = self.is_told.load(Ordering::Relaxed);
+        Self::channel(self).filter(|_| !is_told).unwrap_or(-1)
+    }
+
+    fn tell_end(&self, channel: RawFd) -> bool {
+        let is_dead = monitor::is_dead(channel);
+        if is_dead && Self::channel(self) == Some(channel) {
+            self.is_told.store(true, Ordering::Relaxed);
+        }
+        is_dead
     }
 
     fn is_shared(&self) -> bool {
@@ -139,6 +148,11 @@ pub(crate) fn broadcast(entry: &'static Entry) {
 /// A listener's channel is another now, or none; the last one is not closed yet.
 pub(crate) fn change_channel(entry: &'static Entry) {
     SETS.change_channel(entry);
+}
+
+/// Whether this thread has the lock of a set, so that it is a signal handler above what does.
+pub(crate) fn has_own() -> bool {
+    SETS.has_own()
 }
 
 /// Before a fork.

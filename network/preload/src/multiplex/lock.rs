@@ -62,6 +62,11 @@ impl<T> Lock<T> {
         None
     }
 
+    /// Whether this thread has it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & !WANTED == thread::tid()
+    }
+
     fn take(&self, word: u32) -> bool {
         // Acquire pairs with the release of `release`.
         self.word

@@ -13,7 +13,7 @@ use crate::errno::{Errno, Outcome};
 use super::events::Events;
 use super::interest::{Interest, Look};
 use super::set::Set;
-use super::{ALWAYS, IN, Kept, ONCE, RDNORM, kernel};
+use super::{HUP, IN, Kept, ONCE, RDNORM, kernel};
 
 /// What a member of this kind is.
 #[derive(Debug)]
@@ -302,9 +302,13 @@ impl<S: Kept> Outsiders<S> {
         }
         for index in 0..self.list.len() {
             let (own, other) = (self.own_word(index), self.channel_word(index));
-            let Some(one) = self.list[index].as_ref() else {
+            let Some(one) = self.list[index].as_mut() else {
                 continue;
             };
+            if let Link::Listener { entry, channel } = &mut one.link {
+                // Another thread may have been about to tell this set.
+                *channel = entry.channel();
+            }
             let events = if one.interest.is_enabled() {
                 one.interest.asked()
             } else {
@@ -338,14 +342,12 @@ impl<S: Kept> Outsiders<S> {
         };
         let ready = match &mut one.link {
             Link::Nested { set, .. } => nested_ready(set),
-            Link::Listener { channel, .. } if word == Word::Channel(index) => {
-                let ready = events & (IN | RDNORM);
-                if ready == 0 && events & ALWAYS != 0 {
-                    // Nobody sends connections any more; the kernel's listener remains.
+            Link::Listener { entry, channel } if word == Word::Channel(index) => {
+                if events & HUP != 0 && entry.tell_end(*channel) {
                     let _ = kernel::epoll_delete(outer, *channel);
                     *channel = -1;
                 }
-                ready
+                events & (IN | RDNORM)
             }
             Link::Listener { .. } => events,
         };

@@ -200,8 +200,11 @@ impl<'a, S: Kept> Poll<'a, S> {
                     let is_ready = set.has_offer() || told != 0 && set.absorb_and_look();
                     answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
                 }
-                Target::Listener(..) => {
-                    let channel = channels.next().map_or(0, |channel| channel.revents);
+                Target::Listener(entry) => {
+                    let (fd, channel) = channels.next().map_or((-1, 0), |c| (c.fd, c.revents));
+                    if channel & libc::POLLHUP != 0 {
+                        entry.tell_end(fd);
+                    }
                     let ready = if channel & READABLE != 0 {
                         IN | RDNORM
                     } else {

@@ -248,6 +248,11 @@ impl<S: Kept> Set<S> {
         let _ = self.control(outer, libc::EPOLL_CTL_ADD, fd, target, Some(event));
     }
 
+    /// Whether this thread has the lock.
+    pub(super) fn is_own(&self) -> bool {
+        self.state.is_own()
+    }
+
     /// A listener has another channel, or none.
     pub(super) fn change_channel(&self, entry: &'static S) {
         let Ok(mut state) = self.lock() else {

@@ -166,6 +166,11 @@ impl<S: Kept> Sets<S> {
         }
     }
 
+    /// Whether this thread has a set's lock, or that of making one.
+    pub(crate) fn has_own(&self) -> bool {
+        self.making.is_own() || self.each().any(Set::is_own)
+    }
+
     /// Before a fork: no set is amid a change.
     pub(crate) fn before_fork(&self) {
         let is_kept = self.making.acquire().is_ok();

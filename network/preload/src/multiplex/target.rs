@@ -67,8 +67,12 @@ pub(crate) trait Kept: Source + Sync + Sized + 'static {
     /// True if other processes hold it too, and may take its rings.
     fn is_shared(&self) -> bool;
 
-    /// The hidden channel of a listener; -1 if it has none, or that is dead.
+    /// The hidden channel of a listener; -1 if it has none, or the end of that was told.
     fn channel(&self) -> RawFd;
+
+    /// Whether this channel of a listener has ended, with nothing left in it. That is told once, as a connection would
+    /// be: who accepts then finds it out. Who leaves that to other processes is not told for ever.
+    fn tell_end(&self, channel: RawFd) -> bool;
 
     /// What others know it by.
     fn key(&self) -> usize {

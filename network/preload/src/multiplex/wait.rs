@@ -33,19 +33,19 @@ pub(super) const SHORT: Duration = Duration::from_millis(10);
 
 /// When a wait must end; none: never.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline(Option<Duration>);
+pub(crate) struct Deadline(Option<Duration>);
 
 impl Deadline {
-    pub(super) fn after(timeout: Option<Duration>) -> Self {
+    pub(crate) fn after(timeout: Option<Duration>) -> Self {
         Self(timeout.and_then(|timeout| kernel::now().checked_add(timeout)))
     }
 
     /// What is left; zero at the end.
-    pub(super) fn left(self) -> Option<Duration> {
+    pub(crate) fn left(self) -> Option<Duration> {
         self.0.map(|end| end.saturating_sub(kernel::now()))
     }
 
-    pub(super) fn is_over(self) -> bool {
+    pub(crate) fn is_over(self) -> bool {
         self.left() == Some(Duration::ZERO)
     }
 }

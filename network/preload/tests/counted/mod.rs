@@ -126,6 +126,30 @@ fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
     crowd.end();
 }
 
+/// Who waits for a listener and leaves accepting to another process is told of a monitor's death once, as of a
+/// connection that the other has taken.
+#[test]
+fn a_death_is_told_once() {
+    let mut bed = Bed::new();
+    let mut watch = bed.start(&bed.compile("watch"), Stdio::piped());
+    until(|| bed.listeners() == 1);
+    bed.restart();
+    until(|| bed.listeners() == 1);
+    let mut counts = [0; 8];
+    let (orders, answers) = (&mut watch.stdin, &mut watch.stdout);
+    let orders = orders.as_mut().expect("it is a pipe");
+    orders.write_all(b"?").expect("it reads");
+    let answers = answers.as_mut().expect("it is a pipe");
+    answers.read_exact(&mut counts).expect("it lives");
+    for count in counts.chunks(4) {
+        let count = i32::from_ne_bytes(count.try_into().expect("four bytes"));
+        assert!(count <= 1, "{count}");
+    }
+    drop(watch.stdin.take());
+    let ended = watch.wait().expect("it was started");
+    assert!(ended.success(), "{ended}");
+}
+
 /// A monitor that is stopped does not hold up each connection of a program: it is asked once, and left alone for a
 /// while.
 #[test]

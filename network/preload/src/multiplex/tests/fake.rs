@@ -257,6 +257,13 @@ impl Kept for Fake {
     fn channel(&self) -> RawFd {
         self.channel.load(Ordering::SeqCst)
     }
+
+    fn tell_end(&self, channel: RawFd) -> bool {
+        let _ = self
+            .channel
+            .compare_exchange(channel, -1, Ordering::SeqCst, Ordering::SeqCst);
+        true
+    }
 }
 
 /// A set under a number of its own.
