@@ -104,8 +104,8 @@ pub(crate) struct Entry {
     ended: AtomicI32,
     /// Of a listener: the channel is dead, the kernel's queue is all there is.
     pub(crate) is_deaf: AtomicBool,
-    /// Of a listener: that the channel has ended was told to who polls it.
-    pub(crate) is_told: AtomicBool,
+    /// Of a listener: the channel whose end was told to who polls it; -1 if there is none.
+    pub(crate) told: AtomicI32,
     /// Of a listener: other processes may have it, too.
     pub(crate) is_shared: AtomicBool,
     /// Of a listener: its socket's options.
@@ -197,7 +197,7 @@ impl Entry {
         entry.hidden.store(-1, Ordering::Relaxed);
         entry.ended.store(-1, Ordering::Relaxed);
         entry.is_deaf.store(false, Ordering::Relaxed);
-        entry.is_told.store(false, Ordering::Relaxed);
+        entry.told.store(-1, Ordering::Relaxed);
         entry.is_shared.store(false, Ordering::Relaxed);
         entry.model.change();
         entry.kind.store(kind as u32, Ordering::Relaxed);
@@ -240,7 +240,7 @@ impl Entry {
             hidden: AtomicI32::new(-1),
             ended: AtomicI32::new(-1),
             is_deaf: AtomicBool::new(false),
-            is_told: AtomicBool::new(false),
+            told: AtomicI32::new(-1),
             is_shared: AtomicBool::new(false),
             model: Model::new(),
             introducer: Introducer::new(),
@@ -332,17 +332,17 @@ impl Entry {
         // The channel of one that hears is there, what is known of one that is deaf was noted. And who makes a set its
         // own before it looks here, and who looks for such sets afterwards, do not miss each other.
         let is_deaf = self.is_deaf.load(Ordering::SeqCst);
-        match self.hidden.load(Ordering::Relaxed) {
+        match self.hidden.load(Ordering::SeqCst) {
             ..0 => Hearing::Nothing,
             _ if is_deaf => Hearing::Deaf,
             channel => Hearing::Channel(channel),
         }
     }
 
-    /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another.
+    /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another, so
+    /// that no two in a row have one number.
     pub(crate) fn hear(&self, channel: RawFd) {
-        let last = self.hidden.swap(channel, Ordering::Relaxed);
-        self.is_told.store(false, Ordering::Relaxed);
+        let last = self.hidden.swap(channel, Ordering::SeqCst);
         self.is_deaf.store(false, Ordering::SeqCst);
         let ended = self.ended.swap(last, Ordering::Relaxed);
         if ended >= 0 {

@@ -2,12 +2,14 @@
 //!
 //! # Invariants
 //! 1. Who changes a listener's channel has [`CHANNELS`], and looks first whether another thread was there before it.
-//! 2. A channel that has ended stays open beside the next one, until that ends too: other threads may be about to use
-//!    its number, or sleep for it. They find its end. (Who sleeps in `poll` looks at a number again when it is woken,
-//!    but is not woken by what has the number by then: so the next channel may not have it.)
-//! 3. Whether a listener hears its channel is written before the sets are told. These look there under their own
-//!    locks, so that one of both sees what the other did.
-//! 4. A listener is noted ([`again::note`]) before it is deaf, both under [`CHANNELS`].
+//! 2. A channel that has ended stays open beside the next one, until that ends too, unless the listener is shut down:
+//!    other threads may be about to use its number, or sleep for it. They find its end. (Who sleeps in `poll` looks at
+//!    a number again when it is woken, but is not woken by what has the number by then: so the next channel may not
+//!    have it.)
+//! 3. A listener hears a channel before the sets are told of it. These look there under their own locks, so that one
+//!    of both sees what the other did.
+//! 4. A listener is noted ([`again::note`]) before it is deaf, both under [`CHANNELS`]. The channel stays in the sets:
+//!    its end wakes who sleeps there.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -27,12 +29,9 @@ const BACKLOG_AGAIN: u32 = 4096;
 /// Who changes the channels of listeners.
 static CHANNELS: Lock = Lock::new();
 
-/// Takes [`CHANNELS`]. Whoever has it may wait for the other locks: a signal handler above code that has one of these
-/// does not wait.
+/// Takes [`CHANNELS`]. Whoever has it waits for the other locks: a signal handler above code that has one of these may
+/// neither wait for who does, nor do so itself.
 fn change() -> Result<Guard<'static>, Refused> {
-    if let Some(guard) = CHANNELS.try_take() {
-        return Ok(guard);
-    }
     if monitor::is_own() || CONTROL.is_own() || hooks::has_own() {
         return Err(Refused);
     }
@@ -139,8 +138,8 @@ pub(crate) fn stop(fd: c_int) {
     };
     connection::refuse(entry);
     let guard = change();
-    silence(entry);
-    let channel = entry.hidden.swap(-1, Ordering::Relaxed);
+    let channel = entry.hidden.swap(-1, Ordering::SeqCst);
+    hooks::change_channel(entry);
     if channel >= 0 {
         hidden::close(channel);
     }
@@ -152,7 +151,6 @@ pub(crate) fn stop(fd: c_int) {
 fn silence(entry: &'static Entry) {
     again::note();
     entry.is_deaf.store(true, Ordering::SeqCst);
-    hooks::change_channel(entry);
 }
 
 /// What was noted until now, all of which is deaf by now.

@@ -62,14 +62,6 @@ impl Lock {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Takes the lock if it is free.
-    pub(crate) fn try_take(&self) -> Option<Guard<'_>> {
-        let taken = self
-            .0
-            .compare_exchange(0, thread::tid(), Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then(|| self.guard(false))
-    }
-
     /// Whether this thread has it.
     pub(crate) fn is_own(&self) -> bool {
         self.0.load(Ordering::Relaxed) & !CONTENDED == thread::tid()
@@ -257,11 +249,10 @@ mod tests {
         let lock = Lock::new();
         assert!(!lock.is_own());
         let guard = lock.take().expect("it is free");
-        assert!(lock.is_own() && lock.try_take().is_none());
+        assert!(lock.is_own());
         assert_eq!(lock.take().err(), Some(Refused));
         drop(guard);
         assert!(lock.take().is_ok());
-        assert!(lock.try_take().is_some());
     }
 
     #[test]

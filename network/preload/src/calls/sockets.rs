@@ -463,7 +463,12 @@ fn next_queue(fd: c_int, entry: &'static Entry, deadline: &mut Option<Deadline>)
             Ok(0) => return Ok(Queue::Channel),
             Ok(_) if is_by_channel => return Ok(Queue::Channel),
             Ok(_) => return Ok(Queue::KernelInTurn),
-            Err(Errno(libc::EINTR)) if timeout.is_none() && handlers_restart() => {}
+            Err(Errno(libc::EINTR)) if timeout.is_none() && handlers_restart() => {
+                // Signals that come all the time are not to keep it deaf.
+                if channel.is_none() {
+                    return Ok(Queue::Channel);
+                }
+            }
             Err(errno) => return Err(errno),
         }
     }

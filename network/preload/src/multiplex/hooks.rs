@@ -66,14 +66,17 @@ impl Kept for Entry {
     }
 
     fn channel(&self) -> RawFd {
-        let is_told = self.is_told.load(Ordering::Relaxed);
-        Self::channel(self).filter(|_| !is_told).unwrap_or(-1)
+        let channel = Self::channel(self).unwrap_or(-1);
+        if channel == self.told.load(Ordering::Relaxed) {
+            return -1;
+        }
+        channel
     }
 
     fn tell_end(&self, channel: RawFd) -> bool {
         let is_dead = monitor::is_dead(channel);
-        if is_dead && Self::channel(self) == Some(channel) {
-            self.is_told.store(true, Ordering::Relaxed);
+        if is_dead {
+            self.told.store(channel, Ordering::Relaxed);
         }
         is_dead
     }

@@ -288,6 +288,12 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
+    /// Whether a listener has no channel in the kernel's set, for whose next one nothing wakes who sleeps.
+    pub(crate) fn is_deaf(&self) -> bool {
+        let is_deaf = |one: &Outsider<S>| matches!(one.link, Link::Listener { channel: ..0, .. });
+        self.list.iter().flatten().any(is_deaf)
+    }
+
     /// In the child of a fork, where nobody is counted as watching.
     pub(crate) fn count_anew(&self) {
         for one in self.list.iter().flatten() {
@@ -343,11 +349,18 @@ impl<S: Kept> Outsiders<S> {
         let ready = match &mut one.link {
             Link::Nested { set, .. } => nested_ready(set),
             Link::Listener { entry, channel } if word == Word::Channel(index) => {
-                if events & HUP != 0 && entry.tell_end(*channel) {
+                let mut ready = events & (IN | RDNORM);
+                if *channel < 0 {
+                    // Another thread was told the same.
+                    ready = 0;
+                } else if events & HUP != 0 && ready & one.interest.asked() == 0 {
+                    // The kernel says so whether asked or not; it is told when it is asked for.
+                    let _ = kernel::epoll_delete(outer, *channel);
+                } else if events & HUP != 0 && entry.tell_end(*channel) {
                     let _ = kernel::epoll_delete(outer, *channel);
                     *channel = -1;
                 }
-                events & (IN | RDNORM)
+                ready
             }
             Link::Listener { .. } => events,
         };

@@ -5,6 +5,7 @@
 //! kernel's over the bells (for readability), the kernel's members as they are, channels of listeners, and an
 //! eventfd of this thread, by which others say that they took the rings.
 
+use std::os::fd::RawFd;
 use std::ptr;
 use std::time::Duration;
 
@@ -64,6 +65,7 @@ struct Poll<'a, S: Kept> {
     room: &'a mut [pollfd],
     channels: usize,
     has_kernel: bool,
+    has_sets: bool,
 }
 
 impl<'a, S: Kept> Poll<'a, S> {
@@ -74,6 +76,7 @@ impl<'a, S: Kept> Poll<'a, S> {
     ) -> Self {
         let mut channels = 0;
         let mut has_kernel = false;
+        let mut has_sets = false;
         let count = members.len();
         for (place, member) in members.iter().enumerate() {
             let target = S::find(member.fd);
@@ -84,7 +87,7 @@ impl<'a, S: Kept> Poll<'a, S> {
                 Target::Set(..) => (member.fd, READABLE),
                 Target::Listener(entry) => {
                     room[count + channels] = pollfd {
-                        fd: entry.channel(),
+                        fd: channel_of(member, entry),
                         events: READABLE,
                         revents: 0,
                     };
@@ -98,6 +101,7 @@ impl<'a, S: Kept> Poll<'a, S> {
                 revents: 0,
             };
             has_kernel |= !matches!(target, Target::Source(_)) && fd >= 0;
+            has_sets |= matches!(target, Target::Set(..));
         }
         Self {
             members,
@@ -105,6 +109,7 @@ impl<'a, S: Kept> Poll<'a, S> {
             room,
             channels,
             has_kernel,
+            has_sets,
         }
     }
 
@@ -116,18 +121,22 @@ impl<'a, S: Kept> Poll<'a, S> {
         let is_patient = timeout != Some(Duration::ZERO);
         let found = self.look_at_users();
         if found > 0 || !is_patient {
-            return if self.has_kernel {
-                self.look_at_all()
+            let found = if self.has_kernel {
+                self.look_at_all()?
             } else {
-                Ok(found)
+                found
             };
+            if found == 0 {
+                again::announce();
+            }
+            return Ok(found);
         }
         let deadline = Deadline::after(timeout);
         if self.spin()? {
             return self.look_at_all();
         }
         loop {
-            if self.channels > 0 {
+            if self.channels > 0 || self.has_sets {
                 again::announce();
                 self.renew_channels();
             }
@@ -202,15 +211,11 @@ impl<'a, S: Kept> Poll<'a, S> {
                 }
                 Target::Listener(entry) => {
                     let (fd, channel) = channels.next().map_or((-1, 0), |c| (c.fd, c.revents));
-                    if channel & libc::POLLHUP != 0 {
+                    let is_ready = channel & READABLE != 0;
+                    if is_ready && channel & libc::POLLHUP != 0 {
                         entry.tell_end(fd);
                     }
-                    let ready = if channel & READABLE != 0 {
-                        IN | RDNORM
-                    } else {
-                        0
-                    };
-                    told | answer(ready, member.events)
+                    told | answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
                 }
             };
             found += usize::from(member.revents != 0);
@@ -230,9 +235,8 @@ impl<'a, S: Kept> Poll<'a, S> {
             revents: 0,
         };
         self.watch(true);
-        let channels = &self.room[self.members.len()..count];
         // Who announces a listener again does not wake this thread.
-        let is_deaf = channels.iter().any(|channel| channel.fd < 0);
+        let is_deaf = self.is_deaf();
         let mut is_short = eventfd < 0;
         let mut is_ready = false;
         for (member, target) in self.members.iter().zip(self.targets.iter()) {
@@ -258,6 +262,8 @@ impl<'a, S: Kept> Poll<'a, S> {
             Some(left.unwrap_or(SHORT).min(SHORT))
         } else if is_deaf {
             Some(again::shortened(left))
+        } else if self.has_sets {
+            again::limit(left)
         } else {
             left
         };
@@ -277,13 +283,23 @@ impl<'a, S: Kept> Poll<'a, S> {
     /// Listeners have other channels since their monitor was found again.
     fn renew_channels(&mut self) {
         let channels = &mut self.room[self.members.len()..];
-        let listeners = self.targets.iter().filter_map(|target| match target {
-            Target::Listener(entry) => Some(entry),
+        let members = self.members.iter().zip(self.targets.iter());
+        let listeners = members.filter_map(|(member, target)| match target {
+            Target::Listener(entry) => Some((member, *entry)),
             _ => None,
         });
-        for (place, entry) in channels.iter_mut().zip(listeners) {
-            place.fd = entry.channel();
+        for (place, (member, entry)) in channels.iter_mut().zip(listeners) {
+            place.fd = channel_of(member, entry);
         }
+    }
+
+    /// Whether there is a listener of which connections are asked for, and whose channel is not polled.
+    fn is_deaf(&self) -> bool {
+        let channels = &self.room[self.members.len()..];
+        let members = self.members.iter().zip(self.targets.iter());
+        let listeners = members.filter(|(_, target)| matches!(target, Target::Listener(_)));
+        let mut pairs = channels.iter().zip(listeners);
+        pairs.any(|(channel, (member, _))| channel.fd < 0 && wants_connections(member))
     }
 
     fn take_rings(&mut self) {
@@ -315,6 +331,20 @@ impl<S: Kept> Drop for Poll<'_, S> {
             std::mem::replace(target, Target::Kernel).unpin();
         }
     }
+}
+
+/// What is polled for a member that is a listener, beside its number. The kernel would say the end of a channel also to
+/// who does not ask for connections.
+fn channel_of<S: Kept>(member: &pollfd, entry: &'static S) -> RawFd {
+    if wants_connections(member) {
+        entry.channel()
+    } else {
+        -1
+    }
+}
+
+fn wants_connections(member: &pollfd) -> bool {
+    events_of(member) & (IN | RDNORM) != 0
 }
 
 fn events_of(member: &pollfd) -> u32 {

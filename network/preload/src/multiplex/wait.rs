@@ -59,6 +59,15 @@ enum Pass {
     Thorough,
 }
 
+/// How long a sleep may be.
+#[derive(Clone, Copy)]
+struct Sleep {
+    /// Rings may be taken by others.
+    is_short: bool,
+    /// Nothing wakes it when a listener hears another channel.
+    is_deaf: bool,
+}
+
 /// What is known after a pass.
 #[derive(Clone, Copy)]
 struct Passed {
@@ -88,6 +97,9 @@ impl<S: Kept> Set<S> {
         if timeout == Some(Duration::ZERO) {
             if !passed.has_looked {
                 self.pass(outer, &mut out, Pass::Thorough)?;
+            }
+            if out.count() == 0 {
+                again::announce();
             }
             return Ok(out.count());
         }
@@ -155,16 +167,18 @@ impl<S: Kept> Set<S> {
     ) -> Outcome<()> {
         let asleep = cancel::Sleep::begin()?;
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        let is_short = self.prepare();
-        let woken = match is_short {
+        let sleep = self.prepare();
+        let woken = match sleep {
             // Something is there already.
             None => Ok(0),
-            Some(is_short) => {
-                let left = again::limit(deadline.left());
-                let left = if is_short {
+            Some(sleep) => {
+                let left = deadline.left();
+                let left = if sleep.is_short {
                     Some(left.unwrap_or(SHORT).min(SHORT))
+                } else if sleep.is_deaf {
+                    Some(again::shortened(left))
                 } else {
-                    left
+                    again::limit(left)
                 };
                 // SAFETY: the room of the program's array; the mask is the caller's promise.
                 asleep
@@ -177,7 +191,7 @@ impl<S: Kept> Set<S> {
         state.outsiders.sleep(false);
         let woken = woken?;
         state.begin_pass();
-        if is_short == Some(true) && woken == 0 {
+        if sleep.is_some_and(|sleep| sleep.is_short) && woken == 0 {
             state.absorb();
         }
         state.report(out, woken);
@@ -192,8 +206,8 @@ impl<S: Kept> Set<S> {
         Ok(())
     }
 
-    /// Arms all; none if there is something to report, otherwise whether the sleep must be short.
-    fn prepare(&self) -> Option<bool> {
+    /// Arms all; none if there is something to report, otherwise how long the sleep may be.
+    fn prepare(&self) -> Option<Sleep> {
         let Ok(mut state) = self.lock() else {
             return None;
         };
@@ -210,7 +224,11 @@ impl<S: Kept> Set<S> {
         let found = state.members.arm_all(inner, None);
         state.has_shared |= found.is_unsure;
         let is_ready = state.outsiders.sleep(true) | found.is_ready;
-        (!is_ready).then_some(found.is_unsure)
+        let sleep = Sleep {
+            is_short: found.is_unsure,
+            is_deaf: state.outsiders.is_deaf(),
+        };
+        (!is_ready).then_some(sleep)
     }
 
     /// A wait in the kernel's set, without anything of ours; who makes the set ours meanwhile finds a sleeper. None

@@ -135,15 +135,16 @@ fn a_death_is_told_once() {
     until(|| bed.listeners() == 1);
     bed.restart();
     until(|| bed.listeners() == 1);
-    let mut counts = [0; 8];
+    let mut counts = [0; 12];
     let (orders, answers) = (&mut watch.stdin, &mut watch.stdout);
     let orders = orders.as_mut().expect("it is a pipe");
     orders.write_all(b"?").expect("it reads");
     let answers = answers.as_mut().expect("it is a pipe");
     answers.read_exact(&mut counts).expect("it lives");
-    for count in counts.chunks(4) {
+    // Four threads by poll, four with sets of their own, and one set of four.
+    for (count, most) in counts.chunks(4).zip([4, 4, 1]) {
         let count = i32::from_ne_bytes(count.try_into().expect("four bytes"));
-        assert!(count <= 1, "{count}");
+        assert!(count <= most, "{counts:?}");
     }
     drop(watch.stdin.take());
     let ended = watch.wait().expect("it was started");

@@ -1,12 +1,14 @@
-/* Threads that wait for a listener from which another process accepts. What comes by the standard input is answered
- * with how often a wait of each has ended. */
+/* Threads that wait for a listener from which another process accepts: by poll, by a set each, and by one set together.
+ * What comes by the standard input is answered with how often a wait of each kind has ended. */
 #include "bed.h"
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 
-static int listener;
-static atomic_int polls, epolls;
+#define THREADS 4
+
+static int listener, common;
+static atomic_int polls, sets, commons;
 
 static void *by_poll(void *unused)
 {
@@ -16,13 +18,28 @@ static void *by_poll(void *unused)
     return unused;
 }
 
-static void *by_epoll(void *unused)
+static int make_set(void)
 {
     struct epoll_event event = {.events = EPOLLIN};
     int set = epoll_create1(0);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, listener, &event) == 0);
-    for (;; epolls++)
+    return set;
+}
+
+static void *by_set(void *unused)
+{
+    struct epoll_event event;
+    int set = make_set();
+    for (;; sets++)
         CHECK(epoll_wait(set, &event, 1, -1) == 1);
+    return unused;
+}
+
+static void *by_common(void *unused)
+{
+    struct epoll_event event;
+    for (;; commons++)
+        CHECK(epoll_wait(common, &event, 1, -1) == 1);
     return unused;
 }
 
@@ -41,10 +58,14 @@ int main(void)
     char byte;
     listener = listen_at(&address);
     start(serve, 0);
-    CHECK(pthread_create(&thread, NULL, by_poll, NULL) == 0);
-    CHECK(pthread_create(&thread, NULL, by_epoll, NULL) == 0);
+    common = make_set();
+    for (int index = 0; index < THREADS; index++) {
+        CHECK(pthread_create(&thread, NULL, by_poll, NULL) == 0);
+        CHECK(pthread_create(&thread, NULL, by_set, NULL) == 0);
+        CHECK(pthread_create(&thread, NULL, by_common, NULL) == 0);
+    }
     while (read(0, &byte, 1) == 1) {
-        int counts[] = {polls, epolls};
+        int counts[] = {polls, sets, commons};
         CHECK(write(1, counts, sizeof counts) == sizeof counts);
     }
     return 0;
