@@ -259,6 +259,7 @@ impl Kept for Fake {
     }
 
     fn tell_end(&self, channel: RawFd) -> bool {
+        assert!(channel >= 0, "a channel is a descriptor");
         let _ = self
             .channel
             .compare_exchange(channel, -1, Ordering::SeqCst, Ordering::SeqCst);

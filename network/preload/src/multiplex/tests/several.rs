@@ -3,9 +3,14 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use libc::epoll_event;
+
 use super::fake::{Bed, Fake, Plain, SETS, enter, leave};
 use crate::errno::Errno;
-use crate::multiplex::{EDGE, EXCLUSIVE, IN, ONCE, OUT, Target};
+use crate::multiplex::events::Events;
+use crate::multiplex::interest::Interest;
+use crate::multiplex::outside::{Newcomer, Outsiders, Word};
+use crate::multiplex::{EDGE, EXCLUSIVE, HUP, IN, ONCE, OUT, Target};
 
 const BRIEF: Option<Duration> = Some(Duration::from_millis(1));
 
@@ -97,6 +102,30 @@ fn a_listener_gets_another_channel() {
     assert_eq!(bed.look(8), []);
     other.arrive();
     assert_eq!(bed.look(8), [(IN, 7)]);
+}
+
+/// Two threads have collected one event from the kernel before either took the set's lock; and the kernel tells of an end
+/// whether it is asked or not.
+#[test]
+fn the_end_of_a_channel_is_told_once_to_who_asks() {
+    let (bed, listening) = (Bed::new(), Listening::new());
+    let (outer, own) = (bed.fd(), listening.own.fd());
+    let mut room = [epoll_event { events: 0, u64: 0 }; 4];
+    // SAFETY: the array has so many places, and outlives it.
+    let mut out = unsafe { Events::new(room.as_mut_ptr(), room.len()) };
+    let mut outsiders = Outsiders::new();
+    let (newcomer, channel) = (Newcomer::Listener(listening.entry), Word::Channel(0));
+    let added = outsiders.add(outer, &newcomer, Interest::new(own, OUT, 7));
+    assert_eq!(added, Ok(()));
+    outsiders.report(outer, channel, IN | HUP, 1, &mut out);
+    assert_eq!((out.count(), outsiders.is_deaf()), (0, false));
+    let changed = outsiders.modify(outer, own, listening.entry, IN, 7);
+    assert_eq!(changed, Ok(()));
+    outsiders.report(outer, channel, IN | HUP, 2, &mut out);
+    assert_eq!((out.count(), outsiders.is_deaf()), (1, true));
+    outsiders.report(outer, channel, IN | HUP, 3, &mut out);
+    assert_eq!(out.count(), 1);
+    outsiders.clear();
 }
 
 /// A set that the table knows, so that others can hold it.
