@@ -83,12 +83,13 @@ export! {
         // SAFETY: as the caller keeps it.
         let peer = unsafe { names::read(address, size) };
         match peer.map(|peer| connect_to(fd, peer)) {
-            Some(Ok(Some(outcome))) => told(outcome),
+            // A listener of this process may have a connection now.
+            Some(Ok(Some(outcome))) => touched(told(outcome)),
             Some(Err(errno)) => told(Err(errno)),
             Some(Ok(None)) | None => {
                 fresh::change(fd);
                 // SAFETY: as the caller keeps it.
-                unsafe { real::connect(fd, address, size) }
+                touched(unsafe { real::connect(fd, address, size) })
             }
         }
     }
