@@ -1,6 +1,14 @@
 /* sendmmsg, recvmmsg, sendmsg with pieces. */
 #include "bed.h"
 
+/* Waits until so many bytes have arrived: a plane moves what a call has sent a moment later. */
+static void await(int fd, int count)
+{
+    int there = 0;
+    while (there < count)
+        CHECK(ioctl(fd, FIONREAD, &there) == 0);
+}
+
 int main(void)
 {
     int ends[2];
@@ -14,6 +22,7 @@ int main(void)
     }
     tell("sendmmsg", sendmmsg(ends[0], messages, 3, 0));
     printf("%u %u %u\n", messages[0].msg_len, messages[1].msg_len, messages[2].msg_len);
+    await(ends[1], 11);
     struct mmsghdr room[4] = {0};
     struct iovec into[4];
     for (int number = 0; number < 4; number++) {
@@ -25,6 +34,7 @@ int main(void)
     printf("%u %u %u\n", room[0].msg_len, room[1].msg_len, room[2].msg_len);
     struct msghdr message = {.msg_iov = out, .msg_iovlen = 3};
     tell("sendmsg", sendmsg(ends[0], &message, 0));
+    await(ends[1], 11);
     tell("recv", recv(ends[1], all, sizeof all, 0));
     printf("%.11s\n", all);
     struct msghdr wrong = {.msg_iov = NULL, .msg_iovlen = 3};
