@@ -87,6 +87,14 @@ static inline void send_all(int fd, const void *bytes, size_t size)
     }
 }
 
+/* Waits until so many bytes have arrived: a plane moves what a call has sent a moment later. */
+static inline void await(int fd, int count)
+{
+    int there = 0;
+    while (there < count)
+        CHECK(ioctl(fd, FIONREAD, &there) == 0);
+}
+
 #ifdef __x86_64__
 /* A system call past every library. */
 static inline long past(long number, long a, long b, long c, long d, long e, long f)

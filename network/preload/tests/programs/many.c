@@ -1,14 +1,6 @@
 /* sendmmsg, recvmmsg, sendmsg with pieces. */
 #include "bed.h"
 
-/* Waits until so many bytes have arrived: a plane moves what a call has sent a moment later. */
-static void await(int fd, int count)
-{
-    int there = 0;
-    while (there < count)
-        CHECK(ioctl(fd, FIONREAD, &there) == 0);
-}
-
 int main(void)
 {
     int ends[2];

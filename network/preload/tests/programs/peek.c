@@ -23,6 +23,7 @@ int main(void)
     tell("nothing to peek", recv(ends[1], bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK));
     send_all(ends[0], "abcdefgh", 8);
     send_all(ends[0], "ijkl", 4);
+    await(ends[1], 12);
     tell("peek", recv(ends[1], bytes, 10, MSG_PEEK));
     printf("%.10s\n", bytes);
     tell("FIONREAD", ioctl(ends[1], FIONREAD, &pending));

@@ -18,6 +18,7 @@ int main(void)
 
     join(ends);
     send_all(ends[0], "unread", 6);
+    await(ends[1], 6);
     close(ends[1]);
     tell("unread: recv", recv(ends[0], bytes, sizeof bytes, 0));
     tell("unread: recv again", recv(ends[0], bytes, sizeof bytes, 0));
