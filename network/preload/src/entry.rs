@@ -100,7 +100,7 @@ pub(crate) struct Entry {
     pub(crate) empty: AtomicU32,
     /// The hidden descriptor of a connection's memory, or of a listener's channel; -1 if there is none.
     pub(crate) hidden: AtomicI32,
-    /// The hidden descriptor of a listener's last channel but one; -1 if there is none.
+    /// The hidden descriptor of the channel that a listener had before; -1 if there is none.
     ended: AtomicI32,
     /// Of a listener: the channel is dead, the kernel's queue is all there is.
     pub(crate) is_deaf: AtomicBool,
@@ -342,6 +342,8 @@ impl Entry {
     /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another, so
     /// that no two in a row have one number.
     pub(crate) fn hear(&self, channel: RawFd) {
+        // After two more it may have the number of the one that was told.
+        self.told.store(-1, Ordering::Relaxed);
         let last = self.hidden.swap(channel, Ordering::SeqCst);
         self.is_deaf.store(false, Ordering::SeqCst);
         let ended = self.ended.swap(last, Ordering::Relaxed);
@@ -489,5 +491,42 @@ impl Entry {
         self.next
             .store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
         FREE.store(ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+    use crate::multiplex::Kept;
+
+    /// A channel whose monitor is dead.
+    fn ended() -> RawFd {
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
+        let (channel, monitors) = pair.expect("there are descriptors left");
+        drop(monitors);
+        hidden::hide(channel).expect("there are numbers left")
+    }
+
+    #[test]
+    fn a_channel_with_the_number_of_one_that_was_told_is_heard() {
+        let first = ended();
+        let entry = Entry::listener(first).expect("there is memory");
+        assert_eq!(Kept::channel(entry), first);
+        assert!(entry.tell_end(first));
+        assert_eq!(Kept::channel(entry), -1);
+        for _ in 0..2 {
+            entry.hear(ended());
+        }
+        // The first one was closed: the lowest number that is free is its own, unless another test has it.
+        let next = ended();
+        if next != first {
+            hidden::replace(next, first, true).expect("the number is below the limit");
+            hidden::close(next);
+        }
+        entry.hear(first);
+        assert_eq!(Kept::channel(entry), first);
     }
 }

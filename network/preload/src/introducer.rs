@@ -59,7 +59,8 @@ impl Introducer {
         self.deaths.store(monitor::deaths(), Ordering::Relaxed);
     }
 
-    /// Whether that monitor is dead: it was met by this process since, or may be now, or is no process any more.
+    /// Whether that monitor is dead: this process has found one dead since, finds its own dead now, or sees that there is
+    /// no such process any more.
     pub(crate) fn is_gone(&self) -> bool {
         let maker = i32::try_from(self.process.load(Ordering::Relaxed));
         let is_no_process = |maker| test_kill_process(maker) == Err(rustix::io::Errno::SRCH);
