@@ -33,6 +33,7 @@ static void killed(void)
     wait_in_vain("beside a killed child", ends[0]);
     /* What is lost when the last one closes resets the connection. */
     send_all(ends[0], "unread", 6);
+    await(ends[1], 6);
     close(ends[1]);
     tell("peer of a killed child", recv(ends[0], &byte, 1, 0));
     close(ends[0]);
