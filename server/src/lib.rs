@@ -9,9 +9,7 @@
 //!   documents  the seam to the document layer
 //!   journal    group commit for parked replies
 //!
-//!   main -> nvme      the commands for NVMe devices; no part of the server
-//!   main -> blobfs    the commands for volumes; no part of the server either
-//!   main -> sockets   the commands for user-level sockets; nor these
+//!   main -> millrace_tools   the subcommands for devices, volumes and sockets: a crate of its own
 //! ```
 //!
 //! The binary is a thin shell around it; benchmarks and tests use the parts by themselves. This is the
@@ -19,7 +17,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod blobfs;
 pub mod clock;
 pub mod commands;
 pub mod dispatch;
@@ -33,12 +30,10 @@ pub mod machine;
 pub mod memory;
 pub mod metrics;
 pub mod network;
-pub mod nvme;
 pub mod operations;
 pub mod serve;
 pub mod session;
 pub mod settings;
-pub mod sockets;
 pub mod state;
 pub mod volume;
 pub mod waiters;

@@ -2,34 +2,38 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::StdoutLock;
 use std::process::ExitCode;
 
 use clap::Parser;
-use millrace::blobfs::{BlobfsError, BlobfsOptions};
 use millrace::echo::Echo;
-use millrace::nvme::{NvmeError, NvmeOptions};
 use millrace::serve::serve;
 use millrace::settings::{Cli, EchoOptions, ServeOptions, Settings, Subcommand};
-use millrace::sockets::{SocketsError, SocketsOptions};
+use millrace_tools::ToolError;
 
 /// Whatever ends the program.
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Subcommand::Serve(options) => serve_with(*options),
-        Subcommand::Nvme(options) => nvme(*options).map_err(Failure::from),
-        Subcommand::Blobfs(options) => return blobfs(&options),
-        Subcommand::Sockets(options) => sockets(&options).map_err(Failure::from),
-        Subcommand::Echo(options) => echo(options).map_err(Failure::from),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&*error);
-            ExitCode::FAILURE
+    let ended = match Cli::parse().command {
+        Subcommand::Serve(options) => done(serve_with(*options)),
+        Subcommand::Echo(options) => done(echo(options)),
+        Subcommand::Nvme(options) => done(millrace_tools::nvme::run(*options, &mut stdout())),
+        Subcommand::Blobfs(options) => {
+            millrace_tools::blobfs::run(&options, &mut stdout()).map_err(Failure::from)
         }
-    }
+        Subcommand::Sockets(options) => done(millrace_tools::sockets::run(&options, &mut stdout())),
+    };
+    ExitCode::from(ended.unwrap_or_else(|error| report(&*error)))
+}
+
+/// The exit code of a command that has one for success alone.
+fn done<E: Into<Failure>>(result: Result<(), E>) -> Result<u8, Failure> {
+    result.map(|()| 0).map_err(Into::into)
+}
+
+fn stdout() -> StdoutLock<'static> {
+    std::io::stdout().lock()
 }
 
 fn serve_with(options: ServeOptions) -> Result<(), Failure> {
@@ -47,27 +51,8 @@ fn echo(options: EchoOptions) -> std::io::Result<()> {
     })
 }
 
-/// Runs a command for NVMe devices.
-fn nvme(options: NvmeOptions) -> Result<(), NvmeError> {
-    millrace::nvme::run(options, &mut std::io::stdout().lock())
-}
-
-/// Runs a command for volumes, which says by itself what to end with.
-fn blobfs(options: &BlobfsOptions) -> ExitCode {
-    let ended = millrace::blobfs::run(options, &mut std::io::stdout().lock());
-    ExitCode::from(ended.unwrap_or_else(|error| {
-        report(&error);
-        error.exit_code()
-    }))
-}
-
-/// Runs a command for user-level sockets.
-fn sockets(options: &SocketsOptions) -> Result<(), SocketsError> {
-    millrace::sockets::run(options, &mut std::io::stdout().lock())
-}
-
-/// Says what went wrong and why, on one line; what can be done about it, on lines of its own.
-fn report(error: &(dyn std::error::Error + 'static)) {
+/// Prints a failure and its causes on one line, and advice on lines of its own; returns the exit code.
+fn report(error: &(dyn std::error::Error + 'static)) -> u8 {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -76,11 +61,11 @@ fn report(error: &(dyn std::error::Error + 'static)) {
         cause = inner.source();
     }
     eprintln!("millrace: {text}");
-    let nvme = error.downcast_ref().map(NvmeError::advice);
-    let blobfs = || error.downcast_ref().map(BlobfsError::advice);
-    let sockets = || error.downcast_ref().map(SocketsError::advice);
-    let advice = nvme.or_else(blobfs).or_else(sockets);
-    for advice in advice.unwrap_or_default() {
+    let Some(error) = error.downcast_ref::<ToolError>() else {
+        return 1;
+    };
+    for advice in error.advice() {
         eprintln!("  help: {advice}");
     }
+    error.exit_code()
 }

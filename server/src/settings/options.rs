@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
-use crate::blobfs::BlobfsOptions;
-use crate::nvme::NvmeOptions;
-use crate::sockets::SocketsOptions;
+use millrace_tools::blobfs::BlobfsOptions;
+use millrace_tools::nvme::NvmeOptions;
+use millrace_tools::sockets::SocketsOptions;
 
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]

@@ -1,8 +1,8 @@
 //! Command lines.
 
 use clap::Parser as _;
-use millrace::nvme::Command;
 use millrace::settings::{Cli, Subcommand};
+use millrace_tools::nvme::Command;
 
 /// What a command line says.
 pub(crate) fn parse(line: &str) -> Command {

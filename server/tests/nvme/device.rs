@@ -4,12 +4,12 @@ use std::error::Error as _;
 use std::sync::atomic::AtomicBool;
 
 use crate::bed::parse;
-use millrace::nvme::{
-    Bench, BenchReport, Command, Device, ErrorKind, IdentifyReport, NvmeError, Report, SmartReport,
-};
 use millrace_nvme::Options;
 use millrace_nvme_model::{
     Controller, Fault, FaultRule, Faults, NamespaceOptions, Options as Model, Stepper, Target, When,
+};
+use millrace_tools::nvme::{
+    Bench, BenchReport, Command, Device, ErrorKind, IdentifyReport, Report, SmartReport, ToolError,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::json;
@@ -34,7 +34,7 @@ impl Bed {
         }
     }
 
-    fn bench(&self, options: &str) -> Result<BenchReport, NvmeError> {
+    fn bench(&self, options: &str) -> Result<BenchReport, ToolError> {
         let Command::Bench(options) = parse(&format!("bench 0000:01:00.0 {options}")) else {
             unreachable!("the command is bench");
         };
@@ -42,12 +42,12 @@ impl Bed {
         bench.run(&AtomicBool::new(false), &mut |_| {})
     }
 
-    fn format(&self, options: &str) -> Result<String, NvmeError> {
+    fn format(&self, options: &str) -> Result<String, ToolError> {
         let Command::Format(options) = parse(&format!("format 0000:01:00.0/1 {options}")) else {
             unreachable!("the command is format");
         };
         let mut out = Vec::new();
-        millrace::nvme::format(&self.device, &options, &mut out)?;
+        millrace_tools::nvme::format(&self.device, &options, &mut out)?;
         Ok(String::from_utf8(out).expect("text"))
     }
 }
@@ -62,7 +62,7 @@ impl Drop for Bed {
 }
 
 /// An error, its causes and its advice, as they are printed.
-fn wording(error: &NvmeError) -> String {
+fn wording(error: &ToolError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -116,7 +116,7 @@ fn identify_of_one_namespace_shows_no_other() {
     let ids = |namespace| {
         let report = IdentifyReport::new(&bed.device, namespace)?;
         let ids = report.namespaces.iter().map(|namespace| namespace.id);
-        Ok::<_, NvmeError>(ids.collect::<Vec<_>>())
+        Ok::<_, ToolError>(ids.collect::<Vec<_>>())
     };
     assert_eq!(ids(None).expect("all"), [1, 2, 3]);
     assert_eq!(ids(Some(2)).expect("one"), [2]);

@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::bed::parse;
-use millrace::nvme::{Command, ListReport, Machine, NvmeError, Report, bind, unbind};
 use millrace_pci::binding::{Binder, Purpose, Step, write};
+use millrace_tools::nvme::{Command, ListReport, Machine, Report, ToolError, bind, unbind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -105,13 +105,13 @@ impl Tree {
         ListReport::new(&self.machine()).expect("a tree").json()
     }
 
-    fn run(&self, line: &str) -> Result<String, NvmeError> {
+    fn run(&self, line: &str) -> Result<String, ToolError> {
         let (text, result) = self.run_on(&self.machine(), line);
         result.map(|()| text)
     }
 
     /// What is printed, and what comes of it.
-    fn run_on(&self, machine: &Machine, line: &str) -> (String, Result<(), NvmeError>) {
+    fn run_on(&self, machine: &Machine, line: &str) -> (String, Result<(), ToolError>) {
         let mut out = Vec::new();
         let result = match parse(line) {
             Command::Bind(options) => bind(machine, &options, &mut out),

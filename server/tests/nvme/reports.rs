@@ -1,8 +1,8 @@
 //! What `millrace nvme identify` and `smart` print of data structures, byte by byte.
 
-use millrace::nvme::{IdentifyReport, NamespaceReport, Report, SmartReport};
 use millrace_nvme::spec::identify::{ControllerData, NamespaceData};
 use millrace_nvme::spec::log::{ErrorEntry, Health};
+use millrace_tools::nvme::{IdentifyReport, NamespaceReport, Report, SmartReport};
 use serde_json::json;
 
 /// Puts bytes into a data structure.
