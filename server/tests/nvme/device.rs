@@ -8,9 +8,9 @@ use millrace_nvme::Options;
 use millrace_nvme_model::{
     Controller, Fault, FaultRule, Faults, NamespaceOptions, Options as Model, Stepper, Target, When,
 };
-use millrace_tools::nvme::{
-    Bench, BenchReport, Command, Device, ErrorKind, IdentifyReport, Report, SmartReport, ToolError,
-};
+use millrace_tools::nvme::{Bench, BenchReport, Command, Device, IdentifyReport, SmartReport};
+use millrace_tools::terminal::Report;
+use millrace_tools::{ErrorKind, ToolError};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::json;
 

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use crate::bed::parse;
 use millrace_pci::binding::{Binder, Purpose, Step, write};
-use millrace_tools::nvme::{Command, ListReport, Machine, Report, ToolError, bind, unbind};
+use millrace_tools::ToolError;
+use millrace_tools::nvme::{Command, ListReport, Machine, bind, unbind};
+use millrace_tools::terminal::Report;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

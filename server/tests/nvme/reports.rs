@@ -2,7 +2,8 @@
 
 use millrace_nvme::spec::identify::{ControllerData, NamespaceData};
 use millrace_nvme::spec::log::{ErrorEntry, Health};
-use millrace_tools::nvme::{IdentifyReport, NamespaceReport, Report, SmartReport};
+use millrace_tools::nvme::{IdentifyReport, NamespaceReport, SmartReport};
+use millrace_tools::terminal::Report;
 use serde_json::json;
 
 /// Puts bytes into a data structure.
