@@ -10,6 +10,8 @@ mod interleaving;
 mod interposed;
 #[path = "commands/leftovers.rs"]
 mod leftovers;
+#[path = "commands/zero_timestamps.rs"]
+mod zero_timestamps;
 mod support;
 
 use std::sync::Arc;
