@@ -137,3 +137,8 @@ class Tools(unittest.TestCase):
         self.assertEqual(row.get("error"), None)
         for column in ["insert", "query", "update", "delete", "getmore", "command", "conn", "net_in", "net_out"]:
             self.assertIn(column, row)
+
+    def test_mongotop_is_told_that_there_is_no_top(self):
+        # The server keeps no times by collection.
+        with self.assertRaisesRegex(AssertionError, "no such command: 'top'"):
+            tool("mongotop", self.server, "--rowcount=1", "1")

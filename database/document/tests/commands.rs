@@ -10,9 +10,9 @@ mod interleaving;
 mod interposed;
 #[path = "commands/leftovers.rs"]
 mod leftovers;
+mod support;
 #[path = "commands/zero_timestamps.rs"]
 mod zero_timestamps;
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
