@@ -11,6 +11,8 @@ mod interposed;
 #[path = "commands/leftovers.rs"]
 mod leftovers;
 mod support;
+#[path = "commands/zero_timestamps.rs"]
+mod zero_timestamps;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

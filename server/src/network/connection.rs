@@ -87,7 +87,8 @@ pub(super) struct Connection<S> {
     pub(super) gone: bool,
     /// Reading stopped because the memory budget is used up.
     pub(super) starved: bool,
-    /// Since when there is a part of a message.
+    /// When the server began to wait for the rest of a message of which it has a part; none while a request is
+    /// served or a reply is sent. See [`Connection::update_receive_timer`].
     pub(super) partial_since: Option<Instant>,
     /// Since when the client has not taken its replies.
     pub(super) stalled_since: Option<Instant>,
@@ -141,6 +142,20 @@ impl<S> Connection<S> {
         self.output
             .as_ref()
             .map_or(&[], |output| &output.bytes[self.sent..end])
+    }
+
+    /// Starts the receive timer at `now` if it does not run and the server waits for the rest of a message; stops it
+    /// if the server waits for anything else.
+    pub(super) fn update_receive_timer(&mut self, now: Instant) {
+        let waits_for_rest = self.state == State::Ready
+            && self.current.is_none()
+            && self.sendable().is_empty()
+            && !self.unserved().is_empty();
+        if waits_for_rest {
+            self.partial_since.get_or_insert(now);
+        } else {
+            self.partial_since = None;
+        }
     }
 
     /// What the connection should be watched for. An interest that is merely not needed stays until it disturbs:

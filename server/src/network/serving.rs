@@ -129,7 +129,6 @@ impl<S: Service> Worker<S> {
         token: Token,
         connection: &mut Connection<S::Session>,
     ) -> Fate {
-        let consumed_before = connection.consumed;
         while connection.state == State::Ready && !connection.closing && !connection.starved {
             if connection.sendable().len() >= OUTPUT_LEN_HIGH
                 && (self.send(connection) == Fate::Close || !connection.sendable().is_empty())
@@ -145,9 +144,6 @@ impl<S: Service> Worker<S> {
                 Ok(_) => break,
                 Err(error) => refuse(connection, &error),
             }
-        }
-        if connection.consumed > consumed_before {
-            connection.partial_since = None;
         }
         self.settle(connection)
     }
@@ -169,14 +165,12 @@ impl<S: Service> Worker<S> {
                 connection.consumed = 0;
             }
             if input.bytes.is_empty() {
-                connection.partial_since = None;
                 if let Some(buffer) = connection.input.take() {
                     self.pool.put(buffer);
                 }
-            } else {
-                connection.partial_since.get_or_insert(self.now);
             }
         }
+        connection.update_receive_timer(self.now);
         self.drained(connection)
     }
 
@@ -251,6 +245,8 @@ impl<S: Service> Worker<S> {
             began: self.now,
             round: 0,
         });
+        // The message is complete; the timer starts anew for the one after it.
+        connection.partial_since = None;
         self.shared
             .counters
             .requests

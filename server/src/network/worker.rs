@@ -499,3 +499,7 @@ mod looking;
 
 #[path = "serving.rs"]
 mod serving;
+
+#[cfg(test)]
+#[path = "receive_timer_tests.rs"]
+mod receive_timer_tests;

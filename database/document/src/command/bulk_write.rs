@@ -58,6 +58,7 @@ struct Surrounding<'a> {
     namespaces: Vec<Namespace>,
     bindings: Bindings,
     bypass_validation: bool,
+    keep_zero_timestamps: bool,
     operation: &'a Operation,
 }
 
@@ -76,6 +77,7 @@ pub(super) fn bulk_write(
             "ordered",
             "errorsOnly",
             "bypassDocumentValidation",
+            "bypassEmptyTsReplacement",
             "let",
             "cursor",
         ],
@@ -91,6 +93,7 @@ pub(super) fn bulk_write(
         namespaces: namespaces(request, &arguments)?,
         bindings: Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?,
         bypass_validation: arguments.flag("bypassDocumentValidation")?,
+        keep_zero_timestamps: arguments.flag("bypassEmptyTsReplacement")?,
         operation,
     };
     let ordered = arguments.boolean("ordered")?.unwrap_or(true);
@@ -256,6 +259,9 @@ fn run_one_update(
     statement.sort = arguments.tree("sort")?;
     statement.hint = parse_hint(&arguments)?;
     statement.bypass_validation = surrounding.bypass_validation;
+    statement
+        .update
+        .keep_zero_timestamps(surrounding.keep_zero_timestamps);
     if statement.multi && statement.update.is_replacement() {
         return Err(Error::new(
             ErrorCode::FailedToParse,

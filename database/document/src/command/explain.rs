@@ -222,7 +222,13 @@ fn of_batch(
     let arguments = Arguments::of_command(
         request.name,
         request.body,
-        &[name, "ordered", "bypassDocumentValidation", "let"],
+        &[
+            name,
+            "ordered",
+            "bypassDocumentValidation",
+            "bypassEmptyTsReplacement",
+            "let",
+        ],
     )?;
     let statements = super::batch::statements(request, &arguments, name)?;
     let [statement] = statements.as_slice() else {

@@ -29,6 +29,7 @@ pub(super) const FIELDS: &[&str] = &[
     "fields",
     "upsert",
     "bypassDocumentValidation",
+    "bypassEmptyTsReplacement",
     "collation",
     "arrayFilters",
     "hint",
@@ -180,6 +181,8 @@ fn update_one(
     statement.sort = arguments.tree("sort")?;
     statement.hint = parse_hint(arguments)?;
     statement.bypass_validation = arguments.flag("bypassDocumentValidation")?;
+    let keep_zero_timestamps = arguments.flag("bypassEmptyTsReplacement")?;
+    statement.update.keep_zero_timestamps(keep_zero_timestamps);
     statement.failure_context = "Plan executor error during findAndModify";
     let result = run_update(database, namespace, &statement, operation)?;
     let value = if arguments.flag("new")? {

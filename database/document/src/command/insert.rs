@@ -38,11 +38,14 @@ pub(super) fn insert(
             "documents",
             "ordered",
             "bypassDocumentValidation",
+            "bypassEmptyTsReplacement",
             "encryptionInformation",
         ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     check_writable(&namespace)?;
+    // Zero timestamps are stored as they are in any case.
+    arguments.boolean("bypassEmptyTsReplacement")?;
     let documents = statements(request, &arguments, "documents")?;
     let outcome = insert_documents(
         &database.catalog,

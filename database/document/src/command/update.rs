@@ -191,6 +191,7 @@ pub(super) fn update(
             "updates",
             "ordered",
             "bypassDocumentValidation",
+            "bypassEmptyTsReplacement",
             "let",
             "encryptionInformation",
         ],
@@ -200,6 +201,7 @@ pub(super) fn update(
     let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
     let ordered = arguments.boolean("ordered")?.unwrap_or(true);
     let bypass_validation = arguments.flag("bypassDocumentValidation")?;
+    let keep_zero_timestamps = arguments.flag("bypassEmptyTsReplacement")?;
     let statements = statements(request, &arguments, "updates")?;
     for statement in &statements {
         if let Ok(Some(RawBsonRef::Array(stages))) = statement.get("u") {
@@ -214,6 +216,7 @@ pub(super) fn update(
         let result =
             UpdateStatement::parse(body, &bindings, operation).and_then(|mut statement| {
                 statement.bypass_validation = bypass_validation;
+                statement.update.keep_zero_timestamps(keep_zero_timestamps);
                 run_update(database, &namespace, &statement, operation)
             });
         match result {

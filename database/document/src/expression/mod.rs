@@ -130,6 +130,28 @@ impl Expression {
         Ok(self.evaluate_cow(root, eval)?.map(Cow::into_owned))
     }
 
+    /// Computes the value for a document while the variable `CURRENT`, which the scope of
+    /// [`parse`](Self::parse) has to bind, has the value `current`: plain paths start there, `$$ROOT` is
+    /// `root`.
+    ///
+    /// # Errors
+    /// As `evaluate`.
+    pub(crate) fn evaluate_at(
+        &self,
+        root: &Document,
+        current: &Bson,
+        eval: &EvaluationContext<'_>,
+    ) -> Result<Option<Bson>> {
+        let live_bytes = Cell::new(0);
+        let frame = Frame::new(root, eval, &live_bytes);
+        let local = frame.local("CURRENT", Some(Cow::Borrowed(current)));
+        let value = self.eval(frame.with(&local))?.map(Cow::into_owned);
+        if let Some(value) = &value {
+            memory::check_depth(value)?;
+        }
+        Ok(value)
+    }
+
     /// The same as [`evaluate`](Self::evaluate), borrowing from the document where possible.
     ///
     /// # Errors

@@ -76,6 +76,11 @@ impl SubPipeline {
         &self.rest
     }
 
+    /// The stage that makes the documents of a pipeline that needs no collection, and the stages after it.
+    pub(super) fn split_source(&self) -> (Pipeline, Pipeline) {
+        (self.rest.prefix_of(1), self.rest.without_prefix(1))
+    }
+
     /// Whether the pipeline makes its own documents.
     pub(super) fn is_collectionless(&self) -> bool {
         self.answered.is_none() && self.rest.is_collectionless()

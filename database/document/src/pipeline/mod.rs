@@ -199,6 +199,14 @@ impl Pipeline {
         }
     }
 
+    /// The first `stages` stages.
+    fn prefix_of(&self, stages: usize) -> Self {
+        let stages = self.stages.get(..stages).unwrap_or(&self.stages);
+        Self {
+            stages: stages.to_vec(),
+        }
+    }
+
     /// The fields that the result depends on; none if it may depend on all of the document.
     #[must_use]
     pub fn required_fields(&self) -> Option<Vec<Path>> {

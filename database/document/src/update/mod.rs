@@ -64,7 +64,11 @@ pub struct Update {
 #[derive(Debug)]
 enum Kind {
     Modifiers(Modifiers),
-    Replacement(Document),
+    /// `keeps_zero_timestamps`: zero timestamps are stored as they are instead of the present time.
+    Replacement {
+        document: Document,
+        keeps_zero_timestamps: bool,
+    },
     Pipeline(UpdatePipeline),
 }
 
@@ -106,7 +110,10 @@ impl Update {
                 {
                     Kind::Modifiers(Modifiers::parse(document, filters, scope)?)
                 } else {
-                    Kind::Replacement(document.clone())
+                    Kind::Replacement {
+                        document: document.clone(),
+                        keeps_zero_timestamps: false,
+                    }
                 }
             }
             _ => {
@@ -119,10 +126,22 @@ impl Update {
         Ok(Self { kind })
     }
 
+    /// Sets whether a replacement stores zero timestamps as they are (`bypassEmptyTsReplacement`) instead of the
+    /// present time. Other updates store them as they are in any case.
+    pub const fn keep_zero_timestamps(&mut self, keep: bool) {
+        if let Kind::Replacement {
+            keeps_zero_timestamps,
+            ..
+        } = &mut self.kind
+        {
+            *keeps_zero_timestamps = keep;
+        }
+    }
+
     /// Whether the update puts a whole document in the other's place.
     #[must_use]
     pub const fn is_replacement(&self) -> bool {
-        matches!(self.kind, Kind::Replacement(_))
+        matches!(self.kind, Kind::Replacement { .. })
     }
 
     /// Whether the update is a pipeline.
@@ -138,7 +157,7 @@ impl Update {
     /// As [`upsert_base`].
     pub fn upsert_base(&self, query: &Node) -> Result<Document> {
         match self.kind {
-            Kind::Replacement(_) => upsert::replacement_base(query),
+            Kind::Replacement { .. } => upsert::replacement_base(query),
             Kind::Modifiers(_) | Kind::Pipeline(_) => upsert_base(query),
         }
     }
@@ -189,8 +208,15 @@ impl Update {
                     change,
                 }
             }
-            Kind::Replacement(replacement) => {
-                let after = replacement::replace(&document, replacement, evaluation)?;
+            Kind::Replacement {
+                document: replacement,
+                keeps_zero_timestamps,
+            } => {
+                let mut after = replacement.clone();
+                if !keeps_zero_timestamps {
+                    replacement::fill_timestamps(&mut after, evaluation);
+                }
+                let after = replacement::replace(&document, after)?;
                 if replacement::is_noop(&document, &after) {
                     Outcome {
                         document: after,

@@ -9,15 +9,8 @@ use crate::Result;
 use crate::expression::EvaluationContext;
 use crate::value::compare_bson;
 
-/// The document that takes the place of `before` when a client sends `replacement`.
-///
-/// Zero timestamps at the top become the present time, as they do in an insert.
-pub(super) fn replace(
-    before: &Document,
-    replacement: &Document,
-    evaluation: &EvaluationContext<'_>,
-) -> Result<Document> {
-    let mut document = replacement.clone();
+/// Puts the present time in the place of zero timestamps at the top of `document`, except in `_id`.
+pub(super) fn fill_timestamps(document: &mut Document, evaluation: &EvaluationContext<'_>) {
     for (name, value) in document.iter_mut() {
         if let Bson::Timestamp(Timestamp {
             time: 0,
@@ -29,6 +22,10 @@ pub(super) fn replace(
             }
         }
     }
+}
+
+/// The document that takes the place of `before` when a client sends `document`.
+pub(super) fn replace(before: &Document, document: Document) -> Result<Document> {
     storage::check_replacement_fields(&document)?;
     with_id_of(before, document)
 }

@@ -197,6 +197,43 @@ fn lookup_needs_no_collection_when_its_pipeline_makes_documents() {
 }
 
 #[test]
+fn lookup_joins_with_the_documents_that_its_pipeline_makes() {
+    let lookup = |more: Bson| {
+        let mut pipeline = vec![bson!({"$documents": [
+            {"_id": 1, "x": 1}, {"_id": 2, "x": [1, 2]}, {"_id": 3, "x": 3}, {"_id": 4},
+        ]})];
+        pipeline.extend(more.as_array().expect("stages").iter().cloned());
+        doc! {"$lookup": {
+            "localField": "a", "foreignField": "x", "pipeline": pipeline, "as": "r",
+        }}
+    };
+    let case = |more: Bson, input: Document, expected: &[i32]| {
+        let output = join(vec![], lookup(more.clone()), vec![input.clone()]);
+        assert_eq!(joined_ids(&output[0]), expected, "{input} then {more}");
+    };
+    case(bson!([]), doc! {"a": 1}, &[1, 2]);
+    case(bson!([]), doc! {"a": [2, 3]}, &[2, 3]);
+    case(bson!([]), doc! {"a": 9}, &[]);
+    case(bson!([]), doc! {}, &[4]);
+    // The condition comes before the other stages of the pipeline.
+    case(bson!([{"$limit": 1}]), doc! {"a": 3}, &[3]);
+    case(
+        bson!([{"$match": {"_id": {"$gt": 1}}}]),
+        doc! {"a": 1},
+        &[2],
+    );
+    case(bson!([{"$unset": "x"}]), doc! {"a": 1}, &[1, 2]);
+
+    let unwound = Run::with(&[])
+        .run(
+            &[lookup(bson!([])), doc! {"$unwind": "$r"}],
+            vec![doc! {"a": 2}, doc! {"a": 9}],
+        )
+        .expect("the join runs");
+    assert_eq!(unwound, [doc! {"a": 2, "r": {"_id": 2, "x": [1, 2]}}]);
+}
+
+#[test]
 fn graph_lookup_follows_references() {
     let people = || {
         vec![

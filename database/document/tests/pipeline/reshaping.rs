@@ -142,6 +142,50 @@ fn redact_decides_level_by_level() {
 }
 
 #[test]
+fn redact_sees_the_whole_document_at_every_level() {
+    let redact = |condition: Bson, input: Document| {
+        let argument = doc! {"$cond": [condition, "$$DESCEND", "$$PRUNE"]};
+        run(&[doc! {"$redact": argument}], vec![input])
+    };
+    let input = || doc! {"_id": 1, "owner": "a", "in": {"x": 1, "owner": "b"}, "list": [{"owner": "a", "deep": {"y": 1}}]};
+    // The owner of the whole document decides, whatever its parts say.
+    for whole in ["$$ROOT.owner", "$$ROOT"] {
+        let owner = bson!({"$getField": {"field": "owner", "input": "$$ROOT"}});
+        let owner = if whole == "$$ROOT" {
+            owner
+        } else {
+            bson!(whole)
+        };
+        assert_eq!(
+            redact(bson!({"$eq": [owner, "a"]}), input()),
+            [input()],
+            "{whole}"
+        );
+    }
+    // Each level decides for itself; a field without a variable is one of the level.
+    let expected = [doc! {"_id": 1, "owner": "a", "list": [{"owner": "a"}]}];
+    for level in [
+        bson!("$owner"),
+        bson!("$$CURRENT.owner"),
+        bson!({"$getField": "owner"}),
+        bson!({"$let": {"vars": {"o": "$owner"}, "in": "$$o"}}),
+    ] {
+        assert_eq!(
+            redact(bson!({"$eq": [level.clone(), "a"]}), input()),
+            expected,
+            "{level}"
+        );
+    }
+    // Both in one condition.
+    let condition = bson!({"$lte": [{"$ifNull": ["$level", 0]}, "$$ROOT.clearance"]});
+    let input = doc! {"clearance": 2, "a": {"level": 3}, "b": [{"level": 2, "c": {"level": 3}}, [{"level": 9}]]};
+    assert_eq!(
+        redact(condition, input),
+        [doc! {"clearance": 2, "b": [{"level": 2}, []]}]
+    );
+}
+
+#[test]
 fn sample_gives_different_documents_of_the_input() {
     let input: Vec<Document> = (0..100).map(|id| doc! {"_id": id}).collect();
     let sample = run(&[doc! {"$sample": {"size": 10}}], input.clone());

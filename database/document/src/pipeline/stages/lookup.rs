@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bson::{Bson, Document, doc};
 
-use super::{Run, Stage, Unwind};
-use crate::expression::{EvaluationContext, Expression, Scope};
+use super::{Match, Run, Stage, Unwind};
+use crate::expression::{EvaluationContext, Expression, Scope, Variables};
 use crate::pipeline::context::{Context, ParseContext, Place};
 use crate::pipeline::join::{self, SubPipeline};
 use crate::pipeline::{DocumentStream, Documents, Pipeline, field_path, size};
@@ -129,7 +129,7 @@ impl LookupStream {
                     .host
                     .open(operation, database, collection, filter.as_ref())?
             }
-            None => Box::new(Documents::empty()),
+            None => return self.made_matches(equality, variables),
         };
         let Some(pipeline) = &inner.pipeline else {
             return Ok(source);
@@ -141,6 +141,27 @@ impl LookupStream {
         pipeline
             .rest()
             .run(source, &self.context.nested(&collection, variables))
+    }
+
+    /// The documents that go with one, of those that the pipeline makes by itself: `equality` is asked of what its
+    /// first stage gives.
+    fn made_matches(
+        &self,
+        equality: Option<Document>,
+        variables: Variables,
+    ) -> Result<Box<dyn DocumentStream>> {
+        let empty: Box<dyn DocumentStream> = Box::new(Documents::empty());
+        let Some(pipeline) = &self.inner.pipeline else {
+            return Ok(empty);
+        };
+        let context = self.context.nested(&Arc::from(""), variables);
+        let Some(equality) = equality else {
+            return pipeline.rest().run(empty, &context);
+        };
+        let (first, rest) = pipeline.split_source();
+        let made = first.run(empty, &context)?;
+        let joined = Match::new(equality, &Scope::default())?.run(made, &context)?;
+        rest.run(joined, &context)
     }
 
     fn join(&self, mut document: Document, operation: &Operation) -> Result<Document> {

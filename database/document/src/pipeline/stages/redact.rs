@@ -40,7 +40,13 @@ impl Run for Redact {
         Ok(FilterMap::boxed(
             source,
             variables,
-            move |document, eval| redact(document, &expression, eval),
+            move |document, eval| {
+                let root = Bson::Document(document);
+                match redact(&root, &root, &expression, eval)? {
+                    Some(Bson::Document(kept)) => Ok(Some(kept)),
+                    _ => Ok(None),
+                }
+            },
         ))
     }
 }
@@ -49,25 +55,29 @@ fn bind(variables: &Variables, (name, value): &(&str, &str)) -> Variables {
     variables.with(name, Some(Bson::String((*value).to_owned())))
 }
 
-/// What is left of `document`; none if it is pruned. The nesting of documents bounds the recursion.
+/// What is left of `level`; none if it is pruned. `root` is the document that it is a part of: `$$ROOT` at every
+/// level, while `$$CURRENT` is the level. The nesting of documents bounds the recursion.
 fn redact(
-    document: Document,
+    root: &Bson,
+    level: &Bson,
     expression: &Expression,
     eval: &EvaluationContext<'_>,
-) -> Result<Option<Document>> {
+) -> Result<Option<Bson>> {
     eval.operation.check()?;
-    let decision = expression.evaluate(&document, eval)?;
-    match decision {
-        Some(Bson::String(decision)) if decision == "keep" => Ok(Some(document)),
+    let (Bson::Document(whole), Bson::Document(fields)) = (root, level) else {
+        return redact_elements(root, level, expression, eval);
+    };
+    match expression.evaluate_at(whole, level, eval)? {
+        Some(Bson::String(decision)) if decision == "keep" => Ok(Some(level.clone())),
         Some(Bson::String(decision)) if decision == "prune" => Ok(None),
         Some(Bson::String(decision)) if decision == "descend" => {
             let mut kept = Document::new();
-            for (name, value) in document {
-                if let Some(value) = redact_value(value, expression, eval)? {
-                    kept.insert(name, value);
+            for (name, value) in fields {
+                if let Some(value) = redact(root, value, expression, eval)? {
+                    kept.insert(name.clone(), value);
                 }
             }
-            Ok(Some(kept))
+            Ok(Some(Bson::Document(kept)))
         }
         other => Err(Error::location(
             17053,
@@ -82,28 +92,28 @@ fn redact(
     }
 }
 
-fn redact_value(
-    value: Bson,
+/// What is left of a value that is no document: of an array, what is left of its elements.
+fn redact_elements(
+    root: &Bson,
+    value: &Bson,
     expression: &Expression,
     eval: &EvaluationContext<'_>,
 ) -> Result<Option<Bson>> {
-    match value {
-        Bson::Document(document) => Ok(redact(document, expression, eval)?.map(Bson::Document)),
-        Bson::Array(values) => {
-            let mut kept = Vec::with_capacity(values.len());
-            for value in values {
-                kept.extend(redact_value(value, expression, eval)?);
-            }
-            Ok(Some(Bson::Array(kept)))
-        }
-        other => Ok(Some(other)),
+    let Bson::Array(values) = value else {
+        return Ok(Some(value.clone()));
+    };
+    let mut kept = Vec::with_capacity(values.len());
+    for value in values {
+        kept.extend(redact(root, value, expression, eval)?);
     }
+    Ok(Some(Bson::Array(kept)))
 }
 
 pub(super) fn parse(_: &str, argument: &Bson, context: &ParseContext) -> Result<Vec<Stage>> {
     let scope = DECISIONS
         .iter()
-        .fold(context.scope.clone(), |scope, (name, _)| scope.with(name));
+        .fold(context.scope.clone(), |scope, (name, _)| scope.with(name))
+        .with("CURRENT");
     let expression = Arc::new(Expression::parse(argument, &scope)?);
     Ok(vec![Stage::Redact(Redact {
         argument: argument.clone(),

@@ -1,0 +1,88 @@
+//! Zero timestamps, and the flag that has them stored as they are.
+
+use bson::{Bson, Document, Timestamp, doc};
+
+use crate::support::Bed;
+
+const ZERO: Bson = Bson::Timestamp(Timestamp {
+    time: 0,
+    increment: 0,
+});
+
+/// `command` with the flag.
+fn flagged(mut command: Document, value: impl Into<Bson>) -> Document {
+    command.insert("bypassEmptyTsReplacement", value);
+    command
+}
+
+fn field(bed: &Bed, id: i32) -> Bson {
+    let found = bed.all(doc! {"find": "c", "filter": {"_id": id}});
+    found[0].get("t").expect("the field is there").clone()
+}
+
+/// Every way to write a zero timestamp as a part of a whole document.
+fn replacements(id: i32) -> [Document; 3] {
+    [
+        doc! {"update": "c", "updates": [{"q": {"_id": id}, "u": {"t": ZERO}, "upsert": true}]},
+        doc! {"findAndModify": "c", "query": {"_id": id}, "update": {"t": ZERO}, "upsert": true},
+        doc! {
+            "bulkWrite": 1,
+            "ops": [{"update": 0, "filter": {"_id": id}, "updateMods": {"t": ZERO}, "upsert": true}],
+            "nsInfo": [{"ns": "test.c"}],
+        },
+    ]
+}
+
+#[test]
+fn a_replacement_fills_in_zero_timestamps_unless_it_is_told_not_to() {
+    let bed = Bed::new();
+    for (id, command) in (0..).zip(replacements(0)) {
+        let by_id =
+            |turn: i32| replacements(10 * id + turn)[usize::try_from(id).expect("few")].clone();
+        assert_eq!(command.keys().next(), by_id(1).keys().next());
+        // Twice each: an upsert, then a replacement.
+        for _ in 0..2 {
+            bed.run(by_id(1));
+            assert_ne!(field(&bed, 10 * id + 1), ZERO, "{command}");
+            bed.run(flagged(by_id(2), false));
+            assert_ne!(field(&bed, 10 * id + 2), ZERO, "{command}");
+            bed.run(flagged(by_id(3), true));
+            assert_eq!(field(&bed, 10 * id + 3), ZERO, "{command}");
+        }
+    }
+}
+
+#[test]
+fn insertions_and_modifiers_take_the_flag() {
+    let bed = Bed::new();
+    bed.run(flagged(
+        doc! {"insert": "c", "documents": [{"_id": 1, "t": ZERO}]},
+        true,
+    ));
+    assert_eq!(field(&bed, 1), ZERO);
+    bed.run(flagged(
+        doc! {
+            "bulkWrite": 1,
+            "ops": [{"insert": 0, "document": {"_id": 2, "t": ZERO}}],
+            "nsInfo": [{"ns": "test.c"}],
+        },
+        true,
+    ));
+    assert_eq!(field(&bed, 2), ZERO);
+    let update = doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"t": 1}}}]};
+    bed.run(flagged(update, true));
+    assert_eq!(field(&bed, 1), Bson::Int32(1));
+    let update = doc! {"update": "c", "updates": [{"q": {}, "u": {"t": ZERO}}]};
+    bed.run(doc! {"explain": flagged(update, true)});
+}
+
+#[test]
+fn the_flag_is_a_bool() {
+    let bed = Bed::new();
+    let insert = doc! {"insert": "c", "documents": [{"_id": 1}]};
+    assert_eq!(bed.code(flagged(insert, "yes")), 14);
+    for command in replacements(1) {
+        assert_eq!(bed.code(flagged(command, "yes")), 14);
+    }
+    assert_eq!(bed.run(doc! {"count": "c"}).get_i32("n").ok(), Some(0));
+}
