@@ -39,6 +39,7 @@ pub mod operation;
 pub mod pipeline;
 pub mod planner;
 pub mod projection;
+mod read_view;
 mod stage_memory;
 pub mod update;
 mod validation;
@@ -46,3 +47,4 @@ pub mod value;
 
 pub use error::{Error, ErrorCode, Result};
 pub use operation::{Environment, Interrupt, Operation};
+pub use read_view::ReadView;

@@ -5,15 +5,17 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use bson::{Bson, Document, RawDocument, Uuid};
-use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Optime};
+use bson::{Document, Uuid};
+use millrace_engine::{Batch, Counter, Durability, Engine, Guards, Optime};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 
-use super::collection::{Shared, as_i64, counter_key};
+use super::collection::Shared;
+use super::entry::{self, entry_key, multikey_key, next_ident_key, put_entry};
+use super::state::CatalogState;
 use super::views::{SYSTEM_VIEWS, Views, is_a_view};
 use super::{Collection, Ident, Index, Namespace, RecordKind};
 use crate::index::IndexSpec;
-use crate::{Environment, Error, ErrorCode, Result};
+use crate::{Environment, Error, ErrorCode, Operation, ReadView, Result};
 
 /// Where a collection's current description is found.
 type Slot = Arc<RwLock<Arc<Collection>>>;
@@ -29,6 +31,7 @@ type Slot = Arc<RwLock<Arc<Collection>>>;
 /// changed only under `changes`.
 pub struct Catalog {
     engine: Arc<dyn Engine>,
+    latest: ReadView,
     collections: RwLock<BTreeMap<Namespace, Slot>>,
     pub(super) views: RwLock<Views>,
     pub(super) changes: Mutex<NextIdent>,
@@ -66,12 +69,8 @@ impl Catalog {
         let mut collections = BTreeMap::new();
         let mut unfinished = Vec::new();
         let mut temporary = Vec::new();
-        let mut cursor = engine.cursor(KeyRange::prefix(&entry_prefix()))?;
-        let mut found = cursor.seek_first()?;
-        while found {
-            let document = RawDocument::from_bytes(cursor.value()).map_err(corrupt)?;
-            let document = Document::try_from(document).map_err(corrupt)?;
-            let collection = read_collection(&engine, &document)?;
+        let latest = ReadView::latest(Arc::clone(&engine));
+        for collection in entry::read_entries(&latest, "")? {
             if collection.indexes.iter().any(|index| !index.ready) {
                 unfinished.push(collection.namespace.clone());
             }
@@ -82,14 +81,11 @@ impl Catalog {
                 collection.namespace.clone(),
                 Arc::new(RwLock::new(Arc::new(collection))),
             );
-            found = cursor.next()?;
         }
-        let next = match engine.get(&next_ident_key())? {
-            Some(bytes) => u32::from_le_bytes(bytes.as_slice().try_into().map_err(corrupt)?),
-            None => Ident::CATALOG.get() + 1,
-        };
+        let next = entry::read_next_ident(&latest)?;
         let catalog = Self {
             engine,
+            latest,
             collections: RwLock::new(collections),
             views: RwLock::default(),
             changes: Mutex::new(NextIdent(next)),
@@ -113,6 +109,26 @@ impl Catalog {
     #[must_use]
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
+    }
+
+    /// The view at which `operation` reads: the one chosen for it, or the latest. This is the one place
+    /// that decides; whatever reads for a command asks here.
+    #[must_use]
+    pub fn read_view<'a>(&'a self, operation: &'a Operation) -> &'a ReadView {
+        operation.view().unwrap_or(&self.latest)
+    }
+
+    /// The latest view: for the catalog's own reads and for work that follows the present state whatever
+    /// its operation reads, as the build of an index does.
+    #[must_use]
+    pub const fn latest(&self) -> &ReadView {
+        &self.latest
+    }
+
+    /// The collections and views that there are at `view`.
+    #[must_use]
+    pub const fn at<'a>(&'a self, view: &'a ReadView) -> CatalogState<'a> {
+        CatalogState::new(self, view)
     }
 
     /// The error for a command on a collection that is not there: because it is a view, or at all.
@@ -347,7 +363,7 @@ impl Catalog {
     fn delete_collection(&self, batch: &mut Batch, collection: &Collection) -> Result<()> {
         batch.delete(&entry_key(&collection.namespace));
         batch.delete_range(&collection.ident.range());
-        let counted = self.engine.counter(&collection.counter_key())?;
+        let counted = self.latest.counter(&collection.counter_key())?;
         batch.add(
             &collection.counter_key(),
             Counter {
@@ -496,14 +512,14 @@ impl Catalog {
         Ok(optime)
     }
 
-    /// Calls `look` at a moment at which no write to the collection is under way.
+    /// Calls `look` with the latest view at a moment at which no write to the collection is under way.
     ///
     /// # Errors
     /// `NamespaceNotFound`, or what `look` answers.
     pub fn quiesce<T>(
         &self,
         namespace: &Namespace,
-        look: impl FnOnce(&dyn Engine, &Arc<Collection>) -> Result<T>,
+        look: impl FnOnce(&ReadView, &Arc<Collection>) -> Result<T>,
     ) -> Result<T> {
         let slot = self
             .slot(namespace)
@@ -512,7 +528,7 @@ impl Catalog {
         if current.is_dropped() || current.namespace != *namespace {
             return Err(namespace_not_found(namespace));
         }
-        look(&*self.engine, &current)
+        look(&self.latest, &current)
     }
 
     /// Adds indexes that are not ready yet (or ready at once when the collection is empty) and returns
@@ -537,7 +553,7 @@ impl Catalog {
             return Ok(Vec::new());
         }
         let mut batch = Batch::new();
-        let mut cursor = self.engine.cursor(current.ident.range())?;
+        let mut cursor = self.latest.cursor(current.ident.range())?;
         let empty = !cursor.seek_first()?;
         let added: Vec<_> = specs
             .into_iter()
@@ -595,40 +611,9 @@ pub(crate) fn namespace_not_found(namespace: &Namespace) -> Error {
     )
 }
 
-/// The engine key of an index's multikey mask.
-pub(crate) fn multikey_key(ident: Ident) -> Vec<u8> {
-    let mut rest = vec![b'm'];
-    rest.extend_from_slice(&ident.prefix());
-    Ident::CATALOG.key(&rest)
-}
-
 fn delete_index(batch: &mut Batch, index: &Index) {
     batch.delete_range(&index.ident.range());
     batch.delete(&multikey_key(index.ident));
-}
-
-fn entry_prefix() -> Vec<u8> {
-    Ident::CATALOG.key(b"c")
-}
-
-fn entry_key(namespace: &Namespace) -> Vec<u8> {
-    let mut key = entry_prefix();
-    key.extend_from_slice(namespace.as_str().as_bytes());
-    key
-}
-
-fn next_ident_key() -> Vec<u8> {
-    Ident::CATALOG.key(b"i")
-}
-
-fn put_entry(batch: &mut Batch, collection: &Collection) -> Result<()> {
-    let entry = collection.to_document().to_vec()?;
-    batch.put(&entry_key(&collection.namespace), &entry);
-    Ok(())
-}
-
-fn corrupt(source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorCode::InternalError, "the catalog cannot be read").with_source(source)
 }
 
 fn random_uuid(environment: &dyn Environment) -> Uuid {
@@ -639,64 +624,4 @@ fn random_uuid(environment: &dyn Environment) -> Uuid {
     bytes[6] = bytes[6] & 0x0F | 0x40;
     bytes[8] = bytes[8] & 0x3F | 0x80;
     Uuid::from_bytes(bytes)
-}
-
-fn read_collection(engine: &Arc<dyn Engine>, entry: &Document) -> Result<Collection> {
-    let namespace = Namespace::parse(entry.get_str("ns").map_err(corrupt)?)?;
-    let ident = read_ident(entry)?;
-    let kind = match entry.get_str("kind").map_err(corrupt)? {
-        "clustered" => RecordKind::Clustered,
-        "sequenced" => RecordKind::Sequenced,
-        other => {
-            return Err(Error::new(
-                ErrorCode::UnsupportedFormat,
-                format!("{namespace} is stored in a way this version does not know: {other}"),
-            ));
-        }
-    };
-    let mut indexes = Vec::new();
-    for index in entry.get_array("indexes").map_err(corrupt)? {
-        let Bson::Document(index) = index else {
-            return Err(Error::new(
-                ErrorCode::InternalError,
-                "an index entry is no document",
-            ));
-        };
-        let ident = read_ident(index)?;
-        let spec = IndexSpec::parse(index.get_document("spec").map_err(corrupt)?)?;
-        let multikey = match engine.get(&multikey_key(ident))? {
-            Some(bytes) => u64::from_le_bytes(bytes.as_slice().try_into().map_err(corrupt)?),
-            None => 0,
-        };
-        let ready = index.get_bool("ready").map_err(corrupt)?;
-        indexes.push(Arc::new(Index::new(ident, spec, ready, multikey)));
-    }
-    // The counter is checked here so that a damaged one is found when the server starts.
-    engine.counter(&counter_key(ident))?;
-    let uuid = match entry.get("uuid") {
-        Some(Bson::Binary(binary)) => binary.to_uuid().map_err(corrupt)?,
-        _ => {
-            return Err(Error::new(
-                ErrorCode::InternalError,
-                "a collection has no UUID",
-            ));
-        }
-    };
-    Ok(Collection {
-        namespace,
-        uuid,
-        ident,
-        kind,
-        options: entry.get_document("options").map_err(corrupt)?.clone(),
-        indexes,
-        shared: Arc::new(Shared::default()),
-        validator: OnceLock::new(),
-    })
-}
-
-fn read_ident(entry: &Document) -> Result<Ident> {
-    as_i64(entry.get("ident"))
-        .and_then(|number| u32::try_from(number).ok())
-        .map(Ident::new)
-        .ok_or_else(|| Error::new(ErrorCode::InternalError, "a catalog entry has no ident"))
 }

@@ -1,13 +1,13 @@
 //! Insertion of documents.
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::{Engine, Optime};
+use millrace_engine::Optime;
 
 use super::write_set::{WriteSet, clustered_record_id};
 use super::{BYTES_PER_COMMIT, latest, prepare_document, retry_conflicts};
 use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
 use crate::validation::Validator;
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// How many documents go into one commit at most.
 const DOCUMENTS_PER_COMMIT: usize = 512;
@@ -110,7 +110,7 @@ fn insert_some(
         other => other?,
     };
     let collection = guard.collection();
-    let engine = &**catalog.engine();
+    let view = catalog.read_view(operation);
     let validator = if bypass_validation {
         None
     } else {
@@ -118,9 +118,9 @@ fn insert_some(
     };
     let mut sequence = match collection.kind {
         RecordKind::Clustered => None,
-        RecordKind::Sequenced => Some(super::capped::CappedWriter::new(engine, collection)?),
+        RecordKind::Sequenced => Some(super::capped::CappedWriter::new(view, collection)?),
     };
-    let mut set = WriteSet::new(engine, collection);
+    let mut set = WriteSet::new(catalog, view, collection);
     let mut inserted = 0;
     let mut failed = None;
     for document in documents[first..].iter().take(DOCUMENTS_PER_COMMIT) {
@@ -189,24 +189,26 @@ pub(crate) fn insert_one(
                 validator.check(document, operation)?;
             }
         }
-        let optime = insert_into(&**catalog.engine(), collection, document)?;
+        let view = catalog.read_view(operation);
+        let optime = insert_into(catalog, view, collection, document)?;
         Ok((optime, collection.kind == RecordKind::Sequenced))
     })
 }
 
 fn insert_into(
-    engine: &dyn Engine,
+    catalog: &Catalog,
+    view: &ReadView,
     collection: &Collection,
     document: &RawDocumentBuf,
 ) -> Result<Option<Optime>> {
-    let mut set = WriteSet::new(engine, collection);
+    let mut set = WriteSet::new(catalog, view, collection);
     match collection.kind {
         RecordKind::Clustered => {
             set.insert(&record_id_of(document)?, document)?;
             set.commit()
         }
         RecordKind::Sequenced => {
-            let mut capped = super::capped::CappedWriter::new(engine, collection)?;
+            let mut capped = super::capped::CappedWriter::new(view, collection)?;
             capped.insert(&mut set, document)?;
             let optime = set.commit()?;
             capped.committed();

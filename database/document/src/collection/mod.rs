@@ -25,7 +25,8 @@ use millrace_engine::{Durability, Optime};
 
 use crate::{Error, ErrorCode, Operation, Result};
 
-/// Runs `attempt` until it succeeds or fails with something else than a write conflict.
+/// Runs `attempt` until it succeeds or fails with something else than a write conflict. An operation at a
+/// fixed view would read the same again: its conflict is the answer.
 ///
 /// # Errors
 /// What `attempt` answers, or the operation's interruption.
@@ -35,7 +36,12 @@ pub(crate) fn retry_conflicts<T>(
 ) -> Result<T> {
     loop {
         match attempt() {
-            Err(error) if error.code() == ErrorCode::WriteConflict => operation.check()?,
+            Err(error)
+                if error.code() == ErrorCode::WriteConflict
+                    && operation.view().is_none_or(|view| !view.is_fixed()) =>
+            {
+                operation.check()?;
+            }
             other => return other,
         }
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument};
-use millrace_engine::{Batch, Counter, Engine, Guards, KEY_LEN_MAX, Optime};
+use millrace_engine::{Batch, Counter, Guards, KEY_LEN_MAX, Optime};
 
 use super::{DURABILITY, internal};
-use crate::catalog::{Collection, Ident, Index, RecordKind, multikey_key};
+use crate::catalog::{Catalog, Collection, Ident, Index, RecordKind, multikey_key};
 use crate::index::{IndexEntry, IndexKey, IndexKeys};
 use crate::key::{self, TypeBits};
 use crate::value::document_text;
-use crate::{Error, ErrorCode, Result};
+use crate::{Error, ErrorCode, ReadView, Result};
 
 /// How many bytes the entries of one document in all indexes may take: a commit that puts others in
 /// their place holds them twice.
@@ -26,7 +26,8 @@ const ENTRIES_BYTES_UNCHECKED: usize = 256 * 1024;
 /// guarded: the commit fails with `WriteConflict` when one of them is no longer so.
 #[derive(Debug)]
 pub struct WriteSet<'a> {
-    engine: &'a dyn Engine,
+    catalog: &'a Catalog,
+    view: &'a ReadView,
     collection: &'a Collection,
     guards: Guards,
     batch: Batch,
@@ -39,13 +40,15 @@ pub struct WriteSet<'a> {
 }
 
 impl<'a> WriteSet<'a> {
-    /// An empty set; reads count from now.
+    /// An empty set of changes to `collection`, a present one of `catalog`. Reads are made at `view` and
+    /// count from now, or from its state if it is fixed.
     #[must_use]
-    pub fn new(engine: &'a dyn Engine, collection: &'a Collection) -> Self {
+    pub fn new(catalog: &'a Catalog, view: &'a ReadView, collection: &'a Collection) -> Self {
         Self {
-            engine,
+            catalog,
+            view,
             collection,
-            guards: engine.guards(),
+            guards: view.guards(),
             batch: Batch::new(),
             counted: Counter::default(),
             pending: HashMap::new(),
@@ -78,7 +81,7 @@ impl<'a> WriteSet<'a> {
             return Ok(pending.clone());
         }
         self.guards.add(key);
-        Ok(self.engine.get(key)?)
+        self.view.get(key)
     }
 
     fn is_taken(&mut self, key: &[u8]) -> Result<bool> {
@@ -86,7 +89,7 @@ impl<'a> WriteSet<'a> {
             return Ok(pending.is_some());
         }
         self.guards.add(key);
-        Ok(self.engine.get_with(key, &mut |_| {})?)
+        self.view.get_with(key, &mut |_| Ok(()))
     }
 
     /// Adds a document under `record_id`.
@@ -222,7 +225,10 @@ impl<'a> WriteSet<'a> {
         for (index, mask) in &self.multikey {
             index.add_multikey(*mask);
         }
-        let optime = self.engine.commit(&self.batch, &self.guards, DURABILITY)?;
+        let optime = self
+            .catalog
+            .engine()
+            .commit(&self.batch, &self.guards, DURABILITY)?;
         for (index, mask) in &self.multikey {
             index.multikey_committed(*mask);
         }

@@ -35,9 +35,9 @@ use std::time::Duration;
 use bson::{Document, RawDocument, RawDocumentBuf};
 use millrace_engine::{Engine, Optime};
 
-use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
+use crate::catalog::{Catalog, CatalogState, Collection, Namespace, RecordKind};
 use crate::value::DocumentWriter;
-use crate::{Operation, Result};
+use crate::{Operation, ReadView, Result};
 
 pub use arguments::is_generic;
 pub use cursors::{CursorStatistics, Cursors};
@@ -309,6 +309,16 @@ impl Database {
     #[must_use]
     pub fn expired_documents(&self) -> u64 {
         self.expired_documents.load(Ordering::Relaxed)
+    }
+
+    /// The view at which `operation` reads.
+    fn read_view<'a>(&'a self, operation: &'a Operation) -> &'a ReadView {
+        self.catalog.read_view(operation)
+    }
+
+    /// The collections and views that there are for `operation`.
+    fn catalog_of<'a>(&'a self, operation: &'a Operation) -> CatalogState<'a> {
+        self.catalog.at(self.read_view(operation))
     }
 
     fn engine(&self) -> &Arc<dyn Engine> {

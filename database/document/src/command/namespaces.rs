@@ -504,8 +504,9 @@ pub(super) fn list_collections(
     let bindings = Bindings::system(operation);
     let context = EvaluationContext::new(operation, &bindings.variables);
     let mut list = DocumentList::default();
-    let collections = database.catalog.collections(request.database);
-    let views = database.catalog.views(request.database);
+    let catalog = database.catalog_of(operation);
+    let collections = catalog.collections(request.database)?;
+    let views = catalog.views(request.database)?;
     let descriptions = collections.iter().map(|collection| describe(collection));
     for description in descriptions.chain(views.iter().map(|view| views::describe(view))) {
         let full = RawDocumentBuf::try_from(&description)?;

@@ -8,7 +8,7 @@ use bson::{Bson, Document, RawDocumentBuf};
 use millrace_document::catalog::Namespace;
 use millrace_document::command::{CommandRequest, Database, Effects, Surroundings};
 use millrace_document::operation::Limits;
-use millrace_document::{Environment, Error, Interrupt, Operation, Result};
+use millrace_document::{Environment, Error, Interrupt, Operation, ReadView, Result};
 use millrace_engine::{Engine, MemoryEngine};
 
 /// A clock that moves only when told to, and numbers that are the same in every run.
@@ -69,6 +69,8 @@ pub(crate) struct Bed {
     pub(crate) database: Arc<Database>,
     pub(crate) environment: Arc<Steady>,
     pub(crate) limits: Limits,
+    /// The view at which commands read; none for the latest one.
+    pub(crate) view: Option<ReadView>,
 }
 
 impl Bed {
@@ -88,12 +90,17 @@ impl Bed {
             database: Arc::new(database),
             environment,
             limits: Limits::default(),
+            view: None,
         }
     }
 
     pub(crate) fn operation(&self) -> Operation {
         let environment: Arc<dyn Environment> = Arc::clone(&self.environment) as _;
-        Operation::new(environment, Arc::new(Interrupt::default()), self.limits)
+        let operation = Operation::new(environment, Arc::new(Interrupt::default()), self.limits);
+        match &self.view {
+            Some(view) => operation.reading_at(view.clone()),
+            None => operation,
+        }
     }
 
     /// Runs a command on the database `test` (or `admin` if it belongs there).
