@@ -5,10 +5,18 @@
 //! looks once more: whether its collection has got something since, and whether the number of endings
 //! is another one. Whoever adds data or ends something does so first and looks for tickets after that.
 //! All of it is `SeqCst`, so at least one of the two sees the other.
+//!
+//! Insertions and the ends of collections come from the database as commits: the waiters are one of their
+//! observers. Cursors, sessions and operations end without a commit, and the server says so.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bson::Document;
+use millrace_document::catalog::{Collection, RecordKind};
+use millrace_document::committer::{CommitObserver, Detail, LogicalChange};
+use millrace_engine::Optime;
 
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, Notifier, Ticket};
@@ -129,9 +137,44 @@ impl Waiters {
         }
     }
 
+    /// Collections were changed by `command`, which a commit has made visible in `database`.
+    fn changed(&self, database: &str, command: &Document) {
+        if let Ok(collection) = command.get_str("drop") {
+            let namespace = format!("{database}.{collection}");
+            self.ended(|waiter| waiter.namespace == namespace);
+        } else if let Ok(source) = command.get_str("renameCollection") {
+            let target = command.get_str("to").unwrap_or_default();
+            self.ended(|waiter| [source, target].contains(&waiter.namespace.as_str()));
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<(Ticket, Waiter)>>> {
         // Nothing that is done under the lock can panic halfway.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CommitObserver for Waiters {
+    fn detail(&self, collection: &Collection) -> Option<Detail> {
+        // Only cursors on capped collections wait.
+        (collection.kind == RecordKind::Sequenced).then_some(Detail::Documents)
+    }
+
+    fn committed(&self, _: Optime, changes: &[LogicalChange<'_>]) {
+        let mut last = None;
+        for change in changes {
+            match change {
+                // One waking serves all insertions of a commit into one collection.
+                LogicalChange::Insert { namespace, .. } if last != Some(*namespace) => {
+                    self.inserted(namespace.as_str());
+                    last = Some(*namespace);
+                }
+                LogicalChange::Command {
+                    database, document, ..
+                } => self.changed(database, document),
+                _ => {}
+            }
+        }
     }
 }
 

@@ -29,6 +29,7 @@
 pub mod catalog;
 pub mod collection;
 pub mod command;
+pub mod committer;
 pub mod error;
 pub mod executor;
 pub mod expression;

@@ -76,14 +76,25 @@ impl ReadView {
     /// must not call the engine.
     ///
     /// # Errors
+    /// When the engine fails.
+    pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        Ok(match &self.snapshot {
+            Some(snapshot) => snapshot.get_with(key, visit)?,
+            None => self.engine.get_with(key, visit)?,
+        })
+    }
+
+    /// As [`get_with`](Self::get_with), with a `visit` that can fail.
+    ///
+    /// # Errors
     /// Those of `visit` and of the engine.
-    pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool> {
+    pub fn get_checked(
+        &self,
+        key: &[u8],
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<bool> {
         let mut outcome = Ok(());
-        let mut record = |bytes: &[u8]| outcome = visit(bytes);
-        let found = match &self.snapshot {
-            Some(snapshot) => snapshot.get_with(key, &mut record)?,
-            None => self.engine.get_with(key, &mut record)?,
-        };
+        let found = self.get_with(key, &mut |bytes| outcome = visit(bytes))?;
         outcome?;
         Ok(found)
     }
@@ -149,10 +160,7 @@ mod tests {
     fn seen(view: &ReadView) -> (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, i64) {
         let mut visited = None;
         let found = view
-            .get_with(b"k", &mut |bytes| {
-                visited = Some(bytes.to_vec());
-                Ok(())
-            })
+            .get_with(b"k", &mut |bytes| visited = Some(bytes.to_vec()))
             .expect("a read");
         assert_eq!(found, visited.is_some());
         let mut cursor = view.cursor(KeyRange::all()).expect("a cursor");

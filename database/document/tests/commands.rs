@@ -10,6 +10,8 @@ mod interleaving;
 mod interposed;
 #[path = "commands/leftovers.rs"]
 mod leftovers;
+#[path = "commands/observed.rs"]
+mod observed;
 #[path = "commands/read_views.rs"]
 mod read_views;
 mod support;

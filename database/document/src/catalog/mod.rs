@@ -27,6 +27,7 @@ mod catalog;
 mod collection;
 mod entry;
 mod ident;
+mod logical;
 mod namespace;
 mod state;
 mod view;

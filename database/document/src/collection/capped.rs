@@ -133,8 +133,9 @@ impl<'a> CappedWriter<'a> {
         Ok((first < self.taken.next).then_some(first))
     }
 
-    /// To be called once the set is committed.
-    pub(crate) fn committed(mut self) {
+    /// To be called once the set is visible. The sequence stays held, so that observers learn of the
+    /// insertions in the order of their numbers.
+    pub(crate) fn committed(&mut self) {
         *self.sequence = Some(self.taken);
         self.collection
             .shared

@@ -21,8 +21,6 @@ pub struct InsertOutcome {
     pub errors: Vec<(usize, Error)>,
     /// The optime of the last commit.
     pub optime: Option<Optime>,
-    /// Whether the collection is capped, so that cursors may wait for what was inserted.
-    pub capped: bool,
 }
 
 /// Inserts documents. If `ordered`, the first failure ends it; otherwise the rest are still tried.
@@ -55,7 +53,6 @@ pub fn insert_documents(
         next += taken.inserted;
         outcome.inserted += taken.inserted as u64;
         outcome.optime = latest(outcome.optime, taken.optime);
-        outcome.capped |= taken.capped;
         if let Some(error) = taken.failed {
             outcome.errors.push((next, error));
             next += 1;
@@ -86,7 +83,6 @@ struct Taken {
     /// Why the document after the inserted ones was not.
     failed: Option<Error>,
     optime: Option<Optime>,
-    capped: bool,
 }
 
 fn insert_some(
@@ -104,7 +100,6 @@ fn insert_some(
                 inserted: 0,
                 failed: Some(error),
                 optime: None,
-                capped: false,
             });
         }
         other => other?,
@@ -149,15 +144,15 @@ fn insert_some(
         }
         inserted += 1;
     }
-    let optime = set.commit()?;
-    if let Some(capped) = sequence {
-        capped.committed();
-    }
+    let optime = set.commit_and(|| {
+        if let Some(capped) = &mut sequence {
+            capped.committed();
+        }
+    })?;
     Ok(Taken {
         inserted,
         failed,
         optime,
-        capped: collection.kind == RecordKind::Sequenced,
     })
 }
 
@@ -169,8 +164,7 @@ fn record_id_of(document: &RawDocument) -> Result<Vec<u8>> {
     clustered_record_id(id)
 }
 
-/// Inserts one document that is already prepared (an upsert's), and returns the commit and whether the
-/// collection is capped.
+/// Inserts one document that is already prepared (an upsert's), and returns the commit.
 ///
 /// # Errors
 /// `DuplicateKey`, `DocumentValidationFailure`, and those of the engine.
@@ -180,7 +174,7 @@ pub(crate) fn insert_one(
     document: &RawDocumentBuf,
     bypass_validation: bool,
     operation: &Operation,
-) -> Result<(Option<Optime>, bool)> {
+) -> Result<Option<Optime>> {
     retry_conflicts(operation, || {
         let guard = catalog.find_or_create(namespace, &**operation.environment())?;
         let collection = guard.collection();
@@ -190,8 +184,7 @@ pub(crate) fn insert_one(
             }
         }
         let view = catalog.read_view(operation);
-        let optime = insert_into(catalog, view, collection, document)?;
-        Ok((optime, collection.kind == RecordKind::Sequenced))
+        insert_into(catalog, view, collection, document)
     })
 }
 
@@ -210,9 +203,7 @@ fn insert_into(
         RecordKind::Sequenced => {
             let mut capped = super::capped::CappedWriter::new(view, collection)?;
             capped.insert(&mut set, document)?;
-            let optime = set.commit()?;
-            capped.committed();
-            Ok(optime)
+            set.commit_and(|| capped.committed())
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) use insert::{insert_one, is_fatal};
 pub use replace::{Replaced, replace_record};
 pub use write_set::{WriteSet, clustered_key, clustered_record_id};
 
-use millrace_engine::{Durability, Optime};
+use millrace_engine::Optime;
 
 use crate::{Error, ErrorCode, Operation, Result};
 
@@ -49,10 +49,6 @@ pub(crate) fn retry_conflicts<T>(
 
 /// At how many bytes a commit takes no further document.
 const BYTES_PER_COMMIT: usize = 1024 * 1024;
-
-/// How document writes are committed: visible at once; whoever must wait for the disk does so by
-/// optime, once for the whole command.
-pub(crate) const DURABILITY: Durability = Durability::Buffered;
 
 /// The later of two optimes, where either may be missing.
 #[must_use]

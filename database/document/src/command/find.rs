@@ -348,6 +348,7 @@ fn look_up(
         Some(_) => return Ok(None),
     };
     let mut found = 0;
+    let mut failure = None;
     let mut writer = DocumentWriter::new(reply);
     writer.open_document("cursor");
     writer.open_array("firstBatch");
@@ -355,11 +356,14 @@ fn look_up(
         let before = writer.bytes();
         view.get_with(&key, &mut |bytes| {
             found = 1;
-            shape.append(writer.embed("0"), bytes)
+            failure = shape.append(writer.embed("0"), bytes).err();
         })?;
         if found == 0 {
             writer.truncate(before);
         }
+    }
+    if let Some(error) = failure {
+        return Err(error);
     }
     writer.close();
     writer.int64("id", 0);

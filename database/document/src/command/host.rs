@@ -430,10 +430,7 @@ impl PipelineHost {
         let environment = &**operation.environment();
         let raw = RawDocumentBuf::try_from(&document)?;
         let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
-        let (_, capped) = insert_one(&self.database.catalog, namespace, &raw, false, operation)?;
-        if capped {
-            self.database.surroundings.capped_insert(namespace);
-        }
+        insert_one(&self.database.catalog, namespace, &raw, false, operation)?;
         Ok(true)
     }
 }

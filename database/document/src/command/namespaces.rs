@@ -246,7 +246,6 @@ pub(super) fn drop_collection(
         reply_ok(reply, |_| Ok(()))?;
         return Ok(Effects::default());
     };
-    database.dropped(&collection);
     reply_ok(reply, |writer| {
         writer.count("nIndexesWas", collection.indexes.len() as u64);
         writer.string("ns", namespace.as_str());
@@ -268,8 +267,7 @@ pub(super) fn drop_database(
     let mut optime: Option<Optime> = None;
     for collection in &collections {
         operation.check()?;
-        if let Some((dropped, at)) = database.catalog.drop_collection(&collection.namespace)? {
-            database.dropped(&dropped);
+        if let Some((_, at)) = database.catalog.drop_collection(&collection.namespace)? {
             optime = latest(optime, Some(at));
         }
     }

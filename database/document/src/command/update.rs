@@ -437,10 +437,7 @@ fn upsert(
     check_id(id)?;
     let id = Bson::try_from(id)?;
     let bypass = statement.bypass_validation;
-    let (optime, capped) = insert_one(&database.catalog, namespace, &raw, bypass, operation)?;
-    if capped {
-        database.surroundings.capped_insert(namespace);
-    }
+    let optime = insert_one(&database.catalog, namespace, &raw, bypass, operation)?;
     Ok(UpdateResult {
         upserted: Some(id),
         optime,

@@ -152,10 +152,7 @@ fn check_record(
             let expected = IndexEntry::value(unique, record_id, &key.type_bits);
             let entry = IndexEntry::key(index.ident, unique, &key.fields, record_id);
             let mut same = false;
-            view.get_with(&entry, &mut |value| {
-                same = value == expected;
-                Ok(())
-            })?;
+            view.get_with(&entry, &mut |value| same = value == expected)?;
             if !same && findings.missing.len() < FINDINGS_MAX {
                 let id = id
                     .map(bson::Bson::try_from)
@@ -175,7 +172,6 @@ fn stored_multikey(view: &ReadView, index: &Index) -> Result<u64> {
     let mut mask = Some(0);
     view.get_with(&multikey_key(index.ident), &mut |bytes| {
         mask = bytes.try_into().map(u64::from_le_bytes).ok();
-        Ok(())
     })?;
     mask.ok_or_else(|| internal("a multikey mask is damaged"))
 }
@@ -251,7 +247,7 @@ fn is_supported(
     entry: &IndexEntry<'_>,
 ) -> Result<bool> {
     let mut supported = false;
-    view.get_with(&collection.record_key(entry.record_id), &mut |bytes| {
+    view.get_checked(&collection.record_key(entry.record_id), &mut |bytes| {
         let keys = IndexKeys::of(&index.spec, RawDocument::from_bytes(bytes)?)?;
         supported = keys.keys.iter().any(|key| key.fields == entry.fields);
         Ok(())

@@ -41,13 +41,13 @@ impl PlanView {
         self.current().cursor(range)
     }
 
-    /// As [`ReadView::get_with`].
+    /// As [`ReadView::get_checked`].
     pub(super) fn get_with(
         &self,
         key: &[u8],
         visit: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<bool> {
-        self.current().get_with(key, visit)
+        self.current().get_checked(key, visit)
     }
 
     fn current(&self) -> &ReadView {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf};
-use millrace_document::catalog::Namespace;
 use millrace_document::command::{CommandRequest, Database, Effects, Surroundings};
+use millrace_document::committer::CommitObserver;
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, Interrupt, Operation, ReadView, Result};
 use millrace_engine::{Engine, MemoryEngine};
@@ -43,8 +43,6 @@ impl Environment for Steady {
 struct Nobody;
 
 impl Surroundings for Nobody {
-    fn capped_insert(&self, _: &Namespace) {}
-
     fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
         Ok(Vec::new())
     }
@@ -79,12 +77,20 @@ impl Bed {
     }
 
     pub(crate) fn on(engine: Arc<dyn Engine>) -> Self {
+        Self::observed(engine, Vec::new())
+    }
+
+    /// A database on `engine` whose commits are announced to `observers`.
+    pub(crate) fn observed(
+        engine: Arc<dyn Engine>,
+        observers: Vec<Arc<dyn CommitObserver>>,
+    ) -> Self {
         let environment = Arc::new(Steady {
             wall_ms: AtomicI64::new(1_700_000_000_000),
             next: AtomicU64::new(1),
         });
-        let database =
-            Database::open(Arc::clone(&engine), Arc::new(Nobody)).expect("the engine is readable");
+        let database = Database::open_observed(Arc::clone(&engine), Arc::new(Nobody), observers);
+        let database = database.expect("the engine is readable");
         Self {
             engine,
             database: Arc::new(database),
