@@ -180,6 +180,9 @@ impl CommitObserver for Waiters {
 
 #[cfg(test)]
 mod tests {
+    use bson::{Uuid, doc, rawdoc};
+    use millrace_document::catalog::Namespace;
+
     use super::*;
 
     fn waiter(namespace: &str, connection: u64) -> Waiter {
@@ -188,6 +191,51 @@ mod tests {
             session: SessionId::from_bytes(&[1; 16]),
             connection: ConnectionId(connection),
         }
+    }
+
+    #[test]
+    fn commits_wake_the_waiters_they_concern() {
+        let waiters = Waiters::new(Notifier::new());
+        let register = || {
+            for (connection, namespace) in (1..).zip(["a.b", "a.c", "b.c"]) {
+                waiters.register(waiter(namespace, connection));
+            }
+        };
+        let left = || {
+            let mut waiting = waiters.lock();
+            let mut names: Vec<_> = waiting.drain().map(|(namespace, _)| namespace).collect();
+            waiters.count.store(0, Ordering::SeqCst);
+            names.sort();
+            names
+        };
+        let [first, second] = ["a.b", "a.c"].map(|name| Namespace::parse(name).expect("a name"));
+        let (uuid, document) = (Uuid::from_bytes([0; 16]), rawdoc! {"_id": 1});
+        let insert = |namespace| LogicalChange::Insert {
+            namespace,
+            uuid,
+            document: &document,
+        };
+        let command = |document| LogicalChange::Command {
+            database: "a",
+            uuid,
+            document,
+        };
+        let (drop, create) = (doc! {"drop": "c"}, doc! {"create": "c"});
+        let rename = doc! {"renameCollection": "a.b", "to": "b.c"};
+        let cases: [(&[LogicalChange<'_>], &[&str]); 6] = [
+            (&[], &["a.b", "a.c", "b.c"]),
+            (&[insert(&first), insert(&first)], &["a.c", "b.c"]),
+            (&[insert(&first), insert(&second)], &["b.c"]),
+            (&[command(&create)], &["a.b", "a.c", "b.c"]),
+            (&[command(&drop)], &["a.b", "b.c"]),
+            (&[command(&rename)], &["a.c"]),
+        ];
+        for (number, (changes, expected)) in cases.into_iter().enumerate() {
+            register();
+            waiters.committed(Optime::ZERO, changes);
+            assert_eq!(left(), expected, "case {number}");
+        }
+        assert_eq!(waiters.endings(), 2);
     }
 
     #[test]

@@ -30,8 +30,8 @@ use millrace_engine::{Batch, Durability, Engine, Guards, Operation, Optime};
 use crate::Result;
 use crate::catalog::{Collection, Namespace};
 
-/// How everything is committed: visible at once; whoever must wait for the disk does so by optime, once for
-/// the whole command.
+/// The durability of every commit: visible at once; an acknowledgement that must wait for the disk waits by
+/// optime, once for the whole command.
 const DURABILITY: Durability = Durability::Buffered;
 
 /// How much of a change of a document an observer wants. The later one has all of the one before it.
@@ -98,7 +98,7 @@ pub trait CommitObserver: Send + Sync + fmt::Debug {
     fn detail(&self, collection: &Collection) -> Option<Detail>;
 
     /// A commit took place at `position`. `changes` holds at least what the observer wants of it, and perhaps
-    /// what another observer does; it is empty if nobody wants anything of it.
+    /// what another observer does; it is empty if no observer wants anything of it.
     fn committed(&self, position: Optime, changes: &[LogicalChange<'_>]);
 }
 
