@@ -5,7 +5,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bson::{Document, RawDocument};
-use millrace_document::catalog::Namespace;
 use millrace_document::command::{self, Await, CommandRequest, Database};
 use millrace_document::{Operation, Result};
 use millrace_engine::Optime;
@@ -216,10 +215,6 @@ impl Awaited for Await {
 }
 
 impl command::Surroundings for Surroundings {
-    fn capped_insert(&self, namespace: &Namespace) {
-        self.waiters.inserted(namespace.as_str());
-    }
-
     fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {
         Self::current_operations(self, spec)
     }

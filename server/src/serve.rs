@@ -329,18 +329,19 @@ pub(crate) fn assemble(
     let surroundings = Surroundings {
         operations: Arc::clone(&operations),
         sessions: Arc::clone(&sessions),
-        waiters: Arc::clone(&waiters),
         environment: Arc::clone(&environment),
         address: format!("{host}:{}", settings.port),
         cursors: Mutex::new(Charge::new(Arc::clone(&budget), Share::Cursors)),
     };
-    let database =
-        Database::open(Arc::clone(&engine), Arc::new(surroundings)).map_err(|source| {
-            ServeError::Document {
-                what: "the collections could not be read",
-                source,
-            }
-        })?;
+    let database = Database::open_observed(
+        Arc::clone(&engine),
+        Arc::new(surroundings),
+        vec![Arc::clone(&waiters) as _],
+    )
+    .map_err(|source| ServeError::Document {
+        what: "the collections could not be read",
+        source,
+    })?;
     let documents: Arc<dyn DocumentService> = Arc::new(Documents::new(database));
     let names = documents
         .command_names()

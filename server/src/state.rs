@@ -93,8 +93,6 @@ pub struct Surroundings {
     pub operations: Arc<Operations>,
     /// The logical sessions.
     pub sessions: Arc<LogicalSessions>,
-    /// Requests that wait for data.
-    pub waiters: Arc<Waiters>,
     /// Time.
     pub environment: Arc<SystemEnvironment>,
     /// `host:port`

@@ -5,10 +5,18 @@
 //! looks once more: whether its collection has got something since, and whether the number of endings
 //! is another one. Whoever adds data or ends something does so first and looks for tickets after that.
 //! All of it is `SeqCst`, so at least one of the two sees the other.
+//!
+//! Insertions and the ends of collections come from the database as commits: the waiters are one of their
+//! observers. Cursors, sessions and operations end without a commit, and the server says so.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bson::Document;
+use millrace_document::catalog::{Collection, RecordKind};
+use millrace_document::committer::{CommitObserver, Detail, LogicalChange};
+use millrace_engine::Optime;
 
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, Notifier, Ticket};
@@ -129,14 +137,52 @@ impl Waiters {
         }
     }
 
+    /// Collections were changed by `command`, which a commit has made visible in `database`.
+    fn changed(&self, database: &str, command: &Document) {
+        if let Ok(collection) = command.get_str("drop") {
+            let namespace = format!("{database}.{collection}");
+            self.ended(|waiter| waiter.namespace == namespace);
+        } else if let Ok(source) = command.get_str("renameCollection") {
+            let target = command.get_str("to").unwrap_or_default();
+            self.ended(|waiter| [source, target].contains(&waiter.namespace.as_str()));
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<(Ticket, Waiter)>>> {
         // Nothing that is done under the lock can panic halfway.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl CommitObserver for Waiters {
+    fn detail(&self, collection: &Collection) -> Option<Detail> {
+        // Only cursors on capped collections wait.
+        (collection.kind == RecordKind::Sequenced).then_some(Detail::Documents)
+    }
+
+    fn committed(&self, _: Optime, changes: &[LogicalChange<'_>]) {
+        let mut last = None;
+        for change in changes {
+            match change {
+                // One waking serves all insertions of a commit into one collection.
+                LogicalChange::Insert { namespace, .. } if last != Some(*namespace) => {
+                    self.inserted(namespace.as_str());
+                    last = Some(*namespace);
+                }
+                LogicalChange::Command {
+                    database, document, ..
+                } => self.changed(database, document),
+                _ => {}
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use bson::{Uuid, doc, rawdoc};
+    use millrace_document::catalog::Namespace;
+
     use super::*;
 
     fn waiter(namespace: &str, connection: u64) -> Waiter {
@@ -145,6 +191,51 @@ mod tests {
             session: SessionId::from_bytes(&[1; 16]),
             connection: ConnectionId(connection),
         }
+    }
+
+    #[test]
+    fn commits_wake_the_waiters_they_concern() {
+        let waiters = Waiters::new(Notifier::new());
+        let register = || {
+            for (connection, namespace) in (1..).zip(["a.b", "a.c", "b.c"]) {
+                waiters.register(waiter(namespace, connection));
+            }
+        };
+        let left = || {
+            let mut waiting = waiters.lock();
+            let mut names: Vec<_> = waiting.drain().map(|(namespace, _)| namespace).collect();
+            waiters.count.store(0, Ordering::SeqCst);
+            names.sort();
+            names
+        };
+        let [first, second] = ["a.b", "a.c"].map(|name| Namespace::parse(name).expect("a name"));
+        let (uuid, document) = (Uuid::from_bytes([0; 16]), rawdoc! {"_id": 1});
+        let insert = |namespace| LogicalChange::Insert {
+            namespace,
+            uuid,
+            document: &document,
+        };
+        let command = |document| LogicalChange::Command {
+            database: "a",
+            uuid,
+            document,
+        };
+        let (drop, create) = (doc! {"drop": "c"}, doc! {"create": "c"});
+        let rename = doc! {"renameCollection": "a.b", "to": "b.c"};
+        let cases: [(&[LogicalChange<'_>], &[&str]); 6] = [
+            (&[], &["a.b", "a.c", "b.c"]),
+            (&[insert(&first), insert(&first)], &["a.c", "b.c"]),
+            (&[insert(&first), insert(&second)], &["b.c"]),
+            (&[command(&create)], &["a.b", "a.c", "b.c"]),
+            (&[command(&drop)], &["a.b", "b.c"]),
+            (&[command(&rename)], &["a.c"]),
+        ];
+        for (number, (changes, expected)) in cases.into_iter().enumerate() {
+            register();
+            waiters.committed(Optime::ZERO, changes);
+            assert_eq!(left(), expected, "case {number}");
+        }
+        assert_eq!(waiters.endings(), 2);
     }
 
     #[test]

@@ -29,6 +29,7 @@
 pub mod catalog;
 pub mod collection;
 pub mod command;
+pub mod committer;
 pub mod error;
 pub mod executor;
 pub mod expression;
@@ -39,6 +40,7 @@ pub mod operation;
 pub mod pipeline;
 pub mod planner;
 pub mod projection;
+mod read_view;
 mod stage_memory;
 pub mod update;
 mod validation;
@@ -46,3 +48,4 @@ pub mod value;
 
 pub use error::{Error, ErrorCode, Result};
 pub use operation::{Environment, Interrupt, Operation};
+pub use read_view::ReadView;

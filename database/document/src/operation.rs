@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::{Error, ErrorCode, Result};
+use crate::{Error, ErrorCode, ReadView, Result};
 
 /// Time, randomness and memory, given from outside so that a simulator can drive the crate.
 pub trait Environment: Send + Sync + Debug {
@@ -98,6 +98,7 @@ pub struct Operation {
     environment: Arc<dyn Environment>,
     interrupt: Arc<Interrupt>,
     limits: Limits,
+    view: Option<ReadView>,
     started_wall_ms: i64,
     checks: Cell<u32>,
 }
@@ -115,9 +116,27 @@ impl Operation {
             environment,
             interrupt,
             limits,
+            view: None,
             started_wall_ms,
             checks: Cell::new(0),
         }
+    }
+
+    /// The same operation with all its reads at `view`, which is of the engine of the database that the
+    /// operation runs on. Without a view of its own an operation reads at the latest one.
+    #[must_use]
+    pub fn reading_at(self, view: ReadView) -> Self {
+        Self {
+            view: Some(view),
+            ..self
+        }
+    }
+
+    /// The view that was chosen for the operation; none if it reads at the latest one.
+    /// [`Catalog::read_view`](crate::catalog::Catalog::read_view) answers for both.
+    #[must_use]
+    pub const fn view(&self) -> Option<&ReadView> {
+        self.view.as_ref()
     }
 
     /// Fails if the operation was killed or is out of time. Cheap: call it once a document.

@@ -10,6 +10,10 @@ mod interleaving;
 mod interposed;
 #[path = "commands/leftovers.rs"]
 mod leftovers;
+#[path = "commands/observed.rs"]
+mod observed;
+#[path = "commands/read_views.rs"]
+mod read_views;
 mod support;
 #[path = "commands/zero_timestamps.rs"]
 mod zero_timestamps;

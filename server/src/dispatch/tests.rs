@@ -220,6 +220,50 @@ fn a_wait_is_over_when_its_time_or_its_collection_says_so() {
 }
 
 #[test]
+fn whatever_inserts_wakes_the_one_who_waits() {
+    let upsert = doc! { "q": { "_id": 2 }, "u": { "$set": { "a": 1 } }, "upsert": true };
+    let modify = doc! { "$set": { "a": 1 } };
+    let insertions = [
+        (
+            "test",
+            doc! { "insert": "log", "documents": [{ "_id": 2 }] },
+        ),
+        ("test", doc! { "update": "log", "updates": [upsert] }),
+        (
+            "test",
+            doc! { "findAndModify": "log", "query": { "_id": 2 }, "update": modify, "upsert": true },
+        ),
+        (
+            "admin",
+            doc! {
+                "bulkWrite": 1,
+                "ops": [{ "insert": 0, "document": { "_id": 2 } }],
+                "nsInfo": [{ "ns": "test.log" }],
+            },
+        ),
+        (
+            "test",
+            doc! { "aggregate": "other", "pipeline": [{ "$merge": "log" }], "cursor": {} },
+        ),
+    ];
+    for (database, insertion) in insertions {
+        let fixture = Fixture::new();
+        let bytes = get_more(fixture.tail(), MsgFlags::NONE);
+        let mut session = fixture.connect(5);
+        let woken = fixture.wait(&mut session, &bytes, Instant::now());
+        let other = doc! { "insert": "other", "documents": [{ "_id": 2 }] };
+        fixture.ok("test", other);
+        let change = doc! { "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } };
+        fixture.ok("test", doc! { "update": "log", "updates": [change] });
+        assert!(woken.try_recv().is_err(), "nothing was inserted into it");
+        fixture.ok(database, insertion.clone());
+        woken
+            .try_recv()
+            .unwrap_or_else(|_| panic!("{insertion} wakes"));
+    }
+}
+
+#[test]
 fn every_round_of_a_stream_has_the_whole_patience() {
     let fixture = Fixture::new();
     let bytes = get_more(fixture.tail(), MsgFlags::EXHAUST_ALLOWED);

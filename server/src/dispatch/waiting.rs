@@ -52,25 +52,14 @@ impl Dispatcher {
         })
     }
 
-    /// Wakes whoever waits on what a command has ended. Done after failures too: a command may have
-    /// ended something before it failed.
+    /// Wakes the requests that wait on a collection whose cursors a command has killed. That is no commit, of
+    /// which the waiters learn by themselves. Done after failures too: a command may have killed some cursors
+    /// before it failed.
     pub(super) fn end_waits(&self, command: &DocumentCommand<'_>) {
-        let waiters = &self.state.waiters;
-        match command.name {
-            "drop" | "killCursors" => {
-                let namespace = namespace_of(command.body, command.name);
-                waiters.ended(|waiter| waiter.namespace == namespace);
-            }
-            "dropDatabase" => waiters.ended(|waiter| {
-                let database = waiter.namespace.split('.').next();
-                database == Some(command.database)
-            }),
-            "renameCollection" => {
-                let named = |field| command.body.get_str(field).unwrap_or_default();
-                let (source, target) = (named("renameCollection"), named("to"));
-                waiters.ended(|waiter| [source, target].contains(&waiter.namespace.as_str()));
-            }
-            _ => {}
+        if command.name == "killCursors" {
+            let namespace = namespace_of(command.body, command.name);
+            let waiters = &self.state.waiters;
+            waiters.ended(|waiter| waiter.namespace == namespace);
         }
     }
 }

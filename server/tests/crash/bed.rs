@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
-use millrace_document::catalog::{Ident, Namespace};
+use millrace_document::catalog::Ident;
 use millrace_document::command::{CommandRequest, Database, Surroundings};
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
@@ -38,8 +38,6 @@ impl Environment for Steady {
 struct Nobody;
 
 impl Surroundings for Nobody {
-    fn capped_insert(&self, _: &Namespace) {}
-
     fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
         Ok(Vec::new())
     }

@@ -148,6 +148,12 @@ impl Batch {
         self.shapes.is_empty() && self.counters.is_empty()
     }
 
+    /// How many changes of keys and ranges the batch holds, additions to counters not among them.
+    #[must_use]
+    pub fn operation_count(&self) -> usize {
+        self.shapes.len()
+    }
+
     /// How many bytes of keys and values the batch holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -266,6 +272,7 @@ mod tests {
             },
         ];
         assert!(batch.operations().eq(expected));
+        assert_eq!(batch.operation_count(), expected.len());
     }
 
     #[test]

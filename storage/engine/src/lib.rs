@@ -168,6 +168,8 @@ pub trait Snapshot: Send + Sync + Debug {
     fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
     /// As [`Engine::cursor`], over this state.
     fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>>;
+    /// As [`Engine::counter`]: the sum that the commits up to [`optime`](Self::optime) made.
+    fn counter(&self, key: &[u8]) -> Result<Counter>;
 }
 
 /// A position in a bounded range of keys.

@@ -1,8 +1,8 @@
 //! The plain in-memory engine: the oracle of the tests.
 //!
-//! All state lies in one ordered map behind one lock. A snapshot or a cursor shares the map, and the
-//! first commit after it copies the map (keys and values themselves stay shared). That makes a commit
-//! beside an open snapshot linear in the number of keys, which an oracle may be.
+//! All state lies in one ordered map and a map of counters behind one lock. A snapshot shares both maps, a
+//! cursor the first, and the next commit copies what is shared (keys and values themselves stay shared).
+//! That makes a commit beside an open snapshot linear in the number of keys, which an oracle may be.
 
 mod checkpoint;
 mod cursor;
@@ -21,6 +21,9 @@ use crate::{
 /// Keys and values, each shared between the versions of the map that hold it.
 type Map = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
 
+/// The counters that were added to, by key.
+type Counters = HashMap<Vec<u8>, Counter>;
+
 /// The slots of the conflict table as a power of two. Few, so that tests meet spurious conflicts too.
 const CONFLICT_SLOTS_LOG2: u32 = 12;
 
@@ -37,7 +40,7 @@ pub struct MemoryEngine {
 #[derive(Debug, Default)]
 struct State {
     map: Arc<Map>,
-    counters: HashMap<Vec<u8>, Counter>,
+    counters: Arc<Counters>,
     last: Optime,
     durable: Optime,
     syncs: u64,
@@ -119,9 +122,13 @@ impl State {
                 Operation::DeleteRange { start, end } => remove_range(map, start, end),
             }
         }
-        for (key, delta) in batch.counters() {
-            let sum = self.counters.entry(key.to_vec()).or_default();
-            *sum = sum.plus(delta);
+        let mut deltas = batch.counters().peekable();
+        if deltas.peek().is_some() {
+            let counters = Arc::make_mut(&mut self.counters);
+            for (key, delta) in deltas {
+                let sum = counters.entry(key.to_vec()).or_default();
+                *sum = sum.plus(delta);
+            }
         }
         self.last = self.last.next();
     }
@@ -168,6 +175,7 @@ impl Engine for MemoryEngine {
         let state = self.state();
         Ok(Box::new(MapSnapshot {
             map: Arc::clone(&state.map),
+            counters: Arc::clone(&state.counters),
             optime: state.last,
         }))
     }
@@ -251,10 +259,11 @@ impl Engine for MemoryEngine {
     }
 }
 
-/// A shared map that no commit changes any more.
+/// Shared maps that no commit changes any more.
 #[derive(Debug)]
 struct MapSnapshot {
     map: Arc<Map>,
+    counters: Arc<Counters>,
     optime: Optime,
 }
 
@@ -276,6 +285,10 @@ impl Snapshot for MapSnapshot {
 
     fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>> {
         Ok(Box::new(MapCursor::new(Arc::clone(&self.map), range)))
+    }
+
+    fn counter(&self, key: &[u8]) -> Result<Counter> {
+        Ok(self.counters.get(key).copied().unwrap_or_default())
     }
 }
 

@@ -39,6 +39,7 @@ fn the_contract_is_kept() {
     contract::limits_are_kept(&make);
     contract::ranges_are_removed_exactly(&make);
     contract::an_empty_batch_only_checks(&make);
+    contract::snapshots_keep_their_counters(&make);
     contract::scratch_spaces_are_apart(&make);
     contract::sizes_are_estimated(&make);
 }

@@ -93,6 +93,15 @@ impl Database {
         Ok(Optime::new(u64::from_le_bytes(bytes)))
     }
 
+    /// The sum of the counter `key` in the state that `options` name; zero if none is stored.
+    pub(crate) fn stored_counter(&self, key: &[u8], options: &ReadOptions) -> Result<Counter> {
+        let stored = self
+            .db
+            .get_pinned_opt(keys::counter(key), options)
+            .map_err(|error| engine_error("cannot read a counter", error))?;
+        stored.map_or_else(|| Ok(Counter::default()), |sum| Counter::from_bytes(&sum))
+    }
+
     /// All stored counters with their keys.
     pub(crate) fn stored_counters(&self) -> Result<Vec<(Vec<u8>, Counter)>> {
         let mut options = ReadOptions::default();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use millrace_engine::{Cursor, KeyRange, Optime, Result, Snapshot};
+use millrace_engine::{Counter, Cursor, KeyRange, Optime, Result, Snapshot};
 use rocksdb::ReadOptions;
 
 use crate::cursor::RocksCursor;
@@ -51,6 +51,10 @@ impl Snapshot for RocksSnapshot {
         let bounds = RocksCursor::bounds(&range);
         let iterator = HeldIterator::of_data(owner, bounds, Some(Arc::clone(&self.held)));
         Ok(Box::new(RocksCursor::new(iterator)))
+    }
+
+    fn counter(&self, key: &[u8]) -> Result<Counter> {
+        self.held.database().stored_counter(key, &self.options)
     }
 }
 

@@ -117,6 +117,7 @@ fn the_contract_is_kept(engines: &Engines) {
     contract::limits_are_kept(&|| engines.make());
     contract::ranges_are_removed_exactly(&|| engines.make());
     contract::an_empty_batch_only_checks(&|| engines.make());
+    contract::snapshots_keep_their_counters(&|| engines.make());
     contract::scratch_spaces_are_apart(&|| engines.make());
     contract::sizes_are_estimated(&|| engines.make());
 }

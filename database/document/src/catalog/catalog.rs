@@ -5,15 +5,19 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use bson::{Bson, Document, RawDocument, Uuid};
-use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Optime};
+use bson::{Document, Uuid};
+use millrace_engine::{Batch, Counter, Engine, Guards, Optime};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 
-use super::collection::{Shared, as_i64, counter_key};
+use super::collection::Shared;
+use super::entry::{self, entry_key, multikey_key, next_ident_key, put_entry};
+use super::logical;
+use super::state::CatalogState;
 use super::views::{SYSTEM_VIEWS, Views, is_a_view};
 use super::{Collection, Ident, Index, Namespace, RecordKind};
+use crate::committer::{Changes, Committer};
 use crate::index::IndexSpec;
-use crate::{Environment, Error, ErrorCode, Result};
+use crate::{Environment, Error, ErrorCode, Operation, ReadView, Result};
 
 /// Where a collection's current description is found.
 type Slot = Arc<RwLock<Arc<Collection>>>;
@@ -26,9 +30,11 @@ type Slot = Arc<RwLock<Arc<Collection>>>;
 /// write is made under the list of indexes that is in force when it commits. `changes` lets one
 /// structural change run at a time; it is taken before any slot. Nobody waits for a slot while holding
 /// `collections`, nor for `collections` while holding a slot. `views` is locked like `collections`, and
-/// changed only under `changes`.
+/// changed only under `changes`. Observers of a commit are told while the caller holds `changes` or the slot
+/// of a write.
 pub struct Catalog {
-    engine: Arc<dyn Engine>,
+    committer: Committer,
+    latest: ReadView,
     collections: RwLock<BTreeMap<Namespace, Slot>>,
     pub(super) views: RwLock<Views>,
     pub(super) changes: Mutex<NextIdent>,
@@ -40,7 +46,7 @@ pub(super) struct NextIdent(u32);
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Catalog")
-            .field("engine", &self.engine)
+            .field("committer", &self.committer)
             .finish_non_exhaustive()
     }
 }
@@ -58,20 +64,16 @@ impl CollectionGuard {
 }
 
 impl Catalog {
-    /// Reads the catalog of `engine` and removes what an unclean stop left behind.
+    /// Reads the catalog of the committer's engine and removes what an unclean stop left behind.
     ///
     /// # Errors
     /// When the engine fails or an entry cannot be read.
-    pub fn open(engine: Arc<dyn Engine>) -> Result<Self> {
+    pub fn open(committer: Committer) -> Result<Self> {
         let mut collections = BTreeMap::new();
         let mut unfinished = Vec::new();
         let mut temporary = Vec::new();
-        let mut cursor = engine.cursor(KeyRange::prefix(&entry_prefix()))?;
-        let mut found = cursor.seek_first()?;
-        while found {
-            let document = RawDocument::from_bytes(cursor.value()).map_err(corrupt)?;
-            let document = Document::try_from(document).map_err(corrupt)?;
-            let collection = read_collection(&engine, &document)?;
+        let latest = ReadView::latest(Arc::clone(committer.engine()));
+        for collection in entry::read_entries(&latest, "")? {
             if collection.indexes.iter().any(|index| !index.ready) {
                 unfinished.push(collection.namespace.clone());
             }
@@ -82,14 +84,11 @@ impl Catalog {
                 collection.namespace.clone(),
                 Arc::new(RwLock::new(Arc::new(collection))),
             );
-            found = cursor.next()?;
         }
-        let next = match engine.get(&next_ident_key())? {
-            Some(bytes) => u32::from_le_bytes(bytes.as_slice().try_into().map_err(corrupt)?),
-            None => Ident::CATALOG.get() + 1,
-        };
+        let next = entry::read_next_ident(&latest)?;
         let catalog = Self {
-            engine,
+            committer,
+            latest,
             collections: RwLock::new(collections),
             views: RwLock::default(),
             changes: Mutex::new(NextIdent(next)),
@@ -109,10 +108,36 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The engine below.
+    /// The engine below, for its upkeep and its statistics: what reads takes a view, what writes the committer.
     #[must_use]
-    pub fn engine(&self) -> &Arc<dyn Engine> {
-        &self.engine
+    pub const fn engine(&self) -> &Arc<dyn Engine> {
+        self.committer.engine()
+    }
+
+    /// What commits.
+    #[must_use]
+    pub const fn committer(&self) -> &Committer {
+        &self.committer
+    }
+
+    /// The view at which `operation` reads: the one chosen for it, or the latest. This is the one place
+    /// that decides; whatever reads for a command asks here.
+    #[must_use]
+    pub fn read_view<'a>(&'a self, operation: &'a Operation) -> &'a ReadView {
+        operation.view().unwrap_or(&self.latest)
+    }
+
+    /// The latest view: for the catalog's own reads and for work that follows the present state whatever
+    /// its operation reads, as the build of an index does.
+    #[must_use]
+    pub const fn latest(&self) -> &ReadView {
+        &self.latest
+    }
+
+    /// The collections and views that there are at `view`.
+    #[must_use]
+    pub const fn at<'a>(&'a self, view: &'a ReadView) -> CatalogState<'a> {
+        CatalogState::new(self, view)
     }
 
     /// The error for a command on a collection that is not there: because it is a view, or at all.
@@ -241,15 +266,16 @@ impl Catalog {
                 ),
             ));
         }
-        let mut batch = Batch::new();
+        let mut changes_made = Changes::default();
+        let batch = &mut changes_made.batch;
         let capped = options.get_bool("capped").unwrap_or(false);
         let kind = if capped {
             RecordKind::Sequenced
         } else {
             RecordKind::Clustered
         };
-        let ident = changes.take(&mut batch);
-        let id_index = Index::new(changes.take(&mut batch), IndexSpec::id(), true, 0);
+        let ident = changes.take(batch);
+        let id_index = Index::new(changes.take(batch), IndexSpec::id(), true, 0);
         let collection = Arc::new(Collection {
             namespace: namespace.clone(),
             uuid: random_uuid(environment),
@@ -260,11 +286,12 @@ impl Catalog {
             shared: Arc::new(Shared::default()),
             validator: OnceLock::new(),
         });
-        put_entry(&mut batch, &collection)?;
-        self.engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)?;
-        let slot = Arc::new(RwLock::new(Arc::clone(&collection)));
-        self.collections.write().insert(namespace.clone(), slot);
+        put_entry(batch, &collection)?;
+        logical::create(&mut changes_made, &collection);
+        self.committer.commit(&changes_made, &Guards::none(), || {
+            let slot = Arc::new(RwLock::new(Arc::clone(&collection)));
+            self.collections.write().insert(namespace.clone(), slot);
+        })?;
         Ok(collection)
     }
 
@@ -308,25 +335,29 @@ impl Catalog {
             return Ok(None);
         };
         let current = slot.write();
-        let mut batch = Batch::new();
-        self.delete_collection(&mut batch, &current)?;
-        let optime = self.commit_removal(&batch, Some(&current), &[])?;
         let dropped = Arc::clone(&current);
-        drop(current);
-        self.collections.write().remove(namespace);
-        if namespace.collection() == SYSTEM_VIEWS {
-            self.views.write().remove_database(namespace.database());
-        }
+        let mut changes = Changes::default();
+        self.delete_collection(&mut changes.batch, &dropped)?;
+        logical::drop(&mut changes, &dropped);
+        let optime = self.commit_removal(&changes, Some(&dropped), &[], move || {
+            drop(current);
+            self.collections.write().remove(namespace);
+            if namespace.collection() == SYSTEM_VIEWS {
+                self.views.write().remove_database(namespace.database());
+            }
+        })?;
         Ok(Some((dropped, optime)))
     }
 
-    /// Commits `batch`, which removes the keys of a collection and of indexes. Readers are told before
-    /// it becomes visible: one that finds no keys any more knows that it has to look at the mark.
+    /// Commits `changes`, which remove the keys of a collection and of indexes, and publishes them. Readers
+    /// are told before they become visible: one that finds no keys any more knows that it has to look at
+    /// the mark.
     fn commit_removal(
         &self,
-        batch: &Batch,
+        changes: &Changes<'_>,
         collection: Option<&Collection>,
         indexes: &[Arc<Index>],
+        publish: impl FnOnce(),
     ) -> Result<Optime> {
         let mark = |dropped: bool| {
             if let Some(collection) = collection {
@@ -335,19 +366,17 @@ impl Catalog {
             indexes.iter().for_each(|index| index.set_dropped(dropped));
         };
         mark(true);
-        let committed = self
-            .engine
-            .commit(batch, &Guards::none(), Durability::Buffered);
+        let committed = self.committer.commit(changes, &Guards::none(), publish);
         if committed.is_err() {
             mark(false);
         }
-        Ok(committed?)
+        committed
     }
 
     fn delete_collection(&self, batch: &mut Batch, collection: &Collection) -> Result<()> {
         batch.delete(&entry_key(&collection.namespace));
         batch.delete_range(&collection.ident.range());
-        let counted = self.engine.counter(&collection.counter_key())?;
+        let counted = self.latest.counter(&collection.counter_key())?;
         batch.add(
             &collection.counter_key(),
             Counter {
@@ -399,17 +428,18 @@ impl Catalog {
                 "Can't rename a collection to itself",
             ));
         }
-        let mut batch = Batch::new();
-        let replaced = self.slot(target);
-        if replaced.is_some() && !drop_target {
+        let mut changes = Changes::default();
+        let target_slot = self.slot(target);
+        if target_slot.is_some() && !drop_target {
             return Err(Error::new(
                 ErrorCode::NamespaceExists,
                 "target namespace exists",
             ));
         }
-        let replaced = replaced.as_ref().map(|slot| slot.write());
+        let target_guard = target_slot.as_ref().map(|slot| slot.write());
+        let replaced = target_guard.as_deref().cloned();
         if let Some(replaced) = &replaced {
-            self.delete_collection(&mut batch, replaced)?;
+            self.delete_collection(&mut changes.batch, replaced)?;
         }
         let mut current = slot.write();
         // Whoever builds an index finds the collection by its name.
@@ -423,17 +453,17 @@ impl Catalog {
             ));
         }
         let renamed = Arc::new(current.renamed(target.clone()));
-        batch.delete(&entry_key(source));
-        put_entry(&mut batch, &renamed)?;
-        let replaced_collection = replaced.as_ref().map(|guard| &***guard);
-        let optime = self.commit_removal(&batch, replaced_collection, &[])?;
-        *current = renamed;
-        drop(current);
-        drop(replaced);
-        let mut collections = self.collections.write();
-        collections.remove(source);
-        collections.insert(target.clone(), slot);
-        Ok(optime)
+        changes.batch.delete(&entry_key(source));
+        put_entry(&mut changes.batch, &renamed)?;
+        logical::rename(&mut changes, source, &renamed, replaced.as_deref());
+        self.commit_removal(&changes, replaced.as_deref(), &[], || {
+            *current = renamed.clone();
+            drop(current);
+            drop(target_guard);
+            let mut collections = self.collections.write();
+            collections.remove(source);
+            collections.insert(target.clone(), Arc::clone(&slot));
+        })
     }
 
     /// Changes a collection's options.
@@ -453,13 +483,11 @@ impl Catalog {
         let mut options = current.options.clone();
         change(&mut options)?;
         let changed = Arc::new(current.with_options(options));
-        let mut batch = Batch::new();
-        put_entry(&mut batch, &changed)?;
-        let optime = self
-            .engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)?;
-        *current = changed;
-        Ok(optime)
+        let mut changes = Changes::default();
+        put_entry(&mut changes.batch, &changed)?;
+        logical::change_options(&mut changes, &current, &changed);
+        self.committer
+            .commit(&changes, &Guards::none(), move || *current = changed)
     }
 
     /// Changes a collection's list of indexes; those that are gone afterwards lose their keys in the
@@ -479,7 +507,7 @@ impl Catalog {
         let mut current = slot.write();
         let mut indexes = current.indexes.clone();
         change(&mut indexes)?;
-        let mut batch = Batch::new();
+        let mut changes = Changes::default();
         let gone: Vec<_> = current
             .indexes
             .iter()
@@ -487,23 +515,22 @@ impl Catalog {
             .cloned()
             .collect();
         for index in &gone {
-            delete_index(&mut batch, index);
+            delete_index(&mut changes.batch, index);
         }
         let changed = Arc::new(current.with_indexes(indexes));
-        put_entry(&mut batch, &changed)?;
-        let optime = self.commit_removal(&batch, None, &gone)?;
-        *current = changed;
-        Ok(optime)
+        put_entry(&mut changes.batch, &changed)?;
+        logical::change_indexes(&mut changes, &current, &changed);
+        self.commit_removal(&changes, None, &gone, move || *current = changed)
     }
 
-    /// Calls `look` at a moment at which no write to the collection is under way.
+    /// Calls `look` with the latest view at a moment at which no write to the collection is under way.
     ///
     /// # Errors
     /// `NamespaceNotFound`, or what `look` answers.
     pub fn quiesce<T>(
         &self,
         namespace: &Namespace,
-        look: impl FnOnce(&dyn Engine, &Arc<Collection>) -> Result<T>,
+        look: impl FnOnce(&ReadView, &Arc<Collection>) -> Result<T>,
     ) -> Result<T> {
         let slot = self
             .slot(namespace)
@@ -512,7 +539,7 @@ impl Catalog {
         if current.is_dropped() || current.namespace != *namespace {
             return Err(namespace_not_found(namespace));
         }
-        look(&*self.engine, &current)
+        look(&self.latest, &current)
     }
 
     /// Adds indexes that are not ready yet (or ready at once when the collection is empty) and returns
@@ -527,7 +554,7 @@ impl Catalog {
         namespace: &Namespace,
         choose: impl FnOnce(&Collection) -> Result<Vec<IndexSpec>>,
     ) -> Result<Vec<Arc<Index>>> {
-        let mut changes = self.changes.lock();
+        let mut idents = self.changes.lock();
         let slot = self
             .slot(namespace)
             .ok_or_else(|| self.missing(namespace))?;
@@ -536,20 +563,20 @@ impl Catalog {
         if specs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut batch = Batch::new();
-        let mut cursor = self.engine.cursor(current.ident.range())?;
+        let mut changes = Changes::default();
+        let mut cursor = self.latest.cursor(current.ident.range())?;
         let empty = !cursor.seek_first()?;
         let added: Vec<_> = specs
             .into_iter()
-            .map(|spec| Arc::new(Index::new(changes.take(&mut batch), spec, empty, 0)))
+            .map(|spec| Arc::new(Index::new(idents.take(&mut changes.batch), spec, empty, 0)))
             .collect();
         let mut indexes = current.indexes.clone();
         indexes.extend(added.iter().cloned());
         let changed = Arc::new(current.with_indexes(indexes));
-        put_entry(&mut batch, &changed)?;
-        self.engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)?;
-        *current = changed;
+        put_entry(&mut changes.batch, &changed)?;
+        logical::change_indexes(&mut changes, &current, &changed);
+        self.committer
+            .commit(&changes, &Guards::none(), move || *current = changed)?;
         Ok(added)
     }
 
@@ -595,40 +622,9 @@ pub(crate) fn namespace_not_found(namespace: &Namespace) -> Error {
     )
 }
 
-/// The engine key of an index's multikey mask.
-pub(crate) fn multikey_key(ident: Ident) -> Vec<u8> {
-    let mut rest = vec![b'm'];
-    rest.extend_from_slice(&ident.prefix());
-    Ident::CATALOG.key(&rest)
-}
-
 fn delete_index(batch: &mut Batch, index: &Index) {
     batch.delete_range(&index.ident.range());
     batch.delete(&multikey_key(index.ident));
-}
-
-fn entry_prefix() -> Vec<u8> {
-    Ident::CATALOG.key(b"c")
-}
-
-fn entry_key(namespace: &Namespace) -> Vec<u8> {
-    let mut key = entry_prefix();
-    key.extend_from_slice(namespace.as_str().as_bytes());
-    key
-}
-
-fn next_ident_key() -> Vec<u8> {
-    Ident::CATALOG.key(b"i")
-}
-
-fn put_entry(batch: &mut Batch, collection: &Collection) -> Result<()> {
-    let entry = collection.to_document().to_vec()?;
-    batch.put(&entry_key(&collection.namespace), &entry);
-    Ok(())
-}
-
-fn corrupt(source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorCode::InternalError, "the catalog cannot be read").with_source(source)
 }
 
 fn random_uuid(environment: &dyn Environment) -> Uuid {
@@ -639,64 +635,4 @@ fn random_uuid(environment: &dyn Environment) -> Uuid {
     bytes[6] = bytes[6] & 0x0F | 0x40;
     bytes[8] = bytes[8] & 0x3F | 0x80;
     Uuid::from_bytes(bytes)
-}
-
-fn read_collection(engine: &Arc<dyn Engine>, entry: &Document) -> Result<Collection> {
-    let namespace = Namespace::parse(entry.get_str("ns").map_err(corrupt)?)?;
-    let ident = read_ident(entry)?;
-    let kind = match entry.get_str("kind").map_err(corrupt)? {
-        "clustered" => RecordKind::Clustered,
-        "sequenced" => RecordKind::Sequenced,
-        other => {
-            return Err(Error::new(
-                ErrorCode::UnsupportedFormat,
-                format!("{namespace} is stored in a way this version does not know: {other}"),
-            ));
-        }
-    };
-    let mut indexes = Vec::new();
-    for index in entry.get_array("indexes").map_err(corrupt)? {
-        let Bson::Document(index) = index else {
-            return Err(Error::new(
-                ErrorCode::InternalError,
-                "an index entry is no document",
-            ));
-        };
-        let ident = read_ident(index)?;
-        let spec = IndexSpec::parse(index.get_document("spec").map_err(corrupt)?)?;
-        let multikey = match engine.get(&multikey_key(ident))? {
-            Some(bytes) => u64::from_le_bytes(bytes.as_slice().try_into().map_err(corrupt)?),
-            None => 0,
-        };
-        let ready = index.get_bool("ready").map_err(corrupt)?;
-        indexes.push(Arc::new(Index::new(ident, spec, ready, multikey)));
-    }
-    // The counter is checked here so that a damaged one is found when the server starts.
-    engine.counter(&counter_key(ident))?;
-    let uuid = match entry.get("uuid") {
-        Some(Bson::Binary(binary)) => binary.to_uuid().map_err(corrupt)?,
-        _ => {
-            return Err(Error::new(
-                ErrorCode::InternalError,
-                "a collection has no UUID",
-            ));
-        }
-    };
-    Ok(Collection {
-        namespace,
-        uuid,
-        ident,
-        kind,
-        options: entry.get_document("options").map_err(corrupt)?.clone(),
-        indexes,
-        shared: Arc::new(Shared::default()),
-        validator: OnceLock::new(),
-    })
-}
-
-fn read_ident(entry: &Document) -> Result<Ident> {
-    as_i64(entry.get("ident"))
-        .and_then(|number| u32::try_from(number).ok())
-        .map(Ident::new)
-        .ok_or_else(|| Error::new(ErrorCode::InternalError, "a catalog entry has no ident"))
 }

@@ -25,16 +25,21 @@
 )]
 mod catalog;
 mod collection;
+mod entry;
 mod ident;
+mod logical;
 mod namespace;
+mod state;
 mod view;
 mod views;
 
+pub(crate) use catalog::namespace_not_found;
 pub use catalog::{Catalog, CollectionGuard};
-pub(crate) use catalog::{multikey_key, namespace_not_found};
 pub use collection::{Capped, Collection, Index, RecordKind};
 pub(crate) use collection::{Sequence, TEMPORARY, as_i64};
+pub(crate) use entry::multikey_key;
 pub use ident::Ident;
 pub use namespace::Namespace;
+pub use state::CatalogState;
 pub use view::View;
 pub use views::ResolvedView;

@@ -12,9 +12,9 @@ use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf};
 use millrace_engine::Optime;
 
-use super::{Catalog, Namespace, View};
+use super::{Catalog, Collection, Namespace, View, entry};
 use crate::collection::{WriteSet, clustered_record_id};
-use crate::{Environment, Error, ErrorCode, Result};
+use crate::{Environment, Error, ErrorCode, ReadView, Result};
 
 /// The collection that holds a database's views.
 pub(super) const SYSTEM_VIEWS: &str = "system.views";
@@ -36,6 +36,39 @@ pub struct ResolvedView {
 }
 
 impl Views {
+    /// Adds the views that are stored in `system_views` at `view`.
+    fn read(&mut self, view: &ReadView, system_views: &Collection) -> Result<()> {
+        let mut cursor = view.cursor(system_views.ident.range())?;
+        let mut found = cursor.seek_first()?;
+        while found {
+            let document = Document::try_from(RawDocument::from_bytes(cursor.value())?)?;
+            let view = View::from_document(&document)?;
+            self.0.insert(view.namespace.clone(), Arc::new(view));
+            found = cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// The views of `database` at `view`.
+    pub(super) fn of_database(view: &ReadView, database: &str) -> Result<Self> {
+        let mut views = Self::default();
+        let system_views = Namespace::new(database, SYSTEM_VIEWS)?;
+        if let Some(collection) = entry::read_entry(view, &system_views)? {
+            views.read(view, &collection)?;
+        }
+        Ok(views)
+    }
+
+    /// The view of this name.
+    pub(super) fn get(&self, namespace: &Namespace) -> Option<Arc<View>> {
+        self.0.get(namespace).cloned()
+    }
+
+    /// All views, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.0.values()
+    }
+
     /// Forgets the views of a database.
     pub(super) fn remove_database(&mut self, database: &str) {
         self.0.retain(|name, _| name.database() != database);
@@ -56,7 +89,8 @@ impl Views {
             .try_for_each(|name| heights.measure(name).map(|_| ()))
     }
 
-    fn resolve(&self, namespace: &Namespace) -> Result<Option<ResolvedView>> {
+    /// What reading `namespace` comes to if it is a view.
+    pub(super) fn resolve(&self, namespace: &Namespace) -> Result<Option<ResolvedView>> {
         let Some(mut view) = self.0.get(namespace) else {
             return Ok(None);
         };
@@ -153,7 +187,7 @@ impl Catalog {
     /// The view of this name.
     #[must_use]
     pub fn view(&self, namespace: &Namespace) -> Option<Arc<View>> {
-        self.views.read().0.get(namespace).cloned()
+        self.views.read().get(namespace)
     }
 
     /// The views of a database, by name.
@@ -161,8 +195,7 @@ impl Catalog {
     pub fn views(&self, database: &str) -> Vec<Arc<View>> {
         self.views
             .read()
-            .0
-            .values()
+            .iter()
             .filter(|view| view.namespace.database() == database)
             .cloned()
             .collect()
@@ -267,7 +300,7 @@ impl Catalog {
             view.map(|view| RawDocumentBuf::try_from(&view.to_document()))
                 .transpose()
         };
-        let mut set = WriteSet::new(&**self.engine(), guard.collection());
+        let mut set = WriteSet::new(self, self.latest(), guard.collection());
         match (raw(before)?, raw(after)?) {
             (None, Some(new)) => set.insert(&record_id, &new)?,
             (Some(old), Some(new)) => set.replace(&record_id, &old, &new)?,
@@ -282,16 +315,8 @@ impl Catalog {
     pub(super) fn read_views(&self) -> Result<()> {
         let mut views = Views::default();
         for database in self.databases() {
-            let Some(collection) = self.find(&Namespace::new(&database, SYSTEM_VIEWS)?) else {
-                continue;
-            };
-            let mut cursor = self.engine().cursor(collection.ident.range())?;
-            let mut found = cursor.seek_first()?;
-            while found {
-                let document = Document::try_from(RawDocument::from_bytes(cursor.value())?)?;
-                let view = View::from_document(&document)?;
-                views.0.insert(view.namespace.clone(), Arc::new(view));
-                found = cursor.next()?;
+            if let Some(collection) = self.find(&Namespace::new(&database, SYSTEM_VIEWS)?) {
+                views.read(self.latest(), &collection)?;
             }
         }
         *self.views.write() = views;

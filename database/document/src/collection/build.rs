@@ -66,7 +66,7 @@ fn enter_all(
         )
     };
     let ident = catalog.find(namespace).ok_or_else(dropped)?.ident;
-    let mut cursor = catalog.engine().cursor(ident.range())?;
+    let mut cursor = catalog.latest().cursor(ident.range())?;
     let mut found = cursor.seek_first()?;
     while found {
         operation.check()?;
@@ -116,7 +116,7 @@ fn enter_some(
     indexes: &[&Arc<Index>],
     record_ids: &[Vec<u8>],
 ) -> Result<usize> {
-    let mut set = WriteSet::new(&**catalog.engine(), collection);
+    let mut set = WriteSet::new(catalog, catalog.latest(), collection);
     let mut entered = 0;
     for record_id in record_ids {
         if set.bytes() > BYTES_PER_COMMIT {

@@ -4,16 +4,16 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::{Counter, Cursor, Engine};
+use millrace_engine::{Counter, Cursor};
 
 use super::{WriteSet, internal};
 use crate::catalog::{Capped, Collection, Ident, Sequence};
-use crate::{Error, ErrorCode, Result};
+use crate::{Error, ErrorCode, ReadView, Result};
 
 /// Inserts into a capped collection. It holds the collection's sequence from taking a number to the
 /// commit, so that documents become visible in the order of their numbers.
 pub(crate) struct CappedWriter<'a> {
-    engine: &'a dyn Engine,
+    view: &'a ReadView,
     collection: &'a Collection,
     limits: Capped,
     sequence: MutexGuard<'a, Option<Sequence>>,
@@ -27,7 +27,21 @@ pub(crate) struct CappedWriter<'a> {
 }
 
 impl<'a> CappedWriter<'a> {
-    pub(crate) fn new(engine: &'a dyn Engine, collection: &'a Collection) -> Result<Self> {
+    /// A writer that holds the sequence from now on.
+    ///
+    /// # Errors
+    /// `OperationNotSupportedInTransaction` at a fixed view, which does not have the numbers and documents
+    /// that were added since; those of the engine.
+    pub(crate) fn new(view: &'a ReadView, collection: &'a Collection) -> Result<Self> {
+        if view.is_fixed() {
+            return Err(Error::new(
+                ErrorCode::OperationNotSupportedInTransaction,
+                format!(
+                    "cannot insert into the capped collection {} while reading at a snapshot",
+                    collection.namespace
+                ),
+            ));
+        }
         let limits = collection
             .capped()
             .ok_or_else(|| internal("a sequenced collection is capped"))?;
@@ -38,11 +52,11 @@ impl<'a> CappedWriter<'a> {
             .map_err(|_| internal("an insertion into the capped collection broke down"))?;
         let taken = match *sequence {
             Some(sequence) => sequence,
-            None => read_sequence(engine, collection)?,
+            None => read_sequence(view, collection)?,
         };
-        let held = engine.counter(&collection.counter_key())?;
+        let held = view.counter(&collection.counter_key())?;
         Ok(Self {
-            engine,
+            view,
             collection,
             limits,
             sequence,
@@ -109,7 +123,7 @@ impl<'a> CappedWriter<'a> {
             let key = self.collection.record_key(&first.to_be_bytes());
             let cursor = match &mut self.oldest {
                 Some(cursor) => cursor,
-                none => none.insert(self.engine.cursor(self.collection.ident.range())?),
+                none => none.insert(self.view.cursor(self.collection.ident.range())?),
             };
             if cursor.seek(&key)? {
                 return number(cursor.key()).map(Some);
@@ -119,8 +133,9 @@ impl<'a> CappedWriter<'a> {
         Ok((first < self.taken.next).then_some(first))
     }
 
-    /// To be called once the set is committed.
-    pub(crate) fn committed(mut self) {
+    /// To be called once the set is visible. The sequence stays held, so that observers learn of the
+    /// insertions in the order of their numbers.
+    pub(crate) fn committed(&mut self) {
         *self.sequence = Some(self.taken);
         self.collection
             .shared
@@ -137,8 +152,8 @@ fn number(key: &[u8]) -> Result<u64> {
         .map_err(|_| internal("a record id is damaged"))
 }
 
-fn read_sequence(engine: &dyn Engine, collection: &Collection) -> Result<Sequence> {
-    let mut cursor = engine.cursor(collection.ident.range())?;
+fn read_sequence(view: &ReadView, collection: &Collection) -> Result<Sequence> {
+    let mut cursor = view.cursor(collection.ident.range())?;
     if !cursor.seek_first()? {
         return Ok(Sequence { first: 1, next: 1 });
     }

@@ -1,11 +1,11 @@
 //! Removal of documents.
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::{Engine, Optime};
+use millrace_engine::Optime;
 
 use super::{BYTES_PER_COMMIT, WriteSet, latest, retry_conflicts};
 use crate::catalog::{Catalog, Collection, Ident, Namespace};
-use crate::{Operation, Result};
+use crate::{Operation, ReadView, Result};
 
 /// Removes the document with this record id if `is_wanted` says so of its present version, and returns
 /// that version. When the collection is gone, or its name, so is the document.
@@ -23,7 +23,8 @@ pub fn delete_record(
         let Some(guard) = catalog.share_same(collection) else {
             return Ok(None);
         };
-        let mut set = WriteSet::new(&**catalog.engine(), guard.collection());
+        let view = catalog.read_view(operation);
+        let mut set = WriteSet::new(catalog, view, guard.collection());
         let Some(document) = set.read(record_id)? else {
             return Ok(None);
         };
@@ -60,7 +61,7 @@ pub fn delete_all_records(
                     ..sweep.clone()
                 });
             };
-            sweep.go_on(&**catalog.engine(), guard.collection())
+            sweep.go_on(catalog, catalog.read_view(operation), guard.collection())
         })?;
     }
     Ok((sweep.removed, sweep.optime))
@@ -81,10 +82,10 @@ struct Sweep {
 
 impl Sweep {
     /// One more commit.
-    fn go_on(&self, engine: &dyn Engine, collection: &Collection) -> Result<Self> {
+    fn go_on(&self, catalog: &Catalog, view: &ReadView, collection: &Collection) -> Result<Self> {
         let mut next = self.clone();
-        let mut set = WriteSet::new(engine, collection);
-        let mut cursor = engine.cursor(collection.ident.range())?;
+        let mut set = WriteSet::new(catalog, view, collection);
+        let mut cursor = view.cursor(collection.ident.range())?;
         let mut found = match &self.position {
             Some(position) => cursor.seek(position)?,
             None => {

@@ -1,13 +1,13 @@
 //! Insertion of documents.
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::{Engine, Optime};
+use millrace_engine::Optime;
 
 use super::write_set::{WriteSet, clustered_record_id};
 use super::{BYTES_PER_COMMIT, latest, prepare_document, retry_conflicts};
 use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
 use crate::validation::Validator;
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// How many documents go into one commit at most.
 const DOCUMENTS_PER_COMMIT: usize = 512;
@@ -21,8 +21,6 @@ pub struct InsertOutcome {
     pub errors: Vec<(usize, Error)>,
     /// The optime of the last commit.
     pub optime: Option<Optime>,
-    /// Whether the collection is capped, so that cursors may wait for what was inserted.
-    pub capped: bool,
 }
 
 /// Inserts documents. If `ordered`, the first failure ends it; otherwise the rest are still tried.
@@ -55,7 +53,6 @@ pub fn insert_documents(
         next += taken.inserted;
         outcome.inserted += taken.inserted as u64;
         outcome.optime = latest(outcome.optime, taken.optime);
-        outcome.capped |= taken.capped;
         if let Some(error) = taken.failed {
             outcome.errors.push((next, error));
             next += 1;
@@ -86,7 +83,6 @@ struct Taken {
     /// Why the document after the inserted ones was not.
     failed: Option<Error>,
     optime: Option<Optime>,
-    capped: bool,
 }
 
 fn insert_some(
@@ -104,13 +100,12 @@ fn insert_some(
                 inserted: 0,
                 failed: Some(error),
                 optime: None,
-                capped: false,
             });
         }
         other => other?,
     };
     let collection = guard.collection();
-    let engine = &**catalog.engine();
+    let view = catalog.read_view(operation);
     let validator = if bypass_validation {
         None
     } else {
@@ -118,9 +113,9 @@ fn insert_some(
     };
     let mut sequence = match collection.kind {
         RecordKind::Clustered => None,
-        RecordKind::Sequenced => Some(super::capped::CappedWriter::new(engine, collection)?),
+        RecordKind::Sequenced => Some(super::capped::CappedWriter::new(view, collection)?),
     };
-    let mut set = WriteSet::new(engine, collection);
+    let mut set = WriteSet::new(catalog, view, collection);
     let mut inserted = 0;
     let mut failed = None;
     for document in documents[first..].iter().take(DOCUMENTS_PER_COMMIT) {
@@ -149,15 +144,15 @@ fn insert_some(
         }
         inserted += 1;
     }
-    let optime = set.commit()?;
-    if let Some(capped) = sequence {
-        capped.committed();
-    }
+    let optime = set.commit_and(|| {
+        if let Some(capped) = &mut sequence {
+            capped.committed();
+        }
+    })?;
     Ok(Taken {
         inserted,
         failed,
         optime,
-        capped: collection.kind == RecordKind::Sequenced,
     })
 }
 
@@ -169,8 +164,7 @@ fn record_id_of(document: &RawDocument) -> Result<Vec<u8>> {
     clustered_record_id(id)
 }
 
-/// Inserts one document that is already prepared (an upsert's), and returns the commit and whether the
-/// collection is capped.
+/// Inserts one document that is already prepared (an upsert's), and returns the commit.
 ///
 /// # Errors
 /// `DuplicateKey`, `DocumentValidationFailure`, and those of the engine.
@@ -180,7 +174,7 @@ pub(crate) fn insert_one(
     document: &RawDocumentBuf,
     bypass_validation: bool,
     operation: &Operation,
-) -> Result<(Option<Optime>, bool)> {
+) -> Result<Option<Optime>> {
     retry_conflicts(operation, || {
         let guard = catalog.find_or_create(namespace, &**operation.environment())?;
         let collection = guard.collection();
@@ -189,28 +183,27 @@ pub(crate) fn insert_one(
                 validator.check(document, operation)?;
             }
         }
-        let optime = insert_into(&**catalog.engine(), collection, document)?;
-        Ok((optime, collection.kind == RecordKind::Sequenced))
+        let view = catalog.read_view(operation);
+        insert_into(catalog, view, collection, document)
     })
 }
 
 fn insert_into(
-    engine: &dyn Engine,
+    catalog: &Catalog,
+    view: &ReadView,
     collection: &Collection,
     document: &RawDocumentBuf,
 ) -> Result<Option<Optime>> {
-    let mut set = WriteSet::new(engine, collection);
+    let mut set = WriteSet::new(catalog, view, collection);
     match collection.kind {
         RecordKind::Clustered => {
             set.insert(&record_id_of(document)?, document)?;
             set.commit()
         }
         RecordKind::Sequenced => {
-            let mut capped = super::capped::CappedWriter::new(engine, collection)?;
+            let mut capped = super::capped::CappedWriter::new(view, collection)?;
             capped.insert(&mut set, document)?;
-            let optime = set.commit()?;
-            capped.committed();
-            Ok(optime)
+            set.commit_and(|| capped.committed())
         }
     }
 }

@@ -21,11 +21,12 @@ pub(crate) use insert::{insert_one, is_fatal};
 pub use replace::{Replaced, replace_record};
 pub use write_set::{WriteSet, clustered_key, clustered_record_id};
 
-use millrace_engine::{Durability, Optime};
+use millrace_engine::Optime;
 
 use crate::{Error, ErrorCode, Operation, Result};
 
-/// Runs `attempt` until it succeeds or fails with something else than a write conflict.
+/// Runs `attempt` until it succeeds or fails with something else than a write conflict. An operation at a
+/// fixed view would read the same again: its conflict is the answer.
 ///
 /// # Errors
 /// What `attempt` answers, or the operation's interruption.
@@ -35,7 +36,12 @@ pub(crate) fn retry_conflicts<T>(
 ) -> Result<T> {
     loop {
         match attempt() {
-            Err(error) if error.code() == ErrorCode::WriteConflict => operation.check()?,
+            Err(error)
+                if error.code() == ErrorCode::WriteConflict
+                    && operation.view().is_none_or(|view| !view.is_fixed()) =>
+            {
+                operation.check()?;
+            }
             other => return other,
         }
     }
@@ -43,10 +49,6 @@ pub(crate) fn retry_conflicts<T>(
 
 /// At how many bytes a commit takes no further document.
 const BYTES_PER_COMMIT: usize = 1024 * 1024;
-
-/// How document writes are committed: visible at once; whoever must wait for the disk does so by
-/// optime, once for the whole command.
-pub(crate) const DURABILITY: Durability = Durability::Buffered;
 
 /// The later of two optimes, where either may be missing.
 #[must_use]

@@ -47,7 +47,7 @@ pub fn replace_record(
             return Ok(Replaced::NoMatch);
         };
         let collection = guard.collection();
-        let mut set = WriteSet::new(&**catalog.engine(), collection);
+        let mut set = WriteSet::new(catalog, catalog.read_view(operation), collection);
         let Some(before) = set.read(record_id)? else {
             return Ok(Replaced::NoMatch);
         };

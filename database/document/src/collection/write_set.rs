@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument};
-use millrace_engine::{Batch, Counter, Engine, Guards, KEY_LEN_MAX, Optime};
+use millrace_engine::{Counter, Guards, KEY_LEN_MAX, Optime};
 
-use super::{DURABILITY, internal};
-use crate::catalog::{Collection, Ident, Index, RecordKind, multikey_key};
+use super::internal;
+use crate::catalog::{Catalog, Collection, Ident, Index, RecordKind, multikey_key};
+use crate::committer::{Changes, Committer, Target};
 use crate::index::{IndexEntry, IndexKey, IndexKeys};
 use crate::key::{self, TypeBits};
 use crate::value::document_text;
-use crate::{Error, ErrorCode, Result};
+use crate::{Error, ErrorCode, ReadView, Result};
 
 /// How many bytes the entries of one document in all indexes may take: a commit that puts others in
 /// their place holds them twice.
@@ -22,14 +23,17 @@ const ENTRIES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// without having been checked together stays small.
 const ENTRIES_BYTES_UNCHECKED: usize = 256 * 1024;
 
-/// Changes to documents of one collection that are committed together. Reads made through it are
-/// guarded: the commit fails with `WriteConflict` when one of them is no longer so.
+/// Changes to documents that are committed together: of one collection, or of several that are
+/// [selected](Self::select) one after the other. Reads made through it are guarded: the commit fails with
+/// `WriteConflict` when one of them is no longer so.
 #[derive(Debug)]
 pub struct WriteSet<'a> {
-    engine: &'a dyn Engine,
-    collection: &'a Collection,
+    committer: &'a Committer,
+    view: &'a ReadView,
+    target: Target<'a>,
     guards: Guards,
-    batch: Batch,
+    changes: Changes<'a>,
+    /// What the selected collection grows by.
     counted: Counter,
     /// What this set put (some) or deleted (none) under keys that must be unique, by engine key:
     /// the engine does not know yet.
@@ -39,30 +43,40 @@ pub struct WriteSet<'a> {
 }
 
 impl<'a> WriteSet<'a> {
-    /// An empty set; reads count from now.
+    /// An empty set of changes to `collection`, a present one of `catalog`. Reads are made at `view` and
+    /// count from now, or from its state if it is fixed.
     #[must_use]
-    pub fn new(engine: &'a dyn Engine, collection: &'a Collection) -> Self {
+    pub fn new(catalog: &'a Catalog, view: &'a ReadView, collection: &'a Collection) -> Self {
+        let committer = catalog.committer();
         Self {
-            engine,
-            collection,
-            guards: engine.guards(),
-            batch: Batch::new(),
+            committer,
+            view,
+            target: target(committer, collection),
+            guards: view.guards(),
+            changes: Changes::default(),
             counted: Counter::default(),
             pending: HashMap::new(),
             multikey: Vec::new(),
         }
     }
 
+    /// Turns to `collection`, a present one of the same catalog: what follows is done to it. The caller
+    /// keeps the descriptions of all collections of the set from changing until the commit.
+    pub fn select(&mut self, collection: &'a Collection) {
+        self.add_counted();
+        self.target = target(self.committer, collection);
+    }
+
     /// How many bytes the changes take.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.batch.bytes()
+        self.changes.batch.bytes()
     }
 
     /// Whether there is nothing to commit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.batch.is_empty()
+        self.changes.batch.is_empty()
     }
 
     /// The document with this record id.
@@ -70,7 +84,7 @@ impl<'a> WriteSet<'a> {
     /// # Errors
     /// When the engine fails.
     pub fn read(&mut self, record_id: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.read_key(&self.collection.record_key(record_id))
+        self.read_key(&self.target.collection.record_key(record_id))
     }
 
     fn read_key(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -78,7 +92,7 @@ impl<'a> WriteSet<'a> {
             return Ok(pending.clone());
         }
         self.guards.add(key);
-        Ok(self.engine.get(key)?)
+        self.view.get(key)
     }
 
     fn is_taken(&mut self, key: &[u8]) -> Result<bool> {
@@ -86,7 +100,7 @@ impl<'a> WriteSet<'a> {
             return Ok(pending.is_some());
         }
         self.guards.add(key);
-        Ok(self.engine.get_with(key, &mut |_| {})?)
+        self.view.get_with(key, &mut |_| {})
     }
 
     /// Adds a document under `record_id`.
@@ -95,7 +109,7 @@ impl<'a> WriteSet<'a> {
     /// `DuplicateKey`, `KeyTooLong`, and what makes index keys impossible; the set is unchanged then.
     /// After a failure of the engine it must not be committed.
     pub fn insert(&mut self, record_id: &[u8], document: &RawDocument) -> Result<()> {
-        let record_key = self.collection.record_key(record_id);
+        let record_key = self.target.collection.record_key(record_id);
         check_key("_id", &record_key)?;
         if self.is_taken(&record_key)? {
             return Err(self.duplicate_id(document));
@@ -110,10 +124,10 @@ impl<'a> WriteSet<'a> {
             }
             self.note_multikey(index, keys.multikey)?;
         }
-        self.batch.put(&record_key, document.as_bytes());
+        self.changes.insert(self.target, &record_key, document);
         // A capped collection may remove the document again before the commit; others only ask whether
         // the key is taken.
-        let remembered = match self.collection.kind {
+        let remembered = match self.target.collection.kind {
             RecordKind::Clustered => Vec::new(),
             RecordKind::Sequenced => document.as_bytes().to_vec(),
         };
@@ -153,8 +167,8 @@ impl<'a> WriteSet<'a> {
             }
             self.note_multikey(index, keys.multikey)?;
         }
-        let key = self.collection.record_key(record_id);
-        self.batch.put(&key, new.as_bytes());
+        let key = self.target.collection.record_key(record_id);
+        self.changes.update(self.target, &key, old, new);
         self.count(0, new.as_bytes().len());
         self.count(0, 0_usize.wrapping_sub(old.as_bytes().len()));
         Ok(())
@@ -170,8 +184,9 @@ impl<'a> WriteSet<'a> {
                 self.delete_entry(index, entry, record_id)?;
             }
         }
-        let key = self.collection.record_key(record_id);
-        self.delete_key(&key);
+        let key = self.target.collection.record_key(record_id);
+        self.changes.delete(self.target, &key, document)?;
+        self.pending.insert(key, None);
         self.counted.count -= 1;
         self.count(0, 0_usize.wrapping_sub(document.as_bytes().len()));
         Ok(())
@@ -198,7 +213,7 @@ impl<'a> WriteSet<'a> {
         if index.spec.unique {
             for entry in &keys.entries {
                 if self.is_foreign(index, entry, record_id)? {
-                    return Err(duplicate_key(self.collection, index, document));
+                    return Err(duplicate_key(self.target.collection, index, document));
                 }
             }
         }
@@ -212,21 +227,36 @@ impl<'a> WriteSet<'a> {
     ///
     /// # Errors
     /// `WriteConflict` when something read has changed since.
-    pub fn commit(mut self) -> Result<Option<Optime>> {
-        if self.batch.is_empty() {
+    pub fn commit(self) -> Result<Option<Optime>> {
+        self.commit_and(|| {})
+    }
+
+    /// As [`commit`](Self::commit); `publish` runs once the changes are visible and before observers learn of
+    /// them.
+    pub(crate) fn commit_and(mut self, publish: impl FnOnce()) -> Result<Option<Optime>> {
+        if self.changes.batch.is_empty() {
             return Ok(None);
         }
-        if self.counted != Counter::default() {
-            self.batch.add(&self.collection.counter_key(), self.counted);
-        }
+        self.add_counted();
         for (index, mask) in &self.multikey {
             index.add_multikey(*mask);
         }
-        let optime = self.engine.commit(&self.batch, &self.guards, DURABILITY)?;
-        for (index, mask) in &self.multikey {
-            index.multikey_committed(*mask);
-        }
+        let optime = self.committer.commit(&self.changes, &self.guards, || {
+            for (index, mask) in &self.multikey {
+                index.multikey_committed(*mask);
+            }
+            publish();
+        })?;
         Ok(Some(optime))
+    }
+
+    /// Puts what the selected collection grows by into the batch.
+    fn add_counted(&mut self) {
+        let counted = std::mem::take(&mut self.counted);
+        if counted != Counter::default() {
+            let key = self.target.collection.counter_key();
+            self.changes.batch.add(&key, counted);
+        }
     }
 
     /// Counts documents and bytes; both wrap, so that a negative difference can be passed.
@@ -242,17 +272,12 @@ impl<'a> WriteSet<'a> {
         });
     }
 
-    fn delete_key(&mut self, key: &[u8]) {
-        self.batch.delete(key);
-        self.pending.insert(key.to_vec(), None);
-    }
-
     /// Removes an entry of the record, unless it is another record's.
     fn delete_entry(&mut self, index: &Index, entry: &Entry, record_id: &[u8]) -> Result<()> {
         if self.is_foreign(index, entry, record_id)? {
             return Ok(());
         }
-        self.batch.delete(&entry.key);
+        self.changes.batch.delete(&entry.key);
         if index.spec.unique {
             self.pending.insert(entry.key.clone(), None);
         }
@@ -278,7 +303,7 @@ impl<'a> WriteSet<'a> {
         document: &RawDocument,
         record_id: &[u8],
     ) -> Result<Vec<(&'a Arc<Index>, Entries)>> {
-        let collection = self.collection;
+        let collection = self.target.collection;
         let indexes = collection.stored_indexes();
         indexes
             .map(|index| Ok((index, Entries::new(index, document, record_id)?)))
@@ -291,7 +316,7 @@ impl<'a> WriteSet<'a> {
         document: &RawDocument,
         record_id: &[u8],
     ) -> Result<Vec<(&'a Arc<Index>, Entries)>> {
-        let collection = self.collection;
+        let collection = self.target.collection;
         let mut all = Vec::new();
         let mut bytes = 0;
         for index in collection.stored_indexes() {
@@ -325,14 +350,14 @@ impl<'a> WriteSet<'a> {
         }
         for entry in &keys.entries {
             if find_entry(own, &entry.key).is_none() && self.is_taken(&entry.key)? {
-                return Err(duplicate_key(self.collection, index, document));
+                return Err(duplicate_key(self.target.collection, index, document));
             }
         }
         Ok(())
     }
 
     fn put_entry(&mut self, index: &Index, entry: &Entry) {
-        self.batch.put(&entry.key, &entry.value);
+        self.changes.batch.put(&entry.key, &entry.value);
         if index.spec.unique {
             self.pending
                 .insert(entry.key.clone(), Some(entry.value.clone()));
@@ -361,17 +386,24 @@ impl<'a> WriteSet<'a> {
             None => 0,
         };
         let mask = mask | stored;
-        self.batch.put(&key, &mask.to_le_bytes());
+        self.changes.batch.put(&key, &mask.to_le_bytes());
         self.pending.insert(key, Some(mask.to_le_bytes().to_vec()));
         self.multikey.push((index, mask));
         Ok(())
     }
 
     fn duplicate_id(&self, document: &RawDocument) -> Error {
-        match self.collection.id_index() {
-            Some(index) => duplicate_key(self.collection, index, document),
+        match self.target.collection.id_index() {
+            Some(index) => duplicate_key(self.target.collection, index, document),
             None => internal("a collection has no index on _id"),
         }
+    }
+}
+
+fn target<'a>(committer: &Committer, collection: &'a Collection) -> Target<'a> {
+    Target {
+        collection,
+        detail: committer.detail(collection),
     }
 }
 

@@ -37,9 +37,10 @@ pub(super) fn list_databases(
     let context = EvaluationContext::new(operation, &bindings.variables);
     let mut total = 0;
     let mut list = Vec::new();
-    for name in database.catalog.databases() {
+    let catalog = database.catalog_of(operation);
+    for name in catalog.databases()? {
         let mut bytes = 0;
-        for collection in database.catalog.collections(&name) {
+        for collection in catalog.collections(&name)? {
             bytes += super::statistics::storage_bytes(database, &collection)?;
         }
         let description = if name_only {

@@ -17,7 +17,7 @@ use crate::executor::Executor;
 use crate::pipeline::sort::SortPattern;
 use crate::pipeline::{Context, DocumentStream, Documents, Pipeline};
 use crate::planner::{self, Hint, Query};
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// The fields of the command.
 const FIELDS: &[&str] = &[
@@ -96,10 +96,11 @@ impl AggregateRequest {
         let pipeline = Pipeline::parse(&stages, &bindings.scope)?;
         pipeline.check_namespace(has_collection)?;
         let hint = parse_hint(&arguments)?;
-        let mut parsed = match database.catalog.resolve_view(&namespace)? {
+        let catalog = database.catalog_of(operation);
+        let mut parsed = match catalog.resolve_view(&namespace)? {
             Some(_) if pipeline.makes_documents() => {
                 // Such a stage describes a collection (`$collStats`, `$indexStats`).
-                database.catalog.refuse_view(&namespace)?;
+                catalog.refuse_view(&namespace)?;
                 Self::new(namespace, None, pipeline, bindings, hint)
             }
             Some(view) => Self::on_view(view, &namespace, stages, bindings, hint)?,
@@ -228,8 +229,23 @@ pub(super) fn aggregate(
             "a pipeline that ends with $out or $merge cannot have a batch size of zero",
         ));
     }
+    let view = database.read_view(operation);
+    if writes && view.is_fixed() {
+        // What the stage writes to is looked for in the present state, and would be read in another one.
+        return Err(Error::new(
+            ErrorCode::OperationNotSupportedInTransaction,
+            "a pipeline that ends with $out or $merge cannot read at a snapshot",
+        ));
+    }
     let queries = Arc::new(OpenQueries::default());
-    let stream = open_stream(database, request.database, &parsed, &queries, operation)?;
+    let stream = open_stream(
+        database,
+        request.database,
+        &parsed,
+        &queries,
+        view,
+        operation,
+    )?;
     let cursor = OpenCursor::new(
         parsed.namespace,
         Source::Stream(stream, queries),
@@ -244,16 +260,18 @@ pub(super) fn aggregate(
 }
 
 /// The documents of a pipeline: what its beginning asks for is planned as a query, the rest runs as
-/// stages.
+/// stages. All of them read at `view`, in later batches too.
 pub(super) fn open_stream(
     database: &Arc<Database>,
     database_name: &str,
     parsed: &AggregateRequest,
     queries: &Arc<OpenQueries>,
+    view: &ReadView,
     operation: &Operation,
 ) -> Result<Box<dyn DocumentStream>> {
     let host = PipelineHost::new(
         Arc::clone(database),
+        view.clone(),
         Arc::clone(queries),
         parsed.allow_disk_use,
     );
@@ -266,7 +284,9 @@ pub(super) fn open_stream(
         allow_disk_use: parsed.allow_disk_use,
     };
     let collection = match &parsed.collection {
-        Some(namespace) if !parsed.pipeline.makes_documents() => database.catalog.find(namespace),
+        Some(namespace) if !parsed.pipeline.makes_documents() => {
+            database.catalog.at(view).find(namespace)?
+        }
         _ => return parsed.pipeline.run(Box::new(Documents::empty()), &context),
     };
     let (query, stages) = parsed.query()?;
@@ -274,10 +294,9 @@ pub(super) fn open_stream(
         None => Box::new(Documents::empty()),
         Some(collection) => {
             let query = Arc::new(query);
-            let planned = planner::plan(database.engine(), &collection, &query, operation)?;
-            let engine = Arc::clone(database.engine());
+            let plan = planner::plan(view, &collection, &query, operation)?.winning;
             let variables = parsed.bindings.variables.clone();
-            let executor = Executor::new(engine, collection, query, planned.winning, variables)?;
+            let executor = Executor::new(view.clone(), collection, query, plan, variables)?;
             queries.stream(executor)
         }
     };

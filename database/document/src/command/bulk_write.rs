@@ -222,9 +222,6 @@ fn run_insert(
         return Err(error);
     }
     totals.inserted += outcome.inserted;
-    if outcome.capped {
-        surrounding.database.surroundings.capped_insert(namespace);
-    }
     Ok(doc! {"n": 1})
 }
 

@@ -39,14 +39,15 @@ pub(super) fn count(
     let hint = parse_hint(&arguments)?;
     let bindings = Bindings::system(operation);
     let mut query = plain_query(filter, &bindings, None, hint)?;
-    let counted = match database.catalog.find(&namespace) {
+    let view = database.read_view(operation);
+    let counted = match database.catalog.at(view).find(&namespace)? {
         None => {
             query.skip = skip;
             query.limit = Some(limit).filter(|&limit| limit > 0);
             count_view(database, &namespace, &query, &bindings, operation)?
         }
         Some(collection) if is_empty(filter) && query.hint.is_none() => {
-            let all = database.engine().counter(&collection.counter_key())?.count;
+            let all = view.counter(&collection.counter_key())?.count;
             let rest = u64::try_from(all).unwrap_or(0).saturating_sub(skip);
             if limit > 0 { rest.min(limit) } else { rest }
         }
@@ -54,10 +55,9 @@ pub(super) fn count(
             query.skip = skip;
             query.limit = Some(limit).filter(|&limit| limit > 0);
             let query = Arc::new(query);
-            let planned = planner::plan(database.engine(), &collection, &query, operation)?;
-            let engine = Arc::clone(database.engine());
+            let planned = planner::plan(view, &collection, &query, operation)?;
             let mut executor = Executor::new(
-                engine,
+                view.clone(),
                 collection,
                 query,
                 planned.winning,

@@ -142,7 +142,8 @@ pub(crate) fn run_delete(
     operation: &Operation,
 ) -> Result<DeleteResult> {
     let mut result = DeleteResult::default();
-    let Some(collection) = database.catalog.find(namespace) else {
+    let view = database.read_view(operation);
+    let Some(collection) = database.catalog.at(view).find(namespace)? else {
         database.catalog.refuse_view(namespace)?;
         return Ok(result);
     };
@@ -182,9 +183,9 @@ pub(crate) fn run_delete(
         statement.sort.clone(),
         statement.hint.clone(),
     )?);
-    let planned = planner::plan(database.engine(), &collection, &query, operation)?;
+    let planned = planner::plan(view, &collection, &query, operation)?;
     let mut executor = Executor::new(
-        Arc::clone(database.engine()),
+        view.clone(),
         Arc::clone(&collection),
         query,
         planned.winning,

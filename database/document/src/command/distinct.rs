@@ -50,11 +50,11 @@ pub(super) fn distinct(
         values: Vec::new(),
         bytes: 0,
     };
-    if let Some(collection) = database.catalog.find(&namespace) {
-        let planned = planner::plan(database.engine(), &collection, &query, operation)?;
-        let engine = Arc::clone(database.engine());
+    let view = database.read_view(operation);
+    if let Some(collection) = database.catalog.at(view).find(&namespace)? {
+        let planned = planner::plan(view, &collection, &query, operation)?;
         let mut executor = Executor::new(
-            engine,
+            view.clone(),
             collection,
             query,
             planned.winning,

@@ -90,7 +90,8 @@ pub(super) fn explain(
         }
     };
     if matches!(name, "find" | "count" | "distinct") {
-        if let Some(view) = database.catalog.resolve_view(&explained.namespace)? {
+        let catalog = database.catalog_of(operation);
+        if let Some(view) = catalog.resolve_view(&explained.namespace)? {
             let parsed = views::aggregation_of(
                 view,
                 &explained.namespace,
@@ -101,7 +102,8 @@ pub(super) fn explain(
             return explain_aggregate(database, &inner, &parsed, verbosity, operation, reply);
         }
     }
-    database.catalog.refuse_view(&explained.namespace)?;
+    let catalog = database.catalog_of(operation);
+    catalog.refuse_view(&explained.namespace)?;
     let mut document = explain_query(database, explained, verbosity, operation)?;
     document.extend(surroundings(database, request.database, body)?);
     write(reply, &document)
@@ -275,18 +277,19 @@ fn explain_query(
         above,
         ..
     } = explained;
-    let Some(collection) = database.catalog.find(&namespace) else {
+    let view = database.read_view(operation);
+    let Some(collection) = database.catalog.at(view).find(&namespace)? else {
         return Ok(no_collection(&namespace, verbosity));
     };
     let query = Arc::new(query);
-    let planned = planner::plan(database.engine(), &collection, &query, operation)?;
+    let planned = planner::plan(view, &collection, &query, operation)?;
     let environment = operation.environment();
     let started = environment.monotonic();
     let executor = if verbosity == Verbosity::QueryPlanner {
         None
     } else {
         let mut executor = Executor::new(
-            Arc::clone(database.engine()),
+            view.clone(),
             Arc::clone(&collection),
             Arc::clone(&query),
             planned.winning.clone(),
@@ -412,8 +415,14 @@ fn run_through(
     }
     let started = operation.environment().monotonic();
     let queries = Arc::new(OpenQueries::default());
-    let mut stream =
-        super::aggregate::open_stream(database, request.database, parsed, &queries, operation)?;
+    let mut stream = super::aggregate::open_stream(
+        database,
+        request.database,
+        parsed,
+        &queries,
+        database.read_view(operation),
+        operation,
+    )?;
     let mut count = 0;
     while stream.next(operation)?.is_some() {
         count += 1;

@@ -251,14 +251,14 @@ pub(super) fn find(
     }
     let parsed = FindRequest::parse(request.database, request.body, operation)?;
     let query = Arc::new(parsed.query);
-    let source = match database.catalog.find(&parsed.namespace) {
+    let view = database.read_view(operation);
+    let source = match database.catalog.at(view).find(&parsed.namespace)? {
         Some(collection) => {
             check_tailable(&query, &collection)?;
-            let planned = planner::plan(database.engine(), &collection, &query, operation)?;
-            let engine = Arc::clone(database.engine());
-            let variables = parsed.bindings.variables;
+            let planned = planner::plan(view, &collection, &query, operation)?;
+            let (plan, variables) = (planned.winning, parsed.bindings.variables);
             let shared = Arc::clone(&query);
-            let executor = Executor::new(engine, collection, shared, planned.winning, variables)?;
+            let executor = Executor::new(view.clone(), collection, shared, plan, variables)?;
             Source::Query(Box::new(executor))
         }
         None => {
@@ -336,9 +336,11 @@ fn look_up(
             }
         },
     };
-    let collection = database.catalog.find(&namespace);
+    let view = database.read_view(operation);
+    let catalog = database.catalog.at(view);
+    let collection = catalog.find(&namespace)?;
     let key = match &collection {
-        None if database.catalog.view(&namespace).is_some() => return Ok(None),
+        None if catalog.view(&namespace)?.is_some() => return Ok(None),
         None => None,
         Some(collection) if collection.kind == RecordKind::Clustered => {
             clustered_key(collection, lookup.id)?
@@ -352,7 +354,7 @@ fn look_up(
     writer.open_array("firstBatch");
     if let Some(key) = key {
         let before = writer.bytes();
-        database.engine().get_with(&key, &mut |bytes| {
+        view.get_with(&key, &mut |bytes| {
             found = 1;
             failure = shape.append(writer.embed("0"), bytes).err();
         })?;

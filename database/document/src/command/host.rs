@@ -22,7 +22,7 @@ use crate::index::FieldKind;
 use crate::pipeline::{DocumentStream, Documents, Host, MergeAction};
 use crate::planner;
 use crate::validation::Validator;
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// How many documents `$out` inserts at a time.
 const OUT_DOCUMENTS: usize = 512;
@@ -78,6 +78,8 @@ impl DocumentStream for QueryStream {
 /// The database, for one pipeline.
 pub(crate) struct PipelineHost {
     database: Arc<Database>,
+    /// The view of the operation that opened the pipeline.
+    view: ReadView,
     queries: Arc<OpenQueries>,
     /// Whether the pipelines of views that are joined with may spill to disk.
     allow_disk_use: bool,
@@ -86,11 +88,13 @@ pub(crate) struct PipelineHost {
 impl PipelineHost {
     pub(crate) fn new(
         database: Arc<Database>,
+        view: ReadView,
         queries: Arc<OpenQueries>,
         allow_disk_use: bool,
     ) -> Self {
         Self {
             database,
+            view,
             queries,
             allow_disk_use,
         }
@@ -112,7 +116,8 @@ impl Host for PipelineHost {
         filter: Option<&Document>,
     ) -> Result<Box<dyn DocumentStream>> {
         let namespace = Namespace::new(database, collection)?;
-        let Some(collection) = self.database.catalog.find(&namespace) else {
+        let catalog = self.database.catalog.at(&self.view);
+        let Some(collection) = catalog.find(&namespace)? else {
             return self.open_view(operation, &namespace, filter);
         };
         let filter = match filter {
@@ -121,10 +126,9 @@ impl Host for PipelineHost {
         };
         let bindings = Bindings::system(operation);
         let query = Arc::new(plain_query(&filter, &bindings, None, None)?);
-        let planned = planner::plan(self.database.engine(), &collection, &query, operation)?;
-        let engine = Arc::clone(self.database.engine());
+        let planned = planner::plan(&self.view, &collection, &query, operation)?;
         let executor = Executor::new(
-            engine,
+            self.view.clone(),
             collection,
             query,
             planned.winning,
@@ -254,8 +258,13 @@ impl Host for PipelineHost {
         spec: &Document,
     ) -> Result<Vec<Document>> {
         let namespace = Namespace::new(database, collection)?;
-        let document =
-            super::statistics::coll_stats_stage(&self.database, &namespace, spec, operation)?;
+        let document = super::statistics::coll_stats_stage(
+            &self.database,
+            &self.view,
+            &namespace,
+            spec,
+            operation,
+        )?;
         Ok(vec![document])
     }
 
@@ -266,11 +275,7 @@ impl Host for PipelineHost {
         collection: &str,
     ) -> Result<Vec<Document>> {
         let namespace = Namespace::new(database, collection)?;
-        Ok(super::statistics::index_stats_stage(
-            &self.database,
-            &namespace,
-            operation,
-        ))
+        super::statistics::index_stats_stage(&self.database, &self.view, &namespace, operation)
     }
 
     fn current_operations(&self, _operation: &Operation, spec: &Document) -> Result<Vec<Document>> {
@@ -282,7 +287,7 @@ impl Host for PipelineHost {
     }
 
     fn scratch(&self) -> Result<Box<dyn Scratch>> {
-        Ok(self.database.engine().scratch()?)
+        self.view.scratch()
     }
 }
 
@@ -294,7 +299,8 @@ impl PipelineHost {
         namespace: &Namespace,
         filter: Option<&Document>,
     ) -> Result<Box<dyn DocumentStream>> {
-        let Some(view) = self.database.catalog.resolve_view(namespace)? else {
+        let catalog = self.database.catalog.at(&self.view);
+        let Some(view) = catalog.resolve_view(namespace)? else {
             return Ok(Box::new(Documents::empty()));
         };
         let stages = filter.map(|filter| bson::doc! {"$match": filter.clone()});
@@ -307,6 +313,7 @@ impl PipelineHost {
             namespace.database(),
             &request,
             &self.queries,
+            &self.view,
             operation,
         )
     }
@@ -337,7 +344,8 @@ impl PipelineHost {
         }
     }
 
-    /// The document whose fields equal those of `key`: its collection and its record id.
+    /// The document whose fields equal those of `key`: its collection and its record id. What is written to
+    /// is looked for in the present state.
     fn find_record(
         &self,
         namespace: &Namespace,
@@ -354,10 +362,10 @@ impl PipelineHost {
         let raw = RawDocumentBuf::try_from(&filter)?;
         let bindings = Bindings::system(operation);
         let query = Arc::new(plain_query(&raw, &bindings, None, None)?);
-        let planned = planner::plan(self.database.engine(), &collection, &query, operation)?;
-        let engine = Arc::clone(self.database.engine());
+        let latest = self.database.catalog.latest();
+        let planned = planner::plan(latest, &collection, &query, operation)?;
         let mut executor = Executor::new(
-            engine,
+            latest.clone(),
             Arc::clone(&collection),
             query,
             planned.winning,
@@ -422,10 +430,7 @@ impl PipelineHost {
         let environment = &**operation.environment();
         let raw = RawDocumentBuf::try_from(&document)?;
         let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
-        let (_, capped) = insert_one(&self.database.catalog, namespace, &raw, false, operation)?;
-        if capped {
-            self.database.surroundings.capped_insert(namespace);
-        }
+        insert_one(&self.database.catalog, namespace, &raw, false, operation)?;
         Ok(true)
     }
 }

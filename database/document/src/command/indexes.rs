@@ -135,10 +135,10 @@ pub(super) fn list_indexes(
         &["cursor", "includeBuildUUIDs", "includeIndexBuildInfo"],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    let collection = database
-        .catalog
-        .find(&namespace)
-        .ok_or_else(|| database.catalog.missing(&namespace))?;
+    let catalog = database.catalog_of(operation);
+    let collection = catalog
+        .find(&namespace)?
+        .ok_or_else(|| catalog.missing(&namespace))?;
     let mut list = DocumentList::default();
     for index in collection.indexes.iter().filter(|index| index.ready) {
         let shown = match collection.options.get_document("clusteredIndex") {

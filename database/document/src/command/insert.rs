@@ -55,9 +55,6 @@ pub(super) fn insert(
         arguments.flag("bypassDocumentValidation")?,
         operation,
     )?;
-    if outcome.capped {
-        database.surroundings.capped_insert(&namespace);
-    }
     reply_ok(reply, |writer| {
         writer.count("n", outcome.inserted);
         write_errors(writer, &outcome.errors)

@@ -35,9 +35,10 @@ use std::time::Duration;
 use bson::{Document, RawDocument, RawDocumentBuf};
 use millrace_engine::{Engine, Optime};
 
-use crate::catalog::{Catalog, Collection, Namespace, RecordKind};
+use crate::catalog::{Catalog, CatalogState, Collection, Namespace};
+use crate::committer::{CommitObserver, Committer};
 use crate::value::DocumentWriter;
-use crate::{Operation, Result};
+use crate::{Operation, ReadView, Result};
 
 pub use arguments::is_generic;
 pub use cursors::{CursorStatistics, Cursors};
@@ -192,10 +193,6 @@ pub struct Database {
 
 /// What the database needs of the server around it.
 pub trait Surroundings: Send + Sync + fmt::Debug {
-    /// Called from the thread of the write after each insertion into a capped collection, and after its
-    /// removal, so that waiting cursors are woken.
-    fn capped_insert(&self, namespace: &Namespace);
-
     /// The operations that are running (`$currentOp`), one document each.
     fn current_operations(&self, spec: &Document) -> Result<Vec<Document>>;
 
@@ -223,13 +220,26 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// The database kept in `engine`.
+    /// The database kept in `engine`, without observers of its commits.
     ///
     /// # Errors
     /// When the catalog cannot be read.
     pub fn open(engine: Arc<dyn Engine>, surroundings: Arc<dyn Surroundings>) -> Result<Self> {
+        Self::open_observed(engine, surroundings, Vec::new())
+    }
+
+    /// The database kept in `engine`. Its commits are announced to `observers`, those among them that remove
+    /// what an unclean stop left behind.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read.
+    pub fn open_observed(
+        engine: Arc<dyn Engine>,
+        surroundings: Arc<dyn Surroundings>,
+        observers: Vec<Arc<dyn CommitObserver>>,
+    ) -> Result<Self> {
         Ok(Self {
-            catalog: Catalog::open(engine)?,
+            catalog: Catalog::open(Committer::new(engine, observers))?,
             cursors: Cursors::new(Arc::clone(&surroundings)),
             surroundings,
             expired_documents: AtomicU64::new(0),
@@ -311,15 +321,18 @@ impl Database {
         self.expired_documents.load(Ordering::Relaxed)
     }
 
-    fn engine(&self) -> &Arc<dyn Engine> {
-        self.catalog.engine()
+    /// The view at which `operation` reads.
+    fn read_view<'a>(&'a self, operation: &'a Operation) -> &'a ReadView {
+        self.catalog.read_view(operation)
     }
 
-    /// Tells waiting cursors that a collection is gone.
-    fn dropped(&self, collection: &Collection) {
-        if collection.kind == RecordKind::Sequenced {
-            self.surroundings.capped_insert(&collection.namespace);
-        }
+    /// The collections and views that there are for `operation`.
+    fn catalog_of<'a>(&'a self, operation: &'a Operation) -> CatalogState<'a> {
+        self.catalog.at(self.read_view(operation))
+    }
+
+    fn engine(&self) -> &Arc<dyn Engine> {
+        self.catalog.engine()
     }
 }
 

@@ -246,7 +246,6 @@ pub(super) fn drop_collection(
         reply_ok(reply, |_| Ok(()))?;
         return Ok(Effects::default());
     };
-    database.dropped(&collection);
     reply_ok(reply, |writer| {
         writer.count("nIndexesWas", collection.indexes.len() as u64);
         writer.string("ns", namespace.as_str());
@@ -268,8 +267,7 @@ pub(super) fn drop_database(
     let mut optime: Option<Optime> = None;
     for collection in &collections {
         operation.check()?;
-        if let Some((dropped, at)) = database.catalog.drop_collection(&collection.namespace)? {
-            database.dropped(&dropped);
+        if let Some((_, at)) = database.catalog.drop_collection(&collection.namespace)? {
             optime = latest(optime, Some(at));
         }
     }
@@ -504,8 +502,9 @@ pub(super) fn list_collections(
     let bindings = Bindings::system(operation);
     let context = EvaluationContext::new(operation, &bindings.variables);
     let mut list = DocumentList::default();
-    let collections = database.catalog.collections(request.database);
-    let views = database.catalog.views(request.database);
+    let catalog = database.catalog_of(operation);
+    let collections = catalog.collections(request.database)?;
+    let views = catalog.views(request.database)?;
     let descriptions = collections.iter().map(|collection| describe(collection));
     for description in descriptions.chain(views.iter().map(|view| views::describe(view))) {
         let full = RawDocumentBuf::try_from(&description)?;

@@ -8,7 +8,7 @@ use millrace_engine::Counter;
 use super::arguments::Arguments;
 use super::{CommandRequest, Database, Effects, reply_ok};
 use crate::catalog::{Collection, Namespace};
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// About how many bytes a collection and its indexes take on storage.
 pub(crate) fn storage_bytes(database: &Database, collection: &Collection) -> Result<u64> {
@@ -42,10 +42,11 @@ fn number(value: i64) -> Bson {
 /// The storage statistics of one collection, in units of `scale` bytes.
 fn collection_document(
     database: &Database,
+    view: &ReadView,
     collection: &Collection,
     scale: i64,
 ) -> Result<Document> {
-    let Counter { count, bytes } = database.engine().counter(&collection.counter_key())?;
+    let Counter { count, bytes } = view.counter(&collection.counter_key())?;
     let scaled = |bytes: u64| number(i64::try_from(bytes).unwrap_or(i64::MAX) / scale);
     let storage = record_bytes(database, collection)?;
     let mut sizes = Document::new();
@@ -91,15 +92,17 @@ fn collection_document(
 pub(super) fn coll_stats(
     database: &Arc<Database>,
     request: &CommandRequest<'_>,
-    _operation: &Operation,
+    operation: &Operation,
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("collStats", request.body, &["scale"])?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     let scale = scale(&arguments)?;
-    database.catalog.refuse_view(&namespace)?;
-    let statistics = match database.catalog.find(&namespace) {
-        Some(collection) => collection_document(database, &collection, scale)?,
+    let view = database.read_view(operation);
+    let catalog = database.catalog.at(view);
+    catalog.refuse_view(&namespace)?;
+    let statistics = match catalog.find(&namespace)? {
+        Some(collection) => collection_document(database, view, &collection, scale)?,
         None => doc! {
             "size": 0, "count": 0, "numOrphanDocs": 0, "storageSize": 0, "totalSize": 0,
             "nindexes": 0, "totalIndexSize": 0, "indexDetails": {}, "indexSizes": {},
@@ -120,7 +123,7 @@ pub(super) fn coll_stats(
 pub(super) fn data_size(
     database: &Arc<Database>,
     request: &CommandRequest<'_>,
-    _operation: &Operation,
+    operation: &Operation,
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command(
@@ -135,9 +138,11 @@ pub(super) fn data_size(
             "dataSize of a range of keys is not supported",
         ));
     }
-    database.catalog.refuse_view(&namespace)?;
-    let counter = match database.catalog.find(&namespace) {
-        Some(collection) => database.engine().counter(&collection.counter_key())?,
+    let view = database.read_view(operation);
+    let catalog = database.catalog.at(view);
+    catalog.refuse_view(&namespace)?;
+    let counter = match catalog.find(&namespace)? {
+        Some(collection) => view.counter(&collection.counter_key())?,
         None => Counter::default(),
     };
     reply_ok(reply, |writer| {
@@ -154,18 +159,20 @@ pub(super) fn data_size(
 pub(super) fn db_stats(
     database: &Arc<Database>,
     request: &CommandRequest<'_>,
-    _operation: &Operation,
+    operation: &Operation,
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command(request.name, request.body, &["scale", "freeStorage"])?;
     Namespace::check_database(request.database)?;
     let scale = scale(&arguments)?;
-    let collections = database.catalog.collections(request.database);
-    let views = database.catalog.views(request.database).len();
+    let view = database.read_view(operation);
+    let catalog = database.catalog.at(view);
+    let collections = catalog.collections(request.database)?;
+    let views = catalog.views(request.database)?.len();
     let mut total = Counter::default();
     let (mut storage, mut index_storage, mut indexes) = (0, 0, 0);
     for collection in &collections {
-        total = total.plus(database.engine().counter(&collection.counter_key())?);
+        total = total.plus(view.counter(&collection.counter_key())?);
         let records = record_bytes(database, collection)?;
         storage += records;
         index_storage += storage_bytes(database, collection)? - records;
@@ -201,11 +208,12 @@ pub(super) fn db_stats(
 /// The document of `$collStats`.
 pub(super) fn coll_stats_stage(
     database: &Database,
+    view: &ReadView,
     namespace: &Namespace,
     spec: &Document,
     operation: &Operation,
 ) -> Result<Document> {
-    let collection = database.catalog.find(namespace);
+    let collection = database.catalog.at(view).find(namespace)?;
     let mut document = doc! {
         "ns": namespace.as_str(),
         "host": database.surroundings.address(),
@@ -224,7 +232,7 @@ pub(super) fn coll_stats_stage(
                     .unwrap_or(1)
                     .max(1);
                 if let Some(collection) = &collection {
-                    let statistics = collection_document(database, collection, scale)?;
+                    let statistics = collection_document(database, view, collection, scale)?;
                     document.insert("storageStats", statistics);
                 }
             }
@@ -235,7 +243,7 @@ pub(super) fn coll_stats_stage(
                         format!("Unable to retrieve count in $collStats stage :: caused by :: Collection [{namespace}] not found."),
                     )
                 })?;
-                let counter = database.engine().counter(&collection.counter_key())?;
+                let counter = view.counter(&collection.counter_key())?;
                 document.insert("count", number(counter.count));
             }
             "latencyStats" | "queryExecStats" => {
@@ -258,14 +266,15 @@ pub(super) fn coll_stats_stage(
 /// The documents of `$indexStats`.
 pub(super) fn index_stats_stage(
     database: &Database,
+    view: &ReadView,
     namespace: &Namespace,
     operation: &Operation,
-) -> Vec<Document> {
-    let Some(collection) = database.catalog.find(namespace) else {
-        return Vec::new();
+) -> Result<Vec<Document>> {
+    let Some(collection) = database.catalog.at(view).find(namespace)? else {
+        return Ok(Vec::new());
     };
     let since = DateTime::from_millis(operation.started_wall_ms());
-    collection
+    let documents = collection
         .indexes
         .iter()
         .map(|index| {
@@ -286,5 +295,6 @@ pub(super) fn index_stats_stage(
                 "spec": index.spec.document.clone(),
             }
         })
-        .collect()
+        .collect();
+    Ok(documents)
 }

@@ -276,7 +276,7 @@ pub(crate) fn run_update(
 ) -> Result<UpdateResult> {
     for attempt in 1.. {
         let mut result = UpdateResult::default();
-        match database.catalog.find(namespace) {
+        match database.catalog_of(operation).find(namespace)? {
             Some(collection) => {
                 update_matching(database, &collection, statement, operation, &mut result)?;
             }
@@ -321,9 +321,10 @@ fn update_matching(
         statement.sort.clone(),
         statement.hint.clone(),
     )?);
-    let planned = planner::plan(database.engine(), collection, &query, operation)?;
+    let view = database.read_view(operation);
+    let planned = planner::plan(view, collection, &query, operation)?;
     let mut executor = Executor::new(
-        Arc::clone(database.engine()),
+        view.clone(),
         Arc::clone(collection),
         query,
         planned.winning,
@@ -439,10 +440,7 @@ fn upsert(
     check_id(id)?;
     let id = Bson::try_from(id)?;
     let bypass = statement.bypass_validation;
-    let (optime, capped) = insert_one(&database.catalog, namespace, &raw, bypass, operation)?;
-    if capped {
-        database.surroundings.capped_insert(namespace);
-    }
+    let optime = insert_one(&database.catalog, namespace, &raw, bypass, operation)?;
     Ok(UpdateResult {
         upserted: Some(id),
         optime,

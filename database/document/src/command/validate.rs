@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bson::{Document, RawDocument, doc};
-use millrace_engine::{Engine, Snapshot};
 
 use super::arguments::Arguments;
 use super::{CommandRequest, Database, Effects, reply_ok};
@@ -12,7 +11,7 @@ use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind, multikey_k
 use crate::collection::{check_document, clustered_record_id, internal};
 use crate::index::{IndexEntry, IndexKeys};
 use crate::value::DocumentWriter;
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// How many single findings a reply lists.
 const FINDINGS_MAX: usize = 100;
@@ -60,13 +59,9 @@ pub(super) fn validate(
         ],
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    // The description, the counter and the snapshot must be of one moment: nothing may commit in between.
-    let look = |engine: &dyn Engine, collection: &Arc<Collection>| {
-        Ok((
-            Arc::clone(collection),
-            engine.snapshot()?,
-            engine.counter(&collection.counter_key())?,
-        ))
+    // The description and the state must be of one moment: nothing may commit in between.
+    let look = |latest: &ReadView, collection: &Arc<Collection>| {
+        Ok((Arc::clone(collection), latest.fixed()?))
     };
     let missing = |error: Error| match error.code() {
         ErrorCode::CommandNotSupportedOnView => Error::new(error.code(), "Cannot validate a view"),
@@ -76,14 +71,13 @@ pub(super) fn validate(
         ),
         _ => error,
     };
-    let (collection, snapshot, counted) = database
-        .catalog
-        .quiesce(&namespace, look)
-        .map_err(missing)?;
+    let quiesced = database.catalog.quiesce(&namespace, look);
+    let (collection, view) = quiesced.map_err(missing)?;
+    let counted = view.counter(&collection.counter_key())?;
     let mut findings = Findings::default();
-    check_records(&*snapshot, &collection, operation, &mut findings)?;
+    check_records(&view, &collection, operation, &mut findings)?;
     for index in collection.stored_indexes().filter(|index| index.ready) {
-        check_entries(&*snapshot, &collection, index, operation, &mut findings)?;
+        check_entries(&view, &collection, index, operation, &mut findings)?;
     }
     let records = i64::try_from(findings.records).unwrap_or(i64::MAX);
     if (counted.count, counted.bytes) != (records, findings.bytes) {
@@ -98,12 +92,12 @@ pub(super) fn validate(
 
 /// Reads every document and looks for its entries in every index.
 fn check_records(
-    snapshot: &dyn Snapshot,
+    view: &ReadView,
     collection: &Collection,
     operation: &Operation,
     findings: &mut Findings,
 ) -> Result<()> {
-    let mut cursor = snapshot.cursor(collection.ident.range())?;
+    let mut cursor = view.cursor(collection.ident.range())?;
     let mut found = cursor.seek_first()?;
     while found {
         operation.check()?;
@@ -115,7 +109,7 @@ fn check_records(
                 findings.invalid += 1;
                 findings.error(format!("a document is not BSON: {error}"));
             }
-            Ok(document) => check_record(snapshot, collection, &record_id, document, findings)?,
+            Ok(document) => check_record(view, collection, &record_id, document, findings)?,
         }
         found = cursor.next()?;
     }
@@ -123,7 +117,7 @@ fn check_records(
 }
 
 fn check_record(
-    snapshot: &dyn Snapshot,
+    view: &ReadView,
     collection: &Collection,
     record_id: &[u8],
     document: &RawDocument,
@@ -146,7 +140,7 @@ fn check_record(
     }
     for index in collection.stored_indexes().filter(|index| index.ready) {
         let keys = IndexKeys::of(&index.spec, document)?;
-        if keys.multikey & !stored_multikey(snapshot, index)? != 0 {
+        if keys.multikey & !stored_multikey(view, index)? != 0 {
             findings.error(format!(
                 "a document has an array in {}, which the index does not know of",
                 index.spec.name
@@ -158,7 +152,7 @@ fn check_record(
             let expected = IndexEntry::value(unique, record_id, &key.type_bits);
             let entry = IndexEntry::key(index.ident, unique, &key.fields, record_id);
             let mut same = false;
-            snapshot.get_with(&entry, &mut |value| same = value == expected)?;
+            view.get_with(&entry, &mut |value| same = value == expected)?;
             if !same && findings.missing.len() < FINDINGS_MAX {
                 let id = id
                     .map(bson::Bson::try_from)
@@ -174,9 +168,9 @@ fn check_record(
 }
 
 /// Which fields of an index are multikey by what is stored.
-fn stored_multikey(snapshot: &dyn Snapshot, index: &Index) -> Result<u64> {
+fn stored_multikey(view: &ReadView, index: &Index) -> Result<u64> {
     let mut mask = Some(0);
-    snapshot.get_with(&multikey_key(index.ident), &mut |bytes| {
+    view.get_with(&multikey_key(index.ident), &mut |bytes| {
         mask = bytes.try_into().map(u64::from_le_bytes).ok();
     })?;
     mask.ok_or_else(|| internal("a multikey mask is damaged"))
@@ -185,14 +179,14 @@ fn stored_multikey(snapshot: &dyn Snapshot, index: &Index) -> Result<u64> {
 /// Counts the entries of an index. When every entry that a document is to have is there, and there are
 /// as many as that, none is too many; else the ones that are have to be found.
 fn check_entries(
-    snapshot: &dyn Snapshot,
+    view: &ReadView,
     collection: &Collection,
     index: &Index,
     operation: &Operation,
     findings: &mut Findings,
 ) -> Result<()> {
     let mut count = 0;
-    each_entry(snapshot, index, operation, &mut |entry| {
+    each_entry(view, index, operation, &mut |entry| {
         count += 1;
         if let Err(error) = entry {
             findings.error(format!(
@@ -211,13 +205,11 @@ fn check_entries(
     if count == expected.unwrap_or(0) && !findings.missing.iter().any(is_of) {
         return Ok(());
     }
-    each_entry(snapshot, index, operation, &mut |entry| {
+    each_entry(view, index, operation, &mut |entry| {
         let Ok(entry) = entry else {
             return Ok(());
         };
-        if findings.extra.len() < FINDINGS_MAX
-            && !is_supported(snapshot, collection, index, &entry)?
-        {
+        if findings.extra.len() < FINDINGS_MAX && !is_supported(view, collection, index, &entry)? {
             findings
                 .extra
                 .push(doc! {"indexName": index.spec.name.clone()});
@@ -228,12 +220,12 @@ fn check_entries(
 
 /// Calls `visit` with every entry of an index, or why it is none.
 fn each_entry(
-    snapshot: &dyn Snapshot,
+    view: &ReadView,
     index: &Index,
     operation: &Operation,
     visit: &mut dyn FnMut(Result<IndexEntry<'_>>) -> Result<()>,
 ) -> Result<()> {
-    let mut cursor = snapshot.cursor(index.ident.range())?;
+    let mut cursor = view.cursor(index.ident.range())?;
     let mut found = cursor.seek_first()?;
     while found {
         operation.check()?;
@@ -249,19 +241,18 @@ fn each_entry(
 
 /// Whether the entry's document is there and has the entry's key.
 fn is_supported(
-    snapshot: &dyn Snapshot,
+    view: &ReadView,
     collection: &Collection,
     index: &Index,
     entry: &IndexEntry<'_>,
 ) -> Result<bool> {
-    let mut result = Ok(false);
-    snapshot.get_with(&collection.record_key(entry.record_id), &mut |bytes| {
-        result = RawDocument::from_bytes(bytes)
-            .map_err(Error::from)
-            .and_then(|document| IndexKeys::of(&index.spec, document))
-            .map(|keys| keys.keys.iter().any(|key| key.fields == entry.fields));
+    let mut supported = false;
+    view.get_checked(&collection.record_key(entry.record_id), &mut |bytes| {
+        let keys = IndexKeys::of(&index.spec, RawDocument::from_bytes(bytes)?)?;
+        supported = keys.keys.iter().any(|key| key.fields == entry.fields);
+        Ok(())
     })?;
-    result
+    Ok(supported)
 }
 
 fn report(

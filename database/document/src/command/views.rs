@@ -247,7 +247,7 @@ pub(super) fn open(
     bindings: &Bindings,
     operation: &Operation,
 ) -> Result<Option<ViewDocuments>> {
-    let Some(view) = database.catalog.resolve_view(namespace)? else {
+    let Some(view) = database.catalog_of(operation).resolve_view(namespace)? else {
         return Ok(None);
     };
     let request = aggregation_of(view, namespace, query, projection, bindings)?;
@@ -257,6 +257,7 @@ pub(super) fn open(
         namespace.database(),
         &request,
         &queries,
+        database.read_view(operation),
         operation,
     )?;
     Ok(Some(ViewDocuments { stream, queries }))

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use millrace_engine::Scratch;
 
-use super::view::View;
+use super::view::PlanView;
 use crate::stage_memory::StageMemory;
 use crate::{Operation, Result};
 
@@ -25,7 +25,7 @@ impl Deduplicator {
     pub(super) fn insert(
         &mut self,
         record_id: &[u8],
-        view: &View,
+        view: &PlanView,
         operation: &Operation,
     ) -> Result<bool> {
         if self.seen.contains(record_id) {
@@ -39,7 +39,7 @@ impl Deduplicator {
         }
         let scratch = match &mut self.overflow {
             Some(scratch) => scratch,
-            none => none.insert(view.engine().scratch()?),
+            none => none.insert(view.unheld().scratch()?),
         };
         if scratch.get(record_id)?.is_some() {
             return Ok(false);

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use bson::raw::RawBson;
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocumentBuf};
-use millrace_engine::Engine;
 
 use super::rebuild;
 use super::source::{Context, Found, Source, Step};
 use super::statistics::{ExecutionStats, RunStatistics};
-use super::view::View;
+use super::view::PlanView;
 use crate::catalog::{Collection, RecordKind};
 use crate::expression::{EvaluationContext, Variables};
 use crate::index::IndexSpec;
 use crate::matcher::MatchDetails;
 use crate::planner::{self, Access, Plan, Query};
-use crate::{Error, ErrorCode, Operation, Result};
+use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// A document and the id of its record.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +37,7 @@ pub(crate) enum Progress {
 /// Answers a query by its plan, one document at a time.
 #[derive(Debug)]
 pub struct Executor {
-    view: View,
+    view: PlanView,
     collection: Arc<Collection>,
     query: Arc<Query>,
     plan: Plan,
@@ -54,21 +53,21 @@ pub struct Executor {
 }
 
 impl Executor {
-    /// An executor of `plan`, which was made for `query` on `collection`. Nothing is read yet.
+    /// An executor of `plan`, which was made for `query` on `collection`. All its reads are made at
+    /// `view`. Nothing is read yet.
     ///
     /// # Errors
     /// `QueryPlanKilled` when the collection has been dropped.
     pub fn new(
-        engine: Arc<dyn Engine>,
+        view: ReadView,
         collection: Arc<Collection>,
         query: Arc<Query>,
         plan: Plan,
         variables: Variables,
     ) -> Result<Self> {
         let source = Source::new(&plan, &collection, &query);
-        let view = View::new(engine);
         let executor = Self {
-            view,
+            view: PlanView::new(view),
             collection,
             query,
             plan,
@@ -252,8 +251,8 @@ impl Executor {
         }
         if step == Step::Stale {
             self.view.release();
-            let engine = self.view.shared_engine();
-            self.plan = planner::plan(engine, &self.collection, &self.query, operation)?.winning;
+            let view = self.view.unheld();
+            self.plan = planner::plan(view, &self.collection, &self.query, operation)?.winning;
             self.source = Source::new(&self.plan, &self.collection, &self.query);
         }
         Ok(step)

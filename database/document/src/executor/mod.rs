@@ -11,6 +11,7 @@
 //! has the key that led to it. Between batches ([`Executor::save`]) the snapshot is given up; the scan
 //! goes on behind its last key in the state of the engine of that time. A document that is changed
 //! meanwhile may be seen before or after the change, or, if it moves in the index, twice or not at all.
+//! At a fixed [`ReadView`](crate::ReadView) all of it, between batches too, is one state.
 //!
 //! # Memory
 //! Besides one document a scan, memory goes into sorts and into the record ids of scans that may find a

@@ -1,7 +1,5 @@
 //! A sort of everything the plan finds.
 
-use std::sync::Arc;
-
 use bson::RawDocumentBuf;
 
 use super::source::{Context, Emit, Found, Source, Step};
@@ -169,7 +167,7 @@ fn new_sort(context: &Context<'_>) -> ExternalSort<SortedRecord> {
     let limit = query
         .limit
         .and_then(|limit| usize::try_from(limit.saturating_add(query.skip)).ok());
-    let engine = Arc::clone(context.view.shared_engine());
-    let scratch: ScratchFactory = Box::new(move || Ok(engine.scratch()?));
+    let view = context.view.unheld().clone();
+    let scratch: ScratchFactory = Box::new(move || view.scratch());
     ExternalSort::new(limit, scratch, query.allow_disk_use)
 }

@@ -8,7 +8,7 @@ use super::index_run::IndexRun;
 use super::sort_run::SortRun;
 use super::statistics::RunStatistics;
 use super::union_run::UnionRun;
-use super::view::View;
+use super::view::PlanView;
 use crate::Result;
 use crate::catalog::Collection;
 use crate::expression::EvaluationContext;
@@ -43,7 +43,7 @@ pub(super) enum Step {
 
 /// What a stage needs to do its work.
 pub(super) struct Context<'a> {
-    pub(super) view: &'a mut View,
+    pub(super) view: &'a mut PlanView,
     pub(super) collection: &'a Collection,
     pub(super) query: &'a Query,
     pub(super) evaluation: &'a EvaluationContext<'a>,

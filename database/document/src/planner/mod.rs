@@ -40,7 +40,6 @@ mod trial;
 use std::sync::Arc;
 
 use bson::{RawBsonRef, RawDocument};
-use millrace_engine::Engine;
 
 pub(crate) use candidates::{key_pattern, same_keys};
 pub(crate) use interval::Interval;
@@ -51,22 +50,22 @@ pub use query::{Hint, Query};
 
 use crate::catalog::Collection;
 use crate::value::Elements;
-use crate::{Operation, Result};
+use crate::{Operation, ReadView, Result};
 
-/// Finds the best way to answer `query`.
+/// Finds the best way to answer `query`. Trials of plans read at `view`.
 ///
 /// # Errors
 /// `BadValue` for a hint that fits no index, `NoQueryExecutionPlans` for one whose index does not hold
 /// all documents, MongoDB's codes for `min`, `max` and `sort`; the operation's interruption; a failure
 /// of the engine.
 pub fn plan(
-    engine: &Arc<dyn Engine>,
+    view: &ReadView,
     collection: &Arc<Collection>,
     query: &Query,
     operation: &Operation,
 ) -> Result<PlannedQuery> {
     let plans = candidates::enumerate(collection, query)?;
-    trial::choose(engine, collection, query, plans, operation)
+    trial::choose(view, collection, query, plans, operation)
 }
 
 /// The value of a filter that is exactly `{_id: value}` or `{_id: {$eq: value}}`, if it is found under

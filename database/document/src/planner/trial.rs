@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use millrace_engine::Engine;
-
 use super::plan::{Access, IndexScan, Plan, PlannedQuery};
 use super::query::Query;
 use crate::catalog::Collection;
 use crate::executor::{Executor, Progress};
 use crate::expression::Variables;
-use crate::{Operation, Result};
+use crate::{Operation, ReadView, Result};
 
 /// After how many results of one plan a trial ends.
 const RESULTS_MAX: u64 = 101;
@@ -25,7 +23,7 @@ const WORKS_PER_TURN: u64 = 16;
 /// # Errors
 /// The operation's interruption.
 pub(crate) fn choose(
-    engine: &Arc<dyn Engine>,
+    view: &ReadView,
     collection: &Arc<Collection>,
     query: &Query,
     mut plans: Vec<Plan>,
@@ -40,7 +38,7 @@ pub(crate) fn choose(
     }
     let (mut contenders, mut rejected) = drop_dominated(plans);
     let best = if contenders.len() > 1 {
-        compare(engine, collection, query, &contenders, operation)?
+        compare(view, collection, query, &contenders, operation)?
     } else {
         0
     };
@@ -112,7 +110,7 @@ fn bound_of<'a>(
 
 /// Runs all plans in turn and returns which was the most productive.
 fn compare(
-    engine: &Arc<dyn Engine>,
+    view: &ReadView,
     collection: &Arc<Collection>,
     query: &Query,
     plans: &[Plan],
@@ -123,7 +121,7 @@ fn compare(
         .iter()
         .map(|plan| {
             let executor = Executor::new(
-                Arc::clone(engine),
+                view.clone(),
                 Arc::clone(collection),
                 Arc::clone(&query),
                 plan.clone(),

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf};
-use millrace_document::catalog::Namespace;
 use millrace_document::command::{CommandRequest, Database, Effects, Surroundings};
+use millrace_document::committer::CommitObserver;
 use millrace_document::operation::Limits;
-use millrace_document::{Environment, Error, Interrupt, Operation, Result};
+use millrace_document::{Environment, Error, Interrupt, Operation, ReadView, Result};
 use millrace_engine::{Engine, MemoryEngine};
 
 /// A clock that moves only when told to, and numbers that are the same in every run.
@@ -43,8 +43,6 @@ impl Environment for Steady {
 struct Nobody;
 
 impl Surroundings for Nobody {
-    fn capped_insert(&self, _: &Namespace) {}
-
     fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
         Ok(Vec::new())
     }
@@ -69,6 +67,8 @@ pub(crate) struct Bed {
     pub(crate) database: Arc<Database>,
     pub(crate) environment: Arc<Steady>,
     pub(crate) limits: Limits,
+    /// The view at which commands read; none for the latest one.
+    pub(crate) view: Option<ReadView>,
 }
 
 impl Bed {
@@ -77,23 +77,36 @@ impl Bed {
     }
 
     pub(crate) fn on(engine: Arc<dyn Engine>) -> Self {
+        Self::observed(engine, Vec::new())
+    }
+
+    /// A database on `engine` whose commits are announced to `observers`.
+    pub(crate) fn observed(
+        engine: Arc<dyn Engine>,
+        observers: Vec<Arc<dyn CommitObserver>>,
+    ) -> Self {
         let environment = Arc::new(Steady {
             wall_ms: AtomicI64::new(1_700_000_000_000),
             next: AtomicU64::new(1),
         });
-        let database =
-            Database::open(Arc::clone(&engine), Arc::new(Nobody)).expect("the engine is readable");
+        let database = Database::open_observed(Arc::clone(&engine), Arc::new(Nobody), observers);
+        let database = database.expect("the engine is readable");
         Self {
             engine,
             database: Arc::new(database),
             environment,
             limits: Limits::default(),
+            view: None,
         }
     }
 
     pub(crate) fn operation(&self) -> Operation {
         let environment: Arc<dyn Environment> = Arc::clone(&self.environment) as _;
-        Operation::new(environment, Arc::new(Interrupt::default()), self.limits)
+        let operation = Operation::new(environment, Arc::new(Interrupt::default()), self.limits);
+        match &self.view {
+            Some(view) => operation.reading_at(view.clone()),
+            None => operation,
+        }
     }
 
     /// Runs a command on the database `test` (or `admin` if it belongs there).

@@ -120,8 +120,8 @@ fn insert_unique(engine: &dyn Engine, key: &[u8], value: &[u8]) -> bool {
 }
 
 /// Writers put their commit's number under two keys while readers check that a snapshot always sees the
-/// same number under both, that it is the snapshot's optime, and that a durable optime is never taken
-/// back.
+/// same number under both, that it is the snapshot's optime and the number of commits that a counter
+/// counts in it, and that a durable optime is never taken back.
 ///
 /// # Panics
 /// When a batch is seen in part or at the wrong optime.
@@ -172,6 +172,7 @@ fn commit_own_optime(engine: &dyn Engine) {
         let mut batch = Batch::new();
         batch.put(b"left", &optime.get().to_be_bytes());
         batch.put(b"right", &optime.get().to_be_bytes());
+        batch.add(b"commits", Counter { count: 1, bytes: 3 });
         match engine.commit(&batch, &guards, Durability::Buffered) {
             Ok(committed) => return assert_eq!(committed, optime),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
@@ -183,6 +184,15 @@ fn check_snapshot(engine: &dyn Engine) {
     let seen_before = engine.last_optime();
     let snapshot = engine.snapshot().expect("a snapshot");
     assert!(snapshot.optime() >= seen_before);
+    let commits = i64::try_from(snapshot.optime().get()).expect("few commits");
+    let counted = Counter {
+        count: commits,
+        bytes: 3 * commits,
+    };
+    assert_eq!(
+        snapshot.counter(b"commits").expect("counter answers"),
+        counted
+    );
     let mut cursor = snapshot.cursor(KeyRange::all()).expect("a cursor");
     if snapshot.optime() == Optime::ZERO {
         assert!(!cursor.seek_first().expect("the cursor moves"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Factory;
 use crate::{
-    Batch, Counter, Durability, Engine, ErrorKind, Guards, KEY_LEN_MAX, KeyRange, Optime,
+    Batch, Counter, Durability, Engine, ErrorKind, Guards, KEY_LEN_MAX, KeyRange, Optime, Result,
     VALUE_LEN_MAX,
 };
 
@@ -130,6 +130,43 @@ pub fn an_empty_batch_only_checks(make: Factory<'_>) {
     );
     assert_eq!(engine.durable_optime(), optime);
     assert_eq!(engine.last_optime(), optime);
+}
+
+/// A snapshot keeps the counters of its optime: sums, sums that return to zero, and counters that were
+/// never added to.
+///
+/// # Panics
+/// When a snapshot's counter differs from the engine's counter at the snapshot's optime.
+pub fn snapshots_keep_their_counters(make: Factory<'_>) {
+    let engine = make();
+    let keys = [&b"a"[..], b"b", b"never"];
+    let counters = |read: &dyn Fn(&[u8]) -> Result<Counter>| {
+        keys.map(|key| read(key).expect("counter answers"))
+    };
+    let mut held = vec![(
+        engine.snapshot().expect("a snapshot"),
+        [Counter::default(); 3],
+    )];
+    for (key, count, bytes) in [
+        (b"a", 3, 30),
+        (b"b", -1, i64::MIN),
+        (b"a", -3, -30),
+        (b"a", 1, 0),
+    ] {
+        let mut batch = Batch::new();
+        batch.add(key, Counter { count, bytes });
+        let optime = engine
+            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .expect("commit succeeds");
+        let snapshot = engine.snapshot().expect("a snapshot");
+        assert_eq!(snapshot.optime(), optime);
+        held.push((snapshot, counters(&|key| engine.counter(key))));
+    }
+    assert_eq!(held[3].1[0], Counter::default(), "the sum is zero again");
+    for (snapshot, expected) in &held {
+        let seen = counters(&|key| snapshot.counter(key));
+        assert_eq!(seen, *expected, "at {}", snapshot.optime());
+    }
 }
 
 /// Two scratch spaces do not see each other, nor does the engine see them.

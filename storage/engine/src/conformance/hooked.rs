@@ -12,6 +12,14 @@ pub trait Hooks: Send + Sync + fmt::Debug + 'static {
     /// Before a commit: what it read may change under it.
     fn before_commit(&self) {}
 
+    /// Before a commit, after [`before_commit`](Self::before_commit).
+    ///
+    /// # Errors
+    /// What the commit is to fail with; the engine below is then not asked.
+    fn refuse_commit(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// After a commit has become visible and before its caller knows. `engine` is the one below.
     fn after_commit(&self, engine: &dyn Engine) {
         let _ = engine;
@@ -68,6 +76,7 @@ impl<E: Engine, H: Hooks> Engine for Hooked<E, H> {
 
     fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
         self.hooks.before_commit();
+        self.hooks.refuse_commit()?;
         let optime = self.inner.commit(batch, guards, durability)?;
         self.hooks.after_commit(&self.inner);
         Ok(optime)

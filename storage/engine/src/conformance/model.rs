@@ -293,6 +293,8 @@ impl<'a> Pair<'a> {
         for key in keys {
             let value = engine.get(key).expect("get answers");
             assert_eq!(value, oracle.get(key).expect("the oracle answers"));
+            let counter = engine.counter(key).expect("counter answers");
+            assert_eq!(counter, oracle.counter(key).expect("the oracle answers"));
         }
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let [oracle, engine] = self.snapshots.each_ref().map(|snapshot| {

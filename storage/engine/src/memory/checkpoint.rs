@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Map, State};
+use super::{Counters, Map, State};
 use crate::{Counter, Error, ErrorKind, Optime, Result};
 
 const FILE_NAME: &str = "memory";
@@ -26,7 +26,7 @@ pub(super) fn write(state: &State, target: &Path) -> Result<()> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&state.last.get().to_le_bytes());
     bytes.extend_from_slice(&(state.counters.len() as u64).to_le_bytes());
-    for (key, counter) in &state.counters {
+    for (key, counter) in state.counters.iter() {
         push_string(&mut bytes, key);
         bytes.extend_from_slice(&counter.to_bytes());
     }
@@ -77,13 +77,15 @@ fn decode(bytes: &[u8]) -> Option<State> {
         durable: last,
         ..State::default()
     };
+    let mut counters = Counters::new();
     for _ in 0..take_number(&mut rest)? {
         let key = take_string(&mut rest)?.to_vec();
         let (counter, tail) = rest.split_at_checked(16)?;
         rest = tail;
         let counter = Counter::from_bytes(counter).ok()?;
-        state.counters.insert(key, counter);
+        counters.insert(key, counter);
     }
+    state.counters = Arc::new(counters);
     let mut map = Map::new();
     for _ in 0..take_number(&mut rest)? {
         let key = take_string(&mut rest)?;

@@ -36,8 +36,6 @@ struct Ledger {
 }
 
 impl Surroundings for Ledger {
-    fn capped_insert(&self, _: &Namespace) {}
-
     fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
         Ok(Vec::new())
     }

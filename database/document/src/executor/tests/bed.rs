@@ -16,7 +16,7 @@ use crate::operation::Limits;
 use crate::pipeline::sort::SortPattern;
 use crate::planner::{self, PlannedQuery, Query};
 use crate::projection::{Mode, Projection};
-use crate::{Environment, Interrupt, Operation, Result};
+use crate::{Environment, Interrupt, Operation, ReadView, Result};
 
 #[derive(Debug)]
 struct Still;
@@ -135,15 +135,19 @@ impl Bed {
             .expect("the engine in memory commits");
     }
 
+    fn view(&self) -> ReadView {
+        ReadView::latest(Arc::clone(&self.engine))
+    }
+
     pub(super) fn plan(&self, query: &Query) -> Result<PlannedQuery> {
-        planner::plan(&self.engine, &self.collection, query, &operation())
+        planner::plan(&self.view(), &self.collection, query, &operation())
     }
 
     pub(super) fn executor(&self, query: &Query) -> Result<Executor> {
         let plan = self.plan(query)?.winning;
         let variables = Variables::new(&operation());
         Executor::new(
-            Arc::clone(&self.engine),
+            self.view(),
             Arc::clone(&self.collection),
             Arc::new(query.clone()),
             plan,
