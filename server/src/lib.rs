@@ -6,7 +6,6 @@
 //!   network/   connections and buffers -> Service
 //!   dispatch   Service: message -> command -> reply
 //!   commands/  the server's own commands
-//!   documents  the seam to the document layer
 //!   journal    group commit for parked replies
 //!
 //!   main -> nvme      the commands for NVMe devices; no part of the server
@@ -23,7 +22,6 @@ pub mod blobfs;
 pub mod clock;
 pub mod commands;
 pub mod dispatch;
-pub mod documents;
 pub mod echo;
 pub mod error_names;
 pub mod journal;

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use millrace_document::command::{CommandRequest, Effects, EndedWaits};
 use millrace_document::{Error, ErrorCode};
 
 use super::Dispatcher;
 use super::inspect::namespace_of;
 use crate::commands::generic::GenericArguments;
-use crate::documents::{DocumentCommand, DocumentEffects};
 use crate::logical_sessions::SessionId;
 use crate::network::{Outcome, Request};
 use crate::session::Session;
@@ -24,7 +24,7 @@ impl Dispatcher {
         session: &mut Session,
         request: &Request<'_>,
         generic: &GenericArguments<'_>,
-        effects: &DocumentEffects,
+        effects: &Effects,
         endings: u64,
     ) -> Option<Outcome> {
         let awaited = effects.wait.as_ref()?;
@@ -36,7 +36,7 @@ impl Dispatcher {
             return None;
         }
         let waiters = &self.state.waiters;
-        let namespace = awaited.namespace().to_owned();
+        let namespace = awaited.namespace().as_str().to_owned();
         let ticket = waiters.register(Waiter {
             namespace: namespace.clone(),
             session: generic.session.and_then(SessionId::from_bytes),
@@ -54,23 +54,23 @@ impl Dispatcher {
 
     /// Wakes whoever waits on what a command has ended. Done after failures too: a command may have
     /// ended something before it failed.
-    pub(super) fn end_waits(&self, command: &DocumentCommand<'_>) {
+    pub(super) fn end_waits(&self, command: &CommandRequest<'_>, ended: EndedWaits) {
         let waiters = &self.state.waiters;
-        match command.name {
-            "drop" | "killCursors" => {
+        match ended {
+            EndedWaits::OfCollection => {
                 let namespace = namespace_of(command.body, command.name);
                 waiters.ended(|waiter| waiter.namespace == namespace);
             }
-            "dropDatabase" => waiters.ended(|waiter| {
+            EndedWaits::OfDatabase => waiters.ended(|waiter| {
                 let database = waiter.namespace.split('.').next();
                 database == Some(command.database)
             }),
-            "renameCollection" => {
+            EndedWaits::OfRenamed => {
                 let named = |field| command.body.get_str(field).unwrap_or_default();
                 let (source, target) = (named("renameCollection"), named("to"));
                 waiters.ended(|waiter| [source, target].contains(&waiter.namespace.as_str()));
             }
-            _ => {}
+            EndedWaits::Nothing => {}
         }
     }
 }

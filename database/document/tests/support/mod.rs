@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf};
 use millrace_document::catalog::Namespace;
-use millrace_document::command::{CommandRequest, Database, Effects, Surroundings};
+use millrace_document::command::{CommandRequest, Database, Effects, Principal, Surroundings};
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, Interrupt, Operation, Result};
 use millrace_engine::{Engine, MemoryEngine};
@@ -114,6 +114,7 @@ impl Bed {
             body: &body,
             sequences: &[],
             session: None,
+            principal: &Principal::EVERYBODY,
         };
         let mut reply = Vec::new();
         let effects = self.database.run(&request, &self.operation(), &mut reply)?;
