@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use millrace::blobfs::{BlobfsError, BlobfsOptions};
+use millrace::commands::compatibility;
 use millrace::echo::Echo;
 use millrace::nvme::{NvmeError, NvmeOptions};
 use millrace::serve::serve;
@@ -22,6 +23,9 @@ fn main() -> ExitCode {
         Subcommand::Blobfs(options) => return blobfs(&options),
         Subcommand::Sockets(options) => sockets(&options).map_err(Failure::from),
         Subcommand::Echo(options) => echo(options).map_err(Failure::from),
+        Subcommand::Compatibility(options) => {
+            compatibility::rewrite(&options.page).map_err(Failure::from)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,7 @@
 //! of the document layer.
 
 mod administration;
+pub mod compatibility;
 pub mod fail_point;
 pub mod generic;
 mod handshake;
