@@ -215,7 +215,7 @@ pub static COMMANDS: &[Command] = &[
     Command::new(
         admin(
             "endSessions",
-            Requirement::Nothing("clients that have logged out end their own sessions"),
+            Requirement::Authentication(OWN_SESSION),
             "ends logical sessions",
         )
         .api_version_1(),

@@ -459,6 +459,13 @@ fn facts_of_a_command_decide_about_generic_arguments() {
             assert_eq!(code(&reply) == 323, expected, "{name}: {reply}");
         }
     }
+    for entry in commands.commands() {
+        let reply = fixture.run("test", doc! { entry.name: 1 });
+        let message = format!("{} may only be run against the admin database.", entry.name);
+        let is_refused = reply.get_str("errmsg").ok() == Some(message.as_str());
+        assert_eq!(is_refused, entry.spec.admin_only, "{}: {reply}", entry.name);
+        assert!(!is_refused || code(&reply) == 13, "{reply}");
+    }
     let reply = fixture.run("test", doc! { "frobnicate": 1 });
     assert_eq!(code(&reply), 59);
     let message = "no such command: 'frobnicate'";
