@@ -101,6 +101,7 @@ fix:
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+	cargo run --package millrace -- compatibility docs/compatibility.md
 	$(cache)/python/verify/bin/typos --write-changes
 
 bench:

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   message -> command's name -> fail point -> worker or executor thread
-//!           -> generic arguments -> operation begins -> server command or document layer
+//!           -> generic arguments -> privileges -> operation begins -> server command or document layer
 //!           -> reply or error -> metrics -> outcome (now, when durable, when there is data)
 //! ```
 
@@ -12,20 +12,21 @@ mod reply;
 mod tests;
 mod waiting;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bson::{RawDocument, doc};
+use millrace_document::command::{
+    self as documents, CommandRequest, Cost, Effects, OperationKind, WriteConcernSupport,
+};
 use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
 use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
 
 use crate::commands::generic::GenericArguments;
-use crate::commands::{Answer, COMMANDS, Command, CommandContext};
-use crate::documents::{DocumentCommand, DocumentEffects, Weight};
+use crate::commands::registry::{Entry, Handler};
+use crate::commands::{Answer, Command, CommandContext};
 use crate::logical_sessions::SessionId;
-use crate::metrics::{CommandMetrics, OperationKind};
 use crate::network::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Service};
 use crate::operations::Begun;
 use crate::session::Session;
@@ -42,37 +43,6 @@ const SESSION_TOUCH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The code of a command that came as OP_QUERY and may not.
 const UNSUPPORTED_OP_QUERY: i32 = 352;
-
-/// Document commands that write nothing and take no `writeConcern`.
-const READING: &[&str] = &[
-    "collStats",
-    "count",
-    "dataSize",
-    "dbStats",
-    "distinct",
-    "explain",
-    "find",
-    "getMore",
-    "killCursors",
-    "listCollections",
-    "listDatabases",
-    "listIndexes",
-    "validate",
-];
-
-/// Who answers a command.
-#[derive(Clone, Copy, Debug)]
-enum Handler {
-    Server(&'static Command),
-    Documents,
-}
-
-#[derive(Debug)]
-struct Entry {
-    name: &'static str,
-    handler: Handler,
-    metrics: Arc<CommandMetrics>,
-}
 
 /// Where a command is being served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,38 +68,13 @@ enum Done {
 #[derive(Debug)]
 pub struct Dispatcher {
     state: Arc<ServerState>,
-    commands: HashMap<&'static str, Entry>,
 }
 
 impl Dispatcher {
-    /// The names of all commands of the server itself.
-    pub fn server_command_names() -> impl Iterator<Item = &'static str> {
-        COMMANDS.iter().map(|command| command.name)
-    }
-
-    /// A dispatcher to the server's own commands and those of the document layer.
+    /// A dispatcher to all commands of the server's registry.
     #[must_use]
-    pub fn new(state: Arc<ServerState>) -> Self {
-        let own = COMMANDS
-            .iter()
-            .map(|command| (command.name, Handler::Server(command)));
-        let names = state.documents.command_names();
-        let documents = names.into_iter().map(|name| (name, Handler::Documents));
-        let commands = documents
-            .chain(own)
-            .map(|(name, handler)| {
-                let metrics = state.metrics.command(name);
-                (
-                    name,
-                    Entry {
-                        name,
-                        handler,
-                        metrics,
-                    },
-                )
-            })
-            .collect();
-        Self { state, commands }
+    pub const fn new(state: Arc<ServerState>) -> Self {
+        Self { state }
     }
 
     fn serve(
@@ -165,7 +110,7 @@ impl Dispatcher {
         }
         let silent = message.flags.contains(MsgFlags::MORE_TO_COME);
         let name = command_name(message.body);
-        let Some(entry) = self.commands.get(name) else {
+        let Some(entry) = self.state.commands.find(name) else {
             self.state
                 .metrics
                 .record_unknown(ErrorCode::CommandNotFound.number());
@@ -181,12 +126,14 @@ impl Dispatcher {
             };
         };
         let sequences = sequences(message);
-        let command = DocumentCommand {
+        let principal = session.principal().clone();
+        let command = CommandRequest {
             database: "",
             name: entry.name,
             body: message.body,
             sequences: &sequences,
             session: None,
+            principal: &principal,
         };
         if place == Place::Worker {
             if let Some(outcome) = self.before(session, request, &command, entry, reply) {
@@ -202,7 +149,7 @@ impl Dispatcher {
         &self,
         session: &mut Session,
         request: &Request<'_>,
-        command: &DocumentCommand<'_>,
+        command: &CommandRequest<'_>,
         entry: &Entry,
         reply: &mut ReplyBuffer<'_>,
     ) -> Option<Outcome> {
@@ -213,11 +160,8 @@ impl Dispatcher {
         if let Some(outcome) = self.fail(session, request, command.body, entry, namespace, reply) {
             return Some(outcome);
         }
-        let long = match entry.handler {
-            Handler::Server(command) => command.blocks,
-            Handler::Documents => self.state.documents.classify(command) == Weight::Long,
-        };
-        long.then_some(Outcome::Offload)
+        let blocks = entry.spec.classify(command) == Cost::Blocking;
+        blocks.then_some(Outcome::Offload)
     }
 
     /// What the fail point does in place of the command, or before it.
@@ -268,17 +212,24 @@ impl Dispatcher {
         request: &Request<'_>,
         message: &OpMsg<'_>,
         entry: &Entry,
-        command: DocumentCommand<'_>,
+        command: CommandRequest<'_>,
         reply: &mut ReplyBuffer<'_>,
     ) -> Result<Done> {
         let generic = GenericArguments::parse(message.body)?;
-        generic.check(entry.name, self.state.parameters.flag("requireApiVersion"))?;
+        let api_required = self.state.parameters.flag("requireApiVersion");
+        generic.check(entry.name, entry.spec.stable_api, api_required)?;
+        let command = CommandRequest {
+            database: generic.database,
+            session: generic.session,
+            ..command
+        };
+        entry.spec.authorize(&command)?;
         // A request that waited goes on as the operation that it was.
         let waited = session.operation.take();
         let resumed = waited.is_some();
         let begun = match waited {
             Some(begun) => begun,
-            None => self.begin(session, request, entry.name, &generic, message.body)?,
+            None => self.begin(session, request, entry, &generic, message.body)?,
         };
         let environment: Arc<dyn Environment> = self.state.environment.clone();
         let operation = Operation::new(
@@ -302,14 +253,10 @@ impl Dispatcher {
                 let answer = command.run(&mut context)?;
                 Ok(finish_answer(answer, reply))
             }
-            Handler::Documents => {
-                let command = DocumentCommand {
-                    database: generic.database,
-                    session: generic.session,
-                    ..command
-                };
+            Handler::Documents(handler) => {
+                let command = (handler, &command);
                 let result = self.run_documents(
-                    session, request, message, &command, &generic, &operation, reply,
+                    session, request, message, command, &generic, &operation, reply,
                 );
                 if let Ok(Done::Wait(_)) = result {
                     session.operation = Some(begun);
@@ -324,15 +271,19 @@ impl Dispatcher {
         &self,
         session: &mut Session,
         request: &Request<'_>,
-        name: &'static str,
+        entry: &Entry,
         generic: &GenericArguments<'_>,
         body: &RawDocument,
     ) -> Result<Begun> {
         self.touch_session(session, generic)?;
         let operations = &self.state.operations;
-        let begun = operations.begin(session.slot(), name, generic.database, body.as_bytes())?;
+        let kind = entry.spec.counted_as;
+        let (slot, command) = (session.slot(), (entry.name, kind));
+        let begun = operations.begin(slot, command, generic.database, body.as_bytes())?;
         // That of a getMore says how long it may wait for data.
-        let limit = generic.max_time_ms.filter(|_| name != "getMore");
+        let limit = generic
+            .max_time_ms
+            .filter(|_| kind != OperationKind::GetMore);
         let limit = self
             .state
             .fail_points
@@ -353,28 +304,27 @@ impl Dispatcher {
         session: &mut Session,
         request: &Request<'_>,
         message: &OpMsg<'_>,
-        command: &DocumentCommand<'_>,
+        (handler, command): (&documents::Command, &CommandRequest<'_>),
         generic: &GenericArguments<'_>,
         operation: &Operation,
         reply: &mut ReplyBuffer<'_>,
     ) -> Result<Done> {
-        if generic.has_write_concern && READING.contains(&command.name) {
+        let spec = &handler.spec;
+        if generic.has_write_concern && spec.write_concern == WriteConcernSupport::Refused {
             return Err(Error::new(
                 ErrorCode::InvalidOptions,
                 "Command does not support writeConcern",
             ));
         }
         let endings = self.state.waiters.endings();
-        let result = self
-            .state
-            .documents
-            .run(command, operation, reply.document());
-        self.end_waits(command);
+        let database = &self.state.documents;
+        let result = handler.run(database, command, operation, reply.document());
+        self.end_waits(command, spec.ends_waits);
         let effects = result?;
         if let Some(outcome) = self.await_data(session, request, generic, &effects, endings) {
             return Ok(Done::Wait(outcome));
         }
-        self.count(message, command.name, &effects);
+        self.count(message, spec.counted_as, &effects);
         if let Some(error) = session
             .fail
             .take()
@@ -383,7 +333,7 @@ impl Dispatcher {
             add_to_reply(reply, &doc! { "writeConcernError": error })?;
         }
         let streams = message.flags.contains(MsgFlags::EXHAUST_ALLOWED)
-            && command.name == "getMore"
+            && spec.counted_as == OperationKind::GetMore
             && has_open_cursor(reply.written());
         if streams {
             return Ok(Done::RepliedWithMore);
@@ -412,10 +362,9 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn count(&self, message: &OpMsg<'_>, name: &str, effects: &DocumentEffects) {
+    fn count(&self, message: &OpMsg<'_>, kind: OperationKind, effects: &Effects) {
         let metrics = &self.state.metrics;
         metrics.count_documents(effects.counts);
-        let kind = OperationKind::of_command(name);
         let operations = match kind {
             OperationKind::Insert => effects.counts.inserted,
             OperationKind::Update => statements(message, "updates"),
@@ -464,7 +413,7 @@ impl Dispatcher {
         if let Handler::Server(_) = entry.handler {
             self.state
                 .metrics
-                .count_operations(OperationKind::Command, 1);
+                .count_operations(entry.spec.counted_as, 1);
         }
         if latency >= SLOW && request.resumed.is_none() && !self.state.settings.quiet {
             tracing::info!(
@@ -477,7 +426,7 @@ impl Dispatcher {
                 "Slow query"
             );
         }
-        if entry.name == "hello" || entry.name == "isMaster" || entry.name == "ismaster" {
+        if entry.spec.stable_api.is_handshake() {
             reply.do_not_compress();
         }
         if silent { Outcome::NoReply } else { outcome }
@@ -495,18 +444,17 @@ impl Dispatcher {
         let body = wrapped.unwrap_or(query.query);
         let name = command_name(body);
         let entry = self
+            .state
             .commands
-            .get(name)
+            .find(name)
+            .filter(|entry| entry.spec.stable_api.is_handshake())
             .filter(|_| query.command_database().is_some());
-        let (
-            Some(
-                entry @ Entry {
-                    handler: Handler::Server(command),
-                    ..
-                },
-            ),
-            "hello" | "isMaster" | "ismaster",
-        ) = (entry, name)
+        let Some(
+            entry @ Entry {
+                handler: Handler::Server(command),
+                ..
+            },
+        ) = entry
         else {
             let error = Error::location(
                 UNSUPPORTED_OP_QUERY,
@@ -521,7 +469,7 @@ impl Dispatcher {
         if let Some(outcome) = self.fail(session, request, body, entry, String::new, reply) {
             return outcome;
         }
-        let result = self.run_query(session, request, body, entry.name, command, reply);
+        let result = self.run_query(session, request, body, entry, command, reply);
         self.after(session, request, entry, false, result, reply)
     }
 
@@ -530,15 +478,16 @@ impl Dispatcher {
         session: &mut Session,
         request: &Request<'_>,
         body: &RawDocument,
-        name: &'static str,
+        entry: &Entry,
         command: &Command,
         reply: &mut ReplyBuffer<'_>,
     ) -> Result<Done> {
         let generic = GenericArguments::of_database("admin");
-        let begun = self
-            .state
-            .operations
-            .begin(session.slot(), name, "admin", body.as_bytes())?;
+        let (name, kind) = (entry.name, entry.spec.counted_as);
+        let begun =
+            self.state
+                .operations
+                .begin(session.slot(), (name, kind), "admin", body.as_bytes())?;
         let environment: Arc<dyn Environment> = self.state.environment.clone();
         let interrupt = Arc::clone(begun.interrupt());
         let operation = Operation::new(environment, interrupt, operation::Limits::default());

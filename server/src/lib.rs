@@ -6,7 +6,6 @@
 //!   network/   connections and buffers -> Service
 //!   dispatch   Service: message -> command -> reply
 //!   commands/  the server's own commands
-//!   documents  the seam to the document layer
 //!   journal    group commit for parked replies
 //!
 //!   main -> millrace_tools   the subcommands for devices, volumes and sockets: a crate of its own
@@ -20,7 +19,6 @@
 pub mod clock;
 pub mod commands;
 pub mod dispatch;
-pub mod documents;
 pub mod echo;
 pub mod error_names;
 pub mod journal;

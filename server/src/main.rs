@@ -6,6 +6,7 @@ use std::io::StdoutLock;
 use std::process::ExitCode;
 
 use clap::Parser;
+use millrace::commands::compatibility;
 use millrace::echo::Echo;
 use millrace::serve::serve;
 use millrace::settings::{Cli, EchoOptions, ServeOptions, Settings, Subcommand};
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let ended = match Cli::parse().command {
         Subcommand::Serve(options) => done(serve_with(*options)),
         Subcommand::Echo(options) => done(echo(options)),
+        Subcommand::Compatibility(options) => done(compatibility::rewrite(&options.page)),
         Subcommand::Nvme(options) => done(millrace_tools::nvme::run(*options, &mut stdout())),
         Subcommand::Blobfs(options) => {
             millrace_tools::blobfs::run(&options, &mut stdout()).map_err(Failure::from)

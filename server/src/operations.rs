@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use millrace_document::command::OperationKind;
 use millrace_document::{Error, ErrorCode, Interrupt, Result};
 
 use crate::network::ConnectionId;
@@ -28,6 +29,8 @@ pub struct Running {
     pub started: Instant,
     /// The command's name.
     pub name: &'static str,
+    /// The counter of `opcounters` that the command adds to.
+    pub kind: OperationKind,
     /// The database.
     pub database: String,
     /// The command document, or nothing if it is long.
@@ -158,14 +161,15 @@ impl Operations {
         self.lock().remove(&connection);
     }
 
-    /// Begins an operation on a connection.
+    /// Begins an operation on a connection: a command's name, the counter it adds to, its database and its
+    /// document.
     ///
     /// # Errors
     /// When the client is gone or the server is shutting down.
     pub fn begin(
         &self,
         slot: &Arc<Slot>,
-        name: &'static str,
+        (name, kind): (&'static str, OperationKind),
         database: &str,
         command: &[u8],
     ) -> Result<Begun> {
@@ -189,6 +193,7 @@ impl Operations {
                 opid,
                 started: Instant::now(),
                 name,
+                kind,
                 database: kept_database,
                 command: kept_command,
                 interrupt: Arc::clone(&interrupt),
@@ -267,7 +272,7 @@ mod tests {
         let slot = operations.open(ConnectionId(1), "peer");
         assert!(!slot.kill(ErrorCode::Interrupted));
         let begun = operations
-            .begin(&slot, "find", "test", b"12345")
+            .begin(&slot, ("find", OperationKind::Query), "test", b"12345")
             .expect("nothing is stopped");
         let running = slot.running().expect("it has begun");
         assert_eq!((running.name, running.database.as_str()), ("find", "test"));
@@ -287,7 +292,7 @@ mod tests {
         operations.disconnected(ConnectionId(1));
         let code = |slot: &Arc<Slot>| {
             operations
-                .begin(slot, "find", "test", &[])
+                .begin(slot, ("find", OperationKind::Query), "test", &[])
                 .map(drop)
                 .map_err(|e| e.code().number())
         };

@@ -26,8 +26,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::clock::SystemEnvironment;
 use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
+use crate::commands::registry::Registry;
 use crate::dispatch::Dispatcher;
-use crate::documents::{DocumentService, Documents};
 use crate::journal::Journal;
 use crate::log::{JsonLog, RecentLines};
 use crate::logical_sessions::LogicalSessions;
@@ -342,19 +342,15 @@ pub(crate) fn assemble(
         what: "the collections could not be read",
         source,
     })?;
-    let documents: Arc<dyn DocumentService> = Arc::new(Documents::new(database));
-    let names = documents
-        .command_names()
-        .into_iter()
-        .chain(Dispatcher::server_command_names());
     Ok(Arc::new(ServerState {
         journal: Journal::new(Arc::clone(&engine), settings.journal_interval),
         process_id: process_id(&*environment),
-        metrics: Metrics::new(names),
+        metrics: Metrics::default(),
+        commands: Registry::new(),
         settings,
         environment,
         engine,
-        documents,
+        documents: Arc::new(database),
         budget,
         counters: Arc::new(Counters::default()),
         operations,

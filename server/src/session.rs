@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use millrace_document::command::Principal;
 use millrace_wire::Compressor;
 
 use crate::commands::fail_point::FailAction;
@@ -15,6 +16,7 @@ use crate::operations::{Begun, Slot};
 pub struct Session {
     slot: Arc<Slot>,
     uuid: SessionId,
+    principal: Principal,
     compressors: Vec<Compressor>,
     application: Option<String>,
     /// The logical session used last and when the registry was told, so that it is not told for every
@@ -37,6 +39,7 @@ impl Session {
         Self {
             slot,
             uuid,
+            principal: Principal::EVERYBODY,
             compressors: Vec::new(),
             application: None,
             last_session: None,
@@ -63,6 +66,17 @@ impl Session {
     #[must_use]
     pub const fn slot(&self) -> &Arc<Slot> {
         &self.slot
+    }
+
+    /// The identity that the client acts as: everybody, as long as there is no authentication.
+    #[must_use]
+    pub const fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Sets the identity that the client acts as from its next request on.
+    pub fn set_principal(&mut self, principal: Principal) {
+        self.principal = principal;
     }
 
     /// The compressors agreed on.

@@ -5,18 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
+use millrace_document::command::{self, Database, OperationKind};
 use millrace_document::{Environment, Result};
 use millrace_engine::Engine;
 
 use crate::clock::SystemEnvironment;
 use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
-use crate::documents::DocumentService;
+use crate::commands::registry::Registry;
 use crate::journal::Journal;
 use crate::log::RecentLines;
 use crate::logical_sessions::{LogicalSessions, SessionId};
 use crate::memory::{Charge, MemoryBudget};
-use crate::metrics::{Metrics, OperationKind};
+use crate::metrics::Metrics;
 use crate::network::Counters;
 use crate::operations::{Operations, Slot};
 use crate::settings::Settings;
@@ -41,7 +42,9 @@ pub struct ServerState {
     /// The storage engine.
     pub engine: Arc<dyn Engine>,
     /// The document layer.
-    pub documents: Arc<dyn DocumentService>,
+    pub documents: Arc<Database>,
+    /// Every command.
+    pub commands: Registry,
     /// Group commit.
     pub journal: Arc<Journal>,
     /// The memory budget.
@@ -80,7 +83,7 @@ impl ServerState {
 
     /// Ends a logical session.
     pub fn end_session(&self, id: SessionId) {
-        self.documents.end_session(id.bytes());
+        self.documents.cursors().kill_session(id.bytes());
         self.sessions.remove(id);
         self.waiters.ended(|waiter| waiter.session == Some(id));
     }
@@ -154,7 +157,7 @@ impl Surroundings {
         };
         let collection = command.get_str(running.name).unwrap_or("$cmd");
         let namespace = format!("{}.{collection}", running.database);
-        let kind = match OperationKind::of_command(running.name) {
+        let kind = match running.kind {
             OperationKind::Delete => "remove",
             kind => kind.name(),
         };
@@ -195,5 +198,29 @@ impl Surroundings {
             .into_iter()
             .map(describe)
             .collect()
+    }
+}
+
+impl command::Surroundings for Surroundings {
+    fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {
+        Self::current_operations(self, spec)
+    }
+
+    fn sessions(&self, _: &Document) -> Result<Vec<Document>> {
+        Ok(self.list_sessions())
+    }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn cursors_may_hold(&self, bytes: usize) -> bool {
+        // A panic while it is held leaves the charge whole.
+        let mut charge = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        if bytes <= charge.bytes() {
+            charge.set(bytes);
+            return true;
+        }
+        charge.try_raise_to(bytes)
     }
 }

@@ -3,6 +3,7 @@
 use bson::raw::RawBsonRef;
 use bson::spec::BinarySubtype;
 use bson::{Bson, RawDocument};
+use millrace_document::command::StableApi;
 use millrace_document::value::Elements;
 use millrace_document::{Error, ErrorCode, Result};
 
@@ -22,37 +23,6 @@ const READ: &[&str] = &[
     "apiDeprecationErrors",
     "autocommit",
     "startTransaction",
-];
-
-/// The commands of the Stable API, version 1.
-const API_VERSION_1: &[&str] = &[
-    "abortTransaction",
-    "aggregate",
-    "authenticate",
-    "bulkWrite",
-    "collMod",
-    "commitTransaction",
-    "count",
-    "create",
-    "createIndexes",
-    "delete",
-    "drop",
-    "dropDatabase",
-    "dropIndexes",
-    "endSessions",
-    "explain",
-    "find",
-    "findAndModify",
-    "getMore",
-    "hello",
-    "insert",
-    "killCursors",
-    "listCollections",
-    "listDatabases",
-    "listIndexes",
-    "ping",
-    "refreshSessions",
-    "update",
 ];
 
 /// What every command may carry.
@@ -156,17 +126,16 @@ impl<'a> GenericArguments<'a> {
         Ok(arguments)
     }
 
-    /// The checks that need the command's name.
+    /// The checks that need the command: the spelling of its name and its membership in the Stable API.
     ///
     /// # Errors
     /// What the client is to be told.
-    pub fn check(&self, command: &str, api_required: bool) -> Result<()> {
-        self.check_api(command, api_required)?;
+    pub fn check(&self, command: &str, stable_api: StableApi, api_required: bool) -> Result<()> {
+        self.check_api(command, stable_api, api_required)?;
         self.check_transaction()
     }
 
-    fn check_api(&self, command: &str, required: bool) -> Result<()> {
-        let exempt = matches!(command, "hello" | "isMaster" | "ismaster");
+    fn check_api(&self, command: &str, stable_api: StableApi, required: bool) -> Result<()> {
         let Some(version) = self.api.version else {
             if self.api.has_options {
                 return Err(Error::location(
@@ -174,7 +143,7 @@ impl<'a> GenericArguments<'a> {
                     "Provided apiStrict and/or apiDeprecationErrors without passing apiVersion",
                 ));
             }
-            if required && !exempt {
+            if required && !stable_api.is_handshake() {
                 return Err(Error::location(
                     498_870,
                     "The apiVersion parameter is required, please configure your MongoClient's API \
@@ -186,7 +155,7 @@ impl<'a> GenericArguments<'a> {
         if version != "1" {
             return Err(Error::location(322, "API version must be \"1\""));
         }
-        if self.api.strict && !API_VERSION_1.contains(&command) && !exempt {
+        if self.api.strict && stable_api == StableApi::Outside {
             return Err(Error::location(
                 323,
                 format!(
@@ -364,7 +333,7 @@ mod tests {
         body.extend(extra);
         let raw = RawDocumentBuf::try_from(body).expect("the command is small");
         GenericArguments::parse(&raw)
-            .and_then(|arguments| arguments.check(command, false))
+            .and_then(|arguments| arguments.check(command, StableApi::Version1, false))
             .map_or_else(|error| error.code().number(), |()| 0)
     }
 
@@ -445,7 +414,7 @@ mod tests {
             body.extend(extra);
             let raw = RawDocumentBuf::try_from(body).expect("the command is small");
             let error = GenericArguments::parse(&raw)
-                .and_then(|arguments| arguments.check("serverStatus", false))
+                .and_then(|arguments| arguments.check("serverStatus", StableApi::Outside, false))
                 .expect_err(what);
             assert_eq!(error.code().number(), expected, "{what}: {error}");
         }

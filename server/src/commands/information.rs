@@ -1,10 +1,11 @@
 //! What the server and its machine are.
 
 use bson::{Bson, DateTime, Document, doc};
+use millrace_document::command::{CommandSpec, OnSecondary};
 use millrace_document::{Error, ErrorCode, Result};
 
 use super::handshake::USER_DOCUMENT_LEN_MAX;
-use super::{Answer, COMMANDS, CommandContext, count, truthy};
+use super::{Answer, CommandContext, count, truthy};
 use crate::machine::Machine;
 
 /// The release of MongoDB whose behaviour this is.
@@ -121,34 +122,29 @@ pub(super) fn host_info(context: &mut CommandContext<'_>) -> Result<Answer> {
     }))
 }
 
+/// The declarations in MongoDB's form; its fields and their order are those of MongoDB 8.0.
 pub(super) fn list_commands(context: &mut CommandContext<'_>) -> Result<Answer> {
     let mut commands = Document::new();
-    for command in COMMANDS {
-        commands.insert(
-            command.name,
-            doc! {
-                "help": command.help,
-                "requiresAuth": false,
-                "secondaryOk": true,
-                "adminOnly": command.admin_only,
-                "apiVersions": [],
-            },
-        );
+    for entry in context.state.commands.commands() {
+        commands.insert(entry.name, describe(entry.spec));
     }
-    for name in context.state.documents.command_names() {
-        commands.insert(
-            name,
-            doc! {
-                "help": "", "requiresAuth": false, "secondaryOk": false, "adminOnly": false,
-                "apiVersions": [],
-            },
-        );
+    Ok(Answer::Reply(doc! { "commands": commands }))
+}
+
+fn describe(spec: &CommandSpec) -> Document {
+    let mut description = doc! {
+        "help": spec.help,
+        "requiresAuth": spec.privileges.needs_authentication(),
+        "secondaryOk": spec.on_secondary == OnSecondary::Always,
+        "adminOnly": spec.admin_only,
+    };
+    if spec.on_secondary == OnSecondary::OptIn {
+        description.insert("secondaryOverrideOk", true);
     }
-    let mut sorted: Vec<_> = commands.into_iter().collect();
-    sorted.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(Answer::Reply(
-        doc! { "commands": sorted.into_iter().collect::<Document>() },
-    ))
+    description.insert("apiVersions", spec.stable_api.versions());
+    // Nothing of version 1 is deprecated.
+    description.insert("deprecatedApiVersions", Bson::Array(Vec::new()));
+    description
 }
 
 pub(super) fn own_address(context: &mut CommandContext<'_>) -> Result<Answer> {

@@ -1,23 +1,27 @@
 //! The commands that the server answers by itself: about connections, sessions, parameters, what is
 //! running and how it fares. Commands on documents go to the document layer.
 //!
-//! One file holds one family; [`COMMANDS`] lists them all.
+//! One file holds one family; [`COMMANDS`] declares them all, and the [`registry`] joins them with those
+//! of the document layer.
 
 mod administration;
+pub mod compatibility;
 pub mod fail_point;
 pub mod generic;
 mod handshake;
 mod information;
 mod operations;
 pub mod parameters;
+pub mod registry;
 mod sessions;
 mod status;
+mod table;
 pub mod write_concern;
 
 use std::time::Instant;
 
 use bson::{Bson, Document, RawDocument};
-use millrace_document::command::is_generic;
+use millrace_document::command::{CommandSpec, is_generic};
 use millrace_document::{Error, ErrorCode, Operation, Result};
 use millrace_wire::MsgFlags;
 
@@ -25,6 +29,8 @@ use crate::network::Resumed;
 use crate::session::Session;
 use crate::state::ServerState;
 use generic::GenericArguments;
+
+pub use table::COMMANDS;
 
 /// A command being answered.
 #[derive(Debug)]
@@ -76,57 +82,36 @@ pub enum Answer {
 
 type Handler = fn(&mut CommandContext<'_>) -> Result<Answer>;
 
-/// One command.
+/// A command of the server: its declaration and the code that answers it.
 #[derive(Clone, Copy)]
 pub struct Command {
-    /// The name; spelled as clients must spell it.
-    pub name: &'static str,
+    /// The declaration.
+    pub spec: CommandSpec,
     run: Handler,
     /// The fields it has beside its own name; `None` if it takes any.
     fields: Option<&'static [&'static str]>,
-    admin_only: bool,
-    /// Whether it may block: then it runs on an executor thread.
-    pub blocks: bool,
-    help: &'static str,
 }
 
 impl std::fmt::Debug for Command {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Command")
-            .field("name", &self.name)
+            .field("spec", &self.spec)
             .finish_non_exhaustive()
     }
 }
 
-const fn command(name: &'static str, run: Handler, help: &'static str) -> Command {
-    Command {
-        name,
-        run,
-        fields: None,
-        admin_only: false,
-        blocks: false,
-        help,
-    }
-}
-
 impl Command {
+    const fn new(spec: CommandSpec, run: Handler) -> Self {
+        Self {
+            spec,
+            run,
+            fields: None,
+        }
+    }
+
     const fn fields(self, fields: &'static [&'static str]) -> Self {
         Self {
             fields: Some(fields),
-            ..self
-        }
-    }
-
-    const fn admin(self) -> Self {
-        Self {
-            admin_only: true,
-            ..self
-        }
-    }
-
-    const fn blocking(self) -> Self {
-        Self {
-            blocks: true,
             ..self
         }
     }
@@ -136,138 +121,26 @@ impl Command {
     /// # Errors
     /// What the client is to be told.
     pub fn run(&self, context: &mut CommandContext<'_>) -> Result<Answer> {
-        if self.admin_only && context.generic.database != "admin" {
+        if self.spec.admin_only && context.generic.database != "admin" {
             return Err(Error::new(
                 ErrorCode::Unauthorized,
-                format!("{} may only be run against the admin database.", self.name),
+                format!(
+                    "{} may only be run against the admin database.",
+                    context.name
+                ),
             ));
         }
         if let Some(fields) = self.fields {
             for element in context.body.iter_elements().flatten().skip(1) {
                 let name = element.key().as_str();
                 if !fields.contains(&name) && !is_generic(name) {
-                    return Err(unknown_field(self.name, name));
+                    return Err(unknown_field(context.name, name));
                 }
             }
         }
         (self.run)(context)
     }
 }
-
-/// Every command of the server.
-pub const COMMANDS: &[Command] = &[
-    command("hello", handshake::hello, "the server's role and limits"),
-    command(
-        "isMaster",
-        handshake::hello,
-        "the server's role and limits, for old drivers",
-    ),
-    command(
-        "ismaster",
-        handshake::hello,
-        "the server's role and limits, for old drivers",
-    ),
-    command("buildInfo", information::build_info, "the version"),
-    command("buildinfo", information::build_info, "the version"),
-    command(
-        "connectionStatus",
-        information::connection_status,
-        "who is logged in here",
-    )
-    .fields(&["showPrivileges"]),
-    command("features", information::features, "features of this build"),
-    command(
-        "getCmdLineOpts",
-        information::command_line,
-        "how the server was started",
-    )
-    .admin(),
-    command("getLog", information::log, "the last lines of the log").admin(),
-    command("hostInfo", information::host_info, "the machine").fields(&[]),
-    command("listCommands", information::list_commands, "all commands").fields(&[]),
-    command("logout", information::nothing, "ends a login").fields(&[]),
-    command("ping", information::nothing, "nothing: the server is there"),
-    command("usersInfo", information::users, "the users: none"),
-    command(
-        "whatsmyuri",
-        information::own_address,
-        "the client's address",
-    )
-    .fields(&[]),
-    command(
-        "replSetGetStatus",
-        information::no_replication,
-        "the replica set",
-    )
-    .admin(),
-    command(
-        "replSetGetConfig",
-        information::no_replication,
-        "the replica set",
-    )
-    .admin(),
-    command(
-        "serverStatus",
-        status::server_status,
-        "counters of the server",
-    ),
-    command("getParameter", parameters::get, "reads parameters").admin(),
-    command("setParameter", parameters::set, "changes a parameter").admin(),
-    command("startSession", sessions::start, "begins a logical session").fields(&[]),
-    command(
-        "refreshSessions",
-        sessions::refresh,
-        "keeps logical sessions alive",
-    )
-    .fields(&[]),
-    command("endSessions", sessions::end, "ends logical sessions").fields(&[]),
-    command("killSessions", sessions::end, "ends logical sessions").fields(&[]),
-    command(
-        "killAllSessions",
-        sessions::end_all,
-        "ends all logical sessions",
-    )
-    .fields(&[]),
-    command(
-        "killAllSessionsByPattern",
-        sessions::end_all,
-        "ends all logical sessions",
-    )
-    .fields(&[]),
-    command(
-        "commitTransaction",
-        sessions::no_transaction,
-        "ends a transaction",
-    )
-    .admin(),
-    command(
-        "abortTransaction",
-        sessions::no_transaction,
-        "ends a transaction",
-    )
-    .admin(),
-    command("currentOp", operations::current_op, "what is running")
-        .admin()
-        .blocking(),
-    command("killOp", operations::kill_op, "stops an operation").admin(),
-    command("fsync", administration::fsync, "syncs the log")
-        .admin()
-        .blocking(),
-    command(
-        "fsyncUnlock",
-        administration::fsync_unlock,
-        "ends a lock of fsync",
-    )
-    .admin(),
-    command("shutdown", administration::shutdown, "stops the server").admin(),
-    command(
-        "configureFailPoint",
-        fail_point::configure,
-        "makes commands fail, for tests",
-    )
-    .admin()
-    .fields(&["mode", "data"]),
-];
 
 /// The error of a field that a command does not have.
 pub(crate) fn unknown_field(command: &str, field: &str) -> Error {

@@ -1,10 +1,10 @@
 //! `currentOp` and `killOp`.
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
+use millrace_document::command::CommandRequest;
 use millrace_document::{Error, ErrorCode, Result};
 
 use super::{Answer, CommandContext, integer, truthy};
-use crate::documents::DocumentCommand;
 
 /// How many operations one reply may list.
 const OPERATIONS_MAX: i32 = 1_000_000;
@@ -24,12 +24,14 @@ pub(super) fn current_op(context: &mut CommandContext<'_>) -> Result<Answer> {
         "$db": "admin",
     };
     let body = RawDocumentBuf::try_from(body)?;
-    let command = DocumentCommand {
+    let principal = context.session.principal().clone();
+    let command = CommandRequest {
         database: "admin",
         name: "aggregate",
         body: &body,
         sequences: &[],
         session: None,
+        principal: &principal,
     };
     let mut reply = Vec::new();
     context

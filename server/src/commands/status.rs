@@ -3,13 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use bson::{Bson, DateTime, Document, doc};
+use millrace_document::command::OperationKind;
 use millrace_document::{Environment, Result};
 
 use super::information::COMPATIBLE_VERSION;
 use super::{Answer, CommandContext, count};
 use crate::machine;
 use crate::memory::Share;
-use crate::metrics::OperationKind;
 use crate::state::ServerState;
 
 pub(super) fn server_status(context: &mut CommandContext<'_>) -> Result<Answer> {
@@ -113,9 +113,10 @@ fn memory() -> Document {
 fn metrics(state: &ServerState) -> Document {
     let mut commands = Document::new();
     commands.insert("<UNKNOWN>", count(state.metrics.unknown_commands()));
-    for (name, command) in state.metrics.commands() {
+    for entry in state.commands.commands() {
+        let command = &entry.metrics;
         commands.insert(
-            *name,
+            entry.name,
             doc! {
                 "failed": count(command.failed.load(Ordering::Relaxed)),
                 "total": count(command.total.load(Ordering::Relaxed)),
@@ -123,12 +124,12 @@ fn metrics(state: &ServerState) -> Document {
         );
     }
     let documents = state.metrics.documents();
-    let cursors = state.documents.cursors();
+    let cursors = state.documents.cursors().statistics();
     doc! {
         "commands": commands,
         "cursor": {
-            "timedOut": count(cursors.timed_out),
-            "totalOpened": count(cursors.opened),
+            "timedOut": count(cursors.timed_out_total),
+            "totalOpened": count(cursors.opened_total),
             "open": {
                 "noTimeout": count(cursors.open_no_timeout),
                 "pinned": 0_i64,

@@ -4,16 +4,21 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use clap::Parser;
-use millrace_document::Environment;
+use millrace_document::command::{
+    Action, CommandRequest, Effects, Grants, Principal, Privilege, Resource, StableApi,
+    WriteConcernSupport,
+};
+use millrace_document::operation::Limits;
+use millrace_document::{Environment, Operation};
 use millrace_engine::MemoryEngine;
 use millrace_wire::{Message, MsgFlags, OpCode, OpMsg, encode_msg};
 
 use super::Dispatcher;
+use super::inspect::command_name;
 use crate::commands::generic::GenericArguments;
 use crate::commands::parameters::Parameters;
-use crate::documents::{Awaited, DocumentEffects};
 use crate::log::RecentLines;
 use crate::network::{
     ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service,
@@ -130,6 +135,24 @@ impl Fixture {
         let reply = self.ok("test", find);
         let cursor = reply.get_document("cursor").expect("a find has it");
         cursor.get_i64("id").expect("it is open")
+    }
+
+    /// The effects of a command of the document layer, run without dispatching.
+    fn look(&self, body: &RawDocument) -> Effects {
+        let state = &self.dispatcher.state;
+        let environment: Arc<dyn Environment> = state.environment.clone();
+        let operation = Operation::new(environment, Arc::default(), Limits::default());
+        let lsid = body.get_document("lsid").expect("the cursor's session");
+        let request = CommandRequest {
+            database: body.get_str("$db").expect("a database"),
+            name: command_name(body),
+            body,
+            sequences: &[],
+            session: lsid.get_binary("id").ok().map(|id| id.bytes),
+            principal: &Principal::EVERYBODY,
+        };
+        let result = state.documents.run(&request, &operation, &mut Vec::new());
+        result.expect("it is answered")
     }
 
     /// Serves a `getMore` that has to wait, and returns what tells that it is woken.
@@ -344,10 +367,7 @@ fn an_ending_between_the_look_and_the_wait_is_not_missed() {
         round: 0,
     };
     let mut wait = |endings| {
-        let effects = DocumentEffects {
-            wait: Some(Box::new(Nothing)),
-            ..DocumentEffects::default()
-        };
+        let effects = fixture.look(parsed.body);
         let waits =
             fixture
                 .dispatcher
@@ -364,20 +384,6 @@ fn an_ending_between_the_look_and_the_wait_is_not_missed() {
     wait(looked).try_recv().expect("it looks again");
     let woken = wait(waiters.endings());
     assert!(woken.try_recv().is_err(), "nothing has happened since");
-}
-
-/// A collection into which nothing is inserted.
-#[derive(Debug)]
-struct Nothing;
-
-impl Awaited for Nothing {
-    fn is_over(&self) -> bool {
-        false
-    }
-
-    fn namespace(&self) -> &str {
-        "test.log"
-    }
 }
 
 #[test]
@@ -409,6 +415,145 @@ fn who_leaves_waits_no_more() {
     assert!(woken.try_recv().is_err(), "nobody is there to be woken");
     assert_eq!(waiting_operation(&fixture), None);
     assert_eq!(Weak::strong_count(&slot), 0, "its operation is gone too");
+}
+
+/// A client that has logged in and may only find in `test.c`.
+#[derive(Debug)]
+struct Finder;
+
+impl Grants for Finder {
+    fn is_authenticated(&self) -> bool {
+        true
+    }
+
+    fn allows(&self, privilege: &Privilege<'_>) -> bool {
+        let resource = Resource::Collection {
+            database: "test",
+            collection: "c",
+        };
+        (privilege.action, privilege.resource) == (Action::Find, resource)
+    }
+}
+
+#[test]
+fn privileges_are_checked_before_a_command_runs() {
+    let fixture = Fixture::new();
+    let mut session = fixture.connect(5);
+    let run = |session: &mut Session, database: &str, mut body: Document| {
+        body.insert("$db", database);
+        let bytes = message(MsgFlags::NONE, body);
+        let answered = fixture.serve(session, &bytes, (None, Instant::now(), 0));
+        answered.reply
+    };
+    let insert = doc! { "insert": "c", "documents": [{ "_id": 1 }] };
+    let cases = [
+        ("test", doc! { "find": "c" }, 0),
+        ("test", doc! { "explain": { "find": "c" } }, 0),
+        ("test", doc! { "find": "d" }, 13),
+        ("other", doc! { "find": "c" }, 13),
+        ("test", insert.clone(), 13),
+        (
+            "test",
+            doc! { "aggregate": "c", "pipeline": [], "cursor": {} },
+            13,
+        ),
+        ("admin", doc! { "serverStatus": 1 }, 13),
+        ("admin", doc! { "shutdown": 1 }, 13),
+        ("admin", doc! { "hello": 1 }, 0),
+        ("admin", doc! { "startSession": 1 }, 0),
+    ];
+    session.set_principal(Principal::with_grants(Arc::new(Finder)));
+    for (database, body, expected) in cases {
+        let text = format!("{database}: {body}");
+        let reply = run(&mut session, database, body);
+        assert_eq!(code(&reply), expected, "{text}: {reply}");
+    }
+    let reply = run(&mut session, "test", insert.clone());
+    let message = "not authorized on test to execute command insert";
+    assert_eq!(reply.get_str("errmsg").ok(), Some(message));
+    session.set_principal(Principal::EVERYBODY);
+    assert_eq!(
+        code(&run(&mut session, "test", insert)),
+        0,
+        "nothing was inserted before"
+    );
+}
+
+#[test]
+fn facts_of_a_command_decide_about_generic_arguments() {
+    let fixture = Fixture::new();
+    let commands = &fixture.dispatcher.state.commands;
+    let mut refused = 0;
+    for entry in commands.commands() {
+        let body = doc! { entry.name: 1, "writeConcern": { "w": 1 } };
+        let reply = fixture.run("admin", body);
+        let expected = entry.spec.write_concern == WriteConcernSupport::Refused;
+        let message = "Command does not support writeConcern";
+        let is_refused = reply.get_str("errmsg").ok() == Some(message);
+        assert_eq!(is_refused, expected, "{}: {reply}", entry.name);
+        assert!(!is_refused || code(&reply) == 72, "{reply}");
+        refused += u32::from(is_refused);
+    }
+    assert_eq!(refused, 13);
+    for entry in commands.commands() {
+        for name in entry.spec.spellings() {
+            let body = doc! { name: 1, "apiVersion": "1", "apiStrict": true };
+            let reply = fixture.run("admin", body);
+            let expected = entry.spec.stable_api == StableApi::Outside;
+            assert_eq!(code(&reply) == 323, expected, "{name}: {reply}");
+        }
+    }
+    for entry in commands.commands() {
+        let reply = fixture.run("test", doc! { entry.name: 1 });
+        let message = format!("{} may only be run against the admin database.", entry.name);
+        let is_refused = reply.get_str("errmsg").ok() == Some(message.as_str());
+        assert_eq!(is_refused, entry.spec.admin_only, "{}: {reply}", entry.name);
+        assert!(!is_refused || code(&reply) == 13, "{reply}");
+    }
+    let reply = fixture.run("test", doc! { "frobnicate": 1 });
+    assert_eq!(code(&reply), 59);
+    let message = "no such command: 'frobnicate'";
+    assert_eq!(reply.get_str("errmsg").ok(), Some(message));
+    assert_eq!(fixture.dispatcher.state.metrics.unknown_commands(), 1);
+}
+
+#[test]
+fn commands_are_listed_as_mongodb_lists_them() {
+    let fixture = Fixture::new();
+    let reply = fixture.ok("admin", doc! { "listCommands": 1 });
+    let commands = reply.get_document("commands").expect("a document");
+    assert!(commands.keys().is_sorted() && !commands.contains_key("ismaster"));
+    let keys: Vec<_> = commands.keys().map(String::as_str).collect();
+    let registered = fixture.dispatcher.state.commands.commands();
+    assert_eq!(keys, registered.map(|entry| entry.name).collect::<Vec<_>>());
+    let find = doc! {
+        "help": "finds documents", "requiresAuth": true, "secondaryOk": false, "adminOnly": false,
+        "secondaryOverrideOk": true, "apiVersions": ["1"], "deprecatedApiVersions": [],
+    };
+    assert_eq!(commands.get_document("find").ok(), Some(&find));
+    let ping = doc! {
+        "help": "nothing: the server is there", "requiresAuth": false, "secondaryOk": true,
+        "adminOnly": false, "apiVersions": ["1"], "deprecatedApiVersions": [],
+    };
+    assert_eq!(commands.get_document("ping").ok(), Some(&ping));
+    let shutdown = commands.get_document("shutdown").expect("it exists");
+    assert_eq!(shutdown.get_bool("adminOnly").ok(), Some(true));
+}
+
+#[test]
+fn spellings_share_their_counters() {
+    let fixture = Fixture::new();
+    for name in ["isMaster", "ismaster", "ismaster"] {
+        fixture.ok("admin", doc! { name: 1 });
+    }
+    let reply = fixture.ok("admin", doc! { "serverStatus": 1 });
+    let commands = reply
+        .get_document("metrics")
+        .and_then(|metrics| metrics.get_document("commands"))
+        .expect("counters by command");
+    let is_master = commands.get_document("isMaster").expect("it exists");
+    assert_eq!(is_master.get_i64("total").ok(), Some(3));
+    assert!(!commands.contains_key("ismaster"));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use millrace_document::command::{CommandRequest, Effects, EndedWaits};
 use millrace_document::{Error, ErrorCode};
 
 use super::Dispatcher;
 use super::inspect::namespace_of;
 use crate::commands::generic::GenericArguments;
-use crate::documents::{DocumentCommand, DocumentEffects};
 use crate::logical_sessions::SessionId;
 use crate::network::{Outcome, Request};
 use crate::session::Session;
@@ -24,7 +24,7 @@ impl Dispatcher {
         session: &mut Session,
         request: &Request<'_>,
         generic: &GenericArguments<'_>,
-        effects: &DocumentEffects,
+        effects: &Effects,
         endings: u64,
     ) -> Option<Outcome> {
         let awaited = effects.wait.as_ref()?;
@@ -36,7 +36,7 @@ impl Dispatcher {
             return None;
         }
         let waiters = &self.state.waiters;
-        let namespace = awaited.namespace().to_owned();
+        let namespace = awaited.namespace().as_str().to_owned();
         let ticket = waiters.register(Waiter {
             namespace: namespace.clone(),
             session: generic.session.and_then(SessionId::from_bytes),
@@ -55,11 +55,14 @@ impl Dispatcher {
     /// Wakes the requests that wait on a collection whose cursors a command has killed. That is no commit, of
     /// which the waiters learn by themselves. Done after failures too: a command may have killed some cursors
     /// before it failed.
-    pub(super) fn end_waits(&self, command: &DocumentCommand<'_>) {
-        if command.name == "killCursors" {
-            let namespace = namespace_of(command.body, command.name);
-            let waiters = &self.state.waiters;
-            waiters.ended(|waiter| waiter.namespace == namespace);
+    pub(super) fn end_waits(&self, command: &CommandRequest<'_>, ended: EndedWaits) {
+        match ended {
+            EndedWaits::OfCollection => {
+                let namespace = namespace_of(command.body, command.name);
+                let waiters = &self.state.waiters;
+                waiters.ended(|waiter| waiter.namespace == namespace);
+            }
+            EndedWaits::Nothing => {}
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use super::OperationKind;
+use millrace_document::command::OperationKind;
+
 use super::histogram::BUCKET_ENDS_US;
 use crate::memory::Share;
 use crate::state::ServerState;
@@ -31,9 +32,9 @@ pub fn write_metrics(state: &ServerState, out: &mut String) {
 
 fn write_commands(state: &ServerState, out: &mut String) {
     let commands: Vec<_> = state
-        .metrics
+        .commands
         .commands()
-        .iter()
+        .map(|entry| (entry.name, &entry.metrics))
         .filter(|(_, command)| command.total.load(Ordering::Relaxed) > 0)
         .collect();
     head(
@@ -170,7 +171,7 @@ fn write_documents(state: &ServerState, out: &mut String) {
             "millrace_documents_total{{action=\"{action}\"}} {count}"
         );
     }
-    let cursors = state.documents.cursors();
+    let cursors = state.documents.cursors().statistics();
     single(
         out,
         "millrace_cursors",
@@ -183,9 +184,9 @@ fn write_documents(state: &ServerState, out: &mut String) {
         "millrace_cursors_opened_total",
         "counter",
         "Cursors opened.",
-        cursors.opened,
+        cursors.opened_total,
     );
-    let timed_out = cursors.timed_out;
+    let timed_out = cursors.timed_out_total;
     single(
         out,
         "millrace_cursors_timed_out_total",

@@ -12,7 +12,7 @@ use bson::{Document, doc};
 use millrace_block::Spec;
 use millrace_stream::control::{SOCKET_VARIABLE, socket_path};
 
-pub use options::{Cli, EchoOptions, ServeOptions, Subcommand};
+pub use options::{Cli, CompatibilityOptions, EchoOptions, ServeOptions, Subcommand};
 
 use crate::machine;
 

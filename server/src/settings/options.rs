@@ -31,6 +31,16 @@ pub enum Subcommand {
     /// Answer every request with a canned reply: the limit of what the network layer can do.
     #[command(hide = true)]
     Echo(EchoOptions),
+    /// Write the list of commands into the page that documents them.
+    #[command(hide = true)]
+    Compatibility(CompatibilityOptions),
+}
+
+/// The options of `millrace compatibility`.
+#[derive(Args, Clone, Debug)]
+pub struct CompatibilityOptions {
+    /// The page, `docs/compatibility.md` of a checkout.
+    pub page: PathBuf,
 }
 
 /// The options of `millrace serve`, those of mongod where it has them.

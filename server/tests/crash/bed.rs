@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
 use millrace_document::catalog::Ident;
-use millrace_document::command::{CommandRequest, Database, Surroundings};
+use millrace_document::command::{CommandRequest, Database, Principal, Surroundings};
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
 use millrace_engine::{Engine, KeyRange, Optime};
@@ -81,6 +81,7 @@ impl Bed {
             body: &body,
             sequences: &[],
             session: None,
+            principal: &Principal::EVERYBODY,
         };
         let environment: Arc<dyn Environment> = Arc::clone(&self.environment) as _;
         let operation = Operation::new(

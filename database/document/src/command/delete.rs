@@ -11,7 +11,7 @@ use super::batch::{statements, write_errors};
 use super::find::{parse_hint, plain_query};
 use super::insert::check_writable;
 use super::variables::Bindings;
-use super::{CommandRequest, Counts, Database, Effects, Weight, is_empty, reply_ok};
+use super::{CommandRequest, Cost, Counts, Database, Effects, is_empty, reply_ok};
 use crate::catalog::{Namespace, RecordKind};
 use crate::collection::{clustered_record_id, delete_all_records, delete_record, is_fatal, latest};
 use crate::executor::Executor;
@@ -71,12 +71,12 @@ impl<'a> DeleteStatement<'a> {
 }
 
 /// Deletions of one document by `_id` are point operations.
-pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
+pub(super) fn classify(request: &CommandRequest<'_>) -> Cost {
     let is_point = |statement: &RawDocument| match statement.get("q") {
         Ok(Some(RawBsonRef::Document(filter))) => planner::id_equality(filter).is_some(),
         _ => false,
     };
-    super::update::weigh_statements(request, "deletes", is_point)
+    super::update::classify_statements(request, "deletes", is_point)
 }
 
 pub(super) fn delete(

@@ -11,7 +11,7 @@ use super::arguments::Arguments;
 use super::cursors::{BatchEnd, OpenCursor, Source};
 use super::variables::Bindings;
 use super::views;
-use super::{Await, CommandRequest, Counts, Database, Effects, Weight, empty_document, is_empty};
+use super::{Await, CommandRequest, Cost, Counts, Database, Effects, empty_document, is_empty};
 use crate::catalog::{Collection, Namespace, RecordKind};
 use crate::collection::clustered_key;
 use crate::executor::Executor;
@@ -73,13 +73,13 @@ pub(crate) struct FindRequest {
 }
 
 /// A look-up by `_id`, or a bounded scan of `_id`, is a point operation.
-pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
+pub(super) fn classify(request: &CommandRequest<'_>) -> Cost {
     let mut filter = None;
     let mut limited = false;
     let mut sorted_by_id = true;
     for element in Elements::new(request.body) {
         let Ok(element) = element else {
-            return Weight::Point;
+            return Cost::Inline;
         };
         match element.name {
             b"filter" => filter = element.document(),
@@ -91,27 +91,27 @@ pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
                 let mut sort = element.document().into_iter().flat_map(Elements::new);
                 sorted_by_id = sort.all(|field| field.is_ok_and(|field| field.name == b"_id"));
             }
-            b"tailable" | b"min" | b"max" | b"hint" => return Weight::Long,
+            b"tailable" | b"min" | b"max" | b"hint" => return Cost::Blocking,
             _ => {}
         }
     }
     let Some(filter) = filter else {
         return if limited && sorted_by_id {
-            Weight::Point
+            Cost::Inline
         } else {
-            Weight::Long
+            Cost::Blocking
         };
     };
     if planner::id_equality(filter).is_some() {
-        return Weight::Point;
+        return Cost::Inline;
     }
     let on_id = filter.iter().flatten().all(|(name, value)| {
         name.as_str() == "_id" && !matches!(value, RawBsonRef::RegularExpression(_))
     });
     if on_id && limited && sorted_by_id {
-        Weight::Point
+        Cost::Inline
     } else {
-        Weight::Long
+        Cost::Blocking
     }
 }
 

@@ -11,7 +11,7 @@ use super::find::{no_filter, parse_hint};
 use super::insert::check_writable;
 use super::update::{UpdateStatement, run_update};
 use super::variables::Bindings;
-use super::{CommandRequest, Counts, Database, Effects, Weight, reply_ok};
+use super::{CommandRequest, Cost, Counts, Database, Effects, reply_ok};
 use crate::catalog::Namespace;
 use crate::expression::EvaluationContext;
 use crate::matcher::Matcher;
@@ -38,12 +38,12 @@ pub(super) const FIELDS: &[&str] = &[
     "sampleId",
 ];
 
-pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
+pub(super) fn classify(request: &CommandRequest<'_>) -> Cost {
     match request.body.get("query") {
         Ok(Some(RawBsonRef::Document(filter))) if planner::id_equality(filter).is_some() => {
-            Weight::Point
+            Cost::Inline
         }
-        _ => Weight::Long,
+        _ => Cost::Blocking,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::arguments::Arguments;
 use super::batch::{statements, write_errors};
-use super::{CommandRequest, Counts, Database, Effects, Weight, reply_ok};
+use super::{CommandRequest, Cost, Counts, Database, Effects, reply_ok};
 use crate::catalog::Namespace;
 use crate::collection::insert_documents;
 use crate::{Operation, Result};
@@ -12,16 +12,16 @@ use crate::{Operation, Result};
 /// At how many bytes an insertion is no longer a point operation.
 const POINT_BYTES: usize = 128 * 1024;
 
-pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
+pub(super) fn classify(request: &CommandRequest<'_>) -> Cost {
     let sequences = request
         .sequences
         .iter()
         .flat_map(|(_, documents)| documents);
     let bytes: usize = sequences.map(|document| document.as_bytes().len()).sum();
     if bytes + request.body.as_bytes().len() > POINT_BYTES {
-        Weight::Long
+        Cost::Blocking
     } else {
-        Weight::Point
+        Cost::Inline
     }
 }
 

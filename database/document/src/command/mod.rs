@@ -1,7 +1,7 @@
 //! Commands: what a client asks for, as BSON, and what it is answered.
 //!
 //! [`Database::run`] takes one command and appends its reply to a buffer. One file here holds one
-//! family of commands; [`COMMANDS`] lists them all with their weight.
+//! family of commands; `table` declares them all, each with its [`CommandSpec`].
 
 mod admin;
 mod aggregate;
@@ -20,7 +20,11 @@ mod host;
 mod indexes;
 mod insert;
 mod namespaces;
+mod privilege;
+mod required;
+mod spec;
 mod statistics;
+mod table;
 mod ttl;
 mod update;
 mod validate;
@@ -42,6 +46,15 @@ use crate::{Operation, ReadView, Result};
 
 pub use arguments::is_generic;
 pub use cursors::{CursorStatistics, Cursors};
+pub use privilege::{
+    Action, DerivePrivileges, Grants, Need, Principal, Privilege, Requirement, Resource,
+    ResourceKind,
+};
+pub use spec::{
+    Access, CommandSpec, Cost, CostRule, EndedWaits, OnSecondary, OperationKind, ReadConcernLevel,
+    ReadConcernSupport, StableApi, WriteConcernSupport,
+};
+pub use table::Command;
 
 /// One command from a client.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +69,8 @@ pub struct CommandRequest<'a> {
     pub sequences: &'a [(&'a str, Vec<&'a RawDocument>)],
     /// The id of the logical session, as its bytes; cursors belong to it.
     pub session: Option<&'a [u8]>,
+    /// The identity that the client acts as.
+    pub principal: &'a Principal,
 }
 
 /// What a command did beside answering.
@@ -111,75 +126,6 @@ impl Await {
     pub fn namespace(&self) -> &Namespace {
         &self.collection.namespace
     }
-}
-
-/// How long a command may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// It touches a bounded, small number of documents.
-    Point,
-    /// It may scan, sort or wait.
-    Long,
-}
-
-/// The signature of every command.
-type Handler = fn(&Arc<Database>, &CommandRequest<'_>, &Operation, &mut Vec<u8>) -> Result<Effects>;
-
-/// One command.
-#[derive(Clone, Copy)]
-struct Command {
-    name: &'static str,
-    weigh: fn(&CommandRequest<'_>) -> Weight,
-    run: Handler,
-}
-
-fn always_long(_: &CommandRequest<'_>) -> Weight {
-    Weight::Long
-}
-
-fn always_point(_: &CommandRequest<'_>) -> Weight {
-    Weight::Point
-}
-
-macro_rules! commands {
-    ($($name:literal $weigh:path => $run:path,)*) => {
-        &[$(Command { name: $name, weigh: $weigh, run: $run },)*]
-    };
-}
-
-/// Every command of the document layer.
-const COMMANDS: &[Command] = commands! {
-    "aggregate" always_long => aggregate::aggregate,
-    "bulkWrite" always_long => bulk_write::bulk_write,
-    "collMod" always_long => namespaces::coll_mod,
-    "collStats" always_long => statistics::coll_stats,
-    "count" always_long => count::count,
-    "create" always_long => namespaces::create,
-    "createIndexes" always_long => indexes::create_indexes,
-    "dataSize" always_long => statistics::data_size,
-    "dbStats" always_long => statistics::db_stats,
-    "delete" delete::weigh => delete::delete,
-    "distinct" always_long => distinct::distinct,
-    "drop" always_long => namespaces::drop_collection,
-    "dropDatabase" always_long => namespaces::drop_database,
-    "dropIndexes" always_long => indexes::drop_indexes,
-    "explain" always_long => explain::explain,
-    "find" find::weigh => find::find,
-    "findAndModify" find_and_modify::weigh => find_and_modify::find_and_modify,
-    "findandmodify" find_and_modify::weigh => find_and_modify::find_and_modify,
-    "getMore" always_long => find::get_more,
-    "insert" insert::weigh => insert::insert,
-    "killCursors" always_point => find::kill_cursors,
-    "listCollections" always_long => namespaces::list_collections,
-    "listDatabases" always_long => admin::list_databases,
-    "listIndexes" always_long => indexes::list_indexes,
-    "renameCollection" always_long => namespaces::rename_collection,
-    "update" update::weigh => update::update,
-    "validate" always_long => validate::validate,
-};
-
-fn command(name: &str) -> Option<&'static Command> {
-    COMMANDS.iter().find(|command| command.name == name)
 }
 
 /// Collections, their cursors, and the commands on them.
@@ -246,46 +192,36 @@ impl Database {
         })
     }
 
-    /// Whether there is a command of this name.
+    /// The commands of the document layer, ordered by name.
     #[must_use]
-    pub fn has_command(name: &str) -> bool {
-        command(name).is_some()
+    pub fn commands() -> &'static [Command] {
+        table::COMMANDS
     }
 
-    /// The names of all commands.
-    pub fn command_names() -> impl Iterator<Item = &'static str> {
-        COMMANDS.iter().map(|command| command.name)
-    }
-
-    /// How long the command may take. Cheap: it looks at the shape of the command alone.
+    /// The command of this name or alias.
     #[must_use]
-    pub fn classify(request: &CommandRequest<'_>) -> Weight {
-        command(request.name).map_or(Weight::Point, |command| (command.weigh)(request))
+    pub fn command(name: &str) -> Option<&'static Command> {
+        table::command(name)
     }
 
     /// Runs one command and appends its reply, one BSON document, to `reply`. After an error, `reply`
     /// is as it was.
     ///
     /// # Errors
-    /// What the client is to be told.
+    /// The error that is the client's reply; `CommandNotFound` when there is no such command.
     pub fn run(
         self: &Arc<Self>,
         request: &CommandRequest<'_>,
         operation: &Operation,
         reply: &mut Vec<u8>,
     ) -> Result<Effects> {
-        let command = command(request.name).ok_or_else(|| {
+        let command = table::command(request.name).ok_or_else(|| {
             crate::Error::new(
                 crate::ErrorCode::CommandNotFound,
                 format!("no such command: '{}'", request.name),
             )
         })?;
-        let start = reply.len();
-        let result = (command.run)(self, request, operation, reply);
-        if result.is_err() {
-            reply.truncate(start);
-        }
-        result
+        command.run(self, request, operation, reply)
     }
 
     /// Closes the cursors that nobody has used for ten minutes; `now` is monotonic. To be called about

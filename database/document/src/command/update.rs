@@ -11,7 +11,7 @@ use super::batch::{statements, write_errors};
 use super::find::{parse_hint, plain_query};
 use super::insert::check_writable;
 use super::variables::Bindings;
-use super::{CommandRequest, Counts, Database, Effects, Weight, reply_ok};
+use super::{CommandRequest, Cost, Counts, Database, Effects, reply_ok};
 use crate::catalog::{Collection, Namespace, RecordKind};
 use crate::collection::{
     Replaced, check_document, check_id, clustered_record_id, insert_one, is_fatal, latest,
@@ -134,7 +134,7 @@ impl<'a> UpdateStatement<'a> {
 }
 
 /// An update of one document, found by `_id`, is a point operation.
-pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
+pub(super) fn classify(request: &CommandRequest<'_>) -> Cost {
     let is_point = |statement: &RawDocument| {
         let by_id = match statement.get("q") {
             Ok(Some(RawBsonRef::Document(filter))) => planner::id_equality(filter).is_some(),
@@ -142,15 +142,15 @@ pub(super) fn weigh(request: &CommandRequest<'_>) -> Weight {
         };
         by_id && statement.as_bytes().len() < 128 * 1024
     };
-    weigh_statements(request, "updates", is_point)
+    classify_statements(request, "updates", is_point)
 }
 
 /// Whether a batch of few statements, each of which `is_point`, is a point operation.
-pub(super) fn weigh_statements(
+pub(super) fn classify_statements(
     request: &CommandRequest<'_>,
     name: &str,
     is_point: impl Fn(&RawDocument) -> bool,
-) -> Weight {
+) -> Cost {
     const STATEMENTS_MAX: usize = 64;
     let mut count = 0;
     let mut all_point = true;
@@ -172,9 +172,9 @@ pub(super) fn weigh_statements(
         }
     }
     if all_point {
-        Weight::Point
+        Cost::Inline
     } else {
-        Weight::Long
+        Cost::Blocking
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf, doc};
 use millrace_document::catalog::Namespace;
-use millrace_document::command::CommandRequest;
+use millrace_document::command::{CommandRequest, Principal};
 
 use crate::leftovers::assert_no_leftovers;
 use crate::support::Bed;
@@ -84,6 +84,7 @@ fn run_in(bed: &Bed, session: Option<&[u8]>, command: &Document) -> Result<Docum
         body: &body,
         sequences: &[],
         session,
+        principal: &Principal::EVERYBODY,
     };
     let mut reply = Vec::new();
     let result = bed.database.run(&request, &bed.operation(), &mut reply);

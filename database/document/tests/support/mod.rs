@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf};
-use millrace_document::command::{CommandRequest, Database, Effects, Surroundings};
+use millrace_document::command::{CommandRequest, Database, Effects, Principal, Surroundings};
 use millrace_document::committer::CommitObserver;
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, Interrupt, Operation, ReadView, Result};
@@ -127,6 +127,7 @@ impl Bed {
             body: &body,
             sequences: &[],
             session: None,
+            principal: &Principal::EVERYBODY,
         };
         let mut reply = Vec::new();
         let effects = self.database.run(&request, &self.operation(), &mut reply)?;
