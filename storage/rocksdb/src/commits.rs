@@ -41,12 +41,15 @@ pub(crate) struct Commits {
     /// The `Release` store pairs with the `Acquire` loads of readers and of the leader of a sync.
     last: AtomicU64,
     commits: AtomicU64,
+    clock: Option<fn() -> u64>,
+    /// Time for which commits held `turn`, in nanoseconds of `clock`.
+    lock_ns: AtomicU64,
     write_options: WriteOptions,
 }
 
 impl Commits {
     /// Goes on where the database was left.
-    pub(crate) fn resume(database: &Database) -> Result<Self> {
+    pub(crate) fn resume(database: &Database, clock: Option<fn() -> u64>) -> Result<Self> {
         let last = database.stored_optime(&ReadOptions::default())?;
         let counters = database.stored_counters()?.into_iter().collect();
         Ok(Self {
@@ -55,6 +58,8 @@ impl Commits {
             counters: RwLock::new(counters),
             last: AtomicU64::new(last.get()),
             commits: AtomicU64::new(0),
+            clock,
+            lock_ns: AtomicU64::new(0),
             write_options: WriteOptions::default(),
         })
     }
@@ -66,6 +71,11 @@ impl Commits {
     /// How many commits succeeded since the database was opened.
     pub(crate) fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Nanoseconds for which commits held the lock; zero without a clock.
+    pub(crate) fn lock_ns(&self) -> u64 {
+        self.lock_ns.load(Ordering::Relaxed)
     }
 
     pub(crate) fn counter(&self, key: &[u8]) -> Counter {
@@ -81,8 +91,24 @@ impl Commits {
         guards: &Guards,
     ) -> Result<Optime> {
         batch.validate()?;
-        let mut records = encode(batch);
+        let records = encode(batch);
         let _turn = self.turn.lock().expect("no holder of the lock panics");
+        let began = self.clock.map(|clock| clock());
+        let committed = self.commit_in_turn(database, batch, guards, records);
+        if let (Some(clock), Some(began)) = (self.clock, began) {
+            self.lock_ns.fetch_add(clock() - began, Ordering::Relaxed);
+        }
+        committed
+    }
+
+    /// The part of [`Commits::commit`] under the lock.
+    fn commit_in_turn(
+        &self,
+        database: &Database,
+        batch: &Batch,
+        guards: &Guards,
+        mut records: WriteBatch,
+    ) -> Result<Optime> {
         database.poison.check()?;
         if self.conflicts.conflicts(guards) {
             return Err(Error::new(

@@ -47,7 +47,7 @@ impl RocksEngine {
         let scratch_options = configuration.scratch.clone();
         let database = Arc::new(Database::open(folder, configuration)?);
         let scratch = ScratchSpaces::new(Arc::clone(&database), scratch_options)?;
-        let commits = Commits::resume(&database)?;
+        let commits = Commits::resume(&database, options.commit_clock)?;
         // RocksDB writes what it replays from the log to a table file and syncs that, so everything that is
         // visible after opening is durable.
         let group = GroupSync::new(commits.last());
@@ -161,6 +161,7 @@ impl Engine for RocksEngine {
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         let mut out = vec![
             ("commits_total", self.commits.commits()),
+            ("commit_lock_nanoseconds_total", self.commits.lock_ns()),
             ("wal_syncs_total", self.group.syncs()),
             (
                 "wal_sync_acknowledgements_total",
