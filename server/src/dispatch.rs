@@ -15,7 +15,7 @@ mod waiting;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::{RawDocument, doc};
 use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
@@ -242,7 +242,7 @@ impl Dispatcher {
             if let Some(block) = block {
                 session.held_back = true;
                 return Some(Outcome::Wait {
-                    until: Instant::now() + block,
+                    until: self.state.environment.monotonic() + block,
                     ticket: None,
                 });
             }
@@ -256,7 +256,7 @@ impl Dispatcher {
         let code = error.code().number();
         self.state
             .metrics
-            .record(&entry.metrics, request.began.elapsed(), Some(code));
+            .record(&entry.metrics, self.since(request), Some(code));
         write_error(reply, &error, &labels.unwrap_or_default());
         Some(Outcome::Done)
     }
@@ -330,7 +330,13 @@ impl Dispatcher {
     ) -> Result<Begun> {
         self.touch_session(session, generic)?;
         let operations = &self.state.operations;
-        let begun = operations.begin(session.slot(), name, generic.database, body.as_bytes())?;
+        let begun = operations.begin(
+            session.slot(),
+            name,
+            generic.database,
+            body.as_bytes(),
+            request.began,
+        )?;
         // That of a getMore says how long it may wait for data.
         let limit = generic.max_time_ms.filter(|_| name != "getMore");
         let limit = self
@@ -338,8 +344,8 @@ impl Dispatcher {
             .fail_points
             .time_limit(limit.map(Duration::from_millis))?;
         if let Some(limit) = limit {
-            let started = self.state.environment.monotonic_at(request.began);
-            begun.interrupt().set_deadline(Some(started + limit));
+            let deadline = request.began.saturating_add(limit);
+            begun.interrupt().set_deadline(Some(deadline));
         }
         Ok(begun)
     }
@@ -395,6 +401,14 @@ impl Dispatcher {
             written: effects.written,
             waits_for_journal,
         })
+    }
+
+    /// The time since this round of a request began.
+    fn since(&self, request: &Request<'_>) -> Duration {
+        self.state
+            .environment
+            .monotonic()
+            .saturating_sub(request.began)
     }
 
     fn touch_session(&self, session: &mut Session, generic: &GenericArguments<'_>) -> Result<()> {
@@ -459,7 +473,7 @@ impl Dispatcher {
             }
         };
         session.fail = None;
-        let latency = request.began.elapsed();
+        let latency = self.since(request);
         self.state.metrics.record(&entry.metrics, latency, code);
         if let Handler::Server(_) = entry.handler {
             self.state
@@ -535,10 +549,13 @@ impl Dispatcher {
         reply: &mut ReplyBuffer<'_>,
     ) -> Result<Done> {
         let generic = GenericArguments::of_database("admin");
-        let begun = self
-            .state
-            .operations
-            .begin(session.slot(), name, "admin", body.as_bytes())?;
+        let begun = self.state.operations.begin(
+            session.slot(),
+            name,
+            "admin",
+            body.as_bytes(),
+            request.began,
+        )?;
         let environment: Arc<dyn Environment> = self.state.environment.clone();
         let interrupt = Arc::clone(begun.interrupt());
         let operation = Operation::new(environment, interrupt, operation::Limits::default());

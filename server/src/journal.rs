@@ -29,9 +29,11 @@
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use millrace_engine::{Engine, Optime};
+
+use crate::clock::Clock;
 
 /// The longest a sync is put off to gather more requests.
 pub const GATHERING_MAX: Duration = Duration::from_millis(1);
@@ -99,6 +101,7 @@ pub struct JournalCounters {
 #[derive(Debug)]
 pub struct Journal {
     engine: Arc<dyn Engine>,
+    clock: Arc<dyn Clock>,
     interval: Option<Duration>,
     state: Mutex<State>,
     changed: Condvar,
@@ -113,10 +116,11 @@ pub struct Journal {
 impl Journal {
     /// A journal for `engine`. With an `interval` above zero it also syncs that often by itself.
     #[must_use]
-    pub fn new(engine: Arc<dyn Engine>, interval: Duration) -> Arc<Self> {
+    pub fn new(engine: Arc<dyn Engine>, interval: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
         let durable = engine.durable_optime().get();
         Arc::new(Self {
             engine,
+            clock,
             interval: Some(interval).filter(|interval| !interval.is_zero()),
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
@@ -236,13 +240,13 @@ impl Journal {
             (state, interval_over) = self.wait(state, self.interval);
         }
         state.phase = Phase::Gathering;
-        let enough = Instant::now() + state.duration.min(GATHERING_MAX);
+        let enough = self.clock.now() + state.duration.min(GATHERING_MAX);
         while !(state.stopping
             || interval_over
             || self.has_failed()
             || state.waiting >= state.expected)
         {
-            let left = enough.saturating_duration_since(Instant::now());
+            let left = enough.saturating_sub(self.clock.now());
             if left.is_zero() {
                 break;
             }
@@ -272,7 +276,7 @@ impl Journal {
     /// Syncs and tells everybody; returns whether it succeeded.
     fn sync(&self) -> bool {
         let released = std::mem::take(&mut self.lock().waiting);
-        let began = Instant::now();
+        let began = self.clock.now();
         let result = self.engine.sync();
         match &result {
             Ok(durable) => {
@@ -291,7 +295,7 @@ impl Journal {
         }
         let mut state = self.lock();
         state.expected = released + state.waiting;
-        state.duration = began.elapsed();
+        state.duration = self.clock.now().saturating_sub(began);
         for subscriber in &state.subscribers {
             if subscriber.is_waiting() {
                 subscriber.wake();
@@ -310,6 +314,7 @@ mod tests {
     use millrace_engine::{Batch, Durability, Guards, MemoryEngine};
 
     use super::*;
+    use crate::clock::SystemClock;
 
     /// A journal whose engine has one commit that is not durable.
     fn journal() -> (Arc<Journal>, Optime) {
@@ -318,7 +323,7 @@ mod tests {
         batch.put(b"key", b"value");
         let commit = engine.commit(&batch, &Guards::none(), Durability::Buffered);
         (
-            Journal::new(engine, Duration::ZERO),
+            Journal::new(engine, Duration::ZERO, Arc::new(SystemClock::new())),
             commit.expect("it commits"),
         )
     }

@@ -25,6 +25,7 @@ pub mod commands;
 pub mod dispatch;
 pub mod documents;
 pub mod echo;
+pub mod environment;
 pub mod error_names;
 pub mod journal;
 pub mod log;
@@ -38,6 +39,8 @@ pub mod operations;
 pub mod serve;
 pub mod session;
 pub mod settings;
+#[cfg(test)]
+mod simulation;
 pub mod sockets;
 pub mod state;
 pub mod volume;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use millrace_document::{Error, ErrorCode, Interrupt, Result};
 
@@ -24,8 +24,8 @@ const CLIENT_DISCONNECT: i32 = 279;
 pub struct Running {
     /// The operation's number.
     pub opid: u32,
-    /// When it started.
-    pub started: Instant,
+    /// Monotonic time at which its request was received.
+    pub started: Duration,
     /// The command's name.
     pub name: &'static str,
     /// The database.
@@ -158,7 +158,7 @@ impl Operations {
         self.lock().remove(&connection);
     }
 
-    /// Begins an operation on a connection.
+    /// Begins an operation on a connection; `started` is the monotonic time of its request.
     ///
     /// # Errors
     /// When the client is gone or the server is shutting down.
@@ -168,6 +168,7 @@ impl Operations {
         name: &'static str,
         database: &str,
         command: &[u8],
+        started: Duration,
     ) -> Result<Begun> {
         let interrupt = Arc::new(Interrupt::default());
         let opid = self
@@ -187,7 +188,7 @@ impl Operations {
             }
             activity.running = Some(Running {
                 opid,
-                started: Instant::now(),
+                started,
                 name,
                 database: kept_database,
                 command: kept_command,
@@ -267,7 +268,7 @@ mod tests {
         let slot = operations.open(ConnectionId(1), "peer");
         assert!(!slot.kill(ErrorCode::Interrupted));
         let begun = operations
-            .begin(&slot, "find", "test", b"12345")
+            .begin(&slot, "find", "test", b"12345", Duration::ZERO)
             .expect("nothing is stopped");
         let running = slot.running().expect("it has begun");
         assert_eq!((running.name, running.database.as_str()), ("find", "test"));
@@ -287,7 +288,7 @@ mod tests {
         operations.disconnected(ConnectionId(1));
         let code = |slot: &Arc<Slot>| {
             operations
-                .begin(slot, "find", "test", &[])
+                .begin(slot, "find", "test", &[], Duration::ZERO)
                 .map(drop)
                 .map_err(|e| e.code().number())
         };

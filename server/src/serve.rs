@@ -23,11 +23,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::clock::SystemEnvironment;
+use crate::clock::{Clock, SystemClock};
 use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
 use crate::dispatch::Dispatcher;
 use crate::documents::{DocumentService, Documents};
+use crate::environment::{Entropy, ServerEnvironment, SystemEntropy};
 use crate::journal::Journal;
 use crate::log::{JsonLog, RecentLines};
 use crate::logical_sessions::LogicalSessions;
@@ -35,7 +36,8 @@ use crate::machine;
 use crate::memory::{Charge, Limits, MemoryBudget, Share};
 use crate::metrics::{Metrics, MetricsServer};
 use crate::network::{
-    Counters, Listener, Network, NetworkConfig, Notifier, TcpListener, UnixListener, WindowListener,
+    Counters, Listener, Network, NetworkConfig, NetworkContext, Notifier, TcpListener,
+    UnixListener, WindowListener,
 };
 use crate::operations::Operations;
 use crate::settings::{DataPlace, Settings};
@@ -164,8 +166,15 @@ impl Server {
                     source,
                 })?;
         }
-        let engine = open_engine(&settings)?;
-        let state = assemble(settings, parameters, engine, recent_lines, stop)?;
+        let clock = SystemClock::new();
+        let parts = Parts {
+            engine: open_engine(&settings, clock)?,
+            clock: Arc::new(clock),
+            entropy: Arc::new(SystemEntropy),
+            recent_lines,
+            stop,
+        };
+        let state = assemble(settings, parameters, parts)?;
         let network = start_network(&state)?;
         let metrics = start_metrics(&state)?;
         let journal = Arc::clone(&state.journal);
@@ -270,7 +279,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
+fn open_engine(settings: &Settings, clock: SystemClock) -> Result<Arc<dyn Engine>, ServeError> {
     let mut options = Options {
         cache_bytes: settings.cache_bytes,
         ..Options::default()
@@ -289,7 +298,7 @@ fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
         DataPlace::Device(device) => {
             // The device's buffers are a part of the engine's share.
             options.cache_bytes = options.cache_bytes.saturating_sub(volume::ARENA_BYTES);
-            options.file_system = FileSystem::Blobfs(volume::open(device)?);
+            options.file_system = FileSystem::Blobfs(volume::open(device, clock)?);
             Path::new(DATA_FOLDER)
         }
     };
@@ -305,14 +314,34 @@ fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
     }
 }
 
+/// The world that a server is put into: a test has another one than the process.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// The storage.
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The clock of everything in the path of a request.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The random source.
+    pub(crate) entropy: Arc<dyn Entropy>,
+    /// The last lines of the log.
+    pub(crate) recent_lines: Arc<RecentLines>,
+    /// Where the reason to stop goes.
+    pub(crate) stop: Sender<Stop>,
+}
+
 /// Makes everything that needs no thread.
 pub(crate) fn assemble(
     settings: Settings,
     parameters: Parameters,
-    engine: Arc<dyn Engine>,
-    recent_lines: Arc<RecentLines>,
-    stop: Sender<Stop>,
+    parts: Parts,
 ) -> Result<Arc<ServerState>, ServeError> {
+    let Parts {
+        engine,
+        clock,
+        entropy,
+        recent_lines,
+        stop,
+    } = parts;
     let limits = Limits {
         engine_cache: settings.cache_bytes,
         ..Limits::default()
@@ -320,7 +349,11 @@ pub(crate) fn assemble(
     let budget = MemoryBudget::new(limits);
     let reserved = budget.try_reserve(Share::EngineCache, settings.cache_bytes);
     assert!(reserved, "the share of the engine is as large as its cache");
-    let environment = Arc::new(SystemEnvironment::new(Arc::clone(&budget)));
+    let environment = Arc::new(ServerEnvironment::new(
+        Arc::clone(&clock),
+        entropy,
+        Arc::clone(&budget),
+    ));
     let operations = Arc::new(Operations::default());
     let sessions = Arc::new(LogicalSessions::default());
     let notifier = Notifier::new();
@@ -347,7 +380,7 @@ pub(crate) fn assemble(
         .into_iter()
         .chain(Dispatcher::server_command_names());
     Ok(Arc::new(ServerState {
-        journal: Journal::new(Arc::clone(&engine), settings.journal_interval),
+        journal: Journal::new(Arc::clone(&engine), settings.journal_interval, clock),
         process_id: process_id(&*environment),
         metrics: Metrics::new(names),
         settings,
@@ -390,8 +423,13 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
     let windows = match &settings.sockets {
         None => None,
         Some(path) => Some(
-            WindowListener::start(path, &mut sockets, ANNOUNCING_TIME_MAX)
-                .map_err(system("user-level sockets could not be prepared"))?,
+            WindowListener::start(
+                path,
+                &mut sockets,
+                ANNOUNCING_TIME_MAX,
+                &**state.environment.clock(),
+            )
+            .map_err(system("user-level sockets could not be prepared"))?,
         ),
     };
     let boxed = |listener| Box::new(listener) as Box<dyn Listener>;
@@ -420,10 +458,13 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
         listeners,
         Arc::new(Dispatcher::new(Arc::clone(state))),
         config,
-        Arc::clone(&state.journal),
-        Arc::clone(&state.budget),
-        Arc::clone(state.waiters.notifier()),
-        Arc::clone(&state.counters),
+        NetworkContext {
+            clock: Arc::clone(state.environment.clock()),
+            journal: Arc::clone(&state.journal),
+            budget: Arc::clone(&state.budget),
+            notifier: Arc::clone(state.waiters.notifier()),
+            counters: Arc::clone(&state.counters),
+        },
     )
     .map_err(system("the network could not be started"))
 }

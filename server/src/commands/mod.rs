@@ -14,7 +14,7 @@ mod sessions;
 mod status;
 pub mod write_concern;
 
-use std::time::Instant;
+use std::time::Duration;
 
 use bson::{Bson, Document, RawDocument};
 use millrace_document::command::is_generic;
@@ -70,8 +70,8 @@ pub enum Answer {
     Reply(Document),
     /// The reply, after which another one follows by itself.
     ReplyAndMore(Document),
-    /// Ask again at this moment.
-    Wait(Instant),
+    /// Ask again at this monotonic time.
+    Wait(Duration),
 }
 
 type Handler = fn(&mut CommandContext<'_>) -> Result<Answer>;

@@ -1,6 +1,6 @@
 //! One connection's state.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use millrace_engine::Optime;
 use millrace_wire::{Compressor, OpCode};
@@ -20,7 +20,7 @@ pub(super) enum State {
     Parked { optime: Optime, start: usize },
     /// Its request waits for a time or a ticket.
     Waiting {
-        until: Instant,
+        until: Duration,
         ticket: Option<Ticket>,
     },
     /// Its request is to be served again once the replies so far are sent.
@@ -33,7 +33,7 @@ pub(super) enum Watch {
     /// The poller says so.
     Poller,
     /// It is looked at in every round, as it is in the list of the worker: since then nothing was found.
-    Hot { since: Instant },
+    Hot { since: Duration },
     /// The client rings when that is there, or has rung; the poller watches the bell.
     Armed(Interest),
 }
@@ -54,7 +54,7 @@ pub(super) struct Current {
     /// The decompressed message.
     pub(super) inflated: Option<Buffer>,
     /// When this round began.
-    pub(super) began: Instant,
+    pub(super) began: Duration,
     pub(super) round: u32,
 }
 
@@ -88,11 +88,11 @@ pub(super) struct Connection<S> {
     /// Reading stopped because the memory budget is used up.
     pub(super) starved: bool,
     /// Since when there is a part of a message.
-    pub(super) partial_since: Option<Instant>,
+    pub(super) partial_since: Option<Duration>,
     /// Since when the client has not taken its replies.
-    pub(super) stalled_since: Option<Instant>,
+    pub(super) stalled_since: Option<Duration>,
     /// The deadline in the worker's timers.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<Duration>,
 }
 
 impl<S> Connection<S> {

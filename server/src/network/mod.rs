@@ -50,6 +50,6 @@ pub use executor::Executor;
 pub use listener::{Listener, TcpListener, Transport, UnixListener};
 pub use notifier::{Notifier, Ticket};
 pub use poller::Interest;
-pub use server::{Counters, Network, NetworkConfig};
+pub use server::{Counters, Network, NetworkConfig, NetworkContext};
 pub use service::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service};
 pub use windows::{WindowListener, WindowTotals};

@@ -1,7 +1,7 @@
 //! The seam between the network and what answers requests.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::Duration;
 
 use millrace_engine::Optime;
 use millrace_wire::{Compressor, Frame, Message, MsgFlags, OpCode};
@@ -41,9 +41,9 @@ pub enum Resumed {
 pub struct Request<'a> {
     /// The message; never a compressed one.
     pub message: Message<'a>,
-    /// When this round began: when the request's last byte was received or, in an exhaust stream, when
+    /// Monotonic time at which this round began: when the request's last byte was received or, in an exhaust stream, when
     /// the reply before was out of the way.
-    pub began: Instant,
+    pub began: Duration,
     /// Set when the request waited before and is served again.
     pub resumed: Option<Resumed>,
     /// How many replies this request has had: above 0 only in an exhaust stream.
@@ -66,8 +66,8 @@ pub enum Outcome {
     /// Serve the request again when the ticket is notified, at the latest at `until`. Whatever is in
     /// the buffer is dropped.
     Wait {
-        /// The latest moment.
-        until: Instant,
+        /// The latest monotonic time.
+        until: Duration,
         /// What may end the wait earlier.
         ticket: Option<Ticket>,
     },

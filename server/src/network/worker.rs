@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use millrace_engine::Optime;
 
@@ -62,11 +62,11 @@ pub(super) struct Worker<S: Service> {
     /// How many replies were parked in this round.
     pub(super) parked_new: u64,
     pub(super) acceptor: Option<Acceptor>,
-    /// The time of this round.
-    pub(super) now: Instant,
+    /// The monotonic time of this round.
+    pub(super) now: Duration,
     pub(super) next_reply_id: i32,
     /// Until when running requests may end, once the server stops.
-    pub(super) draining_until: Option<Instant>,
+    pub(super) draining_until: Option<Duration>,
 }
 
 impl<S: Service> Worker<S> {
@@ -84,7 +84,6 @@ impl<S: Service> Worker<S> {
         Ok(Self {
             pool: BufferPool::new(Arc::clone(&shared.budget)),
             hot: Hot::new(shared.config.look_time_max),
-            shared,
             inbox,
             poller,
             connections: Slab::new(),
@@ -94,7 +93,8 @@ impl<S: Service> Worker<S> {
             parked: BTreeSet::new(),
             parked_new: 0,
             acceptor,
-            now: Instant::now(),
+            now: shared.clock.now(),
+            shared,
             next_reply_id: 1,
             draining_until: None,
         })
@@ -113,7 +113,7 @@ impl<S: Service> Worker<S> {
                 tracing::error!(target: "NETWORK", id = 23_301_u32, %error, "Polling failed");
                 std::thread::park_timeout(ACCEPT_REST);
             }
-            self.now = Instant::now();
+            self.now = self.shared.clock.now();
             self.hot.set_quiet(found.is_empty() && ready.is_empty());
             for readiness in found.drain(..) {
                 self.on_found(readiness);
@@ -147,9 +147,9 @@ impl<S: Service> Worker<S> {
         let resting = self.acceptor.as_ref().and_then(Acceptor::resting_until);
         [
             self.timers.until_next(self.now),
-            resting.map(|until| until.saturating_duration_since(self.now)),
+            resting.map(|until| until.saturating_sub(self.now)),
             self.draining_until
-                .map(|until| until.saturating_duration_since(self.now)),
+                .map(|until| until.saturating_sub(self.now)),
             (!self.starved.is_empty()).then_some(STARVED_RETRY),
         ]
         .into_iter()
