@@ -17,11 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bson::{RawDocument, doc};
+use bson::RawDocument;
 use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
+use millrace_engine::Optime;
 use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
 
 use crate::commands::generic::GenericArguments;
+use crate::commands::write_concern::WriteConcern;
 use crate::commands::{Answer, COMMANDS, Command, CommandContext};
 use crate::documents::{DocumentCommand, DocumentEffects, Weight};
 use crate::logical_sessions::SessionId;
@@ -31,7 +33,7 @@ use crate::operations::Begun;
 use crate::session::Session;
 use crate::state::ServerState;
 use inspect::{application_of, command_name, has_open_cursor, namespace_of, sequences, statements};
-use reply::{add_to_reply, append, injected_error, refuse, write_error};
+use reply::{add_write_concern_error, append, injected_error, refuse, write_error};
 use waiting::after_wait;
 
 /// Commands that took at least this long are logged.
@@ -85,8 +87,8 @@ enum Place {
 enum Done {
     /// The reply is written.
     Replied {
-        written: Option<millrace_engine::Optime>,
-        waits_for_journal: bool,
+        written: Option<Optime>,
+        concern: WriteConcern,
     },
     /// The same, and another reply follows by itself.
     RepliedWithMore,
@@ -254,9 +256,11 @@ impl Dispatcher {
         let error = injected_error(action)?;
         let labels = session.fail.take().map(|action| action.error_labels);
         let code = error.code().number();
+        let now = self.state.environment.monotonic();
+        let latency = now.saturating_sub(request.began);
         self.state
             .metrics
-            .record(&entry.metrics, self.since(request), Some(code));
+            .record(&entry.metrics, latency, Some(code));
         write_error(reply, &error, &labels.unwrap_or_default());
         Some(Outcome::Done)
     }
@@ -386,7 +390,7 @@ impl Dispatcher {
             .take()
             .and_then(|fail| fail.write_concern_error)
         {
-            add_to_reply(reply, &doc! { "writeConcernError": error })?;
+            add_write_concern_error(reply, error)?;
         }
         let streams = message.flags.contains(MsgFlags::EXHAUST_ALLOWED)
             && command.name == "getMore"
@@ -394,21 +398,10 @@ impl Dispatcher {
         if streams {
             return Ok(Done::RepliedWithMore);
         }
-        let concern = generic.write_concern;
-        let waits_for_journal = !concern.unacknowledged
-            && (concern.journaled || self.state.journal.syncs_every_write());
         Ok(Done::Replied {
             written: effects.written,
-            waits_for_journal,
+            concern: generic.write_concern,
         })
-    }
-
-    /// The time since this round of a request began.
-    fn since(&self, request: &Request<'_>) -> Duration {
-        self.state
-            .environment
-            .monotonic()
-            .saturating_sub(request.began)
     }
 
     fn touch_session(&self, session: &mut Session, generic: &GenericArguments<'_>) -> Result<()> {
@@ -449,6 +442,7 @@ impl Dispatcher {
         result: Result<Done>,
         reply: &mut ReplyBuffer<'_>,
     ) -> Outcome {
+        let now = self.state.environment.monotonic();
         let mut code = None;
         let outcome = match result {
             Ok(Done::Wait(outcome)) => return outcome,
@@ -456,11 +450,9 @@ impl Dispatcher {
                 reply.set_flags(MsgFlags::MORE_TO_COME);
                 Outcome::Done
             }
-            Ok(Done::Replied {
-                written: Some(optime),
-                waits_for_journal: true,
-            }) => Outcome::AfterDurable(optime),
-            Ok(Done::Replied { .. }) => Outcome::Done,
+            Ok(Done::Replied { written, concern }) => {
+                self.acknowledge(session, written, concern, now)
+            }
             Err(error) => {
                 code = Some(error.code().number());
                 let labels = session
@@ -473,7 +465,7 @@ impl Dispatcher {
             }
         };
         session.fail = None;
-        let latency = self.since(request);
+        let latency = now.saturating_sub(request.began);
         self.state.metrics.record(&entry.metrics, latency, code);
         if let Handler::Server(_) = entry.handler {
             self.state
@@ -495,6 +487,21 @@ impl Dispatcher {
             reply.do_not_compress();
         }
         if silent { Outcome::NoReply } else { outcome }
+    }
+
+    /// Says what the finished reply of a write waits for; `now` is monotonic.
+    fn acknowledge(
+        &self,
+        session: &mut Session,
+        written: Option<Optime>,
+        concern: WriteConcern,
+        now: Duration,
+    ) -> Outcome {
+        let syncs_every_write = self.state.journal.syncs_every_write();
+        let wanted =
+            written.and_then(|optime| concern.acknowledgement(optime, syncs_every_write, now));
+        session.write_concern = concern;
+        wanted.map_or(Outcome::Done, Outcome::Acknowledge)
     }
 
     /// OP_QUERY: the first message of old drivers, `hello` or `isMaster` on a `$cmd` collection.
@@ -626,6 +633,13 @@ impl Service for Dispatcher {
         write_error(reply, &error, &[]);
     }
 
+    fn acknowledgement_timed_out(&self, session: &mut Session, reply: &mut ReplyBuffer<'_>) {
+        let error = session.write_concern.timeout_error();
+        if let Err(error) = add_write_concern_error(reply, error) {
+            write_error(reply, &error, &[]);
+        }
+    }
+
     fn panicked(&self, reply: &mut ReplyBuffer<'_>) {
         tracing::error!(target: "COMMAND", id = 23_305_u32, "Serving a request panicked");
         let error = Error::new(
@@ -675,7 +689,7 @@ fn finish_answer(answer: Answer, reply: &mut ReplyBuffer<'_>) -> Done {
             document,
             Done::Replied {
                 written: None,
-                waits_for_journal: false,
+                concern: WriteConcern::default(),
             },
         ),
         Answer::ReplyAndMore(document) => (document, Done::RepliedWithMore),

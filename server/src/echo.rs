@@ -138,6 +138,8 @@ impl Service for Echo {
 
     fn durability_failed(&self, _: &mut ReplyBuffer<'_>) {}
 
+    fn acknowledgement_timed_out(&self, (): &mut (), _: &mut ReplyBuffer<'_>) {}
+
     fn panicked(&self, _: &mut ReplyBuffer<'_>) {}
 
     fn disconnected(&self, _: ConnectionId) {}

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acknowledgement;
 pub mod blobfs;
 pub mod clock;
 pub mod commands;
@@ -31,6 +32,7 @@ pub mod journal;
 pub mod log;
 pub mod logical_sessions;
 pub mod machine;
+pub mod maintenance;
 pub mod memory;
 pub mod metrics;
 pub mod network;

@@ -8,14 +8,14 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
+use millrace_document::Environment;
 use millrace_document::command::Database;
-use millrace_document::{Environment, Interrupt, Operation, operation};
 use millrace_engine::{Engine, ErrorKind};
 use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -33,6 +33,7 @@ use crate::journal::Journal;
 use crate::log::{JsonLog, RecentLines};
 use crate::logical_sessions::LogicalSessions;
 use crate::machine;
+use crate::maintenance::MaintenanceThread;
 use crate::memory::{Charge, Limits, MemoryBudget, Share};
 use crate::metrics::{Metrics, MetricsServer};
 use crate::network::{
@@ -134,7 +135,7 @@ pub struct Server {
     network: Network<Dispatcher>,
     metrics: Option<MetricsServer>,
     journal_thread: JoinHandle<()>,
-    maintenance: Maintenance,
+    maintenance: MaintenanceThread,
 }
 
 impl Server {
@@ -182,7 +183,7 @@ impl Server {
             .name("journal".to_owned())
             .spawn(move || journal.run())
             .map_err(system("the journal thread could not be started"))?;
-        let maintenance = Maintenance::start(&state)
+        let maintenance = MaintenanceThread::start(&state)
             .map_err(system("the maintenance thread could not be started"))?;
         let server = Self {
             state,
@@ -487,64 +488,4 @@ fn notify_systemd(message: &str) {
     // There is nobody else to tell that systemd cannot be told.
     let _ = UnixDatagram::unbound()
         .and_then(|socket| socket.send_to(message.as_bytes(), Path::new(&path)));
-}
-
-/// The thread for what is due now and then: expired documents, idle cursors, idle sessions.
-#[derive(Debug)]
-struct Maintenance {
-    stop: Sender<()>,
-    interrupt: Arc<Interrupt>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Maintenance {
-    fn start(state: &Arc<ServerState>) -> io::Result<Self> {
-        let (stop, stopped) = channel();
-        let interrupt = Arc::new(Interrupt::default());
-        let state = Arc::clone(state);
-        let interrupted = Arc::clone(&interrupt);
-        let thread = std::thread::Builder::new()
-            .name("maintenance".to_owned())
-            .spawn(move || maintain(&state, &interrupted, &stopped))?;
-        Ok(Self {
-            stop,
-            interrupt,
-            thread: Some(thread),
-        })
-    }
-
-    fn stop(&mut self) {
-        self.interrupt
-            .kill(millrace_document::ErrorCode::InterruptedAtShutdown);
-        // A thread that has ended already does not listen.
-        let _ = self.stop.send(());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn maintain(state: &ServerState, interrupt: &Arc<Interrupt>, stopped: &Receiver<()>) {
-    loop {
-        let seconds = u64::try_from(state.parameters.number("ttlMonitorSleepSecs")).unwrap_or(60);
-        match stopped.recv_timeout(Duration::from_secs(seconds.max(1))) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
-        }
-        for id in state.sessions.idle(state.environment.monotonic()) {
-            state.end_session(id);
-        }
-        let now = state.environment.monotonic();
-        state.documents.close_idle_cursors(now);
-        if !state.parameters.flag("ttlMonitorEnabled") {
-            continue;
-        }
-        let environment: Arc<dyn Environment> = state.environment.clone();
-        let limits = operation::Limits::default();
-        let operation = Operation::new(environment, Arc::clone(interrupt), limits);
-        // Nobody waits for the deletions: the next sync takes them along.
-        if let Err(error) = state.documents.delete_expired(&operation) {
-            tracing::warn!(target: "INDEX", id = 22_537_u32, %error, "TTL deletions failed");
-        }
-    }
 }

@@ -102,7 +102,7 @@ impl Fixture {
         }
         let streams = reply.flags().contains(MsgFlags::MORE_TO_COME);
         let reply = match outcome {
-            Outcome::Done | Outcome::AfterDurable(_) => Document::from_reader(reply.written()),
+            Outcome::Done | Outcome::Acknowledge(_) => Document::from_reader(reply.written()),
             _ => Ok(Document::new()),
         };
         Answered {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use millrace_engine::Optime;
 use millrace_wire::{Compressor, OpCode};
 
 use super::buffer::Buffer;
 use super::poller::Interest;
 use super::{ConnectionId, Ticket, Transport};
+use crate::acknowledgement::Acknowledgement;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,11 @@ pub(super) enum State {
     Ready,
     /// Its request, session and receive buffer are with an executor thread.
     Running,
-    /// Its last reply starts at this place of the send buffer and waits for the journal.
-    Parked { optime: Optime, start: usize },
+    /// Its last reply starts at this place of the send buffer and waits until its write has come far enough.
+    Parked {
+        wanted: Acknowledgement,
+        start: usize,
+    },
     /// Its request waits for a time or a ticket.
     Waiting {
         until: Duration,

@@ -5,10 +5,10 @@
 //!                           |
 //!        readiness -> read -> frame -> Service::call -> reply -> write (one worker, no hand-over)
 //!                                       |        |         |
-//!                              Offload  |   Wait |         | AfterDurable
+//!                              Offload  |   Wait |         | Acknowledge
 //!                                       v        v         v
-//!                                 executor    timers,    parked until the journal
-//!                                 thread      notifier   has synced
+//!                                 executor    timers,    parked until the write
+//!                                 thread      notifier   has come far enough
 //! ```
 //!
 //! Readiness is what the poller says of a kernel socket. Of a connection through a window
@@ -28,7 +28,8 @@
 //! 3. A worker never blocks: not on a device, not on a client, not on an executor thread.
 //! 4. Every buffer is charged to [`Share::Messages`](crate::memory::Share::Messages); an idle
 //!    connection holds none.
-//! 5. A reply that stands for a write leaves the process only after the journal covers its optime.
+//! 5. A reply that stands for a write leaves the process only after the write has reached the level that its
+//!    [`Acknowledgement`](crate::acknowledgement::Acknowledgement) names, or with an error that says otherwise.
 
 mod acceptor;
 mod buffer;
@@ -37,6 +38,7 @@ mod executor;
 mod inbox;
 mod listener;
 mod notifier;
+pub(crate) mod parked;
 mod poller;
 mod requests;
 mod server;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
+use millrace::acknowledgement::{Acknowledgement, Level};
 use millrace::clock::{Clock, SystemClock};
 use millrace::journal::Journal;
 use millrace::memory::{Limits, MemoryBudget};
@@ -112,7 +113,7 @@ impl Puppet {
         }
     }
 
-    fn park(&self, session: u64, reply: &mut ReplyBuffer<'_>) -> Outcome {
+    fn park(&self, session: u64, until: Option<Duration>, reply: &mut ReplyBuffer<'_>) -> Outcome {
         let mut batch = Batch::new();
         batch.put(b"k", b"v");
         let optime = self
@@ -121,7 +122,11 @@ impl Puppet {
             .expect("the memory engine takes everything");
         answer(reply, doc! { "parked": true });
         self.say(Said::Parking(session));
-        Outcome::AfterDurable(optime)
+        Outcome::Acknowledge(Acknowledgement {
+            optime,
+            level: Level::Majority,
+            until,
+        })
     }
 }
 
@@ -168,7 +173,12 @@ impl Service for Puppet {
                 let length = usize::try_from(number).expect("not negative");
                 answer(reply, doc! { "big": "x".repeat(length) });
             }
-            "write" => return self.park(*session, reply),
+            "write" => return self.park(*session, None, reply),
+            "writeWithin" => {
+                let milliseconds = u64::try_from(number).expect("not negative");
+                let until = request.began + Duration::from_millis(milliseconds);
+                return self.park(*session, Some(until), reply);
+            }
             "hold" | "writeLong" => return Outcome::Offload,
             "none" => return Outcome::NoReply,
             "close" => return Outcome::Close,
@@ -215,7 +225,7 @@ impl Service for Puppet {
             .get("writeLong")
             .is_ok_and(|field| field.is_some())
         {
-            return self.park(*session, reply);
+            return self.park(*session, None, reply);
         }
         self.say(Said::Holding(*session));
         self.wait_for_release();
@@ -225,6 +235,12 @@ impl Service for Puppet {
 
     fn durability_failed(&self, reply: &mut ReplyBuffer<'_>) {
         answer(reply, doc! { "ok": 0, "errmsg": "not durable" });
+    }
+
+    fn acknowledgement_timed_out(&self, _: &mut u64, reply: &mut ReplyBuffer<'_>) {
+        let mut document = Document::from_reader(reply.written()).expect("the reply is whole");
+        document.insert("late", true);
+        answer(reply, document);
     }
 
     fn panicked(&self, reply: &mut ReplyBuffer<'_>) {
