@@ -141,7 +141,10 @@ impl JournalState {
             self.phase = Phase::Gathering { until };
         }
         let Phase::Gathering { until } = self.phase else {
-            return Action::Wait;
+            // The end of the running sync wakes the driver if the interval is over by then.
+            let is_over = self.is_interval_over(now);
+            let end = self.interval_end.filter(|_| !is_over);
+            return end.map_or(Action::Wait, Action::WaitUntil);
         };
         let is_pressing = self.stopping || self.is_interval_over(now);
         if !is_pressing && self.waiting < self.expected && now < until {
@@ -335,6 +338,19 @@ mod tests {
         );
         let nothing = state.poll(at(2_100), optime(1));
         assert_eq!(nothing, Action::WaitUntil(at(3_100)), "there is no commit");
+    }
+
+    #[test]
+    fn an_interval_that_ends_while_a_lone_writer_syncs_is_not_forgotten() {
+        let mut state = after_a_sync(1, Some(at(1_000)));
+        assert!(state.begin_alone(optime(2), at(200)));
+        assert_eq!(state.poll(at(200), optime(2)), Action::WaitUntil(at(1_200)));
+        assert_eq!(state.poll(at(1_200), optime(3)), Action::Wait);
+        assert!(
+            state.synced(Some(optime(2)), at(1_300)),
+            "the driver takes over"
+        );
+        assert_eq!(state.poll(at(1_300), optime(3)), Action::Sync);
     }
 
     #[test]

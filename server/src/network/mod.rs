@@ -37,6 +37,8 @@ mod connection;
 mod executor;
 mod inbox;
 mod listener;
+#[cfg(test)]
+pub(crate) mod loopback;
 mod notifier;
 pub(crate) mod parked;
 mod poller;
