@@ -1,57 +1,59 @@
-//! Time and randomness of the real world, and the memory budget, for the libraries.
+//! Time as the server sees it: a trait, and the machine's clocks behind it.
+//!
+//! Everything in the path of a request - connections, dispatch, journal, maintenance - reads the time from a
+//! [`Clock`] that it was given, so that a test can run it on simulated time. A point in time is a [`Duration`]
+//! since the clock's origin. This is the only file of the server that reads the machine's clocks
+//! (`tests/tidy` checks it); the subcommands for devices, volumes and sockets measure by themselves.
 
-use std::sync::Arc;
+use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use millrace_document::Environment;
+/// A source of time. Any thread may read it.
+pub trait Clock: Send + Sync + Debug + 'static {
+    /// Monotonic time since the clock's origin; never goes back.
+    fn now(&self) -> Duration;
 
-use crate::memory::{MemoryBudget, Share};
-
-/// The system's clocks and random source, and the share of sorts.
-#[derive(Debug)]
-pub struct SystemEnvironment {
-    started: Instant,
-    budget: Arc<MemoryBudget>,
+    /// The wall clock, in milliseconds since 1970-01-01 UTC; may go back.
+    fn wall_clock_ms(&self) -> i64;
 }
 
-impl SystemEnvironment {
-    /// An environment whose monotonic clock starts now.
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose origin is now.
     #[must_use]
-    pub fn new(budget: Arc<MemoryBudget>) -> Self {
+    pub fn new() -> Self {
         Self {
-            started: Instant::now(),
-            budget,
+            origin: Instant::now(),
         }
     }
 
-    /// The monotonic time of an instant.
+    /// The clock's origin, for a library that measures from an instant.
     #[must_use]
-    pub fn monotonic_at(&self, instant: Instant) -> Duration {
-        instant.saturating_duration_since(self.started)
+    pub const fn origin(&self) -> Instant {
+        self.origin
     }
 }
 
-impl Environment for SystemEnvironment {
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
     fn wall_clock_ms(&self) -> i64 {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    fn random(&self) -> u64 {
-        getrandom::u64().expect("the system has a random source")
-    }
-
-    fn try_reserve_memory(&self, bytes: usize) -> bool {
-        self.budget.try_reserve(Share::Sorts, bytes)
-    }
-
-    fn release_memory(&self, bytes: usize) {
-        self.budget.release(Share::Sorts, bytes);
     }
 }

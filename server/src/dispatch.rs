@@ -14,17 +14,19 @@ mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bson::{RawDocument, doc};
+use bson::RawDocument;
 use millrace_document::command::{
     self as documents, CommandRequest, Cost, Effects, OperationKind, WriteConcernSupport,
 };
 use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
+use millrace_engine::Optime;
 use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
 
 use crate::commands::generic::GenericArguments;
 use crate::commands::registry::{Entry, Handler};
+use crate::commands::write_concern::WriteConcern;
 use crate::commands::{Answer, Command, CommandContext};
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Service};
@@ -32,7 +34,7 @@ use crate::operations::Begun;
 use crate::session::Session;
 use crate::state::ServerState;
 use inspect::{application_of, command_name, has_open_cursor, namespace_of, sequences, statements};
-use reply::{add_to_reply, append, injected_error, refuse, write_error};
+use reply::{add_write_concern_error, append, injected_error, refuse, write_error};
 use waiting::after_wait;
 
 /// Commands that took at least this long are logged.
@@ -55,8 +57,8 @@ enum Place {
 enum Done {
     /// The reply is written.
     Replied {
-        written: Option<millrace_engine::Optime>,
-        waits_for_journal: bool,
+        written: Option<Optime>,
+        concern: WriteConcern,
     },
     /// The same, and another reply follows by itself.
     RepliedWithMore,
@@ -186,7 +188,7 @@ impl Dispatcher {
             if let Some(block) = block {
                 session.held_back = true;
                 return Some(Outcome::Wait {
-                    until: Instant::now() + block,
+                    until: self.state.environment.monotonic() + block,
                     ticket: None,
                 });
             }
@@ -198,9 +200,11 @@ impl Dispatcher {
         let error = injected_error(action)?;
         let labels = session.fail.take().map(|action| action.error_labels);
         let code = error.code().number();
+        let now = self.state.environment.monotonic();
+        let latency = now.saturating_sub(request.began);
         self.state
             .metrics
-            .record(&entry.metrics, request.began.elapsed(), Some(code));
+            .record(&entry.metrics, latency, Some(code));
         write_error(reply, &error, &labels.unwrap_or_default());
         Some(Outcome::Done)
     }
@@ -278,8 +282,13 @@ impl Dispatcher {
         self.touch_session(session, generic)?;
         let operations = &self.state.operations;
         let kind = entry.spec.counted_as;
-        let (slot, command) = (session.slot(), (entry.name, kind));
-        let begun = operations.begin(slot, command, generic.database, body.as_bytes())?;
+        let begun = operations.begin(
+            session.slot(),
+            (entry.name, kind),
+            generic.database,
+            body.as_bytes(),
+            request.began,
+        )?;
         // That of a getMore says how long it may wait for data.
         let limit = generic
             .max_time_ms
@@ -289,8 +298,8 @@ impl Dispatcher {
             .fail_points
             .time_limit(limit.map(Duration::from_millis))?;
         if let Some(limit) = limit {
-            let started = self.state.environment.monotonic_at(request.began);
-            begun.interrupt().set_deadline(Some(started + limit));
+            let deadline = request.began.saturating_add(limit);
+            begun.interrupt().set_deadline(Some(deadline));
         }
         Ok(begun)
     }
@@ -330,7 +339,7 @@ impl Dispatcher {
             .take()
             .and_then(|fail| fail.write_concern_error)
         {
-            add_to_reply(reply, &doc! { "writeConcernError": error })?;
+            add_write_concern_error(reply, error)?;
         }
         let streams = message.flags.contains(MsgFlags::EXHAUST_ALLOWED)
             && spec.counted_as == OperationKind::GetMore
@@ -338,12 +347,9 @@ impl Dispatcher {
         if streams {
             return Ok(Done::RepliedWithMore);
         }
-        let concern = generic.write_concern;
-        let waits_for_journal = !concern.unacknowledged
-            && (concern.journaled || self.state.journal.syncs_every_write());
         Ok(Done::Replied {
             written: effects.written,
-            waits_for_journal,
+            concern: generic.write_concern,
         })
     }
 
@@ -384,6 +390,7 @@ impl Dispatcher {
         result: Result<Done>,
         reply: &mut ReplyBuffer<'_>,
     ) -> Outcome {
+        let now = self.state.environment.monotonic();
         let mut code = None;
         let outcome = match result {
             Ok(Done::Wait(outcome)) => return outcome,
@@ -391,11 +398,9 @@ impl Dispatcher {
                 reply.set_flags(MsgFlags::MORE_TO_COME);
                 Outcome::Done
             }
-            Ok(Done::Replied {
-                written: Some(optime),
-                waits_for_journal: true,
-            }) => Outcome::AfterDurable(optime),
-            Ok(Done::Replied { .. }) => Outcome::Done,
+            Ok(Done::Replied { written, concern }) => {
+                self.acknowledge(session, written, concern, now)
+            }
             Err(error) => {
                 code = Some(error.code().number());
                 let labels = session
@@ -408,7 +413,7 @@ impl Dispatcher {
             }
         };
         session.fail = None;
-        let latency = request.began.elapsed();
+        let latency = now.saturating_sub(request.began);
         self.state.metrics.record(&entry.metrics, latency, code);
         if let Handler::Server(_) = entry.handler {
             self.state
@@ -430,6 +435,21 @@ impl Dispatcher {
             reply.do_not_compress();
         }
         if silent { Outcome::NoReply } else { outcome }
+    }
+
+    /// Says what the finished reply of a write waits for; `now` is monotonic.
+    fn acknowledge(
+        &self,
+        session: &mut Session,
+        written: Option<Optime>,
+        concern: WriteConcern,
+        now: Duration,
+    ) -> Outcome {
+        let syncs_every_write = self.state.journal.syncs_every_write();
+        let wanted =
+            written.and_then(|optime| concern.acknowledgement(optime, syncs_every_write, now));
+        session.write_concern = concern;
+        wanted.map_or(Outcome::Done, Outcome::Acknowledge)
     }
 
     /// OP_QUERY: the first message of old drivers, `hello` or `isMaster` on a `$cmd` collection.
@@ -484,10 +504,13 @@ impl Dispatcher {
     ) -> Result<Done> {
         let generic = GenericArguments::of_database("admin");
         let (name, kind) = (entry.name, entry.spec.counted_as);
-        let begun =
-            self.state
-                .operations
-                .begin(session.slot(), (name, kind), "admin", body.as_bytes())?;
+        let begun = self.state.operations.begin(
+            session.slot(),
+            (name, kind),
+            "admin",
+            body.as_bytes(),
+            request.began,
+        )?;
         let environment: Arc<dyn Environment> = self.state.environment.clone();
         let interrupt = Arc::clone(begun.interrupt());
         let operation = Operation::new(environment, interrupt, operation::Limits::default());
@@ -558,6 +581,13 @@ impl Service for Dispatcher {
         write_error(reply, &error, &[]);
     }
 
+    fn acknowledgement_timed_out(&self, session: &mut Session, reply: &mut ReplyBuffer<'_>) {
+        let error = session.write_concern.timeout_error();
+        if let Err(error) = add_write_concern_error(reply, error) {
+            write_error(reply, &error, &[]);
+        }
+    }
+
     fn panicked(&self, reply: &mut ReplyBuffer<'_>) {
         tracing::error!(target: "COMMAND", id = 23_305_u32, "Serving a request panicked");
         let error = Error::new(
@@ -607,7 +637,7 @@ fn finish_answer(answer: Answer, reply: &mut ReplyBuffer<'_>) -> Done {
             document,
             Done::Replied {
                 written: None,
-                waits_for_journal: false,
+                concern: WriteConcern::default(),
             },
         ),
         Answer::ReplyAndMore(document) => (document, Done::RepliedWithMore),

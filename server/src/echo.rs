@@ -6,16 +6,18 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bson::{RawDocumentBuf, rawdoc};
 use millrace_engine::MemoryEngine;
 use millrace_wire::OpCode;
 
+use crate::clock::{Clock, SystemClock};
 use crate::journal::Journal;
 use crate::memory::{Limits, MemoryBudget};
 use crate::network::{
-    ConnectionId, ConnectionInfo, Counters, Network, NetworkConfig, Notifier, Outcome, ReplyBuffer,
-    Request, Service, TcpListener,
+    ConnectionId, ConnectionInfo, Counters, Network, NetworkConfig, NetworkContext, Notifier,
+    Outcome, ReplyBuffer, Request, Service, TcpListener,
 };
 use crate::settings::EchoOptions;
 
@@ -77,14 +79,18 @@ impl Echo {
             config.workers = workers;
         }
         let engine = Arc::new(MemoryEngine::new());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let network = Network::start(
             vec![Box::new(listener)],
             Arc::new(Self::new(options.reply_size)),
             config,
-            Journal::new(engine, std::time::Duration::ZERO),
-            MemoryBudget::new(Limits::default()),
-            Notifier::new(),
-            Arc::new(Counters::default()),
+            NetworkContext {
+                clock: Arc::clone(&clock),
+                journal: Journal::new(engine, Duration::ZERO, clock),
+                budget: MemoryBudget::new(Limits::default()),
+                notifier: Notifier::new(),
+                counters: Arc::new(Counters::default()),
+            },
         )?;
         stop();
         network.stop();
@@ -131,6 +137,8 @@ impl Service for Echo {
     }
 
     fn durability_failed(&self, _: &mut ReplyBuffer<'_>) {}
+
+    fn acknowledgement_timed_out(&self, (): &mut (), _: &mut ReplyBuffer<'_>) {}
 
     fn panicked(&self, _: &mut ReplyBuffer<'_>) {}
 

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   worker: commit (buffered) -> park the reply -> end of its round: Journal::request(optime)
-//!   journal thread: wait for a request -> Engine::sync -> publish the durable optime -> wake workers
-//!   worker: release every parked reply that the durable optime covers
+//!   journal thread: wait for a request -> Engine::sync -> raise the watermarks -> wake workers
+//!   worker: release every parked reply whose level's watermark covers it
 //! ```
+//! When to sync is decided by a [state machine](JournalState) without a thread or a clock. [`Journal::run`] drives it
+//! on a thread; a test drives it on simulated time by [`Journal::poll`] and [`Journal::synced`].
+//!
 //! While one sync runs, the requests of the next one gather: the more writers, the more replies a
 //! sync releases. With a journal interval the thread also syncs by itself when there is something.
 //!
@@ -20,18 +23,24 @@
 //! ([`Journal::sync_here`]). Its other connections wait as long.
 //!
 //! # Invariants
-//! 1. The published durable optime was returned by [`Engine::sync`].
+//! 1. The watermark of [`Level::Durable`] was returned by [`Engine::sync`], or what the engine began with.
 //! 2. A subscriber that called [`Journal::request`] is woken after the sync that covers its optime,
 //!    or after a sync failed.
 //! 3. After a failed sync [`Journal::has_failed`] stays true and no sync is tried again: the engine
 //!    is poisoned.
 
+mod state;
+
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use millrace_engine::{Engine, Optime};
+
+pub use self::state::{Action, JournalState};
+use crate::acknowledgement::{Level, Watermarks};
+use crate::clock::Clock;
 
 /// The longest a sync is put off to gather more requests.
 pub const GATHERING_MAX: Duration = Duration::from_millis(1);
@@ -43,50 +52,17 @@ pub const HERE_MAX: Duration = Duration::from_micros(300);
 pub trait Subscriber: Send + Sync + Debug {
     /// Whether there is anything waiting; set before [`Journal::request`] is called.
     fn is_waiting(&self) -> bool;
-    /// Makes the subscriber look at [`Journal::durable_optime`].
+    /// Makes the subscriber look at [`Journal::watermarks`].
     fn wake(&self);
 }
 
-/// What the journal thread does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    /// It waits for a request.
-    #[default]
-    Idle,
-    /// It waits for more of them.
-    Gathering,
-    /// It syncs, or has ended.
-    Syncing,
-}
-
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    wanted: Optime,
-    phase: Phase,
-    /// Whether a worker syncs by itself. It wakes the thread afterwards if others wait.
-    here: bool,
-    /// Replies that were parked after the last sync began.
-    waiting: u64,
-    /// How many replies to gather before the next sync.
-    expected: u64,
-    /// How long the last sync took.
-    duration: Duration,
-    stopping: bool,
+    machine: JournalState,
     subscribers: Vec<Arc<dyn Subscriber>>,
 }
 
-impl State {
-    /// Whether the journal thread has to be woken after a request.
-    const fn concerns_the_thread(&self) -> bool {
-        match self.phase {
-            Phase::Idle => !self.here,
-            Phase::Gathering => self.waiting >= self.expected,
-            Phase::Syncing => false,
-        }
-    }
-}
-
-/// What the journal thread has done, for monitoring.
+/// What the journal has done, for monitoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalCounters {
     /// Syncs that succeeded.
@@ -99,13 +75,11 @@ pub struct JournalCounters {
 #[derive(Debug)]
 pub struct Journal {
     engine: Arc<dyn Engine>,
-    interval: Option<Duration>,
+    clock: Arc<dyn Clock>,
+    syncs_every_write: bool,
     state: Mutex<State>,
     changed: Condvar,
-    /// Written by the journal thread, read by workers; `Release` and `Acquire` pair so that a worker
-    /// that sees a new value also sees what the sync did.
-    durable: AtomicU64,
-    failed: AtomicBool,
+    watermarks: Watermarks,
     syncs: AtomicU64,
     parked: AtomicU64,
 }
@@ -113,15 +87,19 @@ pub struct Journal {
 impl Journal {
     /// A journal for `engine`. With an `interval` above zero it also syncs that often by itself.
     #[must_use]
-    pub fn new(engine: Arc<dyn Engine>, interval: Duration) -> Arc<Self> {
-        let durable = engine.durable_optime().get();
+    pub fn new(engine: Arc<dyn Engine>, interval: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let durable = engine.durable_optime();
+        let interval = Some(interval).filter(|interval| !interval.is_zero());
         Arc::new(Self {
             engine,
-            interval: Some(interval).filter(|interval| !interval.is_zero()),
-            state: Mutex::new(State::default()),
+            clock,
+            syncs_every_write: interval.is_none(),
+            state: Mutex::new(State {
+                machine: JournalState::new(durable, interval),
+                subscribers: Vec::new(),
+            }),
             changed: Condvar::new(),
-            durable: AtomicU64::new(durable),
-            failed: AtomicBool::new(false),
+            watermarks: Watermarks::alone(durable),
             syncs: AtomicU64::new(0),
             parked: AtomicU64::new(0),
         })
@@ -130,7 +108,7 @@ impl Journal {
     /// Whether every acknowledged write waits for a sync (there is no interval).
     #[must_use]
     pub const fn syncs_every_write(&self) -> bool {
-        self.interval.is_none()
+        self.syncs_every_write
     }
 
     /// Adds somebody to be woken.
@@ -138,60 +116,44 @@ impl Journal {
         self.lock().subscribers.push(subscriber);
     }
 
-    /// Asks for a sync that covers `optime`, for so many `replies` that were parked since the last
+    /// Asks for a sync that covers `optime`, which is visible, for so many `replies` that were parked since the last
     /// request.
     pub fn request(&self, optime: Optime, replies: u64) {
         self.parked.fetch_add(replies, Ordering::Relaxed);
-        let mut state = self.lock();
-        state.wanted = state.wanted.max(optime);
-        state.waiting += replies;
-        let wake = state.concerns_the_thread();
-        drop(state);
-        if wake {
+        self.watermarks.raise(Level::Visible, optime);
+        if self.lock().machine.request(optime, replies) {
             self.changed.notify_one();
         }
     }
 
     /// Syncs in the calling thread for a lone reply that waits for `optime`; `false` if there is company, or
-    /// the device is slow, so that it is to be [requested](Journal::request). After `true` the durable
-    /// optime covers `optime`, or [`Journal::has_failed`].
+    /// the device is slow, so that it is to be [requested](Journal::request). After `true` the watermark of
+    /// [`Level::Durable`] covers `optime`, or [`Journal::has_failed`].
     pub fn sync_here(&self, optime: Optime) -> bool {
-        {
-            let mut state = self.lock();
-            let is_quiet = state.phase == Phase::Idle && !state.here && !state.stopping;
-            let is_alone = state.waiting == 0 && state.expected == 1;
-            if !is_quiet || !is_alone || state.duration >= HERE_MAX {
-                return false;
-            }
-            state.here = true;
-            state.wanted = state.wanted.max(optime);
-            state.waiting = 1;
+        let now = self.clock.now();
+        if !self.lock().machine.begin_alone(optime, now) {
+            return false;
         }
         self.parked.fetch_add(1, Ordering::Relaxed);
-        let succeeded = self.sync();
-        let mut state = self.lock();
-        state.here = false;
-        let others_wait = succeeded && state.wanted > self.durable_optime();
-        drop(state);
-        if others_wait || !succeeded {
+        if self.synced(self.engine.sync()) {
             self.changed.notify_one();
         }
         true
     }
 
-    /// The optime up to which everything is on stable storage.
+    /// How far the commits have come.
     #[must_use]
-    pub fn durable_optime(&self) -> Optime {
-        Optime::new(self.durable.load(Ordering::Acquire))
+    pub const fn watermarks(&self) -> &Watermarks {
+        &self.watermarks
     }
 
     /// Whether a sync failed: nothing may be acknowledged any more.
     #[must_use]
     pub fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.watermarks.has_failed()
     }
 
-    /// What the thread has done.
+    /// What the journal has done.
     #[must_use]
     pub fn counters(&self) -> JournalCounters {
         JournalCounters {
@@ -202,85 +164,51 @@ impl Journal {
 
     /// Ends [`Journal::run`] after a last sync.
     pub fn stop(&self) {
-        self.lock().stopping = true;
+        self.lock().machine.stop();
         self.changed.notify_one();
     }
 
     /// The journal thread: returns after [`Journal::stop`] or after a sync failed.
     pub fn run(&self) {
-        loop {
-            let stopping = self.wait_for_work();
-            if self.has_failed() {
-                return;
-            }
-            if self.engine.last_optime() > self.durable_optime() && !self.sync() {
-                return;
-            }
-            if stopping {
-                return;
-            }
-        }
-    }
-
-    /// Waits until somebody wants a sync and others had the time to join, the interval is over, or the
-    /// end has come; returns whether it has.
-    fn wait_for_work(&self) -> bool {
         let mut state = self.lock();
-        state.phase = Phase::Idle;
-        let mut interval_over = false;
-        while !(state.stopping
-            || interval_over
-            || self.has_failed()
-            || (!state.here && state.wanted > self.durable_optime()))
-        {
-            (state, interval_over) = self.wait(state, self.interval);
+        loop {
+            let now = self.clock.now();
+            state = match state.machine.poll(now, self.engine.last_optime()) {
+                Action::Sync => {
+                    drop(state);
+                    let _ = self.synced(self.engine.sync()); // this is the driver
+                    self.lock()
+                }
+                Action::WaitUntil(until) => {
+                    let waited = self.changed.wait_timeout(state, until.saturating_sub(now));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                Action::Wait => {
+                    let woken = self.changed.wait(state);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+                Action::Stop => return,
+            };
         }
-        state.phase = Phase::Gathering;
-        let enough = Instant::now() + state.duration.min(GATHERING_MAX);
-        while !(state.stopping
-            || interval_over
-            || self.has_failed()
-            || state.waiting >= state.expected)
-        {
-            let left = enough.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            (state, _) = self.wait(state, Some(left));
-        }
-        state.phase = Phase::Syncing;
-        state.stopping
     }
 
-    /// Waits for a notification, or until `timeout` is over; returns whether it is.
-    fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        timeout: Option<Duration>,
-    ) -> (MutexGuard<'a, State>, bool) {
-        let Some(timeout) = timeout else {
-            let state = self.changed.wait(state);
-            return (state.unwrap_or_else(PoisonError::into_inner), false);
-        };
-        let (state, waited) = self
-            .changed
-            .wait_timeout(state, timeout)
-            .unwrap_or_else(PoisonError::into_inner);
-        (state, waited.timed_out())
+    /// What the driver of the journal has to do now. [`Journal::run`] is one; a journal has one driver.
+    #[must_use]
+    pub fn poll(&self) -> Action {
+        let (now, last) = (self.clock.now(), self.engine.last_optime());
+        self.lock().machine.poll(now, last)
     }
 
-    /// Syncs and tells everybody; returns whether it succeeded.
-    fn sync(&self) -> bool {
-        let released = std::mem::take(&mut self.lock().waiting);
-        let began = Instant::now();
-        let result = self.engine.sync();
+    /// Ends the sync that [`Journal::poll`] asked for: raises the watermarks to what it covers, or fails, and wakes the
+    /// subscribers. Returns whether the driver has to poll again if it was not the driver that synced.
+    pub fn synced(&self, result: millrace_engine::Result<Optime>) -> bool {
         match &result {
             Ok(durable) => {
-                self.durable.store(durable.get(), Ordering::Release);
+                self.watermarks.raise(Level::Durable, *durable);
                 self.syncs.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                self.failed.store(true, Ordering::Release);
+                self.watermarks.fail();
                 tracing::error!(
                     target: "STORAGE",
                     id = 23_200_u32,
@@ -289,15 +217,15 @@ impl Journal {
                 );
             }
         }
+        let now = self.clock.now();
         let mut state = self.lock();
-        state.expected = released + state.waiting;
-        state.duration = began.elapsed();
+        let is_driver_needed = state.machine.synced(result.ok(), now);
         for subscriber in &state.subscribers {
             if subscriber.is_waiting() {
                 subscriber.wake();
             }
         }
-        result.is_ok()
+        is_driver_needed
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -307,104 +235,122 @@ impl Journal {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use millrace_engine::{Batch, Durability, Guards, MemoryEngine};
 
     use super::*;
+    use crate::simulation::SimulatedClock;
 
-    /// A journal whose engine has one commit that is not durable.
-    fn journal() -> (Arc<Journal>, Optime) {
+    /// Somebody who always waits, and whether they were woken.
+    #[derive(Debug, Default)]
+    struct Waiting(AtomicBool);
+
+    impl Subscriber for Waiting {
+        fn is_waiting(&self) -> bool {
+            true
+        }
+
+        fn wake(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    struct Fixture {
+        engine: Arc<MemoryEngine>,
+        clock: Arc<SimulatedClock>,
+        waiting: Arc<Waiting>,
+        journal: Arc<Journal>,
+    }
+
+    fn fixture() -> Fixture {
         let engine = Arc::new(MemoryEngine::new());
-        let mut batch = Batch::new();
-        batch.put(b"key", b"value");
-        let commit = engine.commit(&batch, &Guards::none(), Durability::Buffered);
-        (
-            Journal::new(engine, Duration::ZERO),
-            commit.expect("it commits"),
-        )
+        let clock = Arc::new(SimulatedClock::default());
+        let journal = Journal::new(engine.clone(), Duration::ZERO, clock.clone());
+        let waiting = Arc::new(Waiting::default());
+        journal.subscribe(waiting.clone());
+        Fixture {
+            engine,
+            clock,
+            waiting,
+            journal,
+        }
     }
 
-    fn expected_and_waiting(journal: &Journal) -> (u64, u64) {
-        let state = journal.lock();
-        (state.expected, state.waiting)
+    impl Fixture {
+        fn commit(&self) -> Optime {
+            let mut batch = Batch::new();
+            batch.put(b"key", b"value");
+            let commit = self
+                .engine
+                .commit(&batch, &Guards::none(), Durability::Buffered);
+            commit.expect("it commits")
+        }
+
+        fn was_woken(&self) -> bool {
+            self.waiting.0.swap(false, Ordering::SeqCst)
+        }
+
+        fn levels(&self) -> [Optime; 3] {
+            Level::ALL.map(|level| self.journal.watermarks().optime(level))
+        }
     }
 
     #[test]
-    fn a_sync_expects_next_time_those_it_released_and_those_who_came_meanwhile() {
-        let (journal, optime) = journal();
+    fn a_sync_raises_the_watermarks_and_wakes_those_who_wait() {
+        let fixture = fixture();
+        let (journal, optime) = (&fixture.journal, fixture.commit());
+        assert_eq!(journal.poll(), Action::Wait);
         journal.request(optime, 3);
-        assert!(journal.sync());
-        assert_eq!(journal.durable_optime(), optime);
-        assert_eq!(expected_and_waiting(&journal), (3, 0));
-        journal.request(optime.next(), 2);
-        journal.lock().phase = Phase::Syncing;
-        assert!(journal.sync());
-        assert_eq!(expected_and_waiting(&journal), (2, 0));
-        assert_eq!(
-            journal.counters(),
-            JournalCounters {
-                syncs: 2,
-                parked: 5
-            }
-        );
-    }
-
-    #[test]
-    fn the_thread_is_woken_by_the_first_request_and_when_all_are_there() {
-        let mut state = State {
-            expected: 2,
-            waiting: 1,
-            ..State::default()
+        assert_eq!(fixture.levels(), [optime, Optime::ZERO, Optime::ZERO]);
+        assert_eq!(journal.poll(), Action::Sync);
+        assert!(!fixture.was_woken());
+        assert!(!journal.synced(fixture.engine.sync()));
+        assert!(fixture.was_woken());
+        assert_eq!(fixture.levels(), [optime; 3]);
+        let counters = JournalCounters {
+            syncs: 1,
+            parked: 3,
         };
-        assert!(state.concerns_the_thread());
-        state.phase = Phase::Gathering;
-        assert!(!state.concerns_the_thread());
-        state.waiting = 2;
-        assert!(state.concerns_the_thread());
-        state.phase = Phase::Syncing;
-        assert!(!state.concerns_the_thread());
+        assert_eq!(journal.counters(), counters);
     }
 
     #[test]
     fn a_lone_writer_syncs_by_itself() {
-        let (journal, optime) = journal();
-        assert!(!journal.sync_here(optime), "nobody knows yet who is about");
-        {
-            let mut state = journal.lock();
-            state.expected = 1;
-            state.duration = Duration::from_micros(100);
-        }
-        assert!(journal.sync_here(optime));
-        assert_eq!(journal.durable_optime(), optime);
-        {
-            let mut state = journal.lock();
-            assert!(!state.here);
-            state.duration = HERE_MAX;
-        }
-        assert!(!journal.sync_here(optime), "the device is slow");
-        journal.lock().duration = Duration::ZERO;
-        journal.request(optime, 1);
-        assert!(!journal.sync_here(optime), "another one waits");
+        let fixture = fixture();
+        let journal = &fixture.journal;
+        let first = fixture.commit();
+        assert!(!journal.sync_here(first), "nobody knows yet who is about");
+        journal.request(first, 1);
+        assert_eq!(journal.poll(), Action::Sync);
+        fixture.clock.advance_to(Duration::from_micros(100));
+        assert!(!journal.synced(fixture.engine.sync()));
+        let second = fixture.commit();
+        assert!(journal.sync_here(second));
+        assert_eq!(journal.watermarks().optime(Level::Durable), second);
+        assert_eq!(journal.counters().syncs, 2);
     }
 
     #[test]
-    fn who_does_not_come_is_waited_for_once() {
-        let (journal, optime) = journal();
-        {
-            let mut state = journal.lock();
-            state.expected = 100;
-            state.duration = Duration::from_micros(1);
-        }
+    fn a_failed_sync_wakes_those_who_wait_and_is_the_last() {
+        let fixture = fixture();
+        let (journal, optime) = (&fixture.journal, fixture.commit());
         journal.request(optime, 1);
-        assert!(!journal.wait_for_work());
-        assert!(journal.sync());
-        assert_eq!(journal.lock().expected, 1);
+        assert_eq!(journal.poll(), Action::Sync);
+        fixture.engine.poison();
+        assert!(journal.synced(fixture.engine.sync()));
+        assert!(fixture.was_woken() && journal.has_failed());
+        assert_eq!(journal.watermarks().optime(Level::Durable), Optime::ZERO);
+        assert_eq!(journal.poll(), Action::Stop);
     }
 
     #[test]
-    fn the_end_is_not_put_off() {
-        let (journal, _) = journal();
-        journal.lock().expected = 100;
-        journal.stop();
-        assert!(journal.wait_for_work());
+    fn the_thread_ends_after_a_last_sync() {
+        let fixture = fixture();
+        let optime = fixture.commit();
+        fixture.journal.stop();
+        fixture.journal.run();
+        assert_eq!(fixture.engine.durable_optime(), optime);
+        assert_eq!(fixture.journal.watermarks().optime(Level::Durable), optime);
     }
 }

@@ -16,15 +16,18 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acknowledgement;
 pub mod clock;
 pub mod commands;
 pub mod dispatch;
 pub mod echo;
+pub mod environment;
 pub mod error_names;
 pub mod journal;
 pub mod log;
 pub mod logical_sessions;
 pub mod machine;
+pub mod maintenance;
 pub mod memory;
 pub mod metrics;
 pub mod network;
@@ -32,6 +35,8 @@ pub mod operations;
 pub mod serve;
 pub mod session;
 pub mod settings;
+#[cfg(test)]
+mod simulation;
 pub mod state;
 pub mod volume;
 pub mod waiters;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 
 use millrace_document::command::OperationKind;
 use millrace_document::{Error, ErrorCode, Interrupt, Result};
@@ -25,8 +25,8 @@ const CLIENT_DISCONNECT: i32 = 279;
 pub struct Running {
     /// The operation's number.
     pub opid: u32,
-    /// When it started.
-    pub started: Instant,
+    /// Monotonic time at which its request was received.
+    pub started: Duration,
     /// The command's name.
     pub name: &'static str,
     /// The counter of `opcounters` that the command adds to.
@@ -162,7 +162,7 @@ impl Operations {
     }
 
     /// Begins an operation on a connection: a command's name, the counter it adds to, its database and its
-    /// document.
+    /// document. `started` is the monotonic time of its request.
     ///
     /// # Errors
     /// When the client is gone or the server is shutting down.
@@ -172,6 +172,7 @@ impl Operations {
         (name, kind): (&'static str, OperationKind),
         database: &str,
         command: &[u8],
+        started: Duration,
     ) -> Result<Begun> {
         let interrupt = Arc::new(Interrupt::default());
         let opid = self
@@ -191,7 +192,7 @@ impl Operations {
             }
             activity.running = Some(Running {
                 opid,
-                started: Instant::now(),
+                started,
                 name,
                 kind,
                 database: kept_database,
@@ -272,7 +273,13 @@ mod tests {
         let slot = operations.open(ConnectionId(1), "peer");
         assert!(!slot.kill(ErrorCode::Interrupted));
         let begun = operations
-            .begin(&slot, ("find", OperationKind::Query), "test", b"12345")
+            .begin(
+                &slot,
+                ("find", OperationKind::Query),
+                "test",
+                b"12345",
+                Duration::ZERO,
+            )
             .expect("nothing is stopped");
         let running = slot.running().expect("it has begun");
         assert_eq!((running.name, running.database.as_str()), ("find", "test"));
@@ -292,7 +299,13 @@ mod tests {
         operations.disconnected(ConnectionId(1));
         let code = |slot: &Arc<Slot>| {
             operations
-                .begin(slot, ("find", OperationKind::Query), "test", &[])
+                .begin(
+                    slot,
+                    ("find", OperationKind::Query),
+                    "test",
+                    &[],
+                    Duration::ZERO,
+                )
                 .map(drop)
                 .map_err(|e| e.code().number())
         };

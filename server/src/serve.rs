@@ -8,14 +8,14 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
+use millrace_document::Environment;
 use millrace_document::command::Database;
-use millrace_document::{Environment, Interrupt, Operation, operation};
 use millrace_engine::{Engine, ErrorKind};
 use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -23,19 +23,22 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::clock::SystemEnvironment;
+use crate::clock::{Clock, SystemClock};
 use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
 use crate::commands::registry::Registry;
 use crate::dispatch::Dispatcher;
+use crate::environment::{Entropy, ServerEnvironment, SystemEntropy};
 use crate::journal::Journal;
 use crate::log::{JsonLog, RecentLines};
 use crate::logical_sessions::LogicalSessions;
 use crate::machine;
+use crate::maintenance::MaintenanceThread;
 use crate::memory::{Charge, Limits, MemoryBudget, Share};
 use crate::metrics::{Metrics, MetricsServer};
 use crate::network::{
-    Counters, Listener, Network, NetworkConfig, Notifier, TcpListener, UnixListener, WindowListener,
+    Counters, Listener, Network, NetworkConfig, NetworkContext, Notifier, TcpListener,
+    UnixListener, WindowListener,
 };
 use crate::operations::Operations;
 use crate::settings::{DataPlace, Settings};
@@ -132,7 +135,7 @@ pub struct Server {
     network: Network<Dispatcher>,
     metrics: Option<MetricsServer>,
     journal_thread: JoinHandle<()>,
-    maintenance: Maintenance,
+    maintenance: MaintenanceThread,
 }
 
 impl Server {
@@ -164,8 +167,15 @@ impl Server {
                     source,
                 })?;
         }
-        let engine = open_engine(&settings)?;
-        let state = assemble(settings, parameters, engine, recent_lines, stop)?;
+        let clock = SystemClock::new();
+        let parts = Parts {
+            engine: open_engine(&settings, clock)?,
+            clock: Arc::new(clock),
+            entropy: Arc::new(SystemEntropy),
+            recent_lines,
+            stop,
+        };
+        let state = assemble(settings, parameters, parts)?;
         let network = start_network(&state)?;
         let metrics = start_metrics(&state)?;
         let journal = Arc::clone(&state.journal);
@@ -173,7 +183,7 @@ impl Server {
             .name("journal".to_owned())
             .spawn(move || journal.run())
             .map_err(system("the journal thread could not be started"))?;
-        let maintenance = Maintenance::start(&state)
+        let maintenance = MaintenanceThread::start(&state)
             .map_err(system("the maintenance thread could not be started"))?;
         let server = Self {
             state,
@@ -270,7 +280,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
+fn open_engine(settings: &Settings, clock: SystemClock) -> Result<Arc<dyn Engine>, ServeError> {
     let mut options = Options {
         cache_bytes: settings.cache_bytes,
         ..Options::default()
@@ -289,7 +299,7 @@ fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
         DataPlace::Device(device) => {
             // The device's buffers are a part of the engine's share.
             options.cache_bytes = options.cache_bytes.saturating_sub(volume::ARENA_BYTES);
-            options.file_system = FileSystem::Blobfs(volume::open(device)?);
+            options.file_system = FileSystem::Blobfs(volume::open(device, clock)?);
             Path::new(DATA_FOLDER)
         }
     };
@@ -305,14 +315,34 @@ fn open_engine(settings: &Settings) -> Result<Arc<dyn Engine>, ServeError> {
     }
 }
 
+/// The world that a server is put into: a test has another one than the process.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    /// The storage.
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The clock of everything in the path of a request.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The random source.
+    pub(crate) entropy: Arc<dyn Entropy>,
+    /// The last lines of the log.
+    pub(crate) recent_lines: Arc<RecentLines>,
+    /// Where the reason to stop goes.
+    pub(crate) stop: Sender<Stop>,
+}
+
 /// Makes everything that needs no thread.
 pub(crate) fn assemble(
     settings: Settings,
     parameters: Parameters,
-    engine: Arc<dyn Engine>,
-    recent_lines: Arc<RecentLines>,
-    stop: Sender<Stop>,
+    parts: Parts,
 ) -> Result<Arc<ServerState>, ServeError> {
+    let Parts {
+        engine,
+        clock,
+        entropy,
+        recent_lines,
+        stop,
+    } = parts;
     let limits = Limits {
         engine_cache: settings.cache_bytes,
         ..Limits::default()
@@ -320,7 +350,11 @@ pub(crate) fn assemble(
     let budget = MemoryBudget::new(limits);
     let reserved = budget.try_reserve(Share::EngineCache, settings.cache_bytes);
     assert!(reserved, "the share of the engine is as large as its cache");
-    let environment = Arc::new(SystemEnvironment::new(Arc::clone(&budget)));
+    let environment = Arc::new(ServerEnvironment::new(
+        Arc::clone(&clock),
+        entropy,
+        Arc::clone(&budget),
+    ));
     let operations = Arc::new(Operations::default());
     let sessions = Arc::new(LogicalSessions::default());
     let notifier = Notifier::new();
@@ -343,7 +377,7 @@ pub(crate) fn assemble(
         source,
     })?;
     Ok(Arc::new(ServerState {
-        journal: Journal::new(Arc::clone(&engine), settings.journal_interval),
+        journal: Journal::new(Arc::clone(&engine), settings.journal_interval, clock),
         process_id: process_id(&*environment),
         metrics: Metrics::default(),
         commands: Registry::new(),
@@ -387,8 +421,13 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
     let windows = match &settings.sockets {
         None => None,
         Some(path) => Some(
-            WindowListener::start(path, &mut sockets, ANNOUNCING_TIME_MAX)
-                .map_err(system("user-level sockets could not be prepared"))?,
+            WindowListener::start(
+                path,
+                &mut sockets,
+                ANNOUNCING_TIME_MAX,
+                &**state.environment.clock(),
+            )
+            .map_err(system("user-level sockets could not be prepared"))?,
         ),
     };
     let boxed = |listener| Box::new(listener) as Box<dyn Listener>;
@@ -417,10 +456,13 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
         listeners,
         Arc::new(Dispatcher::new(Arc::clone(state))),
         config,
-        Arc::clone(&state.journal),
-        Arc::clone(&state.budget),
-        Arc::clone(state.waiters.notifier()),
-        Arc::clone(&state.counters),
+        NetworkContext {
+            clock: Arc::clone(state.environment.clock()),
+            journal: Arc::clone(&state.journal),
+            budget: Arc::clone(&state.budget),
+            notifier: Arc::clone(state.waiters.notifier()),
+            counters: Arc::clone(&state.counters),
+        },
     )
     .map_err(system("the network could not be started"))
 }
@@ -443,64 +485,4 @@ fn notify_systemd(message: &str) {
     // There is nobody else to tell that systemd cannot be told.
     let _ = UnixDatagram::unbound()
         .and_then(|socket| socket.send_to(message.as_bytes(), Path::new(&path)));
-}
-
-/// The thread for what is due now and then: expired documents, idle cursors, idle sessions.
-#[derive(Debug)]
-struct Maintenance {
-    stop: Sender<()>,
-    interrupt: Arc<Interrupt>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Maintenance {
-    fn start(state: &Arc<ServerState>) -> io::Result<Self> {
-        let (stop, stopped) = channel();
-        let interrupt = Arc::new(Interrupt::default());
-        let state = Arc::clone(state);
-        let interrupted = Arc::clone(&interrupt);
-        let thread = std::thread::Builder::new()
-            .name("maintenance".to_owned())
-            .spawn(move || maintain(&state, &interrupted, &stopped))?;
-        Ok(Self {
-            stop,
-            interrupt,
-            thread: Some(thread),
-        })
-    }
-
-    fn stop(&mut self) {
-        self.interrupt
-            .kill(millrace_document::ErrorCode::InterruptedAtShutdown);
-        // A thread that has ended already does not listen.
-        let _ = self.stop.send(());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn maintain(state: &ServerState, interrupt: &Arc<Interrupt>, stopped: &Receiver<()>) {
-    loop {
-        let seconds = u64::try_from(state.parameters.number("ttlMonitorSleepSecs")).unwrap_or(60);
-        match stopped.recv_timeout(Duration::from_secs(seconds.max(1))) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
-        }
-        for id in state.sessions.idle(state.environment.monotonic()) {
-            state.end_session(id);
-        }
-        let now = state.environment.monotonic();
-        state.documents.close_idle_cursors(now);
-        if !state.parameters.flag("ttlMonitorEnabled") {
-            continue;
-        }
-        let environment: Arc<dyn Environment> = state.environment.clone();
-        let limits = operation::Limits::default();
-        let operation = Operation::new(environment, Arc::clone(interrupt), limits);
-        // Nobody waits for the deletions: the next sync takes them along.
-        if let Err(error) = state.documents.delete_expired(&operation) {
-            tracing::warn!(target: "INDEX", id = 22_537_u32, %error, "TTL deletions failed");
-        }
-    }
 }

@@ -7,6 +7,7 @@ use millrace_document::command::Principal;
 use millrace_wire::Compressor;
 
 use crate::commands::fail_point::FailAction;
+use crate::commands::write_concern::WriteConcern;
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, Ticket};
 use crate::operations::{Begun, Slot};
@@ -28,6 +29,8 @@ pub struct Session {
     pub(crate) held_back: bool,
     /// The collection that the request being served waits for, and its ticket.
     pub(crate) waiting: Option<(String, Ticket)>,
+    /// The write concern of the reply that was finished last.
+    pub(crate) write_concern: WriteConcern,
     /// The operation of the request that waits: it goes on when the wait is over.
     pub(crate) operation: Option<Begun>,
 }
@@ -46,6 +49,12 @@ impl Session {
             fail: None,
             held_back: false,
             waiting: None,
+            write_concern: WriteConcern {
+                unacknowledged: false,
+                majority: false,
+                journaled: false,
+                timeout_ms: 0,
+            },
             operation: None,
         }
     }

@@ -9,10 +9,10 @@ use millrace_document::command::{self, Database, OperationKind};
 use millrace_document::{Environment, Result};
 use millrace_engine::Engine;
 
-use crate::clock::SystemEnvironment;
 use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
 use crate::commands::registry::Registry;
+use crate::environment::ServerEnvironment;
 use crate::journal::Journal;
 use crate::log::RecentLines;
 use crate::logical_sessions::{LogicalSessions, SessionId};
@@ -38,7 +38,7 @@ pub struct ServerState {
     /// How the server was started.
     pub settings: Settings,
     /// Time and randomness.
-    pub environment: Arc<SystemEnvironment>,
+    pub environment: Arc<ServerEnvironment>,
     /// The storage engine.
     pub engine: Arc<dyn Engine>,
     /// The document layer.
@@ -97,7 +97,7 @@ pub struct Surroundings {
     /// The logical sessions.
     pub sessions: Arc<LogicalSessions>,
     /// Time.
-    pub environment: Arc<SystemEnvironment>,
+    pub environment: Arc<ServerEnvironment>,
     /// `host:port`
     pub address: String,
     /// What cursors hold between batches.
@@ -149,7 +149,7 @@ impl Surroundings {
         let Some(running) = running else {
             return Ok(Some(document));
         };
-        let elapsed = running.started.elapsed();
+        let elapsed = self.environment.monotonic().saturating_sub(running.started);
         let command = if running.command.is_empty() {
             doc! { "$truncated": running.name }
         } else {

@@ -1,12 +1,12 @@
 //! The volume that `serve --device` works on.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use millrace_blobfs::{Clock, ErrorKind, FormatOptions, MountOptions, Timestamp, Volume};
+use millrace_blobfs::{ErrorKind, FormatOptions, MountOptions, Timestamp, Volume};
 use millrace_blobfs_c::is_blank;
 use millrace_block::{Device, OpenOptions, Spec};
 
+use crate::clock::{Clock, SystemClock};
 use crate::settings::DeviceSettings;
 
 /// The folder of the database in its volume.
@@ -74,9 +74,9 @@ pub enum VolumeError {
 ///
 /// # Errors
 /// What is wrong, with what to do about it.
-pub fn open(settings: &DeviceSettings) -> Result<Volume, VolumeError> {
+pub fn open(settings: &DeviceSettings, clock: SystemClock) -> Result<Volume, VolumeError> {
     let spec = settings.spec.clone();
-    let device = match spec.open(&OpenOptions::new(Instant::now())) {
+    let device = match spec.open(&OpenOptions::new(clock.origin())) {
         Ok(device) => device,
         Err(error) if error.kind() == millrace_block::ErrorKind::InUse => {
             return Err(VolumeError::InUse { spec });
@@ -86,10 +86,10 @@ pub fn open(settings: &DeviceSettings) -> Result<Volume, VolumeError> {
     for note in device.notes() {
         tracing::info!(target: "STORAGE", id = 23_306_u32, device = %spec, note, "Device");
     }
-    let mounted = match Volume::mount(Arc::clone(&device), mount_options()) {
+    let mounted = match Volume::mount(Arc::clone(&device), mount_options(clock)) {
         Err(error) if error.kind() == ErrorKind::NotAVolume => {
-            format_blank(&device, settings)?;
-            Volume::mount(device, mount_options())
+            format_blank(&device, settings, clock)?;
+            Volume::mount(device, mount_options(clock))
         }
         mounted => mounted,
     };
@@ -110,14 +110,18 @@ pub fn open(settings: &DeviceSettings) -> Result<Volume, VolumeError> {
     Ok(volume)
 }
 
-fn mount_options() -> MountOptions {
-    let mut options = MountOptions::new(clock());
+fn mount_options(clock: SystemClock) -> MountOptions {
+    let mut options = MountOptions::new(Arc::new(move || timestamp(clock)));
     options.arena_bytes = ARENA_BYTES;
     options
 }
 
 /// Makes a volume on a device that holds nothing.
-fn format_blank(device: &Arc<dyn Device>, settings: &DeviceSettings) -> Result<(), VolumeError> {
+fn format_blank(
+    device: &Arc<dyn Device>,
+    settings: &DeviceSettings,
+    clock: SystemClock,
+) -> Result<(), VolumeError> {
     let spec = settings.spec.clone();
     match is_blank(device) {
         Err(source) => return Err(VolumeError::Device { spec, source }),
@@ -129,18 +133,13 @@ fn format_blank(device: &Arc<dyn Device>, settings: &DeviceSettings) -> Result<(
     let made = getrandom::fill(&mut uuid)
         .map_err(|error| error.to_string().into())
         .and_then(|()| {
-            Volume::format(device, &FormatOptions::new(uuid, clock()())).map_err(Into::into)
+            Volume::format(device, &FormatOptions::new(uuid, timestamp(clock))).map_err(Into::into)
         });
     made.map_err(|source| VolumeError::Format { spec, source })
 }
 
-fn clock() -> Clock {
-    Arc::new(|| {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
-    })
+fn timestamp(clock: SystemClock) -> Timestamp {
+    Timestamp(u64::try_from(clock.wall_clock_ms()).unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -150,6 +149,10 @@ mod tests {
     use millrace_block::FileDevice;
 
     use super::*;
+
+    fn open(settings: &DeviceSettings) -> Result<Volume, VolumeError> {
+        super::open(settings, SystemClock::new())
+    }
 
     fn settings(path: &std::path::Path, format: bool) -> DeviceSettings {
         let spec = format!("file:{}", path.display());

@@ -9,10 +9,10 @@ use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bson::doc;
+use bson::{Document, doc};
 use millrace::memory::{Limits, Share};
 use millrace::network::NetworkConfig;
-use millrace_wire::{Compressed, Compressor, Frame, Message, MsgFlags};
+use millrace_wire::{Compressed, Compressor, Frame, Message, MsgFlags, OpMsg};
 use stage::{Client, PATIENCE, Said, Stage};
 
 fn holding(said: &Said) -> Option<()> {
@@ -114,6 +114,35 @@ fn replies_wait_for_the_journal_and_one_sync_releases_many() {
     }
     let counters = stage.journal.counters();
     assert!(counters.syncs <= 2, "{counters:?}");
+}
+
+#[test]
+fn a_parked_reply_whose_time_is_over_says_so_and_others_wait_on() {
+    let stage = Stage::one_worker();
+    let mut patient = Client::connect(stage.address);
+    patient.send(doc! { "write": 1 });
+    let mut client = Client::connect(stage.address);
+    let late = doc! { "parked": true, "late": true };
+    assert_eq!(client.call(doc! { "writeWithin": 1 }), late);
+    // The reply is put together anew, in the form that it had.
+    for compressor in Compressor::ALL {
+        let mut bytes = client.message(MsgFlags::NONE, doc! { "writeWithin": 0 });
+        Frame::compress(&mut bytes, 0, compressor).expect("compression of our own message");
+        client.write(&bytes);
+        let bytes = client.receive_bytes().expect("the server answers");
+        let message = Message::parse(&bytes).expect("a reply is well-formed");
+        let compressed = Compressed::parse(&message).expect("the reply is compressed");
+        let mut inflated = Vec::new();
+        compressed.inflate(&mut inflated).expect("it is whole");
+        let message = Message::parse(&inflated).expect("a reply is well-formed");
+        let reply = OpMsg::parse(&message).expect("a reply is well-formed");
+        assert_eq!(Document::try_from(reply.body).expect("it is BSON"), late);
+    }
+    // The connection goes on, and the sync releases what waits without a limit.
+    client.send(doc! { "writeWithin": 3_600_000 });
+    stage.engine.hooks().permit_syncs(10);
+    assert_eq!(patient.receive(), doc! { "parked": true });
+    assert_eq!(client.receive(), doc! { "parked": true });
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `hello` and its old names: what a client learns first.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_document::{Environment, Error, ErrorCode, Result};
 use millrace_wire::{Compressor, MESSAGE_LEN_MAX, MsgFlags};
 
 use super::{Answer, CommandContext, integer, truthy, wrong_type};
@@ -36,7 +36,9 @@ pub(super) fn hello(context: &mut CommandContext<'_>) -> Result<Answer> {
     if let (Some(patience), None) = (&patience, context.resumed) {
         // The topology never changes: whoever knows it waits for as long as it wants.
         if context.round > 0 || patience.known_process == context.state.process_id {
-            return Ok(Answer::Wait(Instant::now() + patience.time));
+            return Ok(Answer::Wait(
+                context.state.environment.monotonic() + patience.time,
+            ));
         }
     }
     let reply = reply(context, &arguments);

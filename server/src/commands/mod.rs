@@ -18,7 +18,7 @@ mod status;
 mod table;
 pub mod write_concern;
 
-use std::time::Instant;
+use std::time::Duration;
 
 use bson::{Bson, Document, RawDocument};
 use millrace_document::command::{CommandSpec, is_generic};
@@ -76,8 +76,8 @@ pub enum Answer {
     Reply(Document),
     /// The reply, after which another one follows by itself.
     ReplyAndMore(Document),
-    /// Ask again at this moment.
-    Wait(Instant),
+    /// Ask again at this monotonic time.
+    Wait(Duration),
 }
 
 type Handler = fn(&mut CommandContext<'_>) -> Result<Answer>;

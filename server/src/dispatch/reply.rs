@@ -41,10 +41,10 @@ pub(super) fn append(reply: &mut ReplyBuffer<'_>, document: &Document) {
     reply.document().extend_from_slice(raw.as_bytes());
 }
 
-/// Adds fields to a reply that is written already.
-pub(super) fn add_to_reply(reply: &mut ReplyBuffer<'_>, fields: &Document) -> Result<()> {
+/// Adds a `writeConcernError` to a reply that is written already, unless it has one.
+pub(super) fn add_write_concern_error(reply: &mut ReplyBuffer<'_>, error: Document) -> Result<()> {
     let mut document = Document::from_reader(reply.written())?;
-    document.extend(fields.clone());
+    document.entry("writeConcernError").or_insert(error.into());
     append(reply, &document);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use clap::Parser;
@@ -17,18 +17,25 @@ use millrace_wire::{Message, MsgFlags, OpCode, OpMsg, encode_msg};
 
 use super::Dispatcher;
 use super::inspect::command_name;
+use crate::clock::Clock;
 use crate::commands::generic::GenericArguments;
 use crate::commands::parameters::Parameters;
+use crate::environment::SystemEntropy;
 use crate::log::RecentLines;
 use crate::network::{
     ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service,
 };
-use crate::serve::assemble;
+use crate::serve::{Parts, assemble};
 use crate::session::Session;
 use crate::settings::{Cli, Settings, Subcommand};
+use crate::simulation::SimulatedClock;
+
+/// Simulated time for which the server has been up.
+const UPTIME: Duration = Duration::from_secs(10);
 
 struct Fixture {
     dispatcher: Dispatcher,
+    clock: Arc<SimulatedClock>,
     _folder: tempfile::TempDir,
 }
 
@@ -51,15 +58,22 @@ impl Fixture {
         };
         let settings = Settings::resolve(*options, Vec::new()).expect("legal settings");
         let (stop, _) = channel();
+        let clock = Arc::new(SimulatedClock::default());
+        clock.advance_to(UPTIME);
         let state = assemble(
             settings,
             Parameters::default(),
-            Arc::new(MemoryEngine::new()),
-            Arc::new(RecentLines::default()),
-            stop,
+            Parts {
+                engine: Arc::new(MemoryEngine::new()),
+                clock: clock.clone(),
+                entropy: Arc::new(SystemEntropy),
+                recent_lines: Arc::new(RecentLines::default()),
+                stop,
+            },
         );
         Self {
             dispatcher: Dispatcher::new(state.expect("an empty engine can be opened")),
+            clock,
             _folder: folder,
         }
     }
@@ -77,7 +91,7 @@ impl Fixture {
         &self,
         session: &mut Session,
         bytes: &[u8],
-        (resumed, began, round): (Option<Resumed>, Instant, u32),
+        (resumed, began, round): (Option<Resumed>, Duration, u32),
     ) -> Answered {
         let mut request = Request {
             message: Message::parse(bytes).expect("the request is well-formed"),
@@ -94,7 +108,7 @@ impl Fixture {
         }
         let streams = reply.flags().contains(MsgFlags::MORE_TO_COME);
         let reply = match outcome {
-            Outcome::Done | Outcome::AfterDurable(_) => Document::from_reader(reply.written()),
+            Outcome::Done | Outcome::Acknowledge(_) => Document::from_reader(reply.written()),
             _ => Ok(Document::new()),
         };
         Answered {
@@ -108,7 +122,7 @@ impl Fixture {
     fn run(&self, database: &str, mut body: Document) -> Document {
         body.insert("$db", database);
         let mut session = self.connect(1);
-        let first = (None, Instant::now(), 0);
+        let first = (None, self.clock.now(), 0);
         let answered = self.serve(&mut session, &message(MsgFlags::NONE, body), first);
         self.dispatcher.close(session);
         answered.reply
@@ -156,7 +170,7 @@ impl Fixture {
     }
 
     /// Serves a `getMore` that has to wait, and returns what tells that it is woken.
-    fn wait(&self, session: &mut Session, bytes: &[u8], began: Instant) -> Receiver<()> {
+    fn wait(&self, session: &mut Session, bytes: &[u8], began: Duration) -> Receiver<()> {
         let answered = self.serve(session, bytes, (None, began, 0));
         self.woken(&answered)
     }
@@ -224,7 +238,7 @@ fn a_wait_is_over_when_its_time_or_its_collection_says_so() {
     let fixture = Fixture::new();
     let bytes = get_more(fixture.tail(), MsgFlags::NONE);
     let mut session = fixture.connect(5);
-    let began = Instant::now();
+    let began = fixture.clock.now();
     let woken = fixture.wait(&mut session, &bytes, began);
     assert!(woken.try_recv().is_err(), "nothing has happened yet");
     let operation = waiting_operation(&fixture).expect("it can be seen");
@@ -273,7 +287,7 @@ fn whatever_inserts_wakes_the_one_who_waits() {
         let fixture = Fixture::new();
         let bytes = get_more(fixture.tail(), MsgFlags::NONE);
         let mut session = fixture.connect(5);
-        let woken = fixture.wait(&mut session, &bytes, Instant::now());
+        let woken = fixture.wait(&mut session, &bytes, fixture.clock.now());
         let other = doc! { "insert": "other", "documents": [{ "_id": 2 }] };
         fixture.ok("test", other);
         let change = doc! { "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } };
@@ -292,15 +306,13 @@ fn every_round_of_a_stream_has_the_whole_patience() {
     let bytes = get_more(fixture.tail(), MsgFlags::EXHAUST_ALLOWED);
     let mut session = fixture.connect(5);
     let patience = Duration::from_secs(3600);
-    // A request from long ago: its patience is at an end.
-    let now = Instant::now();
-    let long_ago = now.checked_sub(patience).unwrap_or(now);
-    if long_ago < now {
-        let timed_out = Some(Resumed::TimedOut);
-        let first = fixture.serve(&mut session, &bytes, (timed_out, long_ago, 0));
-        assert_eq!(next_batch(&first.reply), []);
-        assert!(first.streams, "another reply follows");
-    }
+    let began = fixture.clock.now();
+    let now = began + patience;
+    fixture.clock.advance_to(now);
+    let timed_out = Some(Resumed::TimedOut);
+    let first = fixture.serve(&mut session, &bytes, (timed_out, began, 0));
+    assert_eq!(next_batch(&first.reply), []);
+    assert!(first.streams, "another reply follows");
     let second = fixture.serve(&mut session, &bytes, (None, now, 1));
     assert!(
         matches!(second.outcome, Outcome::Wait { until, .. } if until == now + patience),
@@ -330,7 +342,7 @@ fn whatever_ends_a_wait_wakes_the_one_who_waits() {
         let id = fixture.tail();
         let bytes = get_more(id, MsgFlags::EXHAUST_ALLOWED);
         let mut session = fixture.connect(5);
-        let began = Instant::now();
+        let began = fixture.clock.now();
         let woken = fixture.wait(&mut session, &bytes, began);
         fixture.ok("test", doc! { "create": "other" });
         fixture.ok("test", doc! { "drop": "other" });
@@ -347,7 +359,7 @@ fn whatever_ends_a_wait_wakes_the_one_who_waits() {
         let answered = fixture.serve(&mut session, &bytes, resumed);
         assert_eq!(code(&answered.reply), expected, "{end}: {}", answered.reply);
         assert!(!answered.streams, "{end}: an error is the last reply");
-        let after = fixture.serve(&mut session, &bytes, (None, Instant::now(), 0));
+        let after = fixture.serve(&mut session, &bytes, (None, fixture.clock.now(), 0));
         assert_eq!(code(&after.reply), 43, "{end}: the cursor is gone");
     }
 }
@@ -362,7 +374,7 @@ fn an_ending_between_the_look_and_the_wait_is_not_missed() {
     let generic = GenericArguments::parse(parsed.body).expect("the request is legal");
     let request = Request {
         message,
-        began: Instant::now(),
+        began: fixture.clock.now(),
         resumed: None,
         round: 0,
     };
@@ -391,7 +403,7 @@ fn the_stop_of_the_server_ends_waits() {
     let fixture = Fixture::new();
     let bytes = get_more(fixture.tail(), MsgFlags::NONE);
     let mut session = fixture.connect(5);
-    let began = Instant::now();
+    let began = fixture.clock.now();
     let woken = fixture.wait(&mut session, &bytes, began);
     fixture.dispatcher.interrupt_all();
     woken.try_recv().expect("the stop wakes");
@@ -406,7 +418,7 @@ fn who_leaves_waits_no_more() {
     let bytes = get_more(fixture.tail(), MsgFlags::NONE);
     let mut session = fixture.connect(5);
     let slot = Arc::downgrade(session.slot());
-    let woken = fixture.wait(&mut session, &bytes, Instant::now());
+    let woken = fixture.wait(&mut session, &bytes, fixture.clock.now());
     fixture.dispatcher.close(session);
     fixture.ok(
         "test",
@@ -442,7 +454,7 @@ fn privileges_are_checked_before_a_command_runs() {
     let run = |session: &mut Session, database: &str, mut body: Document| {
         body.insert("$db", database);
         let bytes = message(MsgFlags::NONE, body);
-        let answered = fixture.serve(session, &bytes, (None, Instant::now(), 0));
+        let answered = fixture.serve(session, &bytes, (None, fixture.clock.now(), 0));
         answered.reply
     };
     let insert = doc! { "insert": "c", "documents": [{ "_id": 1 }] };
@@ -584,12 +596,8 @@ fn fail_points_decide_about_time_limits() {
     let body = doc! { "find": "c", "maxTimeMS": 1, "$db": "test" };
     let bytes = message(MsgFlags::NONE, body);
     let mut session = fixture.connect(5);
-    let now = Instant::now();
-    let began = now.checked_sub(Duration::from_secs(1)).unwrap_or(now);
-    // The server's clock starts with it: let it reach the limit.
-    while fixture.dispatcher.state.environment.monotonic() < Duration::from_millis(2) {
-        std::thread::yield_now();
-    }
+    let began = fixture.clock.now();
+    fixture.clock.advance_to(began + Duration::from_millis(1));
     let mut late = || code(&fixture.serve(&mut session, &bytes, (None, began, 0)).reply);
     configure("maxTimeNeverTimeOut", "alwaysOn");
     assert_eq!(late(), 0);

@@ -1,9 +1,9 @@
 //! Tailable cursors that wait for data, and the commands that end their waits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use millrace_document::command::{CommandRequest, Effects, EndedWaits};
-use millrace_document::{Error, ErrorCode};
+use millrace_document::{Environment, Error, ErrorCode};
 
 use super::Dispatcher;
 use super::inspect::namespace_of;
@@ -32,7 +32,7 @@ impl Dispatcher {
             .max_time_ms
             .map_or(AWAIT_DEFAULT, Duration::from_millis);
         let until = request.began + patience;
-        if Instant::now() >= until {
+        if self.state.environment.monotonic() >= until {
             return None;
         }
         let waiters = &self.state.waiters;

@@ -8,9 +8,10 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::write_metrics;
+use crate::clock::Clock;
 use crate::state::ServerState;
 
 /// How long a client may take to send its request, and to take the reply.
@@ -82,7 +83,7 @@ impl MetricsServer {
 
 fn serve(mut stream: TcpStream, state: &ServerState, ready: &AtomicBool) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Some(path) = read_path(&mut stream)? else {
+    let Some(path) = read_path(&mut stream, &**state.environment.clock())? else {
         return respond(&mut stream, "400 Bad Request", "bad request\n");
     };
     match path.as_str() {
@@ -104,12 +105,12 @@ fn serve(mut stream: TcpStream, state: &ServerState, ready: &AtomicBool) -> io::
 }
 
 /// The path of a GET request, or `None` if it is no such request.
-fn read_path(stream: &mut TcpStream) -> io::Result<Option<String>> {
-    let deadline = Instant::now() + PATIENCE;
+fn read_path(stream: &mut TcpStream, clock: &dyn Clock) -> io::Result<Option<String>> {
+    let deadline = clock.now() + PATIENCE;
     let mut request = Vec::new();
     let mut chunk = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_sub(clock.now());
         if left.is_zero() || request.len() > REQUEST_LEN_MAX {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
 //! What the worker that accepts has to do with listeners.
 
 use std::io;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::Listener;
 use super::poller::{Interest, Poller};
@@ -20,7 +20,7 @@ const _: () = assert!(
 pub(super) struct Acceptor {
     listeners: Vec<Box<dyn Listener>>,
     next_worker: usize,
-    resting_until: Option<Instant>,
+    resting_until: Option<Duration>,
 }
 
 impl Acceptor {
@@ -39,7 +39,7 @@ impl Acceptor {
     }
 
     /// Until when nobody is accepted.
-    pub(super) const fn resting_until(&self) -> Option<Instant> {
+    pub(super) const fn resting_until(&self) -> Option<Duration> {
         self.resting_until
     }
 
@@ -62,7 +62,7 @@ impl Acceptor {
         Ok(())
     }
 
-    pub(super) fn rest(&mut self, poller: &Poller, until: Instant) {
+    pub(super) fn rest(&mut self, poller: &Poller, until: Duration) {
         for listener in &self.listeners {
             // It was added by `watch`; if the system thinks otherwise there is nothing to remove.
             let _ = poller.remove(listener.readiness());

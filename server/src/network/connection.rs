@@ -1,13 +1,13 @@
 //! One connection's state.
 
-use std::time::Instant;
+use std::time::Duration;
 
-use millrace_engine::Optime;
 use millrace_wire::{Compressor, OpCode};
 
 use super::buffer::Buffer;
 use super::poller::Interest;
 use super::{ConnectionId, Ticket, Transport};
+use crate::acknowledgement::Acknowledgement;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +16,14 @@ pub(super) enum State {
     Ready,
     /// Its request, session and receive buffer are with an executor thread.
     Running,
-    /// Its last reply starts at this place of the send buffer and waits for the journal.
-    Parked { optime: Optime, start: usize },
+    /// Its last reply starts at this place of the send buffer and waits until its write has come far enough.
+    Parked {
+        wanted: Acknowledgement,
+        start: usize,
+    },
     /// Its request waits for a time or a ticket.
     Waiting {
-        until: Instant,
+        until: Duration,
         ticket: Option<Ticket>,
     },
     /// Its request is to be served again once the replies so far are sent.
@@ -33,7 +36,7 @@ pub(super) enum Watch {
     /// The poller says so.
     Poller,
     /// It is looked at in every round, as it is in the list of the worker: since then nothing was found.
-    Hot { since: Instant },
+    Hot { since: Duration },
     /// The client rings when that is there, or has rung; the poller watches the bell.
     Armed(Interest),
 }
@@ -54,7 +57,7 @@ pub(super) struct Current {
     /// The decompressed message.
     pub(super) inflated: Option<Buffer>,
     /// When this round began.
-    pub(super) began: Instant,
+    pub(super) began: Duration,
     pub(super) round: u32,
 }
 
@@ -89,11 +92,11 @@ pub(super) struct Connection<S> {
     pub(super) starved: bool,
     /// When the server began to wait for the rest of a message of which it has a part; none while a request is
     /// served or a reply is sent. See [`Connection::update_receive_timer`].
-    pub(super) partial_since: Option<Instant>,
+    pub(super) partial_since: Option<Duration>,
     /// Since when the client has not taken its replies.
-    pub(super) stalled_since: Option<Instant>,
+    pub(super) stalled_since: Option<Duration>,
     /// The deadline in the worker's timers.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<Duration>,
 }
 
 impl<S> Connection<S> {
@@ -146,7 +149,7 @@ impl<S> Connection<S> {
 
     /// Starts the receive timer at `now` if it does not run and the server waits for the rest of a message; stops it
     /// if the server waits for anything else.
-    pub(super) fn update_receive_timer(&mut self, now: Instant) {
+    pub(super) fn update_receive_timer(&mut self, now: Duration) {
         let waits_for_rest = self.state == State::Ready
             && self.current.is_none()
             && self.sendable().is_empty()

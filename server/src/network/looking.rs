@@ -12,7 +12,7 @@
 //! 4. While hot connections are busy the kernel is asked every [`PASSES_MAX`] rounds, or after [`UNASKED_MAX`]; and
 //!    always before the worker looks for longer than one round.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{Fate, Worker};
 use crate::network::Service;
@@ -41,7 +41,7 @@ pub(in crate::network) struct Hot {
     look_time_max: Duration,
     /// Rounds since the kernel was asked, and when that was.
     passes: u32,
-    asked: Instant,
+    asked: Duration,
     /// Whether the last round found nothing, neither here nor at the kernel.
     is_quiet: bool,
 }
@@ -70,7 +70,7 @@ impl Hot {
             look_time: look_time_max,
             look_time_max,
             passes: 0,
-            asked: Instant::now(),
+            asked: Duration::ZERO,
             is_quiet: false,
         }
     }
@@ -81,7 +81,7 @@ impl Hot {
     }
 
     /// The kernel is asked, and has nothing to wait for.
-    const fn ask(&mut self, now: Instant) -> Polling {
+    const fn ask(&mut self, now: Duration) -> Polling {
         self.passes = 0;
         self.asked = now;
         Polling::Wait(Some(Duration::ZERO))
@@ -104,7 +104,7 @@ impl<S: Service> Worker<S> {
         if self.hot.tokens.is_empty() {
             return Polling::Wait(timeout);
         }
-        let mut now = Instant::now();
+        let mut now = self.shared.clock.now();
         self.look(now, IDLE_MAX, found);
         if found.is_empty() && timeout != Some(Duration::ZERO) {
             if !self.hot.is_quiet {
@@ -122,8 +122,8 @@ impl<S: Service> Worker<S> {
             return Polling::Wait(timeout);
         }
         self.hot.passes += 1;
-        let is_due = self.hot.passes >= PASSES_MAX
-            || now.saturating_duration_since(self.hot.asked) >= UNASKED_MAX;
+        let is_due =
+            self.hot.passes >= PASSES_MAX || now.saturating_sub(self.hot.asked) >= UNASKED_MAX;
         if is_due || !self.runnable.is_empty() {
             return self.hot.ask(now);
         }
@@ -188,9 +188,9 @@ impl<S: Service> Worker<S> {
     }
 
     /// Looks until something is found or the time is over, and returns what time it is.
-    fn keep_looking(&mut self, began: Instant, found: &mut Vec<Readiness>) -> Instant {
+    fn keep_looking(&mut self, began: Duration, found: &mut Vec<Readiness>) -> Duration {
         let mut now = began;
-        while found.is_empty() && now.saturating_duration_since(began) < self.hot.look_time {
+        while found.is_empty() && now.saturating_sub(began) < self.hot.look_time {
             for _ in 0..LOOKS {
                 std::hint::spin_loop();
                 self.look(now, IDLE_MAX, found);
@@ -202,14 +202,14 @@ impl<S: Service> Worker<S> {
                 // The client may wait for this core.
                 std::thread::yield_now();
             }
-            now = Instant::now();
+            now = self.shared.clock.now();
         }
         self.hot.adapt(!found.is_empty());
         now
     }
 
     /// Looks at each hot connection once, and arms those that have been idle for `idle_max`.
-    fn look(&mut self, now: Instant, idle_max: Duration, found: &mut Vec<Readiness>) {
+    fn look(&mut self, now: Duration, idle_max: Duration, found: &mut Vec<Readiness>) {
         let mut index = 0;
         while let Some(token) = self.hot.tokens.get(index).copied() {
             match self.look_at(token, now, idle_max) {
@@ -223,7 +223,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    fn look_at(&mut self, token: Token, now: Instant, idle_max: Duration) -> Look {
+    fn look_at(&mut self, token: Token, now: Duration, idle_max: Duration) -> Look {
         let Some(connection) = self.connections.get_mut(token) else {
             return Look::Cold;
         };
@@ -235,7 +235,7 @@ impl<S: Service> Worker<S> {
             *since = now;
             return Look::Found(interest);
         }
-        if now.saturating_duration_since(*since) < idle_max {
+        if now.saturating_sub(*since) < idle_max {
             return Look::Nothing;
         }
         if connection.transport.arm(interest) {

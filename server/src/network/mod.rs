@@ -5,10 +5,10 @@
 //!                           |
 //!        readiness -> read -> frame -> Service::call -> reply -> write (one worker, no hand-over)
 //!                                       |        |         |
-//!                              Offload  |   Wait |         | AfterDurable
+//!                              Offload  |   Wait |         | Acknowledge
 //!                                       v        v         v
-//!                                 executor    timers,    parked until the journal
-//!                                 thread      notifier   has synced
+//!                                 executor    timers,    parked until the write
+//!                                 thread      notifier   has come far enough
 //! ```
 //!
 //! Readiness is what the poller says of a kernel socket. Of a connection through a window
@@ -28,7 +28,8 @@
 //! 3. A worker never blocks: not on a device, not on a client, not on an executor thread.
 //! 4. Every buffer is charged to [`Share::Messages`](crate::memory::Share::Messages); an idle
 //!    connection holds none.
-//! 5. A reply that stands for a write leaves the process only after the journal covers its optime.
+//! 5. A reply that stands for a write leaves the process only after the write has reached the level that its
+//!    [`Acknowledgement`](crate::acknowledgement::Acknowledgement) names, or with an error that says otherwise.
 
 mod acceptor;
 mod buffer;
@@ -36,7 +37,10 @@ mod connection;
 mod executor;
 mod inbox;
 mod listener;
+#[cfg(test)]
+pub(crate) mod loopback;
 mod notifier;
+pub(crate) mod parked;
 mod poller;
 mod requests;
 mod server;
@@ -50,6 +54,6 @@ pub use executor::Executor;
 pub use listener::{Listener, TcpListener, Transport, UnixListener};
 pub use notifier::{Notifier, Ticket};
 pub use poller::Interest;
-pub use server::{Counters, Network, NetworkConfig};
+pub use server::{Counters, Network, NetworkConfig, NetworkContext};
 pub use service::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service};
 pub use windows::{WindowListener, WindowTotals};

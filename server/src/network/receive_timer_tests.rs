@@ -7,13 +7,16 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bson::rawdoc;
-use millrace_engine::MemoryEngine;
+use millrace_engine::{MemoryEngine, Optime};
 use millrace_wire::{Decoder, MsgFlags, encode_msg};
 
 use super::*;
+use crate::acknowledgement::{Acknowledgement, Level, Watermarks};
+use crate::clock::{Clock, SystemClock};
 use crate::journal::Journal;
 use crate::memory::{Limits, MemoryBudget};
 use crate::network::executor::Executor;
+use crate::network::parked::Verdict;
 use crate::network::{
     ConnectionInfo, Counters, NetworkConfig, Notifier, Outcome, ReplyBuffer, Request,
 };
@@ -34,7 +37,7 @@ enum Answer {
 #[derive(Debug)]
 struct Fixed {
     answer: Answer,
-    until: Instant,
+    until: Duration,
     permits: Mutex<Receiver<()>>,
 }
 
@@ -50,7 +53,11 @@ impl Service for Fixed {
         match self.answer {
             _ if request.resumed.is_some() => Outcome::Done,
             Answer::Offload => Outcome::Offload,
-            Answer::Park => Outcome::AfterDurable(Optime::new(1)),
+            Answer::Park => Outcome::Acknowledge(Acknowledgement {
+                optime: Optime::new(1),
+                level: Level::Durable,
+                until: None,
+            }),
             Answer::Wait => Outcome::Wait {
                 until: self.until,
                 ticket: None,
@@ -69,6 +76,8 @@ impl Service for Fixed {
     }
 
     fn durability_failed(&self, _: &mut ReplyBuffer<'_>) {}
+
+    fn acknowledgement_timed_out(&self, (): &mut (), _: &mut ReplyBuffer<'_>) {}
 
     fn panicked(&self, _: &mut ReplyBuffer<'_>) {}
 
@@ -118,7 +127,7 @@ impl Transport for Scripted {
 struct Fixture {
     worker: Worker<Fixed>,
     token: Token,
-    start: Instant,
+    start: Duration,
     chunks: Sender<Vec<u8>>,
     permits: Sender<()>,
     room: Arc<Mutex<bool>>,
@@ -127,7 +136,8 @@ struct Fixture {
 
 impl Fixture {
     fn new(answer: Answer) -> Self {
-        let start = Instant::now();
+        let start = Duration::from_secs(5000);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let (permits, permitted) = channel();
         let config = NetworkConfig {
             workers: 1,
@@ -142,7 +152,12 @@ impl Fixture {
             }),
             config,
             decoder: Decoder::with_message_len_max(config.message_len_max),
-            journal: Journal::new(Arc::new(MemoryEngine::new()), Duration::ZERO),
+            journal: Journal::new(
+                Arc::new(MemoryEngine::new()),
+                Duration::ZERO,
+                Arc::clone(&clock),
+            ),
+            clock,
             budget: MemoryBudget::new(Limits::default()),
             notifier: Notifier::new(),
             executor: Executor::new(1),
@@ -227,13 +242,15 @@ fn a_reply_that_waits_for_the_journal_has_no_deadline() {
     fixture.receive(0, &first);
     fixture.receive(59, &second);
     assert_eq!(fixture.deadline(), None);
-    fixture.worker.parked.clear();
+    let reached = Watermarks::alone(Optime::new(1)).reached();
+    let released = fixture.worker.parked.pop(&reached, fixture.start);
+    assert_eq!(released, Some((fixture.token, Verdict::Reached)));
     fixture.worker.now = fixture.start + Duration::from_secs(200);
     let token = fixture.token;
     fixture
         .worker
         .with_connection(token, |worker, token, connection| {
-            worker.unpark(token, connection, true)
+            worker.unpark(token, connection, Verdict::Reached)
         });
     assert_eq!(fixture.deadline(), Some(260));
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use millrace_wire::{Message, MsgFlags};
+use millrace_wire::{Compressed, Message, MsgFlags, OpCode, OpMsg};
 
 use super::connection::Current;
 use super::{Outcome, ReplyBuffer, Request, Resumed, Service};
@@ -84,6 +84,40 @@ pub(super) fn fail<S: Service>(
     complete(Outcome::Done, reply, start)
 }
 
+/// Adds to a parked reply at `start` that its time is over. The write stays applied.
+pub(crate) fn time_out<S: Service>(
+    service: &S,
+    session: &mut S::Session,
+    current: &Current,
+    start: usize,
+    out: &mut Vec<u8>,
+) -> Served {
+    let Some((flags, document)) = read_back(&out[start..]) else {
+        // Only a message of ours that is not well-formed: it must not pass for an acknowledgement.
+        tracing::error!(target: "NETWORK", id = 23_313_u32, "A parked reply cannot be read back");
+        return fail(service, current, start, out);
+    };
+    out.truncate(start);
+    let mut reply = reply_buffer(current, out);
+    reply.set_flags(flags);
+    reply.document().extend_from_slice(&document);
+    service.acknowledgement_timed_out(session, &mut reply);
+    complete(Outcome::Done, reply, start)
+}
+
+/// The flags and the document of a finished OP_MSG reply.
+fn read_back(frame: &[u8]) -> Option<(MsgFlags, Vec<u8>)> {
+    let mut inflated = Vec::new();
+    let mut message = Message::parse(frame).ok()?;
+    if message.op_code == OpCode::Compressed {
+        let compressed = Compressed::parse(&message).ok()?;
+        compressed.inflate(&mut inflated).ok()?;
+        message = Message::parse(&inflated).ok()?;
+    }
+    let reply = OpMsg::parse(&message).ok()?;
+    Some((reply.flags, reply.body.as_bytes().to_vec()))
+}
+
 fn reply_buffer<'a>(current: &Current, out: &'a mut Vec<u8>) -> ReplyBuffer<'a> {
     ReplyBuffer::new(
         out,
@@ -98,7 +132,7 @@ fn complete(outcome: Outcome, reply: ReplyBuffer<'_>, start: usize) -> Served {
     let close = reply.closes();
     let more_to_come = reply.flags().contains(MsgFlags::MORE_TO_COME);
     match outcome {
-        Outcome::Done | Outcome::AfterDurable(_) => {
+        Outcome::Done | Outcome::Acknowledge(_) => {
             reply.finish();
             Served {
                 outcome,

@@ -14,6 +14,7 @@ use super::executor::Executor;
 use super::inbox::Inbox;
 use super::worker::Worker;
 use super::{Listener, Notifier, Service};
+use crate::clock::Clock;
 use crate::journal::{Journal, Subscriber};
 use crate::memory::MemoryBudget;
 
@@ -75,11 +76,27 @@ pub struct Counters {
     pub timed_out: AtomicU64,
 }
 
+/// The parts of the server that the network works with.
+#[derive(Clone, Debug)]
+pub struct NetworkContext {
+    /// The clock of every deadline; [`Request::began`](super::Request::began) is its time.
+    pub clock: Arc<dyn Clock>,
+    /// The journal that parked replies wait for.
+    pub journal: Arc<Journal>,
+    /// The memory budget that buffers are charged to.
+    pub budget: Arc<MemoryBudget>,
+    /// The tickets of requests that wait for data.
+    pub notifier: Arc<Notifier>,
+    /// What the network counts.
+    pub counters: Arc<Counters>,
+}
+
 /// What all workers share.
 #[derive(Debug)]
 pub(super) struct Shared<S: Service> {
     pub(super) service: Arc<S>,
     pub(super) config: NetworkConfig,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) decoder: Decoder,
     pub(super) journal: Arc<Journal>,
     pub(super) budget: Arc<MemoryBudget>,
@@ -116,11 +133,15 @@ impl<S: Service> Network<S> {
         listeners: Vec<Box<dyn Listener>>,
         service: Arc<S>,
         config: NetworkConfig,
-        journal: Arc<Journal>,
-        budget: Arc<MemoryBudget>,
-        notifier: Arc<Notifier>,
-        counters: Arc<Counters>,
+        context: NetworkContext,
     ) -> io::Result<Self> {
+        let NetworkContext {
+            clock,
+            journal,
+            budget,
+            notifier,
+            counters,
+        } = context;
         let inboxes = (0..config.workers.max(1))
             .map(|_| Ok(Arc::new(Inbox::new()?)))
             .collect::<io::Result<Vec<_>>>()?;
@@ -130,6 +151,7 @@ impl<S: Service> Network<S> {
         let shared = Arc::new(Shared {
             service,
             config,
+            clock,
             decoder: Decoder::with_message_len_max(config.message_len_max),
             journal,
             budget,

@@ -1,12 +1,12 @@
 //! The seam between the network and what answers requests.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::Duration;
 
-use millrace_engine::Optime;
 use millrace_wire::{Compressor, Frame, Message, MsgFlags, OpCode};
 
 use super::Ticket;
+use crate::acknowledgement::Acknowledgement;
 
 /// A connection's number: from 1, never used twice in the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,9 +41,9 @@ pub enum Resumed {
 pub struct Request<'a> {
     /// The message; never a compressed one.
     pub message: Message<'a>,
-    /// When this round began: when the request's last byte was received or, in an exhaust stream, when
+    /// Monotonic time at which this round began: when the request's last byte was received or, in an exhaust stream, when
     /// the reply before was out of the way.
-    pub began: Instant,
+    pub began: Duration,
     /// Set when the request waited before and is served again.
     pub resumed: Option<Resumed>,
     /// How many replies this request has had: above 0 only in an exhaust stream.
@@ -58,16 +58,17 @@ pub enum Outcome {
     Done,
     /// There is no reply (the request had the flag moreToCome).
     NoReply,
-    /// The reply is in the buffer and may be sent once the journal covers this optime.
-    AfterDurable(Optime),
+    /// The reply is in the buffer and may be sent once its write has come that far. A reply that may be sent at once
+    /// is [`Outcome::Done`].
+    Acknowledge(Acknowledgement),
     /// This may take long: serve it with [`Service::call_blocking`] on an executor thread. Whatever
     /// is in the buffer is dropped.
     Offload,
     /// Serve the request again when the ticket is notified, at the latest at `until`. Whatever is in
     /// the buffer is dropped.
     Wait {
-        /// The latest moment.
-        until: Instant,
+        /// The latest monotonic time.
+        until: Duration,
         /// What may end the wait earlier.
         ticket: Option<Ticket>,
     },
@@ -102,6 +103,10 @@ pub trait Service: Send + Sync + fmt::Debug + 'static {
 
     /// The sync that a finished reply waited for failed: replaces the reply by the error.
     fn durability_failed(&self, reply: &mut ReplyBuffer<'_>);
+
+    /// The time limit of a finished reply is over, which is [written](ReplyBuffer::written) as it was: says in it that
+    /// the write was applied and is not acknowledged.
+    fn acknowledgement_timed_out(&self, session: &mut Self::Session, reply: &mut ReplyBuffer<'_>);
 
     /// Serving a request panicked: writes the reply that the client gets before the connection is
     /// closed.

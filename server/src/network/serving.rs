@@ -10,6 +10,7 @@ use super::{Fate, Worker};
 use crate::network::buffer::BUFFER_LEN;
 use crate::network::connection::{Connection, Current, State};
 use crate::network::inbox::{Completion, Event};
+use crate::network::parked::Verdict;
 use crate::network::poller::Readiness;
 use crate::network::requests::{self, Place, Served};
 use crate::network::slab::Token;
@@ -315,13 +316,13 @@ impl<S: Service> Worker<S> {
             Outcome::Done | Outcome::NoReply => {
                 self.finish(token, connection, served.more_to_come, served.close);
             }
-            Outcome::AfterDurable(optime) => {
+            Outcome::Acknowledge(wanted) => {
                 connection.closing |= served.close;
                 connection.state = State::Parked {
-                    optime,
+                    wanted,
                     start: served.start,
                 };
-                self.parked.insert((optime, token));
+                self.parked.park(token, &wanted);
                 self.parked_new += 1;
             }
             Outcome::Offload => self.offload(token, connection),
@@ -473,22 +474,32 @@ impl<S: Service> Worker<S> {
         self.serve_received(token, connection)
     }
 
-    /// The journal covers a parked reply, or never will.
+    /// A parked reply waits no more.
     pub(super) fn unpark(
         &mut self,
         token: Token,
         connection: &mut Connection<S::Session>,
-        durable: bool,
+        verdict: Verdict,
     ) -> Fate {
         let State::Parked { start, .. } = connection.state else {
             unreachable!("only parked connections are in the set");
         };
-        if !durable {
-            if let (Some(current), Some(output)) = (&connection.current, &mut connection.output) {
-                let out = &mut output.bytes;
-                requests::fail(&*self.shared.service, current, start, out);
-                output.settle();
+        if let (Some(current), Some(output), Some(session)) = (
+            &connection.current,
+            &mut connection.output,
+            &mut connection.session,
+        ) {
+            let (service, out) = (&*self.shared.service, &mut output.bytes);
+            match verdict {
+                Verdict::Reached => {}
+                Verdict::Failed => {
+                    requests::fail(service, current, start, out);
+                }
+                Verdict::TimedOut => {
+                    requests::time_out(service, session, current, start, out);
+                }
             }
+            output.settle();
         }
         self.finish(token, connection, false, false);
         self.serve_received(token, connection)

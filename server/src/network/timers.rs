@@ -1,14 +1,14 @@
 //! Deadlines of connections, at most one each.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::slab::Token;
 
 /// An ordered set of deadlines.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    deadlines: BTreeSet<(Instant, Token)>,
+    deadlines: BTreeSet<(Duration, Token)>,
 }
 
 impl Timers {
@@ -16,8 +16,8 @@ impl Timers {
     pub(super) fn set(
         &mut self,
         token: Token,
-        slot: &mut Option<Instant>,
-        deadline: Option<Instant>,
+        slot: &mut Option<Duration>,
+        deadline: Option<Duration>,
     ) {
         if *slot == deadline {
             return;
@@ -32,14 +32,14 @@ impl Timers {
     }
 
     /// How long it is until the first deadline.
-    pub(super) fn until_next(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn until_next(&self, now: Duration) -> Option<Duration> {
         self.deadlines
             .first()
-            .map(|(deadline, _)| deadline.saturating_duration_since(now))
+            .map(|(deadline, _)| deadline.saturating_sub(now))
     }
 
     /// A connection whose deadline has passed. The deadline stays until it is moved.
-    pub(super) fn expired(&self, now: Instant) -> Vec<Token> {
+    pub(super) fn expired(&self, now: Duration) -> Vec<Token> {
         self.deadlines
             .iter()
             .take_while(|(deadline, _)| *deadline <= now)

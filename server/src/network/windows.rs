@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use millrace_stream::slab::Totals;
 use millrace_stream::sockets::{self, Announcement, Stream, Tally, Wanted};
@@ -31,6 +31,7 @@ use rustix::time::{
 
 use super::poller::Poller;
 use super::{Interest, Listener, TcpListener, Transport};
+use crate::clock::Clock;
 
 /// How many clients may wait to be accepted on each socket; others wait at the monitor.
 const BACKLOG: u32 = 128;
@@ -148,7 +149,12 @@ impl WindowListener {
     ///
     /// # Errors
     /// What the system says when it has no more descriptors.
-    pub fn start(path: &Path, sockets: &mut [TcpListener], patience: Duration) -> io::Result<Self> {
+    pub fn start(
+        path: &Path,
+        sockets: &mut [TcpListener],
+        patience: Duration,
+        clock: &dyn Clock,
+    ) -> io::Result<Self> {
         let totals = Arc::new(WindowTotals::new()?);
         let poller = Poller::new()?;
         poller.add(&totals.timer, TIMER_KEY, Interest::Read)?;
@@ -166,7 +172,7 @@ impl WindowListener {
             is_missing: false,
         };
         listener.announce();
-        listener.wait_for_answers(patience);
+        listener.wait_for_answers(patience, clock);
         Ok(listener)
     }
 
@@ -176,10 +182,10 @@ impl WindowListener {
         &self.totals
     }
 
-    fn wait_for_answers(&mut self, patience: Duration) {
-        let until = Instant::now() + patience;
+    fn wait_for_answers(&mut self, patience: Duration, clock: &dyn Clock) {
+        let until = clock.now() + patience;
         while let Some(announcement) = self.announcement.as_ref().filter(|a| !a.is_complete()) {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_sub(clock.now());
             let (Ok(left), false) = (Timespec::try_from(left), left.is_zero()) else {
                 return;
             };

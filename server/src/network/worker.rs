@@ -1,18 +1,17 @@
 //! A worker: the event loop that owns connections.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-use millrace_engine::Optime;
+use std::time::Duration;
 
 use self::looking::{Hot, Polling};
 use super::acceptor::Acceptor;
 use super::buffer::BufferPool;
 use super::connection::{Connection, State, Watch};
 use super::inbox::{Event, Inbox};
+use super::parked::ParkedReplies;
 use super::poller::{Interest, Poller, Readiness};
 use super::server::Shared;
 use super::slab::{Slab, Token};
@@ -57,16 +56,16 @@ pub(super) struct Worker<S: Service> {
     pub(super) runnable: VecDeque<Token>,
     /// Connections that wait for memory.
     pub(super) starved: Vec<Token>,
-    /// Replies that wait for the journal.
-    pub(super) parked: BTreeSet<(Optime, Token)>,
+    /// Replies whose writes have not come far enough.
+    pub(super) parked: ParkedReplies<Token>,
     /// How many replies were parked in this round.
     pub(super) parked_new: u64,
     pub(super) acceptor: Option<Acceptor>,
-    /// The time of this round.
-    pub(super) now: Instant,
+    /// The monotonic time of this round.
+    pub(super) now: Duration,
     pub(super) next_reply_id: i32,
     /// Until when running requests may end, once the server stops.
-    pub(super) draining_until: Option<Instant>,
+    pub(super) draining_until: Option<Duration>,
 }
 
 impl<S: Service> Worker<S> {
@@ -84,17 +83,17 @@ impl<S: Service> Worker<S> {
         Ok(Self {
             pool: BufferPool::new(Arc::clone(&shared.budget)),
             hot: Hot::new(shared.config.look_time_max),
-            shared,
             inbox,
             poller,
             connections: Slab::new(),
             timers: Timers::default(),
             runnable: VecDeque::new(),
             starved: Vec::new(),
-            parked: BTreeSet::new(),
+            parked: ParkedReplies::new(),
             parked_new: 0,
             acceptor,
-            now: Instant::now(),
+            now: shared.clock.now(),
+            shared,
             next_reply_id: 1,
             draining_until: None,
         })
@@ -113,7 +112,7 @@ impl<S: Service> Worker<S> {
                 tracing::error!(target: "NETWORK", id = 23_301_u32, %error, "Polling failed");
                 std::thread::park_timeout(ACCEPT_REST);
             }
-            self.now = Instant::now();
+            self.now = self.shared.clock.now();
             self.hot.set_quiet(found.is_empty() && ready.is_empty());
             for readiness in found.drain(..) {
                 self.on_found(readiness);
@@ -145,11 +144,13 @@ impl<S: Service> Worker<S> {
             return Some(Duration::ZERO);
         }
         let resting = self.acceptor.as_ref().and_then(Acceptor::resting_until);
+        let parked = self.parked.next_deadline();
         [
             self.timers.until_next(self.now),
-            resting.map(|until| until.saturating_duration_since(self.now)),
+            parked.map(|until| until.saturating_sub(self.now)),
+            resting.map(|until| until.saturating_sub(self.now)),
             self.draining_until
-                .map(|until| until.saturating_duration_since(self.now)),
+                .map(|until| until.saturating_sub(self.now)),
             (!self.starved.is_empty()).then_some(STARVED_RETRY),
         ]
         .into_iter()
@@ -239,7 +240,7 @@ impl<S: Service> Worker<S> {
                 self.connections.put_back(token, connection);
                 return;
             }
-            State::Parked { optime, .. } => drop(self.parked.remove(&(optime, token))),
+            State::Parked { wanted, .. } => self.parked.remove(token, &wanted),
             State::Waiting {
                 ticket: Some(ticket),
                 ..
@@ -401,20 +402,17 @@ impl<S: Service> Worker<S> {
         Fate::Close
     }
 
-    /// Releases the replies that the journal covers; all of them, as errors, if it failed.
+    /// Releases the replies whose writes have come far enough, or whose time is over; all of them if the journal
+    /// failed, as errors.
     fn release_parked(&mut self) {
         if self.parked.is_empty() {
             return;
         }
-        let failed = self.shared.journal.has_failed();
-        let durable = self.shared.journal.durable_optime();
-        while let Some((optime, token)) = self.parked.first().copied() {
-            if !failed && optime > durable {
-                break;
-            }
-            self.parked.pop_first();
+        // Read once: what is released may have its next request here already, and others want their turn.
+        let reached = self.shared.journal.watermarks().reached();
+        while let Some((token, verdict)) = self.parked.pop(&reached, self.now) {
             self.with_connection(token, |worker, token, connection| {
-                worker.unpark(token, connection, optime <= durable)
+                worker.unpark(token, connection, verdict)
             });
         }
         self.inbox.set_parked(!self.parked.is_empty());
@@ -424,7 +422,7 @@ impl<S: Service> Worker<S> {
     fn request_sync(&mut self) {
         // What is released may have its next request here already.
         for _ in 0..SYNCS_HERE_MAX {
-            let Some(&(optime, _)) = self.parked.last() else {
+            let Some(optime) = self.parked.last_optime() else {
                 break;
             };
             let is_alone = self.parked_new == 1 && self.parked.len() == 1;
@@ -438,7 +436,7 @@ impl<S: Service> Worker<S> {
         if parked_new == 0 {
             return;
         }
-        if let Some(&(optime, _)) = self.parked.last() {
+        if let Some(optime) = self.parked.last_optime() {
             self.inbox.set_parked(true);
             self.shared.journal.request(optime, parked_new);
             if self.shared.journal.has_failed() {

@@ -7,14 +7,17 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
+use millrace::acknowledgement::{Acknowledgement, Level};
+use millrace::clock::{Clock, SystemClock};
 use millrace::journal::Journal;
 use millrace::memory::{Limits, MemoryBudget};
 use millrace::network::{
-    ConnectionId, ConnectionInfo, Counters, Listener, Network, NetworkConfig, Notifier, Outcome,
-    ReplyBuffer, Request, Resumed, Service, TcpListener, Ticket, WindowListener, WindowTotals,
+    ConnectionId, ConnectionInfo, Counters, Listener, Network, NetworkConfig, NetworkContext,
+    Notifier, Outcome, ReplyBuffer, Request, Resumed, Service, TcpListener, Ticket, WindowListener,
+    WindowTotals,
 };
 use millrace_engine::conformance::hooked::{Hooked, Hooks};
 use millrace_engine::{Batch, Durability, Engine, Error, ErrorKind, Guards, MemoryEngine, Result};
@@ -73,7 +76,7 @@ pub(crate) enum Said {
     Closed(u64),
     Holding(u64),
     Waiting(u64, Ticket),
-    Round { began: Instant, until: Instant },
+    Round { began: Duration, until: Duration },
     Parking(u64),
     Disconnected(u64),
     Interrupted,
@@ -110,7 +113,7 @@ impl Puppet {
         }
     }
 
-    fn park(&self, session: u64, reply: &mut ReplyBuffer<'_>) -> Outcome {
+    fn park(&self, session: u64, until: Option<Duration>, reply: &mut ReplyBuffer<'_>) -> Outcome {
         let mut batch = Batch::new();
         batch.put(b"k", b"v");
         let optime = self
@@ -119,7 +122,11 @@ impl Puppet {
             .expect("the memory engine takes everything");
         answer(reply, doc! { "parked": true });
         self.say(Said::Parking(session));
-        Outcome::AfterDurable(optime)
+        Outcome::Acknowledge(Acknowledgement {
+            optime,
+            level: Level::Majority,
+            until,
+        })
     }
 }
 
@@ -166,7 +173,12 @@ impl Service for Puppet {
                 let length = usize::try_from(number).expect("not negative");
                 answer(reply, doc! { "big": "x".repeat(length) });
             }
-            "write" => return self.park(*session, reply),
+            "write" => return self.park(*session, None, reply),
+            "writeWithin" => {
+                let milliseconds = u64::try_from(number).expect("not negative");
+                let until = request.began + Duration::from_millis(milliseconds);
+                return self.park(*session, Some(until), reply);
+            }
             "hold" | "writeLong" => return Outcome::Offload,
             "none" => return Outcome::NoReply,
             "close" => return Outcome::Close,
@@ -213,7 +225,7 @@ impl Service for Puppet {
             .get("writeLong")
             .is_ok_and(|field| field.is_some())
         {
-            return self.park(*session, reply);
+            return self.park(*session, None, reply);
         }
         self.say(Said::Holding(*session));
         self.wait_for_release();
@@ -223,6 +235,12 @@ impl Service for Puppet {
 
     fn durability_failed(&self, reply: &mut ReplyBuffer<'_>) {
         answer(reply, doc! { "ok": 0, "errmsg": "not durable" });
+    }
+
+    fn acknowledgement_timed_out(&self, _: &mut u64, reply: &mut ReplyBuffer<'_>) {
+        let mut document = Document::from_reader(reply.written()).expect("the reply is whole");
+        document.insert("late", true);
+        answer(reply, document);
     }
 
     fn panicked(&self, reply: &mut ReplyBuffer<'_>) {
@@ -292,15 +310,16 @@ impl Stage {
             released: Condvar::new(),
         });
         let shared_engine: Arc<dyn Engine> = engine.clone();
-        let journal = Journal::new(shared_engine, Duration::ZERO);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let journal = Journal::new(shared_engine, Duration::ZERO, Arc::clone(&clock));
         let thread = Arc::clone(&journal);
         let budget = MemoryBudget::new(limits);
         let counters = Arc::new(Counters::default());
         let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");
         let address = listener.local_address();
         let windows = monitor.map(|path| {
-            WindowListener::start(path, std::slice::from_mut(&mut listener), PATIENCE)
-                .expect("there are descriptors")
+            let sockets = std::slice::from_mut(&mut listener);
+            WindowListener::start(path, sockets, PATIENCE, &*clock).expect("there are descriptors")
         });
         let totals = windows.as_ref().map(|windows| Arc::clone(windows.totals()));
         let mut listeners: Vec<Box<dyn Listener>> = vec![Box::new(listener)];
@@ -309,10 +328,13 @@ impl Stage {
             listeners,
             Arc::clone(&puppet),
             config,
-            Arc::clone(&journal),
-            Arc::clone(&budget),
-            Arc::clone(&notifier),
-            Arc::clone(&counters),
+            NetworkContext {
+                clock: Arc::clone(&clock),
+                journal: Arc::clone(&journal),
+                budget: Arc::clone(&budget),
+                notifier: Arc::clone(&notifier),
+                counters: Arc::clone(&counters),
+            },
         )
         .expect("the network starts");
         let journal_thread = Some(std::thread::spawn(move || thread.run()));
