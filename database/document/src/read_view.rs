@@ -77,6 +77,7 @@ impl ReadView {
     ///
     /// # Errors
     /// When the engine fails.
+    #[inline]
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         Ok(match &self.snapshot {
             Some(snapshot) => snapshot.get_with(key, visit)?,
