@@ -77,6 +77,7 @@ impl ReadView {
     ///
     /// # Errors
     /// When the engine fails.
+    #[inline]
     pub fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
         Ok(match &self.snapshot {
             Some(snapshot) => snapshot.get_with(key, visit)?,
@@ -157,7 +158,7 @@ mod tests {
     }
 
     /// What a view reads in each of its ways.
-    fn seen(view: &ReadView) -> (Option<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, i64) {
+    fn seen(view: &ReadView) -> ([Option<Vec<u8>>; 3], i64) {
         let mut visited = None;
         let found = view
             .get_with(b"k", &mut |bytes| visited = Some(bytes.to_vec()))
@@ -165,12 +166,12 @@ mod tests {
         assert_eq!(found, visited.is_some());
         let mut cursor = view.cursor(KeyRange::all()).expect("a cursor");
         let walked = cursor.seek_first().expect("a move");
-        (
+        let values = [
             view.get(b"k").expect("a read"),
             visited,
             walked.then(|| cursor.value().to_vec()),
-            view.counter(b"c").expect("a counter").count,
-        )
+        ];
+        (values, view.counter(b"c").expect("a counter").count)
     }
 
     #[test]
@@ -181,11 +182,8 @@ mod tests {
         let first = commit(&*engine, b"1");
         let fixed = latest.fixed().expect("a snapshot");
         commit(&*engine, b"2");
-        let all = |value: &[u8], count| {
-            let value = Some(value.to_vec());
-            (value.clone(), value.clone(), value, count)
-        };
-        assert_eq!(seen(&empty), (None, None, None, 0));
+        let all = |value: &[u8], count| ([(); 3].map(|()| Some(value.to_vec())), count);
+        assert_eq!(seen(&empty), ([const { None }; 3], 0));
         assert_eq!(seen(&fixed), all(b"1", 1));
         assert_eq!(seen(&fixed.fixed().expect("the same")), all(b"1", 1));
         assert_eq!(seen(&latest), all(b"2", 2));

@@ -27,6 +27,7 @@ impl<'a> CatalogState<'a> {
     ///
     /// # Errors
     /// At a fixed view, when the engine fails or an entry cannot be read.
+    #[inline]
     pub fn find(self, namespace: &Namespace) -> Result<Option<Arc<Collection>>> {
         if self.view.is_fixed() {
             return Ok(entry::read_entry(self.view, namespace)?.map(Arc::new));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use bson::{Document, RawDocument, RawDocumentBuf, Uuid, doc};
@@ -385,6 +385,42 @@ fn a_commit_of_several_collections_is_one() {
         assert_eq!(reply.get_i32("n").ok(), Some(count));
         bed.assert_valid(name);
     }
+}
+
+/// How often something had been inserted into a collection by its own count, at each announcement.
+#[derive(Debug, Default)]
+struct Counts {
+    collection: OnceLock<Arc<Collection>>,
+    seen: Mutex<Vec<u64>>,
+}
+
+impl CommitObserver for Counts {
+    fn detail(&self, _: &Collection) -> Option<Detail> {
+        None
+    }
+
+    fn committed(&self, _: Optime, _: &[LogicalChange<'_>]) {
+        if let Some(collection) = self.collection.get() {
+            let mut seen = self.seen.lock().expect("no holder panics");
+            seen.push(collection.inserts());
+        }
+    }
+}
+
+#[test]
+fn what_a_waiting_cursor_compares_is_published_before_observers_are_told() {
+    let counts = Arc::new(Counts::default());
+    let engine = Arc::new(MemoryEngine::new());
+    let bed = Bed::observed(engine, vec![Arc::clone(&counts) as _]);
+    bed.run(doc! {"create": "log", "capped": true, "size": 4096});
+    let namespace = Namespace::new("test", "log").expect("a name");
+    let log = bed.database.catalog().find(&namespace);
+    counts.collection.get_or_init(|| log.expect("it is there"));
+    bed.insert("log", vec![doc! {"_id": 1}]);
+    bed.run(
+        doc! {"update": "log", "updates": [{"q": {"_id": 2}, "u": {"_id": 2}, "upsert": true}]},
+    );
+    assert_eq!(*counts.seen.lock().expect("no holder panics"), [1, 2]);
 }
 
 /// The UUID of the collection of every change, by namespace.
