@@ -3,33 +3,15 @@
 //! A program that only accepts asks the monitor for nothing. So as long as there is such a listener, waits that begin
 //! are cut into sleeps of a second, and between them it is announced again.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::entry::{Hearing, Kind};
-use crate::wait::now;
-use crate::{listeners, table};
+use crate::entry::{FDS, Hearing, Kind};
+use crate::listeners;
+use crate::lost_channels::{is_due, noted, shortened};
 
-/// From one attempt to the next.
-pub(crate) const EVERY: Duration = Duration::from_secs(1);
-
-/// How often a listener lost its channel.
-static NOTED: AtomicU32 = AtomicU32::new(0);
 /// Up to where all of them have another, or want none.
 static SETTLED: AtomicU32 = AtomicU32::new(0);
-/// When that was last tried, in nanoseconds.
-static TRIED: AtomicU64 = AtomicU64::new(0);
-
-/// A listener's channel died.
-pub(crate) fn note() {
-    TRIED.store(0, Ordering::Relaxed);
-    NOTED.fetch_add(1, Ordering::Release);
-}
-
-pub(crate) fn noted() -> u32 {
-    NOTED.load(Ordering::Acquire)
-}
-
 /// There may be some.
 #[inline]
 fn is_any() -> bool {
@@ -45,11 +27,6 @@ pub(crate) fn limit(left: Option<Duration>) -> Option<Duration> {
     left
 }
 
-/// How long one is that would be `left`, while a listener is deaf.
-pub(crate) fn shortened(left: Option<Duration>) -> Duration {
-    left.unwrap_or(EVERY).min(EVERY)
-}
-
 /// Announces them again, now and then, before a wait that holds no locks of sets.
 #[inline]
 pub(crate) fn announce() {
@@ -58,23 +35,12 @@ pub(crate) fn announce() {
     }
 }
 
-/// Whether the last attempt is long ago. Now is the next one.
-#[cold]
-fn is_due() -> bool {
-    let (now, tried) = (now(), Duration::from_nanos(TRIED.load(Ordering::Relaxed)));
-    if !tried.is_zero() && now < tried + EVERY {
-        return false;
-    }
-    let nanos = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-    TRIED.store(nanos, Ordering::Relaxed);
-    true
-}
-
 #[cold]
 fn announce_all() {
     let noted = listeners::noted();
     let mut is_settled = true;
-    let all = table::numbers(0, usize::MAX)
+    let all = FDS
+        .numbers(0, usize::MAX)
         .filter(|(fd, entry)| entry.bell() == *fd && entry.kind() == Kind::Listener);
     for (fd, entry) in all {
         // One that was shut down has no channel, and wants none.

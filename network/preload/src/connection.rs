@@ -10,25 +10,23 @@ use millrace_stream::slab::header::counter;
 use millrace_stream::{End, Geometry, Lane, Side};
 use millrace_window::Window;
 
-use crate::entry::{Entry, Hold, Kind};
+use crate::connection_fds::Ends;
+use crate::entry::{Entry, FDS, Hold, Kind};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
-use crate::monitor::{self, Ends};
+use crate::monitor;
 use crate::multiplex::hooks;
-use crate::process;
-use crate::send;
+use crate::notify;
 use crate::service;
 use crate::settings;
-use crate::slab::{self, Record, Slab, flag};
-use crate::table;
-
-/// [`Record::mode`] of a connection whose bytes a proxy moves.
-pub(crate) const PROXY: u32 = 2;
+use crate::slab::{self, Record, Slab, flag, mode};
+use crate::stream_end;
 
 /// The connection that a number means.
 #[inline]
 pub(crate) fn lookup(fd: c_int) -> Option<&'static Entry> {
-    table::lookup(fd).filter(|entry| entry.kind() == Kind::Connection)
+    FDS.lookup(fd)
+        .filter(|entry| entry.kind() == Kind::Connection)
 }
 
 /// The connection that a number means, and its record.
@@ -100,15 +98,15 @@ fn record(
     model: c_int,
     family: c_int,
 ) -> Outcome<(Slab, &'static Record)> {
-    process::introduce();
+    monitor::introduce();
     let slab = match Slab::own() {
         Some(slab) => slab,
         None => Slab::create()?,
     };
     let record = slab.allocate().ok_or(Errno(libc::ENOMEM))?;
     let mode = match link.mode {
-        Mode::Direct => 1,
-        Mode::Proxy => PROXY,
+        Mode::Direct => mode::DIRECT,
+        Mode::Proxy => mode::PROXY,
     };
     record.mode.store(mode, Ordering::Relaxed);
     record
@@ -163,9 +161,9 @@ pub(crate) fn after_fork() {
 /// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes between this and
 /// what it returns.
 pub(crate) fn leave(fd: c_int) -> Option<Left> {
-    table::lookup(fd)?;
+    FDS.lookup(fd)?;
     LEAVING.fetch_add(1, Ordering::SeqCst);
-    let Some(entry) = table::remove(fd) else {
+    let Some(entry) = FDS.remove(fd) else {
         LEFT.fetch_add(1, Ordering::SeqCst);
         return None;
     };
@@ -207,14 +205,14 @@ pub(crate) fn part(entry: &'static Entry) {
     let is_hard = record.options.linger.load(Ordering::Relaxed) == 0;
     if !record.has(flag::RESET) && (is_hard || loses(entry, record)) {
         // The peer gets it when it has received all; rings of the kernel's come when the bell is closed.
-        send::reset(entry, record, 104);
-        send::ring(entry);
+        stream_end::reset(entry, record, 104);
+        notify::ring(entry);
     } else {
-        if record.mode.load(Ordering::Relaxed) == PROXY && !record.has(flag::SEND_SHUT) {
+        if record.mode.load(Ordering::Relaxed) == mode::PROXY && !record.has(flag::SEND_SHUT) {
             // A proxy that dies is told from an end by this.
-            let _unsaid = send::finish(entry, record);
+            let _unsaid = stream_end::finish(entry, record);
         }
-        send::close(entry, record);
+        stream_end::close(entry, record);
     }
 }
 
@@ -230,7 +228,7 @@ pub(crate) fn refuse(entry: &'static Entry) {
     while let Ok(Some(ends)) = monitor::incoming(channel, &entry.introducer, true) {
         if let Ok(mut lane) = map(&ends.link, Side::Accepting, ends.memory) {
             lane.sender.reset(104);
-            send::ring_at(ends.bell);
+            notify::ring_at(ends.bell);
         }
         hidden::close_raw(ends.memory);
         hidden::close_raw(ends.bell);

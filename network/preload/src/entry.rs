@@ -20,7 +20,9 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use millrace_stream::{Lane, Receiver, Sender, Sight};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -28,11 +30,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::introducer::Introducer;
+use crate::kernel_options::Model;
+use crate::limits::NUMBERS;
 use crate::lock::Lock;
-use crate::multiplex::hooks;
-use crate::settings::Model;
 use crate::slab::{Record, Slab};
-use crate::table;
+use crate::table::FdTable;
 
 /// What a descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,11 +116,18 @@ pub(crate) struct Entry {
     pub(crate) introducer: Introducer,
     slab: UnsafeCell<Option<Slab>>,
     set: AtomicPtr<c_void>,
+    on_set_release: UnsafeCell<Option<fn(*mut c_void)>>,
     next: AtomicPtr<Entry>,
 }
 
 // SAFETY: the cells are accessed as the table above says; all else is atomic.
 unsafe impl Sync for Entry {}
+
+/// User-level descriptors of this process.
+pub(crate) static FDS: FdTable<Entry> = FdTable {
+    slots: [const { AtomicPtr::new(ptr::null_mut()) }; NUMBERS],
+    highest: AtomicUsize::new(0),
+};
 
 /// Entries that are mapped at once.
 const CHUNK: usize = 1024;
@@ -169,9 +178,14 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Makes the entry of an epoll set; what the pointer means is its maker's affair.
-    pub(crate) fn epoll_set(set: *mut c_void) -> Outcome<&'static Self> {
+    /// Makes the entry of an epoll set. The last release of the entry passes `set` to `on_release`.
+    pub(crate) fn epoll_set(
+        set: *mut c_void,
+        on_release: fn(*mut c_void),
+    ) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::EpollSet)?;
+        // SAFETY: `take` removed the entry from the free list, and no number means it yet: this is the only reference.
+        unsafe { *entry.on_set_release.get() = Some(on_release) };
         entry.set.store(set, Ordering::Release);
         Ok(entry)
     }
@@ -246,6 +260,7 @@ impl Entry {
             introducer: Introducer::new(),
             slab: UnsafeCell::new(None),
             set: AtomicPtr::new(ptr::null_mut()),
+            on_set_release: UnsafeCell::new(None),
             next: AtomicPtr::new(next),
         }
     }
@@ -363,7 +378,7 @@ impl Entry {
         if self.bell() < 0 {
             self.bell.store(fd, Ordering::Relaxed);
         }
-        if table::insert(fd, self) {
+        if FDS.insert(fd, self) {
             return true;
         }
         self.holds.fetch_sub(Hold::Number as u64, Ordering::Relaxed);
@@ -378,7 +393,9 @@ impl Entry {
             return true;
         }
         if self.bell() == fd {
-            let other = table::numbers(0, usize::MAX).find(|(_, entry)| ptr::eq(*entry, self));
+            let other = FDS
+                .numbers(0, usize::MAX)
+                .find(|(_, entry)| ptr::eq(*entry, self));
             if let Some((other, _)) = other {
                 self.bell.store(other, Ordering::Relaxed);
             }
@@ -414,7 +431,7 @@ impl Entry {
                 Err(now) => holds = now,
             }
         }
-        if table::holds(fd, self) {
+        if FDS.holds(fd, self) {
             return true;
         }
         self.release(hold);
@@ -475,7 +492,10 @@ impl Entry {
         }
         let set = self.set.swap(ptr::null_mut(), Ordering::AcqRel);
         if !set.is_null() {
-            hooks::end(set);
+            // SAFETY: nothing holds the entry any more, so that the cell is this call's alone.
+            if let Some(release) = unsafe { (*self.on_set_release.get()).take() } {
+                release(set);
+            }
         }
         for descriptor in [&self.hidden, &self.ended] {
             let descriptor = descriptor.swap(-1, Ordering::Relaxed);
@@ -499,7 +519,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
-    use crate::multiplex::Kept;
+    use crate::multiplex::target::Kept;
 
     /// A channel whose monitor is dead.
     fn ended() -> RawFd {

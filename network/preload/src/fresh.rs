@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 
-use crate::table::NUMBERS;
+use crate::limits::NUMBERS;
 use crate::{real, spares};
 
 /// Of each number, the family of a fresh socket, or [`COPIED`]; 0 is unknown.

@@ -10,7 +10,7 @@ use rustix::io::{DupFlags, Errno, FdFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::errno::Outcome;
-use crate::table::NUMBERS;
+use crate::limits::NUMBERS;
 
 /// Where hidden descriptors begin at the latest.
 const FIRST_MAX: u64 = 60_000;

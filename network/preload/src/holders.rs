@@ -16,12 +16,9 @@
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::clock::now;
 use crate::real;
 use crate::slab::{Record, Slab, flag};
-use crate::wait::now;
-
-/// How many processes can have a token in one record.
-pub(crate) const TOKENS: usize = 10;
 
 /// The process has come.
 const CLAIMED: u32 = 1 << 31;
@@ -33,34 +30,6 @@ const PATIENCE_S: u32 = 10;
 
 /// This process's token, or 0.
 static OWN: AtomicU32 = AtomicU32::new(0);
-
-/// The tokens of a record.
-#[derive(Debug)]
-#[repr(transparent)]
-pub(crate) struct Tokens([AtomicU32; TOKENS]);
-
-impl Tokens {
-    pub(crate) fn clear(&self) {
-        for place in &self.0 {
-            place.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn change(&self, from: u32, to: u32) -> bool {
-        self.0.iter().any(|place| {
-            place.load(Ordering::Relaxed) == from
-                && place
-                    .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-        })
-    }
-
-    fn has(&self, token: u32) -> bool {
-        self.0
-            .iter()
-            .any(|place| place.load(Ordering::Relaxed) == token)
-    }
-}
 
 /// This process's token; 0 if it has none.
 pub(crate) fn own() -> u32 {

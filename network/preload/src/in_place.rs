@@ -11,13 +11,13 @@ use std::ptr;
 use libc::{MSG_DONTWAIT, iovec};
 use millrace_stream::Reserved;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
+use crate::notify::ring;
+use crate::readiness::{IN, OUT};
 use crate::receive::{Attempt, attempt_by, target, wait_for_bytes};
-use crate::send::{allowed, is_over, is_record, is_special, ring, take_error, wait_for_room};
+use crate::send::{allowed, is_over, is_record, is_special, take_error, wait_for_room};
 use crate::slab::{Record, flag};
-use crate::source::{IN, OUT};
-use crate::table;
 use crate::wait::Wait;
 
 /// No piece.
@@ -64,7 +64,7 @@ fn try_reserve(
 ) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let _guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -101,7 +101,7 @@ fn try_reserve(
 pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.

@@ -25,11 +25,11 @@ use rustix::io::FdFlags;
 
 use crate::calls::streams;
 use crate::connection::attach;
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, FDS, Kind};
 use crate::lock::{Guard, Lock};
 use crate::monitor::variable;
 use crate::slab::{Record, Slab};
-use crate::{hidden, holders, table};
+use crate::{hidden, holders};
 
 const NAME: &str = "MILLRACE_INHERIT";
 const CONNECTION: u64 = 1;
@@ -84,7 +84,7 @@ impl Handover {
             environment: Vec::new(),
         };
         let mut words = Vec::new();
-        for (fd, entry) in table::numbers(0, usize::MAX) {
+        for (fd, entry) in FDS.numbers(0, usize::MAX) {
             let is_closed = flags(fd).contains(FdFlags::CLOEXEC);
             if entry.bell() == fd && is_new_process || !is_closed {
                 handover.add(fd, entry, is_new_process, &mut words);
@@ -111,12 +111,13 @@ impl Handover {
 
     /// Lets go of what is closed on exec.
     fn leave_behind(&mut self) {
-        let all = table::numbers(0, usize::MAX);
+        let all = FDS.numbers(0, usize::MAX);
         for (_, entry) in all.filter(|(fd, entry)| entry.bell() == *fd) {
             let is_open = |fd| !flags(fd).contains(FdFlags::CLOEXEC);
             let is_kept = is_open(entry.bell())
                 || entry.numbers() > 1
-                    && table::numbers(0, usize::MAX)
+                    && FDS
+                        .numbers(0, usize::MAX)
                         .any(|(fd, other)| ptr::eq(entry, other) && is_open(fd));
             if let (Some(record), Some(slab), false) = (entry.record(), entry.slab(), is_kept) {
                 record.leave();

@@ -11,8 +11,8 @@ use millrace_stream::sockets::packets::Sender;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{Pid, test_kill_process};
 
-use crate::monitor::Ends;
-use crate::{hidden, monitor, real};
+use crate::connection_fds::Ends;
+use crate::{broker_link, hidden, real};
 
 /// The file system of memory that is a file, with pages of the usual size.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -56,7 +56,7 @@ impl Introducer {
         self.user.store(maker.uid, Ordering::Relaxed);
         let owner = rustix::process::getuid().as_raw();
         self.owner.store(owner, Ordering::Relaxed);
-        self.deaths.store(monitor::deaths(), Ordering::Relaxed);
+        self.deaths.store(broker_link::deaths(), Ordering::Relaxed);
     }
 
     /// Whether that monitor is dead: this process has found one dead since, finds its own dead now, or sees that there is
@@ -64,8 +64,8 @@ impl Introducer {
     pub(crate) fn is_gone(&self) -> bool {
         let maker = i32::try_from(self.process.load(Ordering::Relaxed));
         let is_no_process = |maker| test_kill_process(maker) == Err(rustix::io::Errno::SRCH);
-        self.deaths.load(Ordering::Relaxed) != monitor::deaths()
-            || monitor::has_died()
+        self.deaths.load(Ordering::Relaxed) != broker_link::deaths()
+            || broker_link::has_died()
             || maker
                 .ok()
                 .and_then(Pid::from_raw)

@@ -18,11 +18,11 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
+use crate::clock::now;
+use crate::connection_fds::Ends;
 use crate::errno::Outcome;
 use crate::hidden;
 use crate::lock::Lock;
-use crate::monitor::Ends;
-use crate::wait::now;
 
 /// To how many addresses there are leases at once.
 const PLACES: usize = 8;

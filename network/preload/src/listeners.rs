@@ -8,7 +8,7 @@
 //!    have it.)
 //! 3. A listener hears a channel before the sets are told of it. These look there under their own locks, so that one
 //!    of both sees what the other did.
-//! 4. A listener is noted ([`again::note`]) before it is deaf, both under [`CHANNELS`]. The channel stays in the sets:
+//! 4. A listener is noted ([`lost_channels::note`]) before it is deaf, both under [`CHANNELS`]. The channel stays in the sets:
 //!    its end wakes who sleeps there.
 
 use std::ffi::c_int;
@@ -16,12 +16,13 @@ use std::sync::atomic::Ordering;
 
 use rustix::net::Shutdown;
 
-use crate::calls::sockets::is_stream;
-use crate::entry::{CONTROL, Entry, Hold, Kind};
+use crate::broker_link::is_dead;
+use crate::entry::{CONTROL, Entry, FDS, Hold, Kind};
 use crate::errno::Outcome;
 use crate::lock::{Guard, Lock, Refused};
 use crate::multiplex::hooks;
-use crate::{again, connection, hidden, monitor, table};
+use crate::socket_kind::is_stream;
+use crate::{connection, hidden, lost_channels, monitor};
 
 /// The backlog that a new monitor is told: the kernel does not say what the program wanted.
 const BACKLOG_AGAIN: u32 = 4096;
@@ -40,7 +41,7 @@ fn change() -> Result<Guard<'static>, Refused> {
 
 /// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
 pub(crate) fn announce(fd: c_int, backlog: c_int) {
-    if let Some(entry) = table::lookup(fd) {
+    if let Some(entry) = FDS.lookup(fd) {
         announce_again(fd, entry);
         return;
     }
@@ -51,7 +52,7 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
     let Ok(_guard) = change() else {
         return;
     };
-    if table::lookup(fd).is_some() {
+    if FDS.lookup(fd).is_some() {
         return;
     }
     // The kernel takes a negative one for the most.
@@ -102,9 +103,9 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
 pub(crate) fn deafen(fd: c_int, entry: &'static Entry) -> Outcome<()> {
     entry.held(fd, || {
         let guard = change();
-        let is_dead = || entry.channel().is_some_and(monitor::is_dead);
+        let has_ended = || entry.channel().is_some_and(is_dead);
         // Without the lock, a signal handler would find the end again and again.
-        if guard.is_err() || is_dead() {
+        if guard.is_err() || has_ended() {
             silence(entry);
         }
         Ok(())
@@ -132,7 +133,9 @@ pub(crate) fn end_if_forsaken(fd: c_int, entry: &'static Entry) {
 
 /// The kernel's socket listens no more: nor does its channel.
 pub(crate) fn stop(fd: c_int) {
-    let listener = table::lookup(fd).filter(|entry| entry.kind() == Kind::Listener);
+    let listener = FDS
+        .lookup(fd)
+        .filter(|entry| entry.kind() == Kind::Listener);
     let Some(entry) = listener.filter(|entry| entry.pin(fd, Hold::Call)) else {
         return;
     };
@@ -149,14 +152,14 @@ pub(crate) fn stop(fd: c_int) {
 
 /// The caller has [`CHANNELS`] and a hold.
 fn silence(entry: &'static Entry) {
-    again::note();
+    lost_channels::note();
     entry.is_deaf.store(true, Ordering::SeqCst);
 }
 
 /// What was noted until now, all of which is deaf by now.
 pub(crate) fn noted() -> u32 {
     let _guard = change();
-    again::noted()
+    lost_channels::noted()
 }
 
 /// In the child of a fork: whoever had the lock is not there.

@@ -8,11 +8,11 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrace_stream::Address;
-use millrace_stream::control::{DESCRIPTORS_MAX, Link, Message, PACKET, Packet};
+use millrace_stream::control::{DESCRIPTORS_MAX, Message, PACKET, Packet};
 use millrace_stream::sockets::packets::Sender;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -20,6 +20,9 @@ use rustix::net::{
 };
 
 use crate::ancillary::{self, Descriptors};
+use crate::broker_link::{EXITS, SOCKET, is_dead};
+use crate::clock::now;
+use crate::connection_fds::Ends;
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
 use crate::introducer::Introducer;
@@ -27,7 +30,6 @@ use crate::leases::{self, Borrowed};
 use crate::lock::Lock;
 use crate::multiplex::spin;
 use crate::slab::Slab;
-use crate::wait::now;
 
 /// Between two attempts to reach a monitor.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,26 +40,14 @@ const REST: Duration = Duration::from_secs(30);
 
 /// Who speaks to the monitor.
 static TALK: Lock = Lock::new();
-/// The hidden descriptor of the connection, or -1.
-static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// The last request's number.
 static SERIAL: AtomicU32 = AtomicU32::new(0);
-/// How many monitors this process has spoken to and found dead.
-static DEATHS: AtomicU32 = AtomicU32::new(0);
+/// Parent of this process introduced itself to the monitor, and this process did not yet.
+static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
 /// When the monitor was last looked for in vain, in nanoseconds and never 0.
 static MISSED: AtomicU64 = AtomicU64::new(0);
 /// See [`path`].
 static PATH: OnceLock<Option<SocketAddrUnix>> = OnceLock::new();
-
-/// What a connection comes with.
-#[derive(Debug)]
-pub(crate) struct Ends {
-    pub(crate) link: Link,
-    /// An open descriptor, of no hidden number.
-    pub(crate) bell: RawFd,
-    /// An open descriptor, of no hidden number.
-    pub(crate) memory: RawFd,
-}
 
 /// What the monitor says to a request to connect.
 #[derive(Debug)]
@@ -188,33 +178,13 @@ fn is_readable(channel: RawFd) -> bool {
     !matches!(looked, Err(rustix::io::Errno::AGAIN))
 }
 
-/// Whether the monitor that this process speaks to has died. False if it speaks to none.
-pub(crate) fn has_died() -> bool {
-    let socket = SOCKET.load(Ordering::Relaxed);
-    socket >= 0 && is_dead(socket)
-}
-
-/// Whether a connection to a monitor, or a channel of one, is at its end.
-pub(crate) fn is_dead(socket: RawFd) -> bool {
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    matches!(
-        rustix::net::recv(hidden::borrow(socket), &mut [0; 1], flags),
-        Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
-    )
-}
-
-/// How many monitors this process has spoken to and found dead.
-pub(crate) fn deaths() -> u32 {
-    DEATHS.load(Ordering::Relaxed)
-}
-
 /// Whether this thread asks a monitor, so that it is a signal handler above what does.
 pub(crate) fn is_own() -> bool {
     TALK.is_own()
 }
 
-/// In the child of a fork, where the connection is the parent's: forgets it. True if there was one.
-pub(crate) fn forget() -> bool {
+/// Closes the connection in the child of a fork, where it is the parent's.
+pub(crate) fn forget() {
     let socket = SOCKET.swap(-1, Ordering::Relaxed);
     if socket >= 0 {
         hidden::close(socket);
@@ -222,11 +192,18 @@ pub(crate) fn forget() -> bool {
     TALK.reset();
     leases::forget_in_child();
     MISSED.store(0, Ordering::Relaxed);
-    socket >= 0
+    if socket >= 0 {
+        IS_UNKNOWN.store(true, Ordering::Relaxed);
+    }
 }
 
-/// Says who this process is. Without a monitor nothing is lost but counters.
+/// Says to the monitor who this process is, if that is a child of one that it knows: when it has a connection of its
+/// own, or before it gives up the rights to say so. Most children do neither, and become another program. Without a
+/// monitor nothing is lost but counters.
 pub(crate) fn introduce() {
+    if !IS_UNKNOWN.load(Ordering::Relaxed) || !IS_UNKNOWN.swap(false, Ordering::Relaxed) {
+        return;
+    }
     if let Ok(_guard) = TALK.take() {
         let _reached = reach();
     }
@@ -244,7 +221,7 @@ fn ask(message: Message, fd: Option<BorrowedFd<'_>>) -> Option<(Message, Descrip
         if SOCKET.swap(-1, Ordering::Relaxed) == socket {
             // One that is silent may speak again.
             if is_dead(socket) {
-                DEATHS.fetch_add(1, Ordering::Relaxed);
+                EXITS.fetch_add(1, Ordering::Relaxed);
             }
             hidden::close(socket);
         }

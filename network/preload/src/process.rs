@@ -4,11 +4,12 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::calls::cancel;
 use crate::connection;
-use crate::entry::{CONTROL, Entry, Kind};
+use crate::entry::{CONTROL, Entry, FDS, Kind};
 use crate::multiplex::hooks;
 use crate::slab::Slab;
-use crate::{fresh, holders, inherit, listeners, monitor, real, spares, table, thread, under_way};
+use crate::{fresh, holders, inherit, listeners, monitor, real, spares, thread, under_way};
 
 /// Runs when the library is loaded.
 #[cfg(not(test))]
@@ -24,9 +25,6 @@ static END: extern "C" fn() = end;
 
 /// The token of the child, during a fork.
 static CHILD: AtomicU32 = AtomicU32::new(0);
-
-/// The parent is known to the monitor, and this process is not yet.
-static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 /// The process's ends were let go of.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
@@ -96,7 +94,7 @@ fn connections() -> impl Iterator<Item = &'static Entry> {
 
 /// All entries with a number, each once.
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    table::numbers(0, usize::MAX)
+    FDS.numbers(0, usize::MAX)
         .filter(|(fd, entry)| entry.bell() == *fd)
         .map(|(_, entry)| entry)
 }
@@ -142,9 +140,7 @@ unsafe extern "C" fn in_child() {
     listeners::after_fork();
     HAS_ENDED.store(false, Ordering::Relaxed);
     inherit::after_fork();
-    if monitor::forget() {
-        IS_UNKNOWN.store(true, Ordering::Relaxed);
-    }
+    monitor::forget();
     let slab = Slab::disown();
     claim();
     if let Some(slab) = slab.filter(|slab| entries().all(|entry| entry.slab() != Some(*slab))) {
@@ -154,15 +150,9 @@ unsafe extern "C" fn in_child() {
     for entry in entries() {
         entry.forget_calls();
     }
+    cancel::after_fork();
+    connection::after_fork();
     hooks::after_fork_in_child();
-}
-
-/// Says to the monitor who this process is, if that is a child of one that it knows: when it has a connection of its
-/// own, or before it gives up the rights to say so. Most children do neither, and become another program.
-pub(crate) fn introduce() {
-    if IS_UNKNOWN.load(Ordering::Relaxed) && IS_UNKNOWN.swap(false, Ordering::Relaxed) {
-        monitor::introduce();
-    }
 }
 
 /// In the child of a fork: says that it holds what it was given. What the parent made when it prepared itself no
@@ -180,9 +170,9 @@ fn claim() {
             locked = Some(slab);
         }
         if token == 0 || !record.claim(token) {
-            let numbers = table::numbers(0, usize::MAX);
+            let numbers = FDS.numbers(0, usize::MAX);
             for (fd, _) in numbers.filter(|(_, other)| ptr::eq(*other, entry)) {
-                table::remove(fd);
+                FDS.remove(fd);
             }
         }
     }

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use millrace_stream::{End, ReceiveCursor, Received, Receiver, Sight, Urgent};
 
-use crate::connection::PROXY;
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
+use crate::notify::ring;
 use crate::pieces::PiecesMut;
-use crate::send::{is_record, ring, take_error};
-use crate::slab::{Record, flag, option};
-use crate::source::IN;
-use crate::table;
+use crate::readiness::IN;
+use crate::send::{is_record, take_error};
+use crate::slab::{Record, flag, mode, option};
+use crate::stream_end::finish;
 use crate::wait::Wait;
 
 /// Receives in a row that find nothing, after which the kernel is asked for the peer.
@@ -131,7 +131,7 @@ pub(crate) fn wait_for_bytes(
 fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.receive)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -286,7 +286,7 @@ pub(crate) fn attempt_by(
 ) -> Outcome<Attempt> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.receive)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -343,7 +343,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
         return Ok(Attempt::End);
     }
     if record.has(flag::FINISH_WAITS) {
-        crate::send::finish(entry, record)?;
+        finish(entry, record)?;
     }
     let is_hinted = entry
         .sight()
@@ -360,7 +360,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
             return Ok(Attempt::Again);
         }
         record.set(flag::END_SEEN);
-        if record.mode.load(Ordering::Relaxed) == PROXY && record.set(flag::RESET) {
+        if record.mode.load(Ordering::Relaxed) == mode::PROXY && record.set(flag::RESET) {
             // The proxy is gone, and nobody knows what it had still to bring.
             return Err(Errno(libc::ECONNRESET));
         }

@@ -5,16 +5,15 @@ use std::sync::atomic::Ordering;
 
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB};
 use millrace_stream::{Closing, Sight};
-use rustix::net::SendFlags;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
 use crate::multiplex::hooks;
+use crate::notify::ring;
 use crate::pieces::Pieces;
-use crate::slab::{self, Record, flag, option};
-use crate::source::{self, OUT};
-use crate::table;
+use crate::readiness::OUT;
+use crate::slab::{Record, flag, option};
+use crate::source;
 use crate::wait::{self, Wait};
 
 /// Pieces of up to so many bytes in all are sent as one.
@@ -84,7 +83,7 @@ fn send_urgent(
 fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -219,7 +218,7 @@ pub(crate) fn wait_for_room(
 fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -327,92 +326,4 @@ pub(crate) fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
         .store(libc::EPIPE.unsigned_abs(), Ordering::Relaxed);
     record.set(flag::RESET);
     Ok(true)
-}
-
-/// Wakes the peer.
-#[cold]
-pub(crate) fn ring(entry: &Entry) {
-    let bell = entry.bell();
-    if bell >= 0 {
-        ring_at(bell);
-    }
-}
-
-/// Wakes who has the other end of a bell.
-pub(crate) fn ring_at(bell: c_int) {
-    // If it is full then rings are pending; if the peer is gone then nobody sleeps.
-    let _sent = rustix::net::send(
-        hidden::borrow(bell),
-        &[],
-        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-    );
-    slab::count(millrace_stream::slab::header::counter::BELLS);
-}
-
-/// Sends the end, if there is room, or remembers that it is to be sent.
-pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
-    let guard = record.send.take()?;
-    // SAFETY: the lock is held, and the caller has pinned the entry.
-    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
-        return Err(Errno(libc::EBADF));
-    };
-    // The end lies where something may be reserved.
-    record.void();
-    let mut cursor = record.send.send_cursor();
-    let mut must_ring = false;
-    for _ in 0..2 {
-        match sender.finish(sight, &mut cursor) {
-            Ok(true) => {
-                record
-                    .flags
-                    .fetch_and(!flag::FINISH_WAITS, Ordering::Relaxed);
-                must_ring = sender.wake(sight, &mut cursor);
-                break;
-            }
-            Ok(false) => {
-                record.set(flag::FINISH_WAITS);
-                if !sender.arm(sight, &mut cursor) {
-                    break;
-                }
-            }
-            Err(_) => {
-                entry.intrude();
-                break;
-            }
-        }
-    }
-    record.send.set_send_cursor(&cursor);
-    drop(guard);
-    if must_ring {
-        ring(entry);
-    }
-    Ok(())
-}
-
-/// Breaks the connection off, if it is not over.
-pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
-    let Ok(_guard) = record.send.take_torn() else {
-        return;
-    };
-    // SAFETY: the lock is held, and the caller has pinned the entry.
-    if let Some(sender) = unsafe { entry.sender() } {
-        sender.reset(errno);
-        slab::count(millrace_stream::slab::header::counter::RESETS);
-    }
-}
-
-/// Hints that this end is let go of.
-pub(crate) fn close(entry: &Entry, record: &Record) {
-    let Ok(_guard) = record.send.take_torn() else {
-        return;
-    };
-    // SAFETY: the lock is held, and the caller has pinned the entry.
-    if let Some(sender) = unsafe { entry.sender() } {
-        // The hint stands where the reset does.
-        if record.has(flag::RESET) {
-            sender.reset(104);
-        } else {
-            sender.close();
-        }
-    }
 }

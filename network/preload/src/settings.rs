@@ -26,7 +26,6 @@
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -34,21 +33,20 @@ use libc::{
     EDOM, EINVAL, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, socklen_t,
     timeval,
 };
-use rustix::net::sockopt;
-use rustix::net::sockopt::Timeout;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
+use crate::fresh;
+use crate::kernel_options::{Model, read};
+use crate::pacing_rate::PacingRate;
 use crate::pieces::check;
+use crate::readiness::{HUP, RDHUP, Source};
 use crate::send::{note_reset, take_error};
-use crate::service::{self, PacingRate};
-use crate::slab::{Options, Record, flag, option};
-use crate::source::{HUP, RDHUP, Source};
-use crate::{fresh, hidden, real, table};
+use crate::service;
+use crate::slab::{Record, flag, option};
 
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
-const TCP_NOTSENT_LOWAT: c_int = 25;
 /// The kernel's limits of buffer sizes, by default.
 const BUFFER_MAX: u32 = 212_992;
 const SEND_BUFFER_MIN: u32 = 4608;
@@ -116,7 +114,7 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
             libc::TCP_KEEPINTVL => Place::Number(&options.keep_interval),
             libc::TCP_KEEPCNT => Place::Number(&options.keep_count),
             libc::TCP_USER_TIMEOUT => Place::Number(&options.user_timeout),
-            TCP_NOTSENT_LOWAT => Place::Number(&options.keep_unsent),
+            libc::TCP_NOTSENT_LOWAT => Place::Number(&options.keep_unsent),
             libc::TCP_LINGER2 => Place::Number(&options.orphan_seconds),
             libc::TCP_SYNCNT => Place::Number(&options.connect_tries),
             libc::TCP_DEFER_ACCEPT => Place::Number(&options.defer_accept),
@@ -400,7 +398,7 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
 /// Takes over the options of a kernel's socket: the one that was to connect, or that listens.
 pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     let options = &record.options;
-    if let Some(listener) = table::lookup(socket) {
+    if let Some(listener) = FDS.lookup(socket) {
         listener.model.copy_to(socket, family, options);
     } else if fresh::family(socket).is_some() {
         let model = if family == libc::AF_INET6 {
@@ -428,152 +426,3 @@ pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
 /// What the kernel's sockets begin with.
 static FRESH_V4: Model = Model::new();
 static FRESH_V6: Model = Model::new();
-
-/// The options of a kernel's socket, which are asked for once as long as they stay the same.
-#[derive(Debug)]
-pub(crate) struct Model {
-    options: Options,
-    /// How often they were changed, and one more.
-    changes: AtomicU32,
-    /// What `changes` was when they were read last; 0 if they never were.
-    read_at: AtomicU32,
-}
-
-impl Model {
-    pub(crate) const fn new() -> Self {
-        Self {
-            options: Options::new(),
-            changes: AtomicU32::new(1),
-            read_at: AtomicU32::new(0),
-        }
-    }
-
-    /// They are others now.
-    pub(crate) fn change(&self) {
-        self.changes.fetch_add(1, Ordering::Release);
-    }
-
-    fn copy_to(&self, socket: c_int, family: c_int, options: &Options) {
-        let changes = self.changes.load(Ordering::Acquire);
-        if self.read_at.load(Ordering::Acquire) == changes {
-            return options.copy(&self.options);
-        }
-        read(socket, family, options);
-        self.options.copy(options);
-        // Release: who finds the number finds the options. Two threads store the same ones.
-        self.read_at.store(changes, Ordering::Release);
-    }
-}
-
-/// Asks the kernel for a socket's options.
-fn read(socket: c_int, family: c_int, options: &Options) {
-    let socket = hidden::borrow(socket);
-    let bits = [
-        (option::NODELAY, sockopt::tcp_nodelay(socket)),
-        (option::KEEPALIVE, sockopt::socket_keepalive(socket)),
-        (option::CORK, sockopt::tcp_cork(socket)),
-        (option::REUSEADDR, sockopt::socket_reuseaddr(socket)),
-        (option::REUSEPORT, sockopt::socket_reuseport(socket)),
-        (option::QUICKACK, sockopt::tcp_quickack(socket)),
-        (option::OOBINLINE, sockopt::socket_oobinline(socket)),
-    ];
-    for (bit, value) in bits {
-        options.set(bit, value.unwrap_or(false));
-    }
-    if family == libc::AF_INET6 {
-        options.set(
-            option::V6ONLY,
-            sockopt::ipv6_v6only(socket).unwrap_or(false),
-        );
-    }
-    let linger = sockopt::socket_linger(socket).ok().flatten();
-    let seconds = linger.map_or(-1, |linger| {
-        i32::try_from(linger.as_secs()).unwrap_or(i32::MAX)
-    });
-    options.linger.store(seconds, Ordering::Relaxed);
-    let nanoseconds = |id| {
-        let timeout = sockopt::socket_timeout(socket, id)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
-    };
-    options
-        .send_timeout
-        .store(nanoseconds(Timeout::Send), Ordering::Relaxed);
-    options
-        .receive_timeout
-        .store(nanoseconds(Timeout::Recv), Ordering::Relaxed);
-    let seconds = |time: rustix::io::Result<Duration>| {
-        u32::try_from(time.unwrap_or_default().as_secs()).unwrap_or(u32::MAX)
-    };
-    let size =
-        |size: rustix::io::Result<usize>| u32::try_from(size.unwrap_or(0)).unwrap_or(u32::MAX);
-    let numbers = [
-        (
-            &options.send_buffer,
-            size(sockopt::socket_send_buffer_size(socket)),
-        ),
-        (
-            &options.receive_buffer,
-            size(sockopt::socket_recv_buffer_size(socket)),
-        ),
-        (&options.keep_idle, seconds(sockopt::tcp_keepidle(socket))),
-        (
-            &options.keep_interval,
-            seconds(sockopt::tcp_keepintvl(socket)),
-        ),
-        (
-            &options.keep_count,
-            sockopt::tcp_keepcnt(socket).unwrap_or(0),
-        ),
-        (
-            &options.user_timeout,
-            sockopt::tcp_user_timeout(socket).unwrap_or(0),
-        ),
-        (
-            &options.type_of_service,
-            u32::from(sockopt::ip_tos(socket).unwrap_or(0)),
-        ),
-    ];
-    for (place, number) in numbers {
-        place.store(number, Ordering::Relaxed);
-    }
-    read_numbers(socket.as_raw_fd(), family, options);
-    service::read(socket.as_raw_fd(), options);
-}
-
-/// Asks for numbers as they are.
-fn read_numbers(socket: c_int, family: c_int, options: &Options) {
-    let numbers = [
-        (SOL_SOCKET, libc::SO_PRIORITY, &options.priority),
-        (SOL_SOCKET, libc::SO_MARK, &options.mark),
-        (SOL_SOCKET, libc::SO_BUSY_POLL, &options.busy_poll),
-        (IPPROTO_TCP, libc::TCP_LINGER2, &options.orphan_seconds),
-        (IPPROTO_TCP, libc::TCP_SYNCNT, &options.connect_tries),
-        (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &options.defer_accept),
-        (IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options.keep_unsent),
-        (IPPROTO_IP, libc::IP_TTL, &options.time_to_live),
-        (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, &options.hop_limit),
-    ];
-    for (level, name, place) in numbers {
-        if level == IPPROTO_IPV6 && family != libc::AF_INET6 {
-            continue;
-        }
-        let mut value = [0; 4];
-        let mut size = 4;
-        // SAFETY: there is room for a number.
-        let told = unsafe {
-            real::getsockopt(
-                socket,
-                level,
-                name,
-                value.as_mut_ptr().cast(),
-                &raw mut size,
-            )
-        };
-        if told == 0 {
-            place.store(u32::from_ne_bytes(value), Ordering::Relaxed);
-        }
-    }
-}

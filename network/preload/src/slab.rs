@@ -20,10 +20,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
-use crate::holders::Tokens;
 use crate::lock::{Guard, Lock, Refused, is_dead};
-use crate::service::PacingRate;
+use crate::pacing_rate::PacingRate;
 use crate::thread;
+use crate::tokens::Tokens;
 
 /// The first page of a slab.
 #[repr(C)]
@@ -142,6 +142,14 @@ pub(crate) mod flag {
     pub(crate) const RESERVED: u32 = 1 << 6;
     /// There was no place for the token of a process that holds the record.
     pub(crate) const MANY: u32 = 1 << 16;
+}
+
+/// Values of [`Record::mode`].
+pub(crate) mod mode {
+    /// Both processes share the rings.
+    pub(crate) const DIRECT: u32 = 1;
+    /// A forwarder moves the bytes.
+    pub(crate) const PROXY: u32 = 2;
 }
 
 /// Bits of [`Options::bits`].

@@ -12,25 +12,13 @@ use crate::entry::Entry;
 use crate::errno::Outcome;
 use crate::hidden;
 use crate::lock::Guard;
+use crate::notify::ring;
+use crate::readiness::{ERR, HUP, IN, OUT, PRI, RDHUP, RDNORM, Ready, STATE, Source, WRNORM};
 use crate::slab::{Direction, Record, flag};
-
-/// `EPOLL*` bits.
-pub(crate) type Ready = u32;
-
-pub(crate) const IN: Ready = 0x001;
-pub(crate) const PRI: Ready = 0x002;
-pub(crate) const OUT: Ready = 0x004;
-pub(crate) const ERR: Ready = 0x008;
-pub(crate) const HUP: Ready = 0x010;
-pub(crate) const RDNORM: Ready = 0x040;
-pub(crate) const WRNORM: Ready = 0x100;
-pub(crate) const RDHUP: Ready = 0x2000;
+use crate::stream_end::{finish, reset};
 
 /// So many rings are taken at once. A peer that rings without end is heard again.
 const RINGS_MAX: u32 = 64;
-/// Where the state begins in the second part of [`Source::progress`].
-pub(crate) const STATE: u32 = 56;
-
 /// What a bell had.
 enum Taken {
     /// A ring, or the end.
@@ -39,21 +27,6 @@ enum Taken {
     Other,
     Nothing,
     Error,
-}
-
-/// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
-pub(crate) trait Source {
-    /// What is there now, from loads alone, but for the question whether the peer is gone after it hinted at that.
-    fn ready(&self) -> Ready;
-    /// Says that somebody goes to sleep for these events, and looks again.
-    fn arm(&self, events: u32) -> Ready;
-    /// What the kernel watches for rings and for the peer's death.
-    fn bell(&self) -> RawFd;
-    /// Takes all rings. True if the peer is gone.
-    fn drain(&self) -> bool;
-    /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a
-    /// direction and every call that asked for one.
-    fn progress(&self) -> (u64, u64);
 }
 
 /// Whether a sender has room, within the limit that `SO_SNDBUF` sets.
@@ -106,7 +79,7 @@ impl Source for Entry {
         if let (Some(record), Some(sight)) = (self.record(), self.sight()) {
             if record.has(flag::FINISH_WAITS) {
                 // It fails in a signal handler above a send alone: then the next one who waits does it.
-                let _unsaid = crate::send::finish(self, record);
+                let _unsaid = finish(self, record);
             }
             // Who has sent its end is told of the peer's, whatever it asks for.
             if events & (IN | RDNORM | RDHUP) != 0 || record.has(flag::SEND_SHUT) {
@@ -260,8 +233,8 @@ impl Entry {
     fn break_off(&self) {
         self.intrude();
         if let Some(record) = self.record() {
-            crate::send::reset(self, record, 104);
-            crate::send::ring(self);
+            reset(self, record, 104);
+            ring(self);
         }
     }
 

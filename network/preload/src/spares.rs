@@ -13,9 +13,9 @@ use std::time::Duration;
 use libc::{AF_INET6, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use rustix::fs::OFlags;
 
+use crate::clock::now;
 use crate::errno::Outcome;
 use crate::hidden;
-use crate::wait::now;
 
 /// For how long a socket is kept.
 const KEPT: Duration = Duration::from_millis(10);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::thread::{Timespec, nanosleep, sched_yield};
 
-use crate::wait::now;
+use crate::clock::now;
 use crate::{fresh, thread};
 
 /// How many changes there are at once, of which others know.

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use millrace_stream::slab::header::counter;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::calls::cancel;
-use crate::entry::{Entry, Hold};
+use crate::clock::now;
+use crate::entry::{Entry, FDS, Hold};
 use crate::errno::{Errno, Outcome};
 use crate::hidden;
+use crate::multiplex::hooks;
 use crate::multiplex::sleepers::Sleeper;
 use crate::multiplex::spin::spin;
-use crate::multiplex::{Kept, hooks};
+use crate::multiplex::target::Kept;
+use crate::readiness::{ERR, HUP, Ready, Source};
 use crate::slab;
-use crate::source::{ERR, HUP, Ready, Source};
-use crate::table;
 
 /// How long a sleep is, when somebody may take the ring that was for this thread without telling it.
 const SLICE: Duration = Duration::from_millis(10);
@@ -115,7 +115,7 @@ impl Wait {
                 }
                 Ok(Woken::Gone) => {
                     // If it is not the peer then it is the number.
-                    if !entry.look_for_peer() && !table::holds(bell, entry) {
+                    if !entry.look_for_peer() && !FDS.holds(bell, entry) {
                         return Err(Errno(libc::EBADF));
                     }
                     has_come = true;
@@ -170,15 +170,6 @@ fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Ou
         (false, true) => Woken::Told,
         (false, false) => Woken::Late,
     })
-}
-
-/// The time since the machine started.
-pub(crate) fn now() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
 }
 
 /// Whether a call that a handler of a signal broke goes on, as `SA_RESTART` asks for. The kernel does not say which

@@ -6,12 +6,12 @@ use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, O_ASYNC, O_NONBLOCK};
 
 use super::streams;
 use crate::connection::{self, leave};
-use crate::entry::{Entry, Hold};
+use crate::entry::{Entry, FDS, Hold};
 use crate::errno::{Errno, Outcome, told};
 use crate::multiplex::kernel;
 use crate::multiplex::touched::touched;
 use crate::slab::option;
-use crate::{fresh, hidden, pieces, real, table};
+use crate::{fresh, hidden, pieces, real};
 
 /// `close_range`: the flag to mark descriptors instead of closing them.
 const CLOSE_RANGE_CLOEXEC: c_uint = 4;
@@ -53,7 +53,7 @@ export! {
             return unsafe { real::close_range(first, last, flags) };
         }
         fresh::forget_all(first as usize, last as usize);
-        for (fd, _) in table::numbers(first as usize, last as usize) {
+        for (fd, _) in FDS.numbers(first as usize, last as usize) {
             // SAFETY: the caller wants it closed.
             unsafe { close(fd) };
         }
@@ -139,7 +139,7 @@ fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 /// Copies a number: the copy means the same entry. The caller itself has so many numbers on the way out of the table.
 fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
     for tries in 0.. {
-        let Some(entry) = table::lookup(fd) else {
+        let Some(entry) = FDS.lookup(fd) else {
             match copied_plainly(fd, own, &work, tries) {
                 Some(copy) => return copy,
                 None => continue,
@@ -153,7 +153,7 @@ fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
         // A number that is too high to be kept is a mere bell.
         let is_known = is_other && entry.add_number(copy);
         // If the number was closed meanwhile, nobody knows what was copied.
-        let is_sure = !is_known || table::holds(fd, entry);
+        let is_sure = !is_known || FDS.holds(fd, entry);
         if !is_sure {
             let left = leave(copy);
             hidden::close_raw(copy);
@@ -219,7 +219,7 @@ fn replaced(fd: c_int, to: c_int, work: impl Fn() -> c_int) -> c_int {
 }
 
 fn controlled(fd: c_int, command: c_int, argument: usize, work: impl Fn() -> c_int) -> c_int {
-    let Some(entry) = table::lookup(fd) else {
+    let Some(entry) = FDS.lookup(fd) else {
         return match command {
             F_DUPFD | F_DUPFD_CLOEXEC => kept(fd, 0, work),
             // Whom signals are for is no option.

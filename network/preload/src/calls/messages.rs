@@ -5,15 +5,15 @@ use std::ffi::{c_int, c_uint};
 use libc::{cmsghdr, mmsghdr, msghdr, ssize_t, timespec};
 
 use super::bytes::counted;
+use crate::clock::now;
 use crate::connection::lookup;
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome, told};
 use crate::multiplex::touched::touched;
 use crate::pieces::{Pieces, PiecesMut, check};
 use crate::receive::receive_pieces;
 use crate::send::send_pieces;
-use crate::wait::now;
-use crate::{fresh, real, table};
+use crate::{fresh, real};
 
 /// How many messages a call takes.
 const MESSAGES_MAX: usize = 1024;
@@ -223,7 +223,7 @@ unsafe fn carries_ours(message: *const msghdr) -> bool {
                 let fd = unsafe { place.read_unaligned() };
                 // Another process has it, too.
                 fresh::copied(fd, fd);
-                lookup(fd).is_some() && table::lookup(fd).is_some()
+                lookup(fd).is_some() && FDS.lookup(fd).is_some()
             })
         })
 }

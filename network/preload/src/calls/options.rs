@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_void};
 use libc::{sockaddr, socklen_t};
 
 use crate::connection;
+use crate::entry::FDS;
 use crate::errno::{Errno, told};
-use crate::{fresh, names, real, settings, table};
+use crate::{fresh, names, real, settings};
 
 export! {
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut socklen_t) -> c_int {
@@ -51,7 +52,7 @@ export! {
 /// An option of a socket of the kernel was set: what is known of its options is old.
 fn changed(fd: c_int, done: c_int) -> c_int {
     fresh::change(fd);
-    if let Some(listener) = table::lookup(fd) {
+    if let Some(listener) = FDS.lookup(fd) {
         listener.model.change();
     }
     done

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use libc::{gid_t, size_t, uid_t};
 
-use crate::{process, real};
+use crate::{monitor, real};
 
 /// Names that are the C library's but for what comes first.
 macro_rules! after_introduction {
@@ -13,7 +13,7 @@ macro_rules! after_introduction {
         export! {
             $(
                 fn $name($($arg: $type),*) -> c_int {
-                    process::introduce();
+                    monitor::introduce();
                     // SAFETY: as the caller keeps it.
                     unsafe { real::$name($($arg),*) }
                 }

@@ -11,21 +11,24 @@ use millrace_stream::{Address, Side};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::sockopt;
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 
 use super::cancel;
+use crate::clock::now;
 use crate::connection::{self, establish};
-use crate::entry::{Entry, Hearing, Hold, Kind};
+use crate::connection_fds::Ends;
+use crate::entry::{Entry, FDS, Hearing, Hold, Kind};
 use crate::errno::{Errno, Outcome, told};
-use crate::monitor::{self, Answer, Ends};
+use crate::monitor::{self, Answer};
 use crate::multiplex::hooks;
 use crate::multiplex::touched::touched;
 use crate::multiplex::wait::Deadline;
 use crate::slab::{self, Record, flag, option};
+use crate::socket_kind::{family, is_stream};
 use crate::under_way::Change;
-use crate::wait::{handlers_restart, now};
-use crate::{again, fresh, hidden, listeners, names, real, send, spares, table};
+use crate::wait::handlers_restart;
+use crate::{fresh, hidden, listeners, lost_channels, names, real, spares, stream_end};
 
 /// For how long a call that blocks waits for room in a backlog before the kernel's TCP does: after as long that sends
 /// its request again.
@@ -56,7 +59,7 @@ export! {
 
 export_points! {
     fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
-        match table::lookup(fd) {
+        match FDS.lookup(fd) {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::accept(fd, address, size) },
             // SAFETY: as the caller keeps it.
@@ -65,7 +68,7 @@ export_points! {
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
-        match table::lookup(fd) {
+        match FDS.lookup(fd) {
             // SAFETY: as the caller keeps it.
             None => unsafe { real::accept4(fd, address, size, flags) },
             // SAFETY: as the caller keeps it.
@@ -109,27 +112,6 @@ export! {
     }
 }
 
-/// Whether it is a socket of TCP.
-pub(crate) fn is_stream(fd: c_int) -> bool {
-    family(fd).is_some()
-        && sockopt::socket_type(hidden::borrow(fd)) == Ok(SocketType::STREAM)
-        && sockopt::socket_protocol(hidden::borrow(fd)) == Ok(Some(rustix::net::ipproto::TCP))
-}
-
-fn family(fd: c_int) -> Option<c_int> {
-    if fd < 0 {
-        return None;
-    }
-    if let Some(family) = fresh::family(fd) {
-        return Some(family);
-    }
-    match sockopt::socket_domain(hidden::borrow(fd)).ok()? {
-        AddressFamily::INET => Some(libc::AF_INET),
-        AddressFamily::INET6 => Some(libc::AF_INET6),
-        _ => None,
-    }
-}
-
 /// `connect` on what is connected.
 fn connect_again(record: &Record) -> Outcome<c_int> {
     if record.options.has(option::CONNECT_TOLD_LATER) {
@@ -141,7 +123,7 @@ fn connect_again(record: &Record) -> Outcome<c_int> {
 
 /// Connects by the monitor. `None`: the kernel is to.
 fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
-    if table::lookup(fd).is_some() {
+    if FDS.lookup(fd).is_some() {
         return Ok(None);
     }
     let known = fresh::family(fd);
@@ -452,7 +434,7 @@ fn next_queue(fd: c_int, entry: &'static Entry, deadline: &mut Option<Deadline>)
     loop {
         let left = match channel {
             Some(_) => deadline.left(),
-            None => Some(again::shortened(deadline.left())),
+            None => Some(lost_channels::shortened(deadline.left())),
         };
         let time = left.and_then(|left| Timespec::try_from(left).ok());
         let watched = [Some(&listener), channel.as_ref()];
@@ -497,7 +479,7 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
         record.set(flags);
         if flags & flag::SEND_SHUT != 0 && was_open {
             // It fails in a signal handler above a send alone: then the last close says it.
-            let _unsaid = send::finish(entry, record);
+            let _unsaid = stream_end::finish(entry, record);
         }
     }
     // As the kernel does, even if nothing has changed.

@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use crate::entry::{Entry, Hold, Kind};
+use crate::entry::{Entry, FDS, Hold, Kind};
 use crate::errno::{self, Errno, Outcome};
-use crate::{pieces, real, table};
+use crate::limits::NUMBERS;
+use crate::{pieces, real};
 
 use super::events::Events;
 use super::hooks::{adopt, set_of};
+use super::kernel;
 use super::poll::poll as poll_ours;
 use super::select::{Asked, Bits, select as select_ours};
+use super::target::Kept;
 use super::wait::Deadline;
-use super::{Kept, kernel};
 
 /// As many events as the kernel takes.
 const ROOM_MAX: usize = i32::MAX as usize / size_of::<epoll_event>();
@@ -27,7 +29,7 @@ const ROOM_MAX: usize = i32::MAX as usize / size_of::<epoll_event>();
 /// Whether the kernel alone does not know when this number is ready.
 #[inline]
 fn is_ours(fd: RawFd) -> bool {
-    table::lookup(fd).is_some_and(|entry| match entry.kind() {
+    FDS.lookup(fd).is_some_and(|entry| match entry.kind() {
         Kind::Connection | Kind::Listener => true,
         Kind::EpollSet => set_of(entry).is_some_and(|set| set.is_ours()),
         Kind::Free => false,
@@ -120,7 +122,9 @@ unsafe fn wait_plainly(
     room: c_int,
     wait: impl Fn() -> c_int,
 ) -> Result<&'static Entry, c_int> {
-    let entry = table::lookup(fd).filter(|entry| entry.kind() == Kind::EpollSet);
+    let entry = FDS
+        .lookup(fd)
+        .filter(|entry| entry.kind() == Kind::EpollSet);
     let Some((entry, set)) = entry.and_then(|entry| Some((entry, set_of(entry)?))) else {
         return Err(wait());
     };
@@ -171,14 +175,17 @@ unsafe fn control(
         libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD if outer != fd => {}
         _ => return Err(Errno(libc::EINVAL)),
     }
-    if table::lookup(outer).is_none() {
+    if FDS.lookup(outer).is_none() {
         // The kernel knows whether it is a set; if it is, it does not have the descriptor.
         match kernel::epoll_delete(outer, fd) {
             Ok(()) | Err(Errno(libc::ENOENT)) => adopt(outer, true),
             Err(error) => return Err(error),
         }
     }
-    let Some(entry) = table::lookup(outer).filter(|entry| entry.pin(outer, Hold::Call)) else {
+    let Some(entry) = FDS
+        .lookup(outer)
+        .filter(|entry| entry.pin(outer, Hold::Call))
+    else {
         return Err(Errno(libc::EBADF));
     };
     let target = Entry::find(fd);
@@ -215,7 +222,7 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     let Ok(count) = usize::try_from(count) else {
         return false;
     };
-    if count > table::NUMBERS || pieces::check(fds, count * size_of::<pollfd>()).is_err() {
+    if count > NUMBERS || pieces::check(fds, count * size_of::<pollfd>()).is_err() {
         return false;
     }
     // SAFETY: the caller's promise.
@@ -231,7 +238,7 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
 unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option<Asked> {
     let count = usize::try_from(count)
         .ok()
-        .filter(|count| *count <= table::NUMBERS)?;
+        .filter(|count| *count <= NUMBERS)?;
     let is_there =
         |set: *mut fd_set| set.is_null() || pieces::check(set, count.div_ceil(8)).is_ok();
     if ![read, write, except].into_iter().all(is_there) {
@@ -268,7 +275,7 @@ export! {
     }
 
     fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        let concerns_us = match table::lookup(set) {
+        let concerns_us = match FDS.lookup(set) {
             Some(entry) => entry.kind() == Kind::EpollSet,
             None => is_ours(fd),
         };

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use crate::lock::Refused;
 
-use super::Kept;
 use super::lock::Guard;
 use super::set::{Set, State};
+use super::target::Kept;
 
 /// What is to be done by who holds the lock.
 pub(super) mod errand {

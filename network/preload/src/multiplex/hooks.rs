@@ -3,14 +3,12 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use crate::calls::cancel;
-use crate::connection;
-use crate::entry::{Entry, Hold, Kind};
-use crate::{monitor, table};
+use crate::broker_link;
+use crate::entry::{Entry, FDS, Hold, Kind};
 
 use super::set::Set;
 use super::sets::Sets;
-use super::{Kept, Target};
+use super::target::{Kept, Target};
 
 static SETS: Sets<Entry> = Sets::new();
 
@@ -20,7 +18,7 @@ impl Kept for Entry {
     }
 
     fn find(fd: RawFd) -> Target<Self> {
-        let Some(entry) = table::lookup(fd).filter(|entry| entry.pin(fd, Hold::Call)) else {
+        let Some(entry) = FDS.lookup(fd).filter(|entry| entry.pin(fd, Hold::Call)) else {
             return Target::Kernel;
         };
         match entry.kind() {
@@ -74,7 +72,7 @@ impl Kept for Entry {
     }
 
     fn tell_end(&self, channel: RawFd) -> bool {
-        let is_dead = monitor::is_dead(channel);
+        let is_dead = broker_link::is_dead(channel);
         if is_dead {
             self.told.store(channel, Ordering::Relaxed);
         }
@@ -106,7 +104,7 @@ pub(crate) fn adopt(outer: RawFd, has_members: bool) {
     let Some(set) = SETS.make(outer, has_members) else {
         return;
     };
-    match Entry::epoll_set(std::ptr::from_ref(set).cast_mut().cast()) {
+    match Entry::epoll_set(std::ptr::from_ref(set).cast_mut().cast(), end) {
         Ok(entry) => {
             if !entry.add_number(outer) {
                 set.close();
@@ -117,7 +115,7 @@ pub(crate) fn adopt(outer: RawFd, has_members: bool) {
 }
 
 /// The last hold of a set's entry is gone.
-pub(crate) fn end(set: *mut std::ffi::c_void) {
+fn end(set: *mut std::ffi::c_void) {
     // SAFETY: what an entry stores came from a set, and these live for ever.
     if let Some(set) = unsafe { set.cast::<Set<Entry>>().as_ref() } {
         set.close();
@@ -170,7 +168,5 @@ pub(crate) fn after_fork_in_parent() {
 
 /// After a fork, in the child.
 pub(crate) fn after_fork_in_child() {
-    cancel::after_fork();
-    connection::after_fork();
     SETS.after_fork_in_child();
 }

@@ -2,9 +2,9 @@
 
 use std::os::fd::RawFd;
 
-use crate::source::STATE;
+use crate::readiness::STATE;
 
-use super::{ALWAYS, EDGE, EXCLUSIVE, NEWS, ONCE, ROOM, Ready};
+use crate::readiness::{ALWAYS, EDGE, EXCLUSIVE, NEWS, ONCE, ROOM, Ready};
 
 /// What a look at a source gave. The progress was read before the bits, so that what comes between the two is
 /// an edge once more, and none is lost.

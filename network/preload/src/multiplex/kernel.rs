@@ -299,11 +299,3 @@ pub(crate) fn yield_now() {
     // SAFETY: takes no addresses.
     let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
 }
-
-/// The monotonic clock, without a system call.
-pub(crate) fn now() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(seconds, nanos)
-}

@@ -22,7 +22,9 @@ use crate::errno::{Errno, Outcome};
 
 use super::events::Events;
 use super::interest::{Interest, Look};
-use super::{EDGE, IN, Kept, kernel};
+use super::kernel;
+use super::target::Kept;
+use crate::readiness::{EDGE, IN};
 
 /// So many hot members are not armed for idleness.
 const SPARED: usize = 128;

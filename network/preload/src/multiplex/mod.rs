@@ -43,21 +43,3 @@ pub(crate) mod wait;
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-pub(crate) use crate::source::RDHUP;
-pub(crate) use crate::source::{ERR, HUP, IN, OUT, RDNORM, Ready, Source, WRNORM};
-pub(crate) use target::{Kept, Target};
-
-pub(crate) const PRI: u32 = libc::EPOLLPRI as u32;
-pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
-pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
-pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
-pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
-
-/// For whom an arrival is an edge.
-pub(crate) const NEWS: u32 = IN | RDNORM | PRI;
-/// What moves by room that was freed.
-pub(crate) const ROOM: u32 = OUT | WRNORM;
-/// Reported whether asked for or not.
-pub(crate) const ALWAYS: u32 = ERR | HUP;

@@ -12,8 +12,10 @@ use crate::errno::{Errno, Outcome};
 
 use super::events::Events;
 use super::interest::{Interest, Look};
+use super::kernel;
 use super::set::Set;
-use super::{HUP, IN, Kept, ONCE, RDNORM, kernel};
+use super::target::Kept;
+use crate::readiness::{HUP, IN, ONCE, RDNORM};
 
 /// What a member of this kind is.
 #[derive(Debug)]

@@ -14,11 +14,14 @@ use libc::{c_short, pollfd};
 use crate::again;
 use crate::calls::cancel;
 use crate::errno::Outcome;
+use crate::lost_channels;
 
+use super::kernel;
 use super::sleepers::{ANY, Sleeper};
 use super::spin::Spin;
+use super::target::{Kept, Target};
 use super::wait::{Deadline, SHORT};
-use super::{ALWAYS, IN, Kept, RDNORM, Target, kernel};
+use crate::readiness::{ALWAYS, IN, RDNORM};
 
 /// So many members are kept on the stack.
 const FEW: usize = 64;
@@ -261,7 +264,7 @@ impl<'a, S: Kept> Poll<'a, S> {
         let left = if is_short {
             Some(left.unwrap_or(SHORT).min(SHORT))
         } else if is_deaf {
-            Some(again::shortened(left))
+            Some(lost_channels::shortened(left))
         } else if self.has_sets {
             again::limit(left)
         } else {

@@ -7,8 +7,8 @@ use libc::{c_short, pollfd};
 
 use crate::errno::{Errno, Outcome};
 
-use super::Kept;
 use super::poll::poll;
+use super::target::Kept;
 use super::wait::Deadline;
 
 /// As the kernel's `fs/select.c` has them.

@@ -27,10 +27,12 @@ use crate::hidden;
 
 use super::held::errand;
 use super::interest::Interest;
+use super::kernel;
 use super::lock::Lock;
 use super::members::Members;
 use super::outside::{Newcomer, Outsiders, Word};
-use super::{EDGE, ERR, EXCLUSIVE, HUP, IN, Kept, OUT, Target, WAKEUP, kernel};
+use super::target::{Kept, Target};
+use crate::readiness::{EDGE, ERR, EXCLUSIVE, HUP, IN, OUT, WAKEUP};
 
 /// The inner set's word of the waker.
 pub(super) const WAKER: u64 = u64::MAX;

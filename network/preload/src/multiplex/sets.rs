@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::lock::Lock;
 use super::set::Set;
-use super::{Kept, Target, sleepers};
+use super::sleepers;
+use super::target::{Kept, Target};
 
 /// Notes that are kept; who missed more makes all members hot.
 const NOTES: usize = 1024;
@@ -201,5 +202,5 @@ impl<S: Kept> Sets<S> {
 }
 
 fn place(number: u64) -> usize {
-    usize::try_from(number % Sets::<crate::entry::Entry>::KEPT).expect("fewer than NOTES")
+    usize::try_from(number % NOTES as u64).expect("fewer than NOTES")
 }

@@ -14,6 +14,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::clock;
+
 use super::contention::{Contention, Manner};
 use super::kernel;
 
@@ -126,10 +128,10 @@ pub(crate) struct Spin {
 
 impl Spin {
     pub(crate) fn begin() -> Self {
-        let manner = CONTENTION.manner(kernel::now);
+        let manner = CONTENTION.manner(clock::now);
         if let Some(missed) = MISSED.take() {
             let is_calm = !CROWDED.get() && manner == Manner::Yields;
-            if is_calm && kernel::now().saturating_sub(missed) < SHORT {
+            if is_calm && clock::now().saturating_sub(missed) < SHORT {
                 BUDGET_US.set(max_us());
             }
         }
@@ -145,7 +147,7 @@ impl Spin {
         let allowed_us = allowance(budget, max, skipped);
         SKIPPED.set(if allowed_us == 0 { skipped + 1 } else { 0 });
         if allowed_us == 0 && max_us() > 0 {
-            MISSED.set(Some(kernel::now()));
+            MISSED.set(Some(clock::now()));
         }
         Self {
             allowed_us,
@@ -191,7 +193,7 @@ impl Spin {
     }
 
     fn look_at_clock(&mut self) -> bool {
-        let now = kernel::now();
+        let now = clock::now();
         let began = *self.began.get_or_insert(now);
         let passed = now.saturating_sub(began);
         self.is_late = passed >= CALM;
@@ -200,9 +202,9 @@ impl Spin {
 
     #[cold]
     fn give_way(&mut self) {
-        let before = kernel::now();
+        let before = clock::now();
         kernel::yield_now();
-        let now = kernel::now();
+        let now = clock::now();
         if CONTENTION.yielded(before, now) {
             // One more look, and to sleep.
             self.allowed_us = 0;
@@ -230,7 +232,7 @@ impl Drop for Spin {
         if self.allowed_us > 0 {
             BUDGET_US.set(next_budget(self.allowed_us, max_us(), self.is_hit));
             if !self.is_hit {
-                MISSED.set(Some(kernel::now()));
+                MISSED.set(Some(clock::now()));
             }
         }
     }

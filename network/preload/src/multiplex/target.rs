@@ -2,9 +2,9 @@
 
 use std::os::fd::RawFd;
 
-use super::Source;
 use super::set::Set;
 use super::sets::Sets;
+use crate::readiness::Source;
 
 /// What a number means.
 #[derive(Debug)]

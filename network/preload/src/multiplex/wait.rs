@@ -13,14 +13,17 @@ use std::time::Duration;
 
 use crate::again;
 use crate::calls::cancel;
+use crate::clock;
 use crate::errno::Outcome;
+use crate::lost_channels;
 
 use super::events::Events;
 use super::outside::Word;
 use super::set::{Set, State};
 use super::sets::{Note, Sets};
 use super::spin::Spin;
-use super::{Kept, kernel, touched};
+use super::target::Kept;
+use super::{kernel, touched};
 
 /// Waits from one look at the kernel to the next, and the time that is too long between them.
 const LOOK_EVERY: u32 = 16;
@@ -37,12 +40,12 @@ pub(crate) struct Deadline(Option<Duration>);
 
 impl Deadline {
     pub(crate) fn after(timeout: Option<Duration>) -> Self {
-        Self(timeout.and_then(|timeout| kernel::now().checked_add(timeout)))
+        Self(timeout.and_then(|timeout| clock::now().checked_add(timeout)))
     }
 
     /// What is left; zero at the end.
     pub(crate) fn left(self) -> Option<Duration> {
-        self.0.map(|end| end.saturating_sub(kernel::now()))
+        self.0.map(|end| end.saturating_sub(clock::now()))
     }
 
     pub(crate) fn is_over(self) -> bool {
@@ -176,7 +179,7 @@ impl<S: Kept> Set<S> {
                 let left = if sleep.is_short {
                     Some(left.unwrap_or(SHORT).min(SHORT))
                 } else if sleep.is_deaf {
-                    Some(again::shortened(left))
+                    Some(lost_channels::shortened(left))
                 } else {
                     again::limit(left)
                 };
@@ -196,7 +199,7 @@ impl<S: Kept> Set<S> {
         }
         state.report(out, woken);
         state.looked_at = if state.is_mixed() {
-            kernel::now()
+            clock::now()
         } else {
             Duration::ZERO
         };
@@ -346,7 +349,7 @@ impl<S: Kept> State<S> {
             Pass::Spinning => (u32::MAX, SPIN_LOOK_AFTER),
             Pass::Thorough => (0, Duration::ZERO),
         };
-        let (now, touched) = (kernel::now(), touched::calls());
+        let (now, touched) = (clock::now(), touched::calls());
         let is_due = self.waits >= every
             || now.saturating_sub(self.looked_at) >= after
             || touched != self.touched;

@@ -15,7 +15,8 @@ use crate::errno::{Errno, Outcome};
 use crate::multiplex::events::Events;
 use crate::multiplex::set::Set;
 use crate::multiplex::sets::Sets;
-use crate::multiplex::{ERR, HUP, IN, Kept, OUT, RDHUP, RDNORM, Ready, Source, Target, WRNORM};
+use crate::multiplex::target::{Kept, Target};
+use crate::readiness::{ERR, HUP, IN, OUT, RDHUP, RDNORM, Ready, Source, WRNORM};
 
 pub(super) static SETS: Sets<Fake> = Sets::new();
 static TABLE: Mutex<Option<HashMap<RawFd, Target<Fake>>>> = Mutex::new(None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use millrace_random::Random;
 
 use super::fake::{Bed, Fake};
-use crate::multiplex::{ALWAYS, EDGE, ERR, HUP, IN, ONCE, OUT, RDHUP};
+use crate::readiness::{ALWAYS, EDGE, ERR, HUP, IN, ONCE, OUT, RDHUP};
 
 const SOURCES: usize = 6;
 const STEPS: usize = 4000;

@@ -9,7 +9,8 @@ use super::fake::{Bed, Fake, Plain, enter, leave};
 use crate::errno::{Errno, Outcome};
 use crate::multiplex::poll::poll;
 use crate::multiplex::select::{Asked, Bits, select};
-use crate::multiplex::{IN, Target};
+use crate::multiplex::target::Target;
+use crate::readiness::IN;
 
 const READ: i16 = libc::POLLIN;
 const WRITE: i16 = libc::POLLOUT;

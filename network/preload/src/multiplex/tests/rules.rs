@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::fake::{Bed, Fake, Plain, SETS, enter, leave};
 use crate::errno::Errno;
-use crate::multiplex::{EDGE, ERR, EXCLUSIVE, HUP, IN, ONCE, OUT, RDHUP, Target};
+use crate::multiplex::target::Target;
+use crate::readiness::{EDGE, ERR, EXCLUSIVE, HUP, IN, ONCE, OUT, RDHUP};
 
 const ADD: i32 = libc::EPOLL_CTL_ADD;
 const MOD: i32 = libc::EPOLL_CTL_MOD;
@@ -317,7 +318,7 @@ fn a_shared_source_is_looked_at_without_rings() {
     sleep_once(&bed);
     fake.arrive();
     // Another process takes the ring.
-    crate::multiplex::Source::drain(fake);
+    crate::readiness::Source::drain(fake);
     assert_eq!(bed.wait(8), [(IN, 7)]);
 }
 

@@ -10,7 +10,8 @@ use crate::errno::Errno;
 use crate::multiplex::events::Events;
 use crate::multiplex::interest::Interest;
 use crate::multiplex::outside::{Newcomer, Outsiders, Word};
-use crate::multiplex::{EDGE, EXCLUSIVE, HUP, IN, ONCE, OUT, Target};
+use crate::multiplex::target::Target;
+use crate::readiness::{EDGE, EXCLUSIVE, HUP, IN, ONCE, OUT};
 
 const BRIEF: Option<Duration> = Some(Duration::from_millis(1));
 
@@ -255,7 +256,7 @@ fn a_child_has_sets_of_its_own() {
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((waited, status), (child, 0));
     // What the child forgot, the parent still has.
-    crate::multiplex::Source::drain(fake);
+    crate::readiness::Source::drain(fake);
     fake.arrive();
     assert_eq!(bed.wait(8), [(IN, 7)]);
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::fake::{Bed, Fake, Plain};
-use crate::multiplex::{EDGE, IN, ONCE};
+use crate::readiness::{EDGE, IN, ONCE};
 
 const SOURCES: u64 = 8;
 const ARRIVALS: u64 = 3000;

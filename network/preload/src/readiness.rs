@@ -1,0 +1,44 @@
+//! The readiness of a descriptor: `EPOLL*` bits, and the trait of what has them.
+
+use std::os::fd::RawFd;
+
+/// `EPOLL*` bits.
+pub(crate) type Ready = u32;
+
+pub(crate) const IN: Ready = 0x001;
+pub(crate) const PRI: Ready = 0x002;
+pub(crate) const OUT: Ready = 0x004;
+pub(crate) const ERR: Ready = 0x008;
+pub(crate) const HUP: Ready = 0x010;
+pub(crate) const RDNORM: Ready = 0x040;
+pub(crate) const WRNORM: Ready = 0x100;
+pub(crate) const RDHUP: Ready = 0x2000;
+
+pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
+pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
+pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
+
+/// For whom an arrival is an edge.
+pub(crate) const NEWS: u32 = IN | RDNORM | PRI;
+/// What moves by room that was freed.
+pub(crate) const ROOM: u32 = OUT | WRNORM;
+/// Reported whether asked for or not.
+pub(crate) const ALWAYS: u32 = ERR | HUP;
+/// Where the state begins in the second part of [`Source::progress`].
+pub(crate) const STATE: u32 = 56;
+
+/// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
+pub(crate) trait Source {
+    /// What is there now, from loads alone, but for the question whether the peer is gone after it hinted at that.
+    fn ready(&self) -> Ready;
+    /// Says that somebody goes to sleep for these events, and looks again.
+    fn arm(&self, events: u32) -> Ready;
+    /// What the kernel watches for rings and for the peer's death.
+    fn bell(&self) -> RawFd;
+    /// Takes all rings. True if the peer is gone.
+    fn drain(&self) -> bool;
+    /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a
+    /// direction and every call that asked for one.
+    fn progress(&self) -> (u64, u64);
+}
