@@ -159,11 +159,11 @@ impl Entry {
         entry.hidden.store(memory.unwrap_or(-1), Ordering::Relaxed);
         // SAFETY: the entry was just taken, nobody else knows it.
         unsafe { *entry.slab.get() = Some(slab) };
-        // SAFETY: as above.
+        // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.sight.get() = Some(lane.sight) };
-        // SAFETY: as above.
+        // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.sender.get() = Some(lane.sender) };
-        // SAFETY: as above.
+        // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.receiver.get() = Some(lane.receiver) };
         Ok(entry)
     }
@@ -228,7 +228,7 @@ impl Entry {
         for number in 0..CHUNK {
             // SAFETY: the mapping has so many places, aligned as a page is.
             let place = unsafe { first.add(number) };
-            // SAFETY: as above, and nobody else knows of it.
+            // SAFETY: the slot was just mapped, is aligned, and no other reference to it exists.
             unsafe { place.write(Self::free(FREE.load(Ordering::Relaxed))) };
             FREE.store(place, Ordering::Relaxed);
         }
@@ -485,9 +485,9 @@ impl Entry {
             }
             // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
             drop(unsafe { (*self.sight.get()).take() });
-            // SAFETY: as above.
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             drop(unsafe { (*self.sender.get()).take() });
-            // SAFETY: as above.
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             drop(unsafe { (*self.receiver.get()).take() });
         }
         let set = self.set.swap(ptr::null_mut(), Ordering::AcqRel);

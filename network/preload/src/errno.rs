@@ -19,7 +19,7 @@ impl From<rustix::io::Errno> for Errno {
 pub(crate) fn get() -> c_int {
     // SAFETY: the C library gives the address of a number of this thread's own, at any time.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above; no reference to it is kept anywhere.
+    // SAFETY: the word is this thread's own, and no reference to it is kept.
     unsafe { place.read() }
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn get() -> c_int {
 pub(crate) fn set(errno: c_int) {
     // SAFETY: the C library gives the address of a number of this thread's own, at any time.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above; no reference to it is kept anywhere.
+    // SAFETY: the word is this thread's own, and no reference to it is kept.
     unsafe { place.write(errno) };
 }
 

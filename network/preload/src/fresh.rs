@@ -32,8 +32,7 @@ export! {
             0 => None,
             _ => spares::take(domain, flags),
         };
-        // SAFETY: as the caller keeps it.
-        let fd = spare.unwrap_or_else(|| unsafe { real::socket(domain, kind, protocol) });
+        let fd = spare.unwrap_or_else(|| real::socket(domain, kind, protocol));
         if fd >= 0 {
             note(fd, family);
         }
@@ -42,14 +41,12 @@ export! {
 
     fn unshare(flags: c_int) -> c_int {
         spares::drop_all();
-        // SAFETY: as the caller keeps it.
-        unsafe { real::unshare(flags) }
+        real::unshare(flags)
     }
 
     fn setns(fd: c_int, kind: c_int) -> c_int {
         spares::drop_all();
-        // SAFETY: as the caller keeps it.
-        unsafe { real::setns(fd, kind) }
+        real::setns(fd, kind)
     }
 }
 

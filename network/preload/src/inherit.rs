@@ -94,7 +94,7 @@ impl Handover {
             handover.leave_behind();
         }
         handover.file = store(&words);
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the environment is one, or null, as this function asks for.
         unsafe { handover.extend(environment) };
         handover
     }
@@ -178,7 +178,7 @@ impl Handover {
     unsafe fn extend(&mut self, environment: *const *const c_char) {
         let mut place = environment;
         while !place.is_null() {
-            // SAFETY: as the caller keeps it: the null that ends it was not met yet.
+            // SAFETY: the place lies in the array, whose last element is null and was not read yet.
             let variable = unsafe { place.read() };
             if variable.is_null() {
                 break;
@@ -191,7 +191,7 @@ impl Handover {
             if !is_word {
                 self.environment.push(variable);
             }
-            // SAFETY: as above.
+            // SAFETY: the element was not null, so that another one follows.
             place = unsafe { place.add(1) };
         }
         let word = self.file.map(|file| format!("{NAME}={file}"));

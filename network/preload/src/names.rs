@@ -26,13 +26,13 @@ pub(crate) unsafe fn read(address: *const sockaddr, size: socklen_t) -> Option<S
     let family = unsafe { address.cast::<sa_family_t>().read_unaligned() };
     match c_int::from(family) {
         libc::AF_INET if size >= size_of::<sockaddr_in>() => {
-            // SAFETY: as above.
+            // SAFETY: `size` covers a `sockaddr_in`; the place need not be aligned.
             let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Some((ip, u16::from_be(v4.sin_port)).into())
         }
         libc::AF_INET6 if size >= size_of::<sockaddr_in6>() => {
-            // SAFETY: as above.
+            // SAFETY: `size` covers a `sockaddr_in6`; the place need not be aligned.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())
@@ -70,7 +70,7 @@ pub(crate) unsafe fn write(
             .cast::<u8>()
             .copy_from_nonoverlapping(ptr::from_ref(&storage).cast(), part)
     };
-    // SAFETY: as above.
+    // SAFETY: the place of the size was read before, and is writable, as this function asks for.
     unsafe { size.write(socklen_t::try_from(length).unwrap_or(0)) };
     Ok(())
 }
@@ -102,7 +102,7 @@ fn fill(value: &SocketAddr, storage: &mut sockaddr_storage) -> usize {
                 },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: as above.
+            // SAFETY: a storage has room for every address and is aligned for it.
             unsafe { place.cast::<sockaddr_in6>().write(laid) };
             size_of::<sockaddr_in6>()
         }

@@ -31,7 +31,7 @@ pub(crate) unsafe fn bytes<'a>(first: *const c_void, size: usize) -> Outcome<&'a
         return Ok(&[]);
     }
     check(first, size)?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the `size` bytes are there and stay unchanged, as this function asks for; `check` excluded null.
     Ok(unsafe { slice::from_raw_parts(first.cast(), size) })
 }
 
@@ -48,7 +48,7 @@ pub(crate) unsafe fn room<'a>(first: *mut c_void, size: usize) -> Outcome<&'a mu
         return Ok(&mut []);
     }
     check(first, size)?;
-    // SAFETY: as the caller keeps it. The bytes may never have been written, but any are bytes.
+    // SAFETY: the `size` bytes are there and nothing else uses them, as this function asks for; any value is a byte.
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), size) })
 }
 
@@ -88,7 +88,7 @@ impl<'a> Pieces<'a> {
     /// # Safety
     /// There are `count` pieces, each of which has the bytes that it says, or the pointer is null.
     pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: there are `count` pieces, as this function asks for.
         Ok(Self(unsafe { pieces(first, count) }?))
     }
 
@@ -112,7 +112,7 @@ impl<'a> PiecesMut<'a> {
     /// # Safety
     /// There are `count` pieces, each of which has the room that it says, or the pointer is null.
     pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: there are `count` pieces, as this function asks for.
         Ok(Self(unsafe { pieces(first, count) }?))
     }
 
@@ -142,7 +142,7 @@ unsafe fn pieces<'a>(first: *const iovec, count: usize) -> Outcome<&'a [iovec]> 
         return Ok(&[]);
     }
     check(first, count * size_of::<iovec>())?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there are `count` pieces, as this function asks for; `check` excluded null.
     let pieces = unsafe { slice::from_raw_parts(first, count) };
     for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
         if isize::try_from(piece.iov_len).is_ok() {

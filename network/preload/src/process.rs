@@ -77,12 +77,12 @@ fn end_at_once(status: c_int) -> ! {
 }
 
 export! {
-    fn _exit(status: c_int) -> ! {
+    safe fn _exit(status: c_int) -> ! {
         end_at_once(status)
     }
 
     #[cfg_attr(test, expect(non_snake_case, reason = "the C library's name"))]
-    fn _Exit(status: c_int) -> ! {
+    safe fn _Exit(status: c_int) -> ! {
         end_at_once(status)
     }
 }
@@ -181,7 +181,6 @@ fn claim() {
 export! {
     fn vfork() -> libc::pid_t {
         // The child of a real one would change this process's table.
-        // SAFETY: as the caller keeps it.
-        unsafe { libc::fork() }
+        libc::fork()
     }
 }

@@ -218,7 +218,7 @@ pub(crate) unsafe fn get(
             .cast::<u8>()
             .copy_from_nonoverlapping(bytes.as_ptr(), length)
     };
-    // SAFETY: as above.
+    // SAFETY: the place of the size was read before, and is writable, as this function asks for.
     unsafe { size.write(socklen_t::try_from(length).unwrap_or(0)) };
     Ok(0)
 }

@@ -289,7 +289,8 @@ impl Slab {
     /// # Safety
     /// No entry has a record of it, nor will any thread look at one that it had.
     pub(crate) unsafe fn discard(self) {
-        // SAFETY: the mapping was made with this size, and nobody uses it, as the caller keeps.
+        // SAFETY: the mapping was made with this size, and no reference into it is used any more, as this function asks
+        // for.
         let _unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), SIZE) };
         hidden::close(self.file);
     }
@@ -321,7 +322,8 @@ impl Slab {
         }
         // SAFETY: the number was checked, so that the record lies within.
         let place = unsafe { self.first.add(HEADER_SIZE + number * RECORD_SIZE) };
-        // SAFETY: as for the header; records lie at multiples of their size behind a page, hence aligned.
+        // SAFETY: the record lies within the mapping, which stays; records lie at multiples of their size behind a
+        // page, hence aligned; all fields are atomic.
         Some(unsafe { place.cast::<Record>().as_ref() })
     }
 

@@ -35,7 +35,7 @@ pub(super) unsafe fn sending(
     size: usize,
     flags: c_int,
 ) -> Outcome<usize> {
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there are `size` bytes, as this function asks for.
     match unsafe { pieces::bytes(bytes, size) } {
         Ok(bytes) => send_bytes(fd, entry, bytes, flags),
         // As the kernel: what the connection has to say comes first.
@@ -57,7 +57,7 @@ pub(super) unsafe fn receiving(
         // Nothing is written, so that there need be no room.
         return throw(fd, entry, size, flags);
     }
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there is room for `size` bytes, as this function asks for.
     match unsafe { pieces::room(bytes, size) } {
         Ok(bytes) => receive(fd, entry, bytes, flags),
         Err(fault) if pieces::is_high(bytes) => Err(fault),
@@ -82,7 +82,7 @@ unsafe fn gathering(
     first: *const iovec,
     count: c_int,
 ) -> Outcome<usize> {
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the pieces and their bytes are there, as this function asks for.
     let pieces = unsafe { Pieces::new(first, pieces::count(count)) }?;
     if pieces.size()? == 0 {
         // As the kernel: nobody is asked.
@@ -100,7 +100,7 @@ unsafe fn scattering(
     count: c_int,
     flags: c_int,
 ) -> Outcome<usize> {
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the pieces and their room are there, as this function asks for.
     let mut pieces = unsafe { PiecesMut::new(first, pieces::count(count)) }?;
     if pieces.size()? == 0 {
         return Ok(0);
@@ -135,11 +135,11 @@ unsafe fn receiving_from(
     from: *mut sockaddr,
     from_size: *mut socklen_t,
 ) -> Outcome<usize> {
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there is room for `size` bytes, as this function asks for.
     let received = unsafe { receiving(fd, entry, bytes, size, flags) }?;
     if !from.is_null() {
         pieces::check(from_size, size_of::<socklen_t>())?;
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the pointer is valid, as this function asks for; `check` excluded null.
         unsafe { from_size.write(0) };
     }
     Ok(received)
@@ -148,233 +148,190 @@ unsafe fn receiving_from(
 export_points! {
     fn send(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::send(fd, bytes, size, flags) }),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, flags) }),
+            None => touched(real::send(fd, bytes, size, flags)),
+            Some(entry) => counted(sending(fd, entry, bytes, size, flags)),
         }
     }
 
     fn recv(fd: c_int, bytes: *mut c_void, size: size_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::recv(fd, bytes, size, flags) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, flags) }),
+            None => real::recv(fd, bytes, size, flags),
+            Some(entry) => counted(receiving(fd, entry, bytes, size, flags)),
         }
     }
 
     fn write(fd: c_int, bytes: *const c_void, size: size_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::write(fd, bytes, size) }),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, 0) }),
+            None => touched(real::write(fd, bytes, size)),
+            Some(entry) => counted(sending(fd, entry, bytes, size, 0)),
         }
     }
 
     fn read(fd: c_int, bytes: *mut c_void, size: size_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::read(fd, bytes, size) },
+            None => real::read(fd, bytes, size),
             // As the kernel: a read of nothing does not wait for it.
             Some(_) if size == 0 => 0,
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, 0) }),
+            Some(entry) => counted(receiving(fd, entry, bytes, size, 0)),
         }
     }
 
     fn sendto(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int, to: *const sockaddr, to_size: socklen_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::sendto(fd, bytes, size, flags, to, to_size) }),
+            None => touched(real::sendto(fd, bytes, size, flags, to, to_size)),
             // A connected stream has but one to send to, and the kernel does not look at another.
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { sending(fd, entry, bytes, size, flags) }),
+            Some(entry) => counted(sending(fd, entry, bytes, size, flags)),
         }
     }
 
     fn recvfrom(fd: c_int, bytes: *mut c_void, size: size_t, flags: c_int, from: *mut sockaddr, from_size: *mut socklen_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::recvfrom(fd, bytes, size, flags, from, from_size) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { receiving_from(fd, entry, bytes, size, flags, from, from_size) }),
+            None => real::recvfrom(fd, bytes, size, flags, from, from_size),
+            Some(entry) => counted(receiving_from(fd, entry, bytes, size, flags, from, from_size)),
         }
     }
 
     fn writev(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::writev(fd, first, count) }),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { gathering(fd, entry, first, count) }),
+            None => touched(real::writev(fd, first, count)),
+            Some(entry) => counted(gathering(fd, entry, first, count)),
         }
     }
 
     fn readv(fd: c_int, first: *const iovec, count: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::readv(fd, first, count) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { scattering(fd, entry, first, count, 0) }),
+            None => real::readv(fd, first, count),
+            Some(entry) => counted(scattering(fd, entry, first, count, 0)),
         }
     }
 
     fn pread(fd: c_int, bytes: *mut c_void, size: size_t, offset: off_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::pread(fd, bytes, size, offset) },
+            None => real::pread(fd, bytes, size, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn pread64(fd: c_int, bytes: *mut c_void, size: size_t, offset: off64_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::pread64(fd, bytes, size, offset) },
+            None => real::pread64(fd, bytes, size, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn pwrite(fd: c_int, bytes: *const c_void, size: size_t, offset: off_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::pwrite(fd, bytes, size, offset) },
+            None => real::pwrite(fd, bytes, size, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn pwrite64(fd: c_int, bytes: *const c_void, size: size_t, offset: off64_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::pwrite64(fd, bytes, size, offset) },
+            None => real::pwrite64(fd, bytes, size, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn preadv(fd: c_int, first: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::preadv(fd, first, count, offset) },
+            None => real::preadv(fd, first, count, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn preadv64(fd: c_int, first: *const iovec, count: c_int, offset: off64_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::preadv64(fd, first, count, offset) },
+            None => real::preadv64(fd, first, count, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn pwritev(fd: c_int, first: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::pwritev(fd, first, count, offset) },
+            None => real::pwritev(fd, first, count, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn pwritev64(fd: c_int, first: *const iovec, count: c_int, offset: off64_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::pwritev64(fd, first, count, offset) },
+            None => real::pwritev64(fd, first, count, offset),
             Some(_) => unseekable(),
         }
     }
 
     fn preadv2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::preadv2(fd, first, count, offset, flags) },
+            None => real::preadv2(fd, first, count, offset, flags),
             Some(_) if offset != -1 => unseekable(),
             Some(_) if flags & !(ADVICE | NO_WAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { scattering(fd, entry, first, count, at_once(flags)) }),
+            Some(entry) => counted(scattering(fd, entry, first, count, at_once(flags))),
         }
     }
 
     fn preadv64v2(fd: c_int, first: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::preadv64v2(fd, first, count, offset, flags) },
+            None => real::preadv64v2(fd, first, count, offset, flags),
             Some(_) if offset != -1 => unseekable(),
             Some(_) if flags & !(ADVICE | NO_WAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { scattering(fd, entry, first, count, at_once(flags)) }),
+            Some(entry) => counted(scattering(fd, entry, first, count, at_once(flags))),
         }
     }
 
     fn pwritev2(fd: c_int, first: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::pwritev2(fd, first, count, offset, flags) }),
+            None => touched(real::pwritev2(fd, first, count, offset, flags)),
             Some(_) if offset != -1 => unseekable(),
             Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { gathering(fd, entry, first, count) }),
+            Some(entry) => counted(gathering(fd, entry, first, count)),
         }
     }
 
     fn pwritev64v2(fd: c_int, first: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::pwritev64v2(fd, first, count, offset, flags) }),
+            None => touched(real::pwritev64v2(fd, first, count, offset, flags)),
             Some(_) if offset != -1 => unseekable(),
             Some(_) if flags & !ADVICE != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { gathering(fd, entry, first, count) }),
+            Some(entry) => counted(gathering(fd, entry, first, count)),
         }
     }
 
     fn __read_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::__read_chk(fd, bytes, size, room) },
+            None => real::__read_chk(fd, bytes, size, room),
             // The next definition ends the program, as it has to.
-            // SAFETY: as the caller keeps it.
-            Some(_) if room < size => unsafe { real::__read_chk(fd, bytes, size, room) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, 0) }),
+            Some(_) if room < size => real::__read_chk(fd, bytes, size, room),
+            Some(entry) => counted(receiving(fd, entry, bytes, size, 0)),
         }
     }
 
     fn __recv_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::__recv_chk(fd, bytes, size, room, flags) },
-            // SAFETY: as the caller keeps it.
-            Some(_) if room < size => unsafe { real::__recv_chk(fd, bytes, size, room, flags) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { receiving(fd, entry, bytes, size, flags) }),
+            None => real::__recv_chk(fd, bytes, size, room, flags),
+            Some(_) if room < size => real::__recv_chk(fd, bytes, size, room, flags),
+            Some(entry) => counted(receiving(fd, entry, bytes, size, flags)),
         }
     }
 
     fn __recvfrom_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t, flags: c_int, from: *mut sockaddr, from_size: *mut socklen_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::__recvfrom_chk(fd, bytes, size, room, flags, from, from_size) },
-            // SAFETY: as the caller keeps it.
-            Some(_) if room < size => unsafe { real::__recvfrom_chk(fd, bytes, size, room, flags, from, from_size) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { receiving_from(fd, entry, bytes, size, flags, from, from_size) }),
+            None => real::__recvfrom_chk(fd, bytes, size, room, flags, from, from_size),
+            Some(_) if room < size => real::__recvfrom_chk(fd, bytes, size, room, flags, from, from_size),
+            Some(entry) => counted(receiving_from(fd, entry, bytes, size, flags, from, from_size)),
         }
     }
 
     fn __pread_chk(fd: c_int, bytes: *mut c_void, size: size_t, offset: off_t, room: size_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::__pread_chk(fd, bytes, size, offset, room) },
+            None => real::__pread_chk(fd, bytes, size, offset, room),
             Some(_) => unseekable(),
         }
     }
 
     fn __pread64_chk(fd: c_int, bytes: *mut c_void, size: size_t, offset: off64_t, room: size_t) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::__pread64_chk(fd, bytes, size, offset, room) },
+            None => real::__pread64_chk(fd, bytes, size, offset, room),
             Some(_) => unseekable(),
         }
     }

@@ -160,8 +160,7 @@ pub(crate) fn never<T>(mut call: impl FnMut() -> Outcome<T>) -> Outcome<T> {
 
 export! {
     fn pthread_cancel(thread: pthread_t) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let told = unsafe { real::pthread_cancel(thread) };
+        let told = real::pthread_cancel(thread);
         if told == 0 {
             REQUESTS.fetch_add(1, Ordering::SeqCst);
             rouse(thread);

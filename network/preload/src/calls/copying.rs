@@ -30,16 +30,13 @@ export! {
             return touched(counted(cancel::never(|| send_stream(to, entry, from, offset, count))));
         }
         match lookup(to) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::sendfile(to, from, offset, count) }),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(cancel::never(|| unsafe { send_file(to, entry, from, offset, count) })),
+            None => touched(real::sendfile(to, from, offset, count)),
+            Some(entry) => counted(cancel::never(|| send_file(to, entry, from, offset, count))),
         }
     }
 
     fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t {
-        // SAFETY: as the caller keeps it. Both kinds of offset have 64 bits.
-        unsafe { sendfile(to, from, offset, count) }
+        sendfile(to, from, offset, count)
     }
 
 }
@@ -48,8 +45,7 @@ export_points! {
     fn splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t {
         let (source, target) = (lookup(from), lookup(to));
         if source.is_none() && target.is_none() {
-            // SAFETY: as the caller keeps it.
-            return touched(unsafe { real::splice(from, from_offset, to, to_offset, count, flags) });
+            return touched(real::splice(from, from_offset, to, to_offset, count, flags));
         }
         // A pipe has no places, and a socket neither; that is said differently.
         match (source, target) {
@@ -67,16 +63,14 @@ export_points! {
         if lookup(from).is_some() || lookup(to).is_some() {
             return counted(Err(Errno(libc::EINVAL)));
         }
-        // SAFETY: as the caller keeps it.
-        touched(unsafe { real::tee(from, to, count, flags) })
+        touched(real::tee(from, to, count, flags))
     }
 
     fn vmsplice(fd: c_int, pieces: *const iovec, count: size_t, flags: c_uint) -> ssize_t {
         if lookup(fd).is_some() {
             return counted(Err(Errno(libc::EBADF)));
         }
-        // SAFETY: as the caller keeps it.
-        touched(unsafe { real::vmsplice(fd, pieces, count, flags) })
+        touched(real::vmsplice(fd, pieces, count, flags))
     }
 
 }
@@ -87,8 +81,7 @@ export! {
             // As for every socket.
             return counted(Err(Errno(libc::EINVAL)));
         }
-        // SAFETY: as the caller keeps it.
-        unsafe { real::copy_file_range(from, from_offset, to, to_offset, count, flags) }
+        real::copy_file_range(from, from_offset, to, to_offset, count, flags)
     }
 }
 
@@ -128,7 +121,7 @@ unsafe fn send_file(
     let start = if offset.is_null() {
         rustix::fs::tell(file).map_err(|_| Errno(libc::EINVAL))?
     } else {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the offset is null, which was excluded, or valid, as this function asks for.
         u64::try_from(unsafe { offset.read() }).map_err(|_| Errno(libc::EINVAL))?
     };
     let count = count.min(MOVED_MAX);
@@ -162,7 +155,7 @@ unsafe fn send_file(
     if offset.is_null() {
         rustix::fs::seek(file, rustix::fs::SeekFrom::Start(end))?;
     } else {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the offset is null, which was excluded, or valid, as this function asks for.
         unsafe { offset.write(off_t::try_from(end).unwrap_or(off_t::MAX)) };
     }
     failed.filter(|_| done == 0).map_or(Ok(done), Err)

@@ -30,10 +30,8 @@ export! {
         }
         fresh::forget(fd);
         let left = leave(fd);
-        // SAFETY: as the caller keeps it.
         match left {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::close(fd) }),
+            None => touched(real::close(fd)),
             Some(left) => {
                 // No thread is broken off here.
                 hidden::close_raw(fd);
@@ -49,55 +47,45 @@ export! {
         }
         if flags.unsigned_abs() & CLOSE_RANGE_CLOEXEC != 0 {
             // Hidden descriptors are closed on exec already.
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::close_range(first, last, flags) };
+            return real::close_range(first, last, flags);
         }
         fresh::forget_all(first as usize, last as usize);
         for (fd, _) in FDS.numbers(first as usize, last as usize) {
-            // SAFETY: the caller wants it closed.
-            unsafe { close(fd) };
+            close(fd);
         }
         close_gaps(first, last, flags)
     }
 
     fn closefrom(first: c_int) -> () {
         let first = c_uint::try_from(first).unwrap_or(0);
-        // SAFETY: the caller wants all of them closed.
-        unsafe { close_range(first, c_uint::MAX, 0) };
+        close_range(first, c_uint::MAX, 0);
     }
 
     fn dup(fd: c_int) -> c_int {
-        // SAFETY: as the caller keeps it.
-        kept(fd, 0, || unsafe { real::dup(fd) })
+        kept(fd, 0, || real::dup(fd))
     }
 
     fn dup2(fd: c_int, to: c_int) -> c_int {
         if fd == to {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::dup2(fd, to) };
+            return real::dup2(fd, to);
         }
-        // SAFETY: as the caller keeps it.
-        replaced(fd, to, || unsafe { real::dup2(fd, to) })
+        replaced(fd, to, || real::dup2(fd, to))
     }
 
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         if fd == to || flags & !libc::O_CLOEXEC != 0 {
             // It fails before it closes anything.
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::dup3(fd, to, flags) };
+            return real::dup3(fd, to, flags);
         }
-        // SAFETY: as the caller keeps it.
-        replaced(fd, to, || unsafe { real::dup3(fd, to, flags) })
+        replaced(fd, to, || real::dup3(fd, to, flags))
     }
 
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-        // SAFETY: as the caller keeps it.
-        controlled(fd, command, argument, || unsafe { real::fcntl(fd, command, argument) })
+        controlled(fd, command, argument, || real::fcntl(fd, command, argument))
     }
 
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
-        // SAFETY: as the caller keeps it.
-        controlled(fd, command, argument, || unsafe { real::fcntl64(fd, command, argument) })
+        controlled(fd, command, argument, || real::fcntl64(fd, command, argument))
     }
 
     fn ioctl(fd: c_int, request: usize, argument: usize) -> c_int {
@@ -106,11 +94,9 @@ export! {
                 if !is_harmless(request) {
                     fresh::change(fd);
                 }
-                // SAFETY: as the caller keeps it.
-                unsafe { real::ioctl(fd, request, argument) }
+                real::ioctl(fd, request, argument)
             }
-            // SAFETY: as the caller keeps it.
-            Some(entry) => unsafe { asked(fd, entry, request, argument) },
+            Some(entry) => asked(fd, entry, request, argument),
         }
     }
 }
@@ -132,7 +118,7 @@ fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if start > last {
         return 0;
     }
-    // SAFETY: as above.
+    // SAFETY: the program wants these closed.
     unsafe { real::close_range(start, last, flags) }
 }
 
@@ -295,7 +281,7 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
         return tell(is_at_mark(fd, entry));
     }
     if is(libc::FIONBIO) {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the argument is what the request asks for.
         let done = unsafe { real::ioctl(fd, request, argument) };
         if let Some(record) = entry.record().filter(|_| done == 0) {
             // SAFETY: the kernel has read it.
@@ -305,7 +291,7 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
         return done;
     }
     if is(libc::FIOCLEX) || is(libc::FIONCLEX) || INTERFACES.contains(&request) {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the argument is what the request asks for.
         return unsafe { real::ioctl(fd, request, argument) };
     }
     told(Err(Errno(libc::ENOTTY)))

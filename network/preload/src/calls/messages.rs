@@ -21,66 +21,51 @@ const MESSAGES_MAX: usize = 1024;
 export_points! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => match unsafe { carries_ours(message) } {
+            None => match carries_ours(message) {
                 true => counted(Err(Errno(libc::EOPNOTSUPP))),
-                // SAFETY: as the caller keeps it.
-                false => touched(unsafe { real::sendmsg(fd, message, flags) }),
+                false => touched(real::sendmsg(fd, message, flags)),
             },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { send_one(fd, entry, message, flags) }),
+            Some(entry) => counted(send_one(fd, entry, message, flags)),
         }
     }
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
         match lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::recvmsg(fd, message, flags) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(unsafe { receive_one(fd, entry, message, flags) }),
+            None => real::recvmsg(fd, message, flags),
+            Some(entry) => counted(receive_one(fd, entry, message, flags)),
         }
     }
 
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
         let Some(entry) = lookup(fd) else {
-            // SAFETY: as the caller keeps it.
-            if unsafe { each(messages, count) }.is_ok_and(|all| {
-                // SAFETY: as the caller keeps it.
-                all.iter().any(|message| unsafe { carries_ours(&raw const message.msg_hdr) })
+            if each(messages, count).is_ok_and(|all| {
+                all.iter().any(|message| carries_ours(&raw const message.msg_hdr))
             }) {
                 return told(Err(Errno(libc::EOPNOTSUPP)));
             }
-            // SAFETY: as the caller keeps it.
-            return touched(unsafe { real::sendmmsg(fd, messages, count, flags) });
+            return touched(real::sendmmsg(fd, messages, count, flags));
         };
-        // SAFETY: as the caller keeps it.
-        let all = unsafe { each(messages, count) };
+        let all = each(messages, count);
         told(all.and_then(|all| many(all, |message| {
-            // SAFETY: as the caller keeps it.
-            let sent = unsafe { send_one(fd, entry, &raw const message.msg_hdr, flags) }?;
-            // SAFETY: as the caller keeps it.
-            let wanted = unsafe { Pieces::new(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) }?.size()?;
+            let sent = send_one(fd, entry, &raw const message.msg_hdr, flags)?;
+            let wanted = Pieces::new(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen)?.size()?;
             Ok((sent, sent == wanted))
         })))
     }
 
     fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int {
         let Some(entry) = lookup(fd) else {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+            return real::recvmmsg(fd, messages, count, flags, timeout);
         };
-        // SAFETY: as the caller keeps it.
-        let all = unsafe { each(messages, count) };
-        // SAFETY: as the caller keeps it.
-        let timeout = unsafe { timeout.as_ref() };
+        let all = each(messages, count);
+        let timeout = timeout.as_ref();
         let end = timeout.and_then(|timeout| {
             let (seconds, nanos) = (timeout.tv_sec.try_into().ok()?, timeout.tv_nsec.try_into().ok()?);
             Some(now() + std::time::Duration::new(seconds, nanos))
         });
         let mut how = flags & !libc::MSG_WAITFORONE;
         told(all.and_then(|all| many(all, |message| {
-            // SAFETY: as the caller keeps it.
-            let received = unsafe { receive_one(fd, entry, &raw mut message.msg_hdr, how) }?;
+            let received = receive_one(fd, entry, &raw mut message.msg_hdr, how)?;
             if flags & libc::MSG_WAITFORONE != 0 {
                 how |= libc::MSG_DONTWAIT;
             }
@@ -98,7 +83,7 @@ unsafe fn each<'a>(messages: *mut mmsghdr, count: c_uint) -> Outcome<&'a mut [mm
     }
     let count = (count as usize).min(MESSAGES_MAX);
     check(messages, count * size_of::<mmsghdr>())?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there are `count` messages, as this function asks for; `check` excluded null.
     Ok(unsafe { std::slice::from_raw_parts_mut(messages, count) })
 }
 
@@ -142,10 +127,10 @@ unsafe fn send_one(
     flags: c_int,
 ) -> Outcome<usize> {
     check(message, size_of::<msghdr>())?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the message is valid, as this function asks for.
     let header = unsafe { message.as_ref() }.ok_or(Errno(libc::EFAULT))?;
     // Descriptors in a message are not looked at, as by TCP: a stream of bytes carries none.
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the message describes pieces that are there.
     let pieces = unsafe { Pieces::new(header.msg_iov, header.msg_iovlen) }.map_err(of_message)?;
     send_pieces(fd, entry, pieces, flags)
 }
@@ -159,9 +144,9 @@ unsafe fn receive_one(
     flags: c_int,
 ) -> Outcome<usize> {
     check(message, size_of::<msghdr>())?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the message is valid and the program's own, as this function asks for.
     let header = unsafe { message.as_mut() }.ok_or(Errno(libc::EFAULT))?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the message describes pieces that have their room.
     let mut pieces =
         unsafe { PiecesMut::new(header.msg_iov, header.msg_iovlen) }.map_err(of_message)?;
     let received = receive_pieces(fd, entry, &mut pieces, flags)?;
@@ -177,13 +162,13 @@ unsafe fn controls<'a>(header: &'a msghdr) -> impl Iterator<Item = &'a cmsghdr> 
     let mut next = if header.msg_controllen == 0 {
         std::ptr::null_mut()
     } else {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the header is valid, as this function asks for.
         unsafe { libc::CMSG_FIRSTHDR(header) }
     };
     std::iter::from_fn(move || {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: `CMSG_FIRSTHDR` and `CMSG_NXTHDR` return null or a header within the control buffer.
         let control: &'a cmsghdr = unsafe { next.as_ref() }?;
-        // SAFETY: as the caller keeps it.
+        // SAFETY: both headers belong to the same message.
         next = unsafe { libc::CMSG_NXTHDR(header, control) };
         Some(control)
     })
@@ -198,14 +183,14 @@ unsafe fn carries_ours(message: *const msghdr) -> bool {
     if check(message, size_of::<msghdr>()).is_err() {
         return false;
     }
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the message is valid, as this function asks for.
     let Some(header) = (unsafe { message.as_ref() }) else {
         return false;
     };
     if header.msg_controllen == 0 {
         return false;
     }
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the message is valid, as this function asks for.
     unsafe { controls(header) }
         .filter(|control| {
             control.cmsg_level == libc::SOL_SOCKET && control.cmsg_type == libc::SCM_RIGHTS
@@ -219,7 +204,7 @@ unsafe fn carries_ours(message: *const msghdr) -> bool {
             (0..count).any(|number| {
                 // SAFETY: the message says that there are so many.
                 let place = unsafe { first.add(number) };
-                // SAFETY: as above.
+                // SAFETY: the message says that there is a descriptor at this place; it need not be aligned.
                 let fd = unsafe { place.read_unaligned() };
                 // Another process has it, too.
                 fresh::copied(fd, fd);

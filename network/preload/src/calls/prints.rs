@@ -25,20 +25,16 @@ unsafe extern "C" {
 export! {
     fn vdprintf(fd: c_int, format: *const c_char, list: List) -> c_int {
         if lookup(fd).is_none() {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::vdprintf(fd, format, list) };
+            return real::vdprintf(fd, format, list);
         }
-        // SAFETY: as the caller keeps it; the place is this function's.
-        send_text(fd, |text| unsafe { vasprintf(text, format, list) })
+        send_text(fd, |text| vasprintf(text, format, list))
     }
 
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: List) -> c_int {
         if lookup(fd).is_none() {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::__vdprintf_chk(fd, flag, format, list) };
+            return real::__vdprintf_chk(fd, flag, format, list);
         }
-        // SAFETY: as the caller keeps it; the place is this function's.
-        send_text(fd, |text| unsafe { __vasprintf_chk(text, flag, format, list) })
+        send_text(fd, |text| __vasprintf_chk(text, flag, format, list))
     }
 }
 
@@ -64,7 +60,7 @@ unsafe fn write_all(fd: c_int, text: *const c_char, size: usize) -> Option<()> {
     while done < size {
         // SAFETY: `done` is less than the size.
         let rest = unsafe { text.add(done) };
-        // SAFETY: as the caller keeps it.
+        // SAFETY: `size - done` bytes follow `rest`, as this function asks for.
         let written = counted(cancel::never(|| unsafe {
             sending(fd, entry, rest.cast(), size - done, 0)
         }));
@@ -129,15 +125,13 @@ mod lists {
     export! {
         fn dprintf(fd: c_int, format: *const c_char, a: usize, b: usize, c: usize, d: usize, e: f64, f: f64, g: f64, h: f64, i: f64, j: f64, k: f64, l: f64, rest: Rest) -> c_int {
             collected(2, [0, 0, a, b, c, d], [e, f, g, h, i, j, k, l], &raw const rest, |list| {
-                // SAFETY: as the caller keeps it; the list has the arguments where the caller has put them.
-                unsafe { vdprintf(fd, format, list) }
+                vdprintf(fd, format, list)
             })
         }
 
         fn __dprintf_chk(fd: c_int, flag: c_int, format: *const c_char, a: usize, b: usize, c: usize, e: f64, f: f64, g: f64, h: f64, i: f64, j: f64, k: f64, l: f64, rest: Rest) -> c_int {
             collected(3, [0, 0, 0, a, b, c], [e, f, g, h, i, j, k, l], &raw const rest, |list| {
-                // SAFETY: as the caller keeps it; the list has the arguments where the caller has put them.
-                unsafe { __vdprintf_chk(fd, flag, format, list) }
+                __vdprintf_chk(fd, flag, format, list)
             })
         }
     }

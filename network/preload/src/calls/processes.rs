@@ -22,49 +22,37 @@ fn own_environment() -> *const *const c_char {
 
 export! {
     fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::execve(path, arguments, handover.environment()) }
+        let handover = Handover::begin(environment, false);
+        real::execve(path, arguments, handover.environment())
     }
 
     fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        unsafe { execve(path, arguments, own_environment()) }
+        execve(path, arguments, own_environment())
     }
 
     fn execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::execvpe(file, arguments, handover.environment()) }
+        let handover = Handover::begin(environment, false);
+        real::execvpe(file, arguments, handover.environment())
     }
 
     fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        unsafe { execvpe(file, arguments, own_environment()) }
+        execvpe(file, arguments, own_environment())
     }
 
     fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::fexecve(fd, arguments, handover.environment()) }
+        let handover = Handover::begin(environment, false);
+        real::fexecve(fd, arguments, handover.environment())
     }
 
     fn execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::execveat(folder, path, arguments, handover.environment(), flags) }
+        let handover = Handover::begin(environment, false);
+        real::execveat(folder, path, arguments, handover.environment(), flags)
     }
 
     fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
         let environment = if environment.is_null() { own_environment() } else { environment };
-        // SAFETY: as the caller keeps it.
-        let mut handover = unsafe { Handover::begin(environment, true) };
-        // SAFETY: as the caller keeps it.
-        let failed = unsafe { real::posix_spawn(pid, path, actions, attributes, arguments, handover.environment()) };
+        let mut handover = Handover::begin(environment, true);
+        let failed = real::posix_spawn(pid, path, actions, attributes, arguments, handover.environment());
         if failed == 0 {
             handover.is_done();
         }
@@ -73,10 +61,8 @@ export! {
 
     fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
         let environment = if environment.is_null() { own_environment() } else { environment };
-        // SAFETY: as the caller keeps it.
-        let mut handover = unsafe { Handover::begin(environment, true) };
-        // SAFETY: as the caller keeps it.
-        let failed = unsafe { real::posix_spawnp(pid, file, actions, attributes, arguments, handover.environment()) };
+        let mut handover = Handover::begin(environment, true);
+        let failed = real::posix_spawnp(pid, file, actions, attributes, arguments, handover.environment());
         if failed == 0 {
             handover.is_done();
         }
@@ -126,24 +112,21 @@ mod lists {
     export! {
         fn execl(path: *const c_char, a: *const c_char, b: *const c_char, c: *const c_char, d: *const c_char, e: *const c_char, rest: Rest) -> c_int {
             match collect(&[a, b, c, d, e], &rest) {
-                // SAFETY: as the caller keeps it.
-                Some((list, _)) => unsafe { execve(path, list.as_ptr(), own_environment()) },
+                Some((list, _)) => execve(path, list.as_ptr(), own_environment()),
                 None => too_many(),
             }
         }
 
         fn execlp(file: *const c_char, a: *const c_char, b: *const c_char, c: *const c_char, d: *const c_char, e: *const c_char, rest: Rest) -> c_int {
             match collect(&[a, b, c, d, e], &rest) {
-                // SAFETY: as the caller keeps it.
-                Some((list, _)) => unsafe { execvpe(file, list.as_ptr(), own_environment()) },
+                Some((list, _)) => execvpe(file, list.as_ptr(), own_environment()),
                 None => too_many(),
             }
         }
 
         fn execle(path: *const c_char, a: *const c_char, b: *const c_char, c: *const c_char, d: *const c_char, e: *const c_char, rest: Rest) -> c_int {
             match collect(&[a, b, c, d, e], &rest) {
-                // SAFETY: as the caller keeps it.
-                Some((list, environment)) => unsafe { execve(path, list.as_ptr(), environment.cast()) },
+                Some((list, environment)) => execve(path, list.as_ptr(), environment.cast()),
                 None => too_many(),
             }
         }

@@ -14,8 +14,7 @@ macro_rules! after_introduction {
             $(
                 fn $name($($arg: $type),*) -> c_int {
                     monitor::introduce();
-                    // SAFETY: as the caller keeps it.
-                    unsafe { real::$name($($arg),*) }
+                    real::$name($($arg),*)
                 }
             )*
         }

@@ -47,8 +47,7 @@ export! {
             return told(Err(Errno(libc::EINVAL)));
         }
         fresh::change(fd);
-        // SAFETY: as the caller keeps it.
-        let done = unsafe { real::listen(fd, backlog) };
+        let done = real::listen(fd, backlog);
         if done == 0 {
             listeners::announce(fd, backlog);
         }
@@ -60,19 +59,15 @@ export! {
 export_points! {
     fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
         match FDS.lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::accept(fd, address, size) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => told(unsafe { accept_from(fd, entry, address, size, 0) }),
+            None => real::accept(fd, address, size),
+            Some(entry) => told(accept_from(fd, entry, address, size, 0)),
         }
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
         match FDS.lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::accept4(fd, address, size, flags) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => told(unsafe { accept_from(fd, entry, address, size, flags) }),
+            None => real::accept4(fd, address, size, flags),
+            Some(entry) => told(accept_from(fd, entry, address, size, flags)),
         }
     }
 
@@ -83,16 +78,14 @@ export! {
         if let Some((_, record)) = connection::recorded(fd) {
             return told(connect_again(record));
         }
-        // SAFETY: as the caller keeps it.
-        let peer = unsafe { names::read(address, size) };
+        let peer = names::read(address, size);
         match peer.map(|peer| connect_to(fd, peer)) {
             // A listener of this process may have a connection now.
             Some(Ok(Some(outcome))) => touched(told(outcome)),
             Some(Err(errno)) => told(Err(errno)),
             Some(Ok(None)) | None => {
                 fresh::change(fd);
-                // SAFETY: as the caller keeps it.
-                touched(unsafe { real::connect(fd, address, size) })
+                touched(real::connect(fd, address, size))
             }
         }
     }
@@ -100,8 +93,7 @@ export! {
     fn shutdown(fd: c_int, how: c_int) -> c_int {
         match connection::recorded(fd) {
             None => {
-                // SAFETY: as the caller keeps it.
-                let done = unsafe { real::shutdown(fd, how) };
+                let done = real::shutdown(fd, how);
                 if done == 0 && how != libc::SHUT_WR {
                     listeners::stop(fd);
                 }
@@ -290,7 +282,7 @@ unsafe fn accept_from(
         return Err(Errno(libc::EINVAL));
     }
     if entry.kind() != Kind::Listener {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the pointers are null or valid, as this function asks for.
         return real_accept(unsafe { real::accept4(fd, address, size, flags) });
     }
     let mut deadline = None;
@@ -298,7 +290,7 @@ unsafe fn accept_from(
         if let Some(accepted) = take_incoming(fd, entry, flags)? {
             if let Some((_, record)) = connection::recorded(accepted).filter(|_| !address.is_null())
             {
-                // SAFETY: as the caller keeps it.
+                // SAFETY: the pointers are null or valid, as this function asks for.
                 if let Err(errno) = unsafe { names::write(&record.peer(), address, size) } {
                     // SAFETY: the program does not know of the number.
                     unsafe { super::descriptors::close(accepted) };
@@ -307,7 +299,7 @@ unsafe fn accept_from(
             }
             return Ok(accepted);
         }
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the pointers are null or valid, as this function asks for.
         let accept = || real_accept(unsafe { real::accept4(fd, address, size, flags) });
         let accepted = match next_queue(fd, entry, &mut deadline)? {
             Queue::Kernel => accept(),

@@ -52,11 +52,9 @@ unsafe extern "C" {
 export! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         if lookup(fd).is_none() {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::fdopen(fd, mode) }.cast();
+            return real::fdopen(fd, mode).cast();
         }
-        // SAFETY: as the caller keeps it.
-        unsafe { open(fd, mode) }
+        open(fd, mode)
     }
 }
 
@@ -69,7 +67,8 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
         seek: None,
         close: Some(close_it),
     };
-    // SAFETY: as the caller keeps it; the functions take the number that is given along.
+    // SAFETY: the mode ends in a zero byte, as this function asks for; the functions take the cookie that is passed
+    // here.
     let stream = unsafe { fopencookie(ptr::without_provenance_mut(number(fd)), mode, functions) };
     if fd != libc::STDERR_FILENO && !stream.is_null() {
         // What `fileno` says. (`perror` copies the number that it finds, and writes there by itself.)
@@ -132,7 +131,7 @@ unsafe fn take_unwritten(before: *mut FILE, stream: *mut FILE) {
     if size > 0 {
         // SAFETY: the stream's own words say that so many bytes are there.
         unsafe { libc::fwrite(head.write_base.cast(), 1, size, stream) };
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the stream is the program's, as this function asks for.
         unsafe { __fpurge(before) };
     }
 }
@@ -183,7 +182,7 @@ unsafe extern "C-unwind" fn write_all(
     while done < size {
         // SAFETY: the C library gives so many.
         let rest = unsafe { from.add(done) };
-        // SAFETY: as above.
+        // SAFETY: the C library gives so many bytes, of which `done` were sent.
         let sent = unsafe { bytes::write(descriptor(cookie), rest.cast(), size - done) };
         match usize::try_from(sent) {
             Ok(sent) => done += sent,

@@ -28,23 +28,23 @@ unsafe fn places<'a>(first: *mut iovec, count: c_int) -> Outcome<&'a mut [iovec]
         return Err(Errno(libc::EINVAL));
     }
     pieces::check(first, count * size_of::<iovec>())?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there are `count` places, as this function asks for; `check` excluded null.
     Ok(unsafe { slice::from_raw_parts_mut(first, count) })
 }
 
 export! {
-    fn millrace_is_user_level(fd: c_int) -> c_int {
+    safe fn millrace_is_user_level(fd: c_int) -> c_int {
         c_int::from(lookup(fd).is_some())
     }
 
-    fn millrace_commit(fd: c_int, length: size_t) -> ssize_t {
+    safe fn millrace_commit(fd: c_int, length: size_t) -> ssize_t {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => counted(in_place::commit(fd, entry, length)),
         }
     }
 
-    fn millrace_consume(fd: c_int, length: size_t) -> ssize_t {
+    safe fn millrace_consume(fd: c_int, length: size_t) -> ssize_t {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => counted(in_place::consume(fd, entry, length)),
@@ -57,8 +57,7 @@ export_points! {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => {
-                // SAFETY: as the caller keeps it.
-                let places = unsafe { places(first, count) };
+                let places = places(first, count);
                 counted(places.and_then(|places| in_place::reserve(fd, entry, places, length, flags)))
             }
         }
@@ -68,8 +67,7 @@ export_points! {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => {
-                // SAFETY: as the caller keeps it.
-                let places = unsafe { places(first, count) };
+                let places = places(first, count);
                 counted(places.and_then(|places| in_place::borrow(fd, entry, places, flags)))
             }
         }

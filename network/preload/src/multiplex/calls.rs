@@ -67,7 +67,7 @@ fn duration(time: timespec) -> Outcome<Duration> {
 /// # Safety
 /// `time` is null or a time.
 unsafe fn timeout_at(time: *const timespec) -> Outcome<Option<Duration>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: `time` is null or a time, as this function asks for.
     unsafe { time.as_ref() }
         .map(|time| duration(*time))
         .transpose()
@@ -144,7 +144,7 @@ unsafe fn wait_plainly(
     let room = usize::try_from(room).unwrap_or(0);
     // SAFETY: the kernel took the same room, and wrote so many events.
     let out = unsafe { Events::new(events, room) };
-    // SAFETY: as above.
+    // SAFETY: the kernel wrote `count` events to that room, and none of them is counted yet.
     let left = unsafe { set.translate(fd, out, count) };
     match c_int::try_from(left) {
         Ok(left @ 1..) => Err(left),
@@ -225,7 +225,7 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     if count > NUMBERS || pieces::check(fds, count * size_of::<pollfd>()).is_err() {
         return false;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `fds` are `count` members, as this function asks for.
     let members = unsafe { slice::from_raw_parts(fds, count) };
     members.iter().any(|member| is_ours(member.fd))
 }
@@ -246,9 +246,9 @@ unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option
     }
     // SAFETY: the program gave a set that has so many numbers, or none.
     let read = unsafe { Bits::new(read) };
-    // SAFETY: as above.
+    // SAFETY: the program gave a set that has so many numbers, or none.
     let write = unsafe { Bits::new(write) };
-    // SAFETY: as above.
+    // SAFETY: the program gave a set that has so many numbers, or none.
     let except = unsafe { Bits::new(except) };
     Some(Asked {
         count,
@@ -261,15 +261,13 @@ unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option
 
 export! {
     fn epoll_create(size: c_int) -> c_int {
-        // SAFETY: the program's own argument.
-        let made = unsafe { real::epoll_create(size) };
+        let made = real::epoll_create(size);
         adopt(made, false);
         made
     }
 
     fn epoll_create1(flags: c_int) -> c_int {
-        // SAFETY: the program's own argument.
-        let made = unsafe { real::epoll_create1(flags) };
+        let made = real::epoll_create1(flags);
         adopt(made, false);
         made
     }
@@ -280,107 +278,81 @@ export! {
             None => is_ours(fd),
         };
         if !concerns_us {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::epoll_ctl(set, operation, fd, event) };
+            return real::epoll_ctl(set, operation, fd, event);
         }
-        // SAFETY: the program's own arguments.
-        told(|| unsafe { control(set, operation, fd, event) })
+        told(|| control(set, operation, fd, event))
     }
 }
 
 export_points! {
     fn epoll_wait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int) -> c_int {
-        // SAFETY: the program's own arguments.
-        let next = || unsafe { real::epoll_wait(set, events, room, timeout) };
-        // SAFETY: the program's own arguments.
-        let entry = match unsafe { wait_plainly(set, events, room, next) } {
+        let next = || real::epoll_wait(set, events, room, timeout);
+        let entry = match wait_plainly(set, events, room, next) {
             Ok(entry) => entry,
             Err(told) => return told,
         };
-        // SAFETY: the program's own arguments.
-        told(|| unsafe { wait_in(set, entry, (events, room), timeout_of(timeout), ptr::null()) })
+        told(|| wait_in(set, entry, (events, room), timeout_of(timeout), ptr::null()))
     }
 
     fn epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
-        // SAFETY: the program's own arguments.
-        let next = || unsafe { real::epoll_pwait(set, events, room, timeout, mask) };
-        // SAFETY: the program's own arguments.
-        let entry = match unsafe { wait_plainly(set, events, room, next) } {
+        let next = || real::epoll_pwait(set, events, room, timeout, mask);
+        let entry = match wait_plainly(set, events, room, next) {
             Ok(entry) => entry,
             Err(told) => return told,
         };
-        // SAFETY: the program's own arguments.
-        told(|| unsafe { wait_in(set, entry, (events, room), timeout_of(timeout), mask) })
+        told(|| wait_in(set, entry, (events, room), timeout_of(timeout), mask))
     }
 
     fn epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        // SAFETY: the program's own arguments.
-        let next = || unsafe { real::epoll_pwait2(set, events, room, timeout, mask) };
-        // SAFETY: the program's own arguments.
-        let entry = match unsafe { wait_plainly(set, events, room, next) } {
+        let next = || real::epoll_pwait2(set, events, room, timeout, mask);
+        let entry = match wait_plainly(set, events, room, next) {
             Ok(entry) => entry,
             Err(told) => return told,
         };
-        // SAFETY: the program's own argument.
-        let timeout = unsafe { timeout_at(timeout) };
-        // SAFETY: the program's own arguments.
-        told(|| unsafe { wait_in(set, entry, (events, room), timeout?, mask) })
+        let timeout = timeout_at(timeout);
+        told(|| wait_in(set, entry, (events, room), timeout?, mask))
     }
 
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-        // SAFETY: the program's own arguments.
-        if !unsafe { has_ours(fds, count) } {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::poll(fds, count, timeout) };
+        if !has_ours(fds, count) {
+            return real::poll(fds, count, timeout);
         }
-        // SAFETY: the program's own arguments.
-        told(|| unsafe { poll_here(fds, count, Ok(timeout_of(timeout)), ptr::null()) })
+        told(|| poll_here(fds, count, Ok(timeout_of(timeout)), ptr::null()))
     }
 
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        // SAFETY: the program's own arguments.
-        if !unsafe { has_ours(fds, count) } {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::ppoll(fds, count, timeout, mask) };
+        if !has_ours(fds, count) {
+            return real::ppoll(fds, count, timeout, mask);
         }
-        // SAFETY: the program's own argument.
-        let timeout = unsafe { timeout_at(timeout) };
-        // SAFETY: the program's own arguments.
-        told(|| unsafe { poll_here(fds, count, timeout, mask) })
+        let timeout = timeout_at(timeout);
+        told(|| poll_here(fds, count, timeout, mask))
     }
 
     fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int {
         if usize::try_from(count).is_ok_and(|count| size / size_of::<pollfd>() < count) {
             overflow();
         }
-        // SAFETY: the program's own arguments.
-        unsafe { poll(fds, count, timeout) }
+        poll(fds, count, timeout)
     }
 
     fn __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, size: size_t) -> c_int {
         if usize::try_from(count).is_ok_and(|count| size / size_of::<pollfd>() < count) {
             overflow();
         }
-        // SAFETY: the program's own arguments.
-        unsafe { ppoll(fds, count, timeout, mask) }
+        ppoll(fds, count, timeout, mask)
     }
 
     fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int {
-        // SAFETY: the program's own arguments.
-        let Some(mut asked) = (unsafe { asked(count, [read, write, except]) }) else {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::select(count, read, write, except, timeout) };
+        let Some(mut asked) = asked(count, [read, write, except]) else {
+            return real::select(count, read, write, except, timeout);
         };
-        // SAFETY: the program's own argument.
-        let Some(time) = (unsafe { timeout.as_mut() }) else {
-            // SAFETY: no mask.
-            return told(|| unsafe { select_ours::<Entry>(&mut asked, None, ptr::null()) });
+        let Some(time) = timeout.as_mut() else {
+            return told(|| select_ours::<Entry>(&mut asked, None, ptr::null()));
         };
         told(|| {
             let limit = duration_of(*time)?;
             let deadline = Deadline::after(Some(limit));
-            // SAFETY: no mask.
-            let outcome = unsafe { select_ours::<Entry>(&mut asked, Some(limit), ptr::null()) };
+            let outcome = select_ours::<Entry>(&mut asked, Some(limit), ptr::null());
             // As the kernel does: what is left of the time.
             let left = deadline.left().unwrap_or_default();
             time.tv_sec = libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX);
@@ -390,15 +362,11 @@ export_points! {
     }
 
     fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        // SAFETY: the program's own arguments.
-        let Some(mut asked) = (unsafe { asked(count, [read, write, except]) }) else {
-            // SAFETY: the program's own arguments.
-            return unsafe { real::pselect(count, read, write, except, timeout, mask) };
+        let Some(mut asked) = asked(count, [read, write, except]) else {
+            return real::pselect(count, read, write, except, timeout, mask);
         };
-        // SAFETY: the program's own argument.
-        let timeout = unsafe { timeout_at(timeout) };
-        // SAFETY: the program's own arguments.
-        told(|| unsafe { select_ours::<Entry>(&mut asked, timeout?, mask) })
+        let timeout = timeout_at(timeout);
+        told(|| select_ours::<Entry>(&mut asked, timeout?, mask))
     }
 }
 

@@ -49,7 +49,7 @@ impl Events {
     /// Somebody wrote it: this, or the kernel behind the count.
     pub(crate) unsafe fn at(&self, place: usize) -> (u32, u64) {
         assert!(place < self.room, "the kernel keeps to the room");
-        // SAFETY: within the room; written, as the caller promises.
+        // SAFETY: the place lies within the room, and was written, as this function asks for.
         let event = unsafe { self.first.wrapping_add(place).read_unaligned() };
         (event.events, event.u64)
     }

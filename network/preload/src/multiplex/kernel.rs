@@ -16,7 +16,7 @@ const MASK_SIZE: usize = 8;
 /// As the system call `number` demands of its arguments.
 unsafe fn call(number: c_long, arguments: [usize; 6]) -> Outcome<usize> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are what the system call demands, as this function asks for.
     let result = unsafe { real::syscall(number, a, b, c, d, e, f) };
     usize::try_from(result).map_err(|_| last_error())
 }
@@ -25,7 +25,7 @@ unsafe fn call(number: c_long, arguments: [usize; 6]) -> Outcome<usize> {
 pub(crate) fn last_error() -> Errno {
     // SAFETY: the address of this thread's own errno is always valid.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the word is this thread's own, and no reference to it is kept.
     Errno(unsafe { place.read() })
 }
 
@@ -149,7 +149,7 @@ pub(crate) unsafe fn epoll_ctl(
         0,
         0,
     ];
-    // SAFETY: the caller's promise; the kernel checks the address.
+    // SAFETY: the event is valid or refused; the kernel checks its address.
     unsafe { call(libc::SYS_epoll_ctl, arguments) }.map(drop)
 }
 
@@ -174,7 +174,7 @@ pub(crate) unsafe fn epoll_wait(
         mask.addr(),
         MASK_SIZE,
     ];
-    // SAFETY: the caller's promise; the time outlives the call.
+    // SAFETY: there is room for `room` events, the mask is null or valid, and the time outlives the call.
     match unsafe { call(libc::SYS_epoll_pwait2, arguments) } {
         Err(Errno(libc::ENOSYS)) => {}
         result => return result,
@@ -191,7 +191,7 @@ pub(crate) unsafe fn epoll_wait(
         mask.addr(),
         MASK_SIZE,
     ];
-    // SAFETY: the caller's promise.
+    // SAFETY: there is room for `room` events, and the mask is null or valid.
     unsafe { call(libc::SYS_epoll_pwait, arguments) }
 }
 
@@ -205,7 +205,7 @@ pub(crate) unsafe fn epoll_look(
     room: usize,
 ) -> Outcome<usize> {
     let arguments = [word(epoll), first.addr(), room, 0, 0, MASK_SIZE];
-    // SAFETY: the caller's promise.
+    // SAFETY: there is room for `room` events; no mask is passed.
     unsafe { call(libc::SYS_epoll_pwait, arguments) }
 }
 
@@ -228,7 +228,7 @@ pub(crate) unsafe fn poll(
         MASK_SIZE,
         0,
     ];
-    // SAFETY: the members are ours for the call; the rest is the caller's promise.
+    // SAFETY: the slice and the time outlive the call, and the mask is null or valid.
     unsafe { call(libc::SYS_ppoll, arguments) }
 }
 

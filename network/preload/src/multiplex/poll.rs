@@ -49,12 +49,12 @@ pub(crate) unsafe fn poll<S: Kept>(
     if members.len() <= FEW {
         let mut targets = [Target::Kernel; FEW];
         let mut room = [NOBODY; 2 * FEW + 1];
-        // SAFETY: the caller's promise.
+        // SAFETY: `mask` is null or a signal mask, as this function asks for.
         return unsafe { Poll::<S>::new(members, &mut targets, &mut room).run(timeout, mask) };
     }
     let mut targets = vec![Target::Kernel; members.len()];
     let mut room = vec![NOBODY; 2 * members.len() + 1];
-    // SAFETY: the caller's promise.
+    // SAFETY: `mask` is null or a signal mask, as this function asks for.
     unsafe { Poll::<S>::new(members, &mut targets, &mut room).run(timeout, mask) }
 }
 
@@ -143,7 +143,7 @@ impl<'a, S: Kept> Poll<'a, S> {
                 again::announce();
                 self.renew_channels();
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: `poll` passes a mask that is null or valid.
             let found = unsafe { self.sleep(deadline, mask) }?;
             if found > 0 || deadline.is_over() {
                 return Ok(found);
@@ -270,7 +270,7 @@ impl<'a, S: Kept> Poll<'a, S> {
         } else {
             left
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the members are this call's own array, and `poll` passes a mask that is null or valid.
         let woken = asleep.ended(unsafe { kernel::poll(&mut self.room[..=count], left, mask) });
         if woken.is_ok_and(|woken| woken > 0) {
             self.take_rings();

@@ -51,9 +51,9 @@ impl Bits {
             return;
         }
         let place = self.first.wrapping_add(number / WORD);
-        // SAFETY: as in `has`.
+        // SAFETY: the array has the word of the number, as `Bits::new` asks for.
         let word = unsafe { place.read_unaligned() };
-        // SAFETY: as in `has`.
+        // SAFETY: the array has the word of the number, as `Bits::new` asks for.
         unsafe { place.write_unaligned(word & !(1 << (number % WORD))) };
     }
 }
@@ -152,7 +152,7 @@ pub(crate) unsafe fn select<S: Kept>(
     let deadline = Deadline::after(timeout);
     let mut left = timeout;
     loop {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mask` is null or a signal mask, as this function asks for.
         unsafe { poll::<S>(members, left, mask) }?;
         if members
             .iter()

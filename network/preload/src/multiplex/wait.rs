@@ -119,7 +119,7 @@ impl<S: Kept> Set<S> {
         }
         loop {
             again::announce();
-            // SAFETY: the caller's promise.
+            // SAFETY: `mask` is null or a signal mask, as this function asks for.
             unsafe { self.sleep(outer, &mut out, deadline, mask) }?;
             if out.count() > 0 || deadline.is_over() {
                 return Ok(out.count());
@@ -183,7 +183,7 @@ impl<S: Kept> Set<S> {
                 } else {
                     again::limit(left)
                 };
-                // SAFETY: the room of the program's array; the mask is the caller's promise.
+                // SAFETY: the room is that of the program's array, and `wait` passes a mask that is null or valid.
                 asleep
                     .ended(unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) })
             }

@@ -156,7 +156,7 @@ fn bit(words: &mut Words, fd: i32) {
 fn asked(read: &mut Words, write: &mut Words, count: usize) -> Asked {
     // SAFETY: an array of 65536 bits, which the callers keep.
     let read = unsafe { Bits::new(read.as_mut_ptr().cast()) };
-    // SAFETY: as above.
+    // SAFETY: the array has a bit for each number below the count.
     let write = unsafe { Bits::new(write.as_mut_ptr().cast()) };
     // SAFETY: none.
     let except = unsafe { Bits::new(ptr::null_mut()) };
