@@ -8,7 +8,7 @@ use millrace_stream::control::DESCRIPTORS_MAX;
 use millrace_stream::sockets::ancillary::{Piece, Sender, numbers, pieces, words};
 
 use crate::errno::{self, Errno, Outcome};
-use crate::{hidden, real};
+use crate::{private_fds, real};
 
 /// Descriptors that came with a packet; those that are not taken are closed.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Descriptors {
     fn push(&mut self, fd: RawFd) {
         match self.0.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(fd),
-            None => hidden::close_raw(fd),
+            None => private_fds::close_raw(fd),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Descriptors {
 impl Drop for Descriptors {
     fn drop(&mut self) {
         for fd in self.0.iter().flatten() {
-            hidden::close_raw(*fd);
+            private_fds::close_raw(*fd);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use rustix::net::RecvFlags;
 
-use crate::hidden;
+use crate::private_fds;
 
 /// Private descriptor of the connection to the broker; -1 without one.
 pub(crate) static SOCKET: AtomicI32 = AtomicI32::new(-1);
@@ -13,7 +13,7 @@ pub(crate) static SOCKET: AtomicI32 = AtomicI32::new(-1);
 pub(crate) static EXITS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the monitor that this process speaks to has died. False if it speaks to none.
-pub(crate) fn has_died() -> bool {
+pub(crate) fn has_exited() -> bool {
     let socket = SOCKET.load(Ordering::Relaxed);
     socket >= 0 && is_dead(socket)
 }
@@ -22,12 +22,12 @@ pub(crate) fn has_died() -> bool {
 pub(crate) fn is_dead(socket: RawFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(
-        rustix::net::recv(hidden::borrow(socket), &mut [0; 1], flags),
+        rustix::net::recv(private_fds::borrow(socket), &mut [0; 1], flags),
         Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
     )
 }
 
 /// How many monitors this process has spoken to and found dead.
-pub(crate) fn deaths() -> u32 {
+pub(crate) fn broker_exits() -> u32 {
     EXITS.load(Ordering::Relaxed)
 }

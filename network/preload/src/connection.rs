@@ -10,17 +10,17 @@ use millrace_stream::slab::header::counter;
 use millrace_stream::{End, Geometry, Lane, Side};
 use millrace_window::Window;
 
-use crate::connection_fds::Ends;
-use crate::entry::{Entry, FDS, Hold, Kind};
+use crate::broker;
+use crate::connection_fds::ConnectionFds;
+use crate::entry::{Entry, FDS, Kind, RefKind};
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
-use crate::monitor;
 use crate::multiplex::hooks;
 use crate::notify;
+use crate::private_fds;
 use crate::service;
 use crate::settings;
 use crate::slab::{self, Record, Slab, flag, mode};
-use crate::stream_end;
+use crate::stream_end::{self, CONNRESET};
 
 /// The connection that a number means.
 #[inline]
@@ -37,32 +37,32 @@ pub(crate) fn recorded(fd: c_int) -> Option<(&'static Entry, &'static Record)> {
 
 /// Whether a connection has ended by both sides.
 pub(crate) fn is_over(fd: c_int, entry: &'static Entry) -> bool {
-    if !entry.pin(fd, Hold::Call) {
+    if !entry.pin(fd, RefKind::Syscall) {
         return true;
     }
     let is_over = entry.is_closed();
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     is_over
 }
 
 /// Makes a connection's entry from what the monitor gave, with the options of the kernel's socket `model`: the one
 /// that was to connect, or that listens. The memory's descriptor is hidden or closed, the bell stays as it is.
 pub(crate) fn establish(
-    ends: &Ends,
+    ends: &ConnectionFds,
     side: Side,
     model: c_int,
     family: c_int,
 ) -> Outcome<&'static Entry> {
     // Without it the connection does not outlive an exec.
-    let memory = hidden::hide_if_room(hidden::borrow(ends.memory)).ok();
+    let memory = private_fds::hide_if_room(private_fds::borrow(ends.memory)).ok();
     let mapped = map(&ends.link, side, ends.memory);
-    hidden::close_raw(ends.memory);
+    private_fds::close_raw(ends.memory);
     let made =
         mapped.and_then(|lane| record(&ends.link, side, model, family).map(|made| (lane, made)));
     let entry = made.and_then(|(lane, (slab, record))| {
         let entry = Entry::connection(lane, slab, record, memory);
         match &entry {
-            Ok(entry) => service::begin(entry, record, ends.bell),
+            Ok(entry) => service::begin(entry, record, ends.wakeup_fd),
             Err(_) => slab.release(record),
         }
         entry
@@ -72,7 +72,7 @@ pub(crate) fn establish(
             Side::Connecting => counter::CONNECTS,
             Side::Accepting => counter::ACCEPTS,
         }),
-        (Err(_), Some(memory)) => hidden::close(memory),
+        (Err(_), Some(memory)) => private_fds::close(memory),
         (Err(_), None) => {}
     }
     entry
@@ -88,7 +88,7 @@ fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
 
 /// Maps a connection's memory.
 pub(crate) fn attach(memory: RawFd, geometry: Geometry, side: Side) -> Outcome<Lane> {
-    let window = Window::attach(hidden::borrow(memory)).map_err(|_| Errno(libc::ENOMEM))?;
+    let window = Window::attach(private_fds::borrow(memory)).map_err(|_| Errno(libc::ENOMEM))?;
     Lane::new(&window, geometry, side).map_err(|_| Errno(libc::ENOMEM))
 }
 
@@ -98,7 +98,7 @@ fn record(
     model: c_int,
     family: c_int,
 ) -> Outcome<(Slab, &'static Record)> {
-    monitor::introduce();
+    broker::introduce();
     let slab = match Slab::own() {
         Some(slab) => slab,
         None => Slab::create()?,
@@ -138,14 +138,14 @@ pub(crate) fn enter(fd: c_int, entry: &'static Entry) -> Outcome<()> {
 }
 
 /// Numbers that were, or are, on the way out of the table; and those of which the kernel's part is done as well.
-static LEAVING: AtomicU32 = AtomicU32::new(0);
-static LEFT: AtomicU32 = AtomicU32::new(0);
+static CLOSING: AtomicU32 = AtomicU32::new(0);
+static CLOSED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the table speaks the truth about the kernel's numbers: an answer to be asked for before, and again after.
 /// None while a number is no longer in the table, but still the kernel's; so many such are the caller's `own`.
-pub(crate) fn table_is_true(own: u32) -> Option<u32> {
-    let left = LEFT.load(Ordering::SeqCst);
-    let others = LEAVING
+pub(crate) fn fd_table_consistent(own: u32) -> Option<u32> {
+    let left = CLOSED.load(Ordering::SeqCst);
+    let others = CLOSING
         .load(Ordering::SeqCst)
         .wrapping_sub(own)
         .wrapping_sub(left);
@@ -155,47 +155,47 @@ pub(crate) fn table_is_true(own: u32) -> Option<u32> {
 
 /// In the child of a fork: the other threads are not there.
 pub(crate) fn after_fork() {
-    LEFT.store(LEAVING.load(Ordering::SeqCst), Ordering::SeqCst);
+    CLOSED.store(CLOSING.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
 /// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes between this and
 /// what it returns.
-pub(crate) fn leave(fd: c_int) -> Option<Left> {
+pub(crate) fn begin_close(fd: c_int) -> Option<ClosingFd> {
     FDS.lookup(fd)?;
-    LEAVING.fetch_add(1, Ordering::SeqCst);
+    CLOSING.fetch_add(1, Ordering::SeqCst);
     let Some(entry) = FDS.remove(fd) else {
-        LEFT.fetch_add(1, Ordering::SeqCst);
+        CLOSED.fetch_add(1, Ordering::SeqCst);
         return None;
     };
-    entry.hold(Hold::Call);
+    entry.hold(RefKind::Syscall);
     if entry.drop_number(fd) {
         hooks::forget(entry);
         match entry.kind() {
-            Kind::Connection => part(entry),
-            Kind::Listener => refuse(entry),
+            Kind::Connection => on_last_close(entry),
+            Kind::Listener => reset_unaccepted(entry),
             _ => {}
         }
-        entry.mute();
+        entry.detach_wakeup();
     }
-    Some(Left(entry))
+    Some(ClosingFd(entry))
 }
 
 /// An entry that has lost a number.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Left(&'static Entry);
+pub(crate) struct ClosingFd(&'static Entry);
 
-impl Left {
+impl ClosingFd {
     /// After the kernel has closed the number.
-    pub(crate) fn done(self) {
-        LEFT.fetch_add(1, Ordering::SeqCst);
-        self.0.release(Hold::Call);
+    pub(crate) fn finish(self) {
+        CLOSED.fetch_add(1, Ordering::SeqCst);
+        self.0.release(RefKind::Syscall);
     }
 }
 
 /// What the last number of this process does to the connection when it goes. If no other process has this end, the
 /// peer is told: a reset if bytes are lost or the program wants one, else that the kernel is to be asked.
-pub(crate) fn part(entry: &'static Entry) {
+pub(crate) fn on_last_close(entry: &'static Entry) {
     let (Some(record), Some(slab)) = (entry.record(), entry.slab()) else {
         return;
     };
@@ -205,8 +205,8 @@ pub(crate) fn part(entry: &'static Entry) {
     let is_hard = record.options.linger.load(Ordering::Relaxed) == 0;
     if !record.has(flag::RESET) && (is_hard || loses(entry, record)) {
         // The peer gets it when it has received all; rings of the kernel's come when the bell is closed.
-        stream_end::reset(entry, record, 104);
-        notify::ring(entry);
+        stream_end::reset(entry, record, CONNRESET);
+        notify::notify_peer(entry);
     } else {
         if record.mode.load(Ordering::Relaxed) == mode::PROXY && !record.has(flag::SEND_SHUT) {
             // A proxy that dies is told from an end by this.
@@ -218,20 +218,20 @@ pub(crate) fn part(entry: &'static Entry) {
 
 /// Resets the connections that a listener has not accepted, as nobody will. If other processes may have the listener
 /// then they may accept them; when the last of those goes, what is left ends like a stream.
-pub(crate) fn refuse(entry: &'static Entry) {
+pub(crate) fn reset_unaccepted(entry: &'static Entry) {
     let Some(channel) = entry.channel() else {
         return;
     };
     if entry.is_shared.load(Ordering::Relaxed) {
         return;
     }
-    while let Ok(Some(ends)) = monitor::incoming(channel, &entry.introducer, true) {
+    while let Ok(Some(ends)) = broker::incoming(channel, &entry.channel_owner, true) {
         if let Ok(mut lane) = map(&ends.link, Side::Accepting, ends.memory) {
-            lane.sender.reset(104);
-            notify::ring_at(ends.bell);
+            lane.sender.reset(CONNRESET);
+            notify::notify_fd(ends.wakeup_fd);
         }
-        hidden::close_raw(ends.memory);
-        hidden::close_raw(ends.bell);
+        private_fds::close_raw(ends.memory);
+        private_fds::close_raw(ends.wakeup_fd);
     }
 }
 

@@ -27,12 +27,12 @@ use std::sync::atomic::{
 use millrace_stream::{Lane, Receiver, Sender, Sight};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::channel_owner::ChannelOwner;
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
-use crate::introducer::Introducer;
 use crate::kernel_options::Model;
 use crate::limits::NUMBERS;
 use crate::lock::Lock;
+use crate::private_fds;
 use crate::slab::{Record, Slab};
 use crate::table::FdTable;
 
@@ -52,23 +52,23 @@ pub(crate) enum Kind {
 
 /// How a listener gets connections from a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hearing {
+pub(crate) enum ListenerState {
     /// By this channel.
-    Channel(RawFd),
+    Connected(RawFd),
     /// Not at all: the channel is at its end, and there may be another soon.
-    Deaf,
+    Disconnected,
     /// Not at all, nor will it: it was shut down, or is no listener.
-    Nothing,
+    Closed,
 }
 
 /// One thing that keeps an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Hold {
+pub(crate) enum RefKind {
     /// A descriptor number.
-    Number = 1,
+    Fd = 1,
     /// A call of some thread, that may sleep.
-    Call = 1 << 20,
+    Syscall = 1 << 20,
     /// An interest of an epoll set.
     Interest = 1 << 40,
 }
@@ -80,7 +80,7 @@ const COUNT: u64 = (1 << 20) - 1;
 #[repr(align(128))]
 pub(crate) struct Entry {
     kind: AtomicU32,
-    bell: AtomicI32,
+    wakeup_fd: AtomicI32,
     record: AtomicPtr<Record>,
     sight: UnsafeCell<Option<Sight>>,
     sender: UnsafeCell<Option<Sender>>,
@@ -89,7 +89,7 @@ pub(crate) struct Entry {
     /// How many sets and sleeping threads of this process watch it.
     pub(crate) watchers: AtomicU32,
     /// Rings of the bell that were taken.
-    pub(crate) rings: AtomicU64,
+    pub(crate) wakeups: AtomicU64,
     /// Up to where arrivals were looked at.
     pub(crate) arrived: AtomicU64,
     /// What has arrived ends there.
@@ -105,15 +105,15 @@ pub(crate) struct Entry {
     /// The hidden descriptor of the channel that a listener had before; -1 if there is none.
     ended: AtomicI32,
     /// Of a listener: the channel is dead, the kernel's queue is all there is.
-    pub(crate) is_deaf: AtomicBool,
+    pub(crate) is_disconnected: AtomicBool,
     /// Of a listener: the channel whose end was told to who polls it; -1 if there is none.
-    pub(crate) told: AtomicI32,
+    pub(crate) hangup_reported: AtomicI32,
     /// Of a listener: other processes may have it, too.
     pub(crate) is_shared: AtomicBool,
     /// Of a listener: its socket's options.
     pub(crate) model: Model,
     /// Of a listener: who may put connections into its channel.
-    pub(crate) introducer: Introducer,
+    pub(crate) channel_owner: ChannelOwner,
     slab: UnsafeCell<Option<Slab>>,
     set: AtomicPtr<c_void>,
     on_set_release: UnsafeCell<Option<fn(*mut c_void)>>,
@@ -171,7 +171,7 @@ impl Entry {
     /// Makes the entry of a listener with this hidden channel.
     pub(crate) fn listener(channel: RawFd) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Listener)?;
-        entry.introducer.set(channel);
+        entry.channel_owner.set(channel);
         // SAFETY: the entry was just taken, nobody else knows it.
         unsafe { *entry.slab.get() = Slab::own() };
         entry.hidden.store(channel, Ordering::Relaxed);
@@ -202,16 +202,16 @@ impl Entry {
         for counter in [&entry.watchers, &entry.empty, &entry.shutdowns] {
             counter.store(0, Ordering::Relaxed);
         }
-        entry.rings.store(0, Ordering::Relaxed);
+        entry.wakeups.store(0, Ordering::Relaxed);
         entry.stalls.store(0, Ordering::Relaxed);
         entry.arrived.store(0, Ordering::Relaxed);
         entry.is_finished.store(false, Ordering::Relaxed);
         entry.holds.store(0, Ordering::Relaxed);
-        entry.bell.store(-1, Ordering::Relaxed);
+        entry.wakeup_fd.store(-1, Ordering::Relaxed);
         entry.hidden.store(-1, Ordering::Relaxed);
         entry.ended.store(-1, Ordering::Relaxed);
-        entry.is_deaf.store(false, Ordering::Relaxed);
-        entry.told.store(-1, Ordering::Relaxed);
+        entry.is_disconnected.store(false, Ordering::Relaxed);
+        entry.hangup_reported.store(-1, Ordering::Relaxed);
         entry.is_shared.store(false, Ordering::Relaxed);
         entry.model.change();
         entry.kind.store(kind as u32, Ordering::Relaxed);
@@ -238,14 +238,14 @@ impl Entry {
     const fn free(next: *mut Self) -> Self {
         Self {
             kind: AtomicU32::new(Kind::Free as u32),
-            bell: AtomicI32::new(-1),
+            wakeup_fd: AtomicI32::new(-1),
             record: AtomicPtr::new(ptr::null_mut()),
             sight: UnsafeCell::new(None),
             sender: UnsafeCell::new(None),
             receiver: UnsafeCell::new(None),
             holds: AtomicU64::new(0),
             watchers: AtomicU32::new(0),
-            rings: AtomicU64::new(0),
+            wakeups: AtomicU64::new(0),
             stalls: AtomicU64::new(0),
             shutdowns: AtomicU32::new(0),
             arrived: AtomicU64::new(0),
@@ -253,11 +253,11 @@ impl Entry {
             empty: AtomicU32::new(0),
             hidden: AtomicI32::new(-1),
             ended: AtomicI32::new(-1),
-            is_deaf: AtomicBool::new(false),
-            told: AtomicI32::new(-1),
+            is_disconnected: AtomicBool::new(false),
+            hangup_reported: AtomicI32::new(-1),
             is_shared: AtomicBool::new(false),
             model: Model::new(),
-            introducer: Introducer::new(),
+            channel_owner: ChannelOwner::new(),
             slab: UnsafeCell::new(None),
             set: AtomicPtr::new(ptr::null_mut()),
             on_set_release: UnsafeCell::new(None),
@@ -327,43 +327,43 @@ impl Entry {
 
     /// A number of this entry that is open; -1 if there is none any more.
     #[inline]
-    pub(crate) fn bell(&self) -> RawFd {
-        self.bell.load(Ordering::Relaxed)
+    pub(crate) fn wakeup_fd(&self) -> RawFd {
+        self.wakeup_fd.load(Ordering::Relaxed)
     }
 
     /// The channel by which a listener gets connections, while it works.
     pub(crate) fn channel(&self) -> Option<RawFd> {
-        match self.hearing() {
-            Hearing::Channel(channel) => Some(channel),
-            Hearing::Deaf | Hearing::Nothing => None,
+        match self.listener_state() {
+            ListenerState::Connected(channel) => Some(channel),
+            ListenerState::Disconnected | ListenerState::Closed => None,
         }
     }
 
     /// How a listener gets connections besides the kernel's.
-    pub(crate) fn hearing(&self) -> Hearing {
+    pub(crate) fn listener_state(&self) -> ListenerState {
         if self.kind() != Kind::Listener {
-            return Hearing::Nothing;
+            return ListenerState::Closed;
         }
         // The channel of one that hears is there, what is known of one that is deaf was noted. And who makes a set its
         // own before it looks here, and who looks for such sets afterwards, do not miss each other.
-        let is_deaf = self.is_deaf.load(Ordering::SeqCst);
+        let is_disconnected = self.is_disconnected.load(Ordering::SeqCst);
         match self.hidden.load(Ordering::SeqCst) {
-            ..0 => Hearing::Nothing,
-            _ if is_deaf => Hearing::Deaf,
-            channel => Hearing::Channel(channel),
+            ..0 => ListenerState::Closed,
+            _ if is_disconnected => ListenerState::Disconnected,
+            channel => ListenerState::Connected(channel),
         }
     }
 
     /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another, so
     /// that no two in a row have one number.
-    pub(crate) fn hear(&self, channel: RawFd) {
+    pub(crate) fn attach_channel(&self, channel: RawFd) {
         // After two more it may have the number of the one that was told.
-        self.told.store(-1, Ordering::Relaxed);
+        self.hangup_reported.store(-1, Ordering::Relaxed);
         let last = self.hidden.swap(channel, Ordering::SeqCst);
-        self.is_deaf.store(false, Ordering::SeqCst);
+        self.is_disconnected.store(false, Ordering::SeqCst);
         let ended = self.ended.swap(last, Ordering::Relaxed);
         if ended >= 0 {
-            hidden::close(ended);
+            private_fds::close(ended);
         }
     }
 
@@ -374,47 +374,47 @@ impl Entry {
 
     /// Gives a number to the entry. False if the number is too high to be kept.
     pub(crate) fn add_number(&'static self, fd: c_int) -> bool {
-        self.holds.fetch_add(Hold::Number as u64, Ordering::Relaxed);
-        if self.bell() < 0 {
-            self.bell.store(fd, Ordering::Relaxed);
+        self.holds.fetch_add(RefKind::Fd as u64, Ordering::Relaxed);
+        if self.wakeup_fd() < 0 {
+            self.wakeup_fd.store(fd, Ordering::Relaxed);
         }
         if FDS.insert(fd, self) {
             return true;
         }
-        self.holds.fetch_sub(Hold::Number as u64, Ordering::Relaxed);
+        self.holds.fetch_sub(RefKind::Fd as u64, Ordering::Relaxed);
         false
     }
 
     /// After a number left the table: if it was the bell, another number is. True if it was the last number. The
     /// caller has another hold.
     pub(crate) fn drop_number(&'static self, fd: c_int) -> bool {
-        let before = self.holds.fetch_sub(Hold::Number as u64, Ordering::AcqRel);
+        let before = self.holds.fetch_sub(RefKind::Fd as u64, Ordering::AcqRel);
         if before & COUNT <= 1 {
             return true;
         }
-        if self.bell() == fd {
+        if self.wakeup_fd() == fd {
             let other = FDS
                 .numbers(0, usize::MAX)
                 .find(|(_, entry)| ptr::eq(*entry, self));
             if let Some((other, _)) = other {
-                self.bell.store(other, Ordering::Relaxed);
+                self.wakeup_fd.store(other, Ordering::Relaxed);
             }
         }
         false
     }
 
     /// The last number is about to be another's: nobody may take rings from it, or ring it.
-    pub(crate) fn mute(&self) {
-        self.bell.store(-1, Ordering::Relaxed);
+    pub(crate) fn detach_wakeup(&self) {
+        self.wakeup_fd.store(-1, Ordering::Relaxed);
     }
 
     /// Holds an entry that is held already.
-    pub(crate) fn hold(&self, hold: Hold) {
+    pub(crate) fn hold(&self, hold: RefKind) {
         self.holds.fetch_add(hold as u64, Ordering::Relaxed);
     }
 
     /// Holds the entry that a number means, if it still does.
-    pub(crate) fn pin(&'static self, fd: c_int, hold: Hold) -> bool {
+    pub(crate) fn pin(&'static self, fd: c_int, hold: RefKind) -> bool {
         let mut holds = self.holds.load(Ordering::Relaxed);
         loop {
             if holds == 0 {
@@ -447,19 +447,19 @@ impl Entry {
         fd: c_int,
         run: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
-        if !self.pin(fd, Hold::Call) {
+        if !self.pin(fd, RefKind::Syscall) {
             return Err(Errno(libc::EBADF));
         }
         let outcome = run();
-        self.release(Hold::Call);
+        self.release(RefKind::Syscall);
         outcome
     }
 
     /// Lets go. The last one drops the parts.
-    pub(crate) fn release(&'static self, hold: Hold) {
+    pub(crate) fn release(&'static self, hold: RefKind) {
         // Release: what was done under the hold comes before the parts go. Acquire: for the last one.
         if self.holds.fetch_sub(hold as u64, Ordering::AcqRel) == hold as u64 {
-            self.dissolve();
+            self.destroy();
         }
     }
 
@@ -471,15 +471,15 @@ impl Entry {
     }
 
     #[cold]
-    fn dissolve(&'static self) {
+    fn destroy(&'static self) {
         if let Some(record) = self.record() {
-            let _send = record.send.take_torn();
-            let _receive = record.receive.take_torn();
+            let _send = record.send.take_poisoned();
+            let _receive = record.receive.take_poisoned();
             record.void_own();
             self.record.store(ptr::null_mut(), Ordering::Release);
             // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
             if let Some(slab) = unsafe { *self.slab.get() } {
-                if record.let_go(slab) {
+                if record.release_ref(slab) {
                     slab.release(record);
                 }
             }
@@ -500,7 +500,7 @@ impl Entry {
         for descriptor in [&self.hidden, &self.ended] {
             let descriptor = descriptor.swap(-1, Ordering::Relaxed);
             if descriptor >= 0 {
-                hidden::close(descriptor);
+                private_fds::close(descriptor);
             }
         }
         self.kind.store(Kind::Free as u32, Ordering::Relaxed);
@@ -519,7 +519,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
-    use crate::multiplex::target::Kept;
+    use crate::multiplex::poll_target::PollTarget;
 
     /// A channel whose monitor is dead.
     fn ended() -> RawFd {
@@ -527,26 +527,26 @@ mod tests {
         let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
         let (channel, monitors) = pair.expect("there are descriptors left");
         drop(monitors);
-        hidden::hide(channel).expect("there are numbers left")
+        private_fds::hide(channel).expect("there are numbers left")
     }
 
     #[test]
     fn a_channel_with_the_number_of_one_that_was_told_is_heard() {
         let first = ended();
         let entry = Entry::listener(first).expect("there is memory");
-        assert_eq!(Kept::channel(entry), first);
-        assert!(entry.tell_end(first));
-        assert_eq!(Kept::channel(entry), -1);
+        assert_eq!(PollTarget::channel(entry), first);
+        assert!(entry.report_hangup_once(first));
+        assert_eq!(PollTarget::channel(entry), -1);
         for _ in 0..2 {
-            entry.hear(ended());
+            entry.attach_channel(ended());
         }
         // The first one was closed: the lowest number that is free is its own, unless another test has it.
         let next = ended();
         if next != first {
-            hidden::replace(next, first, true).expect("the number is below the limit");
-            hidden::close(next);
+            private_fds::replace(next, first, true).expect("the number is below the limit");
+            private_fds::close(next);
         }
-        entry.hear(first);
-        assert_eq!(Kept::channel(entry), first);
+        entry.attach_channel(first);
+        assert_eq!(PollTarget::channel(entry), first);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn set(errno: c_int) {
 
 /// A result as the C library tells it: -1 and the error number, or the value, and the number stays as it was.
 #[inline]
-pub(crate) fn told<T: From<i8>>(outcome: Outcome<T>) -> T {
+pub(crate) fn to_c_result<T: From<i8>>(outcome: Outcome<T>) -> T {
     match outcome {
         Ok(value) => value,
         Err(Errno(errno)) => {

@@ -102,7 +102,7 @@ fn fcntl(slab: Slab, command: libc::c_int, token: u32) -> Option<libc::c_int> {
 
 impl Record {
     /// Has a process that is coming hold the record, too. This process holds it, and has locked its own token.
-    pub(crate) fn expect(&self, slab: Slab, token: u32) {
+    pub(crate) fn reserve_ref(&self, slab: Slab, token: u32) {
         let own = own() | CLAIMED;
         if !self.tokens.has(own) {
             self.put(slab, own);
@@ -115,14 +115,14 @@ impl Record {
         if self.tokens.change(0, token) {
             return;
         }
-        self.let_dead_go(slab);
+        self.reap_dead_owners(slab);
         if !self.tokens.change(0, token) {
             self.set(flag::MANY);
         }
     }
 
     /// The process that was expected does not come.
-    pub(crate) fn expect_no_more(&self, token: u32) {
+    pub(crate) fn cancel_ref(&self, token: u32) {
         if self.tokens.change(token, 0) || self.has(flag::MANY) {
             self.holders.fetch_sub(1, Ordering::AcqRel);
         }
@@ -137,9 +137,9 @@ impl Record {
 
     /// Lets go of the record for this process; true if it was the last that held it.
     #[must_use]
-    pub(crate) fn let_go(&self, slab: Slab) -> bool {
+    pub(crate) fn release_ref(&self, slab: Slab) -> bool {
         if self.holders.load(Ordering::Relaxed) > 1 {
-            self.let_dead_go(slab);
+            self.reap_dead_owners(slab);
         }
         self.take_own();
         self.holders.fetch_sub(1, Ordering::AcqRel) == 1
@@ -153,7 +153,7 @@ impl Record {
     }
 
     /// Undoes [`Record::leave`].
-    pub(crate) fn come_back(&self, slab: Slab) {
+    pub(crate) fn reacquire(&self, slab: Slab) {
         self.holders.fetch_add(1, Ordering::Relaxed);
         if own() != 0 {
             self.put(slab, own() | CLAIMED);
@@ -161,7 +161,7 @@ impl Record {
     }
 
     /// Lets go of the record for processes that are dead, or never came; true if nobody holds it then.
-    pub(crate) fn let_dead_go(&self, slab: Slab) -> bool {
+    pub(crate) fn reap_dead_owners(&self, slab: Slab) -> bool {
         let own = own() | CLAIMED;
         let mut was_last = false;
         for place in &self.tokens.0 {
@@ -182,7 +182,7 @@ impl Record {
     /// Whether other processes may take rings that are for this one.
     pub(crate) fn is_shared(&self, slab: Slab) -> bool {
         self.holders.load(Ordering::Relaxed) > 1 && self.has_others() && {
-            self.let_dead_go(slab);
+            self.reap_dead_owners(slab);
             self.has_others()
         }
     }
@@ -199,7 +199,7 @@ impl Record {
     /// Whether another process holds the record, or is about to.
     pub(crate) fn is_held_by_others(&self, slab: Slab) -> bool {
         self.holders.load(Ordering::Relaxed) > 1 && {
-            self.let_dead_go(slab);
+            self.reap_dead_owners(slab);
             self.holders.load(Ordering::Relaxed) > 1
         }
     }

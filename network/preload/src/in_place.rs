@@ -13,7 +13,7 @@ use millrace_stream::Reserved;
 
 use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
-use crate::notify::ring;
+use crate::notify::notify_peer;
 use crate::readiness::{IN, OUT};
 use crate::receive::{Attempt, attempt_by, target, wait_for_bytes};
 use crate::send::{allowed, is_over, is_record, is_special, take_error, wait_for_room};
@@ -80,7 +80,7 @@ fn try_reserve(
     let reserved = sender.reserve(sight, &mut cursor, length);
     record.send.set_send_cursor(&cursor);
     let Ok(reserved) = reserved else {
-        entry.intrude();
+        entry.mark_corrupt();
         return Err(take_error(record).err().unwrap_or(Errno(libc::ECONNRESET)));
     };
     let mut room = 0;
@@ -119,14 +119,14 @@ pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome
     let mut cursor = record.send.send_cursor();
     let reserved = Reserved::at(&cursor, reserved);
     let sent = sender.commit(&mut cursor, reserved, length);
-    let must_ring = sent.is_ok() && sender.wake(sight, &mut cursor);
+    let must_notify = sent.is_ok() && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     sent.map_err(|_| {
-        entry.intrude();
+        entry.mark_corrupt();
         take_error(record).err().unwrap_or(Errno(libc::ECONNRESET))
     })?;
     Ok(length)

@@ -23,13 +23,13 @@ use millrace_stream::{Geometry, Side};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::FdFlags;
 
+use crate::broker::variable;
 use crate::calls::streams;
 use crate::connection::attach;
 use crate::entry::{Entry, FDS, Kind};
 use crate::lock::{Guard, Lock};
-use crate::monitor::variable;
 use crate::slab::{Record, Slab};
-use crate::{hidden, holders};
+use crate::{holders, private_fds};
 
 const NAME: &str = "MILLRACE_INHERIT";
 const CONNECTION: u64 = 1;
@@ -86,7 +86,7 @@ impl Handover {
         let mut words = Vec::new();
         for (fd, entry) in FDS.numbers(0, usize::MAX) {
             let is_closed = flags(fd).contains(FdFlags::CLOEXEC);
-            if entry.bell() == fd && is_new_process || !is_closed {
+            if entry.wakeup_fd() == fd && is_new_process || !is_closed {
                 handover.add(fd, entry, is_new_process, &mut words);
             }
         }
@@ -112,15 +112,15 @@ impl Handover {
     /// Lets go of what is closed on exec.
     fn leave_behind(&mut self) {
         let all = FDS.numbers(0, usize::MAX);
-        for (_, entry) in all.filter(|(fd, entry)| entry.bell() == *fd) {
+        for (_, entry) in all.filter(|(fd, entry)| entry.wakeup_fd() == *fd) {
             let is_open = |fd| !flags(fd).contains(FdFlags::CLOEXEC);
-            let is_kept = is_open(entry.bell())
+            let is_kept = is_open(entry.wakeup_fd())
                 || entry.numbers() > 1
                     && FDS
                         .numbers(0, usize::MAX)
                         .any(|(fd, other)| ptr::eq(entry, other) && is_open(fd));
             if let (Some(record), Some(slab), false) = (entry.record(), entry.slab(), is_kept) {
-                record.leave();
+                record.release_on_exit();
                 self.left.push((slab, record));
             }
         }
@@ -134,7 +134,7 @@ impl Handover {
         words: &mut Vec<u64>,
     ) {
         let hidden = entry.hidden.load(Ordering::Relaxed);
-        let (Ok(hidden_word), Ok(status)) = (u64::try_from(hidden), fstat(hidden::borrow(fd)))
+        let (Ok(hidden_word), Ok(status)) = (u64::try_from(hidden), fstat(private_fds::borrow(fd)))
         else {
             return;
         };
@@ -150,7 +150,7 @@ impl Handover {
                 };
                 if is_new_process {
                     holders::lock(slab, holders::own());
-                    record.expect(slab, self.token);
+                    record.reserve_ref(slab, self.token);
                     self.held.push(record);
                 }
                 self.let_pass(slab.file);
@@ -168,7 +168,7 @@ impl Handover {
 
     fn let_pass(&mut self, fd: RawFd) {
         if !self.open.contains(&fd)
-            && rustix::io::fcntl_setfd(hidden::borrow(fd), FdFlags::empty()).is_ok()
+            && rustix::io::fcntl_setfd(private_fds::borrow(fd), FdFlags::empty()).is_ok()
         {
             self.open.push(fd);
         }
@@ -206,17 +206,18 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         for record in &self.held {
-            record.expect_no_more(self.token);
+            record.cancel_ref(self.token);
         }
         for (slab, record) in &self.left {
-            record.come_back(*slab);
+            record.reacquire(*slab);
         }
         for fd in &self.open {
             // It was open a moment ago.
-            let _closed_on_exec = rustix::io::fcntl_setfd(hidden::borrow(*fd), FdFlags::CLOEXEC);
+            let _closed_on_exec =
+                rustix::io::fcntl_setfd(private_fds::borrow(*fd), FdFlags::CLOEXEC);
         }
         if let Some(file) = self.file {
-            hidden::close(file);
+            private_fds::close(file);
         }
     }
 }
@@ -227,7 +228,7 @@ pub(crate) fn after_fork() {
 }
 
 fn flags(fd: RawFd) -> FdFlags {
-    rustix::io::fcntl_getfd(hidden::borrow(fd)).unwrap_or(FdFlags::CLOEXEC)
+    rustix::io::fcntl_getfd(private_fds::borrow(fd)).unwrap_or(FdFlags::CLOEXEC)
 }
 
 /// Puts words into a file that goes along; `None` if there are none.
@@ -236,12 +237,13 @@ fn store(words: &[u64]) -> Option<RawFd> {
         return None;
     }
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let file = hidden::hide(memfd_create(c"millrace-inherit", MemfdFlags::empty()).ok()?).ok()?;
-    let written = rustix::io::pwrite(hidden::borrow(file), &bytes, 0);
+    let file =
+        private_fds::hide(memfd_create(c"millrace-inherit", MemfdFlags::empty()).ok()?).ok()?;
+    let written = rustix::io::pwrite(private_fds::borrow(file), &bytes, 0);
     if written != Ok(bytes.len())
-        || rustix::io::fcntl_setfd(hidden::borrow(file), FdFlags::empty()).is_err()
+        || rustix::io::fcntl_setfd(private_fds::borrow(file), FdFlags::empty()).is_err()
     {
-        hidden::close(file);
+        private_fds::close(file);
         return None;
     }
     Some(file)
@@ -263,8 +265,8 @@ pub(crate) fn take_over() {
         return;
     };
     let words = claim(file);
-    hidden::adopt(file);
-    hidden::close(file);
+    private_fds::adopt(file);
+    private_fds::close(file);
     let numbers = sockets();
     let mut slabs = Vec::new();
     for entry in words.chunks_exact(WORDS) {
@@ -281,13 +283,13 @@ pub(crate) fn take_over() {
         for number in found {
             if let Some(entry) = made {
                 entry.add_number(number);
-                streams::stand_in(number);
+                streams::redirect_stdio(number);
             }
         }
     }
     for (file, slab) in slabs {
         if slab.is_none() {
-            hidden::close(file);
+            private_fds::close(file);
         }
     }
 }
@@ -296,25 +298,25 @@ pub(crate) fn take_over() {
 fn claim(file: RawFd) -> Vec<u64> {
     // Between processes, and gone with the last of their descriptors.
     let lock = rustix::fs::FlockOperation::LockExclusive;
-    if rustix::fs::fcntl_lock(hidden::borrow(file), lock).is_err() {
+    if rustix::fs::fcntl_lock(private_fds::borrow(file), lock).is_err() {
         return Vec::new();
     }
     let words = load(file);
-    match rustix::fs::ftruncate(hidden::borrow(file), 0) {
+    match rustix::fs::ftruncate(private_fds::borrow(file), 0) {
         Ok(()) => words,
         Err(_) => Vec::new(),
     }
 }
 
 fn load(file: RawFd) -> Vec<u64> {
-    let Ok(status) = fstat(hidden::borrow(file)) else {
+    let Ok(status) = fstat(private_fds::borrow(file)) else {
         return Vec::new();
     };
     let size = usize::try_from(status.st_size)
         .unwrap_or(0)
         .min(ENTRIES_MAX * WORDS * 8);
     let mut bytes = vec![0; size];
-    let read = rustix::io::pread(hidden::borrow(file), &mut bytes, 0).unwrap_or(0);
+    let read = rustix::io::pread(private_fds::borrow(file), &mut bytes, 0).unwrap_or(0);
     bytes[..read]
         .chunks_exact(8)
         .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
@@ -329,9 +331,9 @@ fn sockets() -> Vec<(u64, RawFd)> {
     folder
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok())
         .filter_map(|fd| {
-            let status = fstat(hidden::borrow(fd)).ok()?;
+            let status = fstat(private_fds::borrow(fd)).ok()?;
             let kind = rustix::fs::FileType::from_raw_mode(status.st_mode);
-            (kind == rustix::fs::FileType::Socket && !hidden::is_hidden(fd))
+            (kind == rustix::fs::FileType::Socket && !private_fds::is_hidden(fd))
                 .then_some((status.st_ino, fd))
         })
         .collect()
@@ -339,8 +341,8 @@ fn sockets() -> Vec<(u64, RawFd)> {
 
 fn descriptor(word: u64) -> Option<RawFd> {
     let fd = RawFd::try_from(word).ok()?;
-    rustix::io::fcntl_getfd(hidden::borrow(fd)).ok()?;
-    hidden::adopt(fd);
+    rustix::io::fcntl_getfd(private_fds::borrow(fd)).ok()?;
+    private_fds::adopt(fd);
     Some(fd)
 }
 
@@ -362,13 +364,13 @@ fn connection(
         } else {
             enter(memory, slab, record)
         };
-        if made.is_none() && record.let_go(slab) {
+        if made.is_none() && record.release_ref(slab) {
             slab.release(record);
         }
         made
     });
     if made.is_none() {
-        hidden::close(memory);
+        private_fds::close(memory);
     }
     made
 }
@@ -420,7 +422,7 @@ fn listener(entry: &[u64], found: &[RawFd]) -> Option<&'static Entry> {
         made.is_shared.store(true, Ordering::Relaxed);
     }
     if made.is_none() {
-        hidden::close(channel);
+        private_fds::close(channel);
     }
     made
 }

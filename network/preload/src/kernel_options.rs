@@ -10,7 +10,7 @@ use rustix::net::sockopt;
 use rustix::net::sockopt::Timeout;
 
 use crate::slab::{Options, option};
-use crate::{hidden, real};
+use crate::{private_fds, real};
 
 /// The options of a kernel's socket, which are asked for once as long as they stay the same.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Model {
 
 /// Asks the kernel for a socket's options.
 pub(crate) fn read(socket: c_int, family: c_int, options: &Options) {
-    let socket = hidden::borrow(socket);
+    let socket = private_fds::borrow(socket);
     let bits = [
         (option::NODELAY, sockopt::tcp_nodelay(socket)),
         (option::KEEPALIVE, sockopt::socket_keepalive(socket)),

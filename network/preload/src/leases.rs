@@ -19,10 +19,10 @@ use rustix::net::{
 };
 
 use crate::clock::now;
-use crate::connection_fds::Ends;
+use crate::connection_fds::ConnectionFds;
 use crate::errno::Outcome;
-use crate::hidden;
 use crate::lock::Lock;
+use crate::private_fds;
 
 /// To how many addresses there are leases at once.
 const PLACES: usize = 8;
@@ -31,11 +31,11 @@ const OFTEN: Duration = Duration::from_millis(10);
 
 /// What there was for a connection.
 #[derive(Debug)]
-pub(crate) enum Borrowed {
+pub(crate) enum LeaseLookup {
     /// It is made.
-    Connected(Ends),
+    Connected(ConnectionFds),
     /// A lease would be of use: the last connection to the address is not long ago.
-    Wanted,
+    ShouldRequest,
     /// None is there, nor wanted.
     Never,
 }
@@ -87,7 +87,7 @@ impl Leases {
 }
 
 /// Makes a connection by a lease, if there is one for the address.
-pub(crate) fn connect(peer: Address) -> Borrowed {
+pub(crate) fn connect(peer: Address) -> LeaseLookup {
     let now = now();
     LEASES
         .with(|places| {
@@ -95,18 +95,18 @@ pub(crate) fn connect(peer: Address) -> Borrowed {
             let is_often = place.last != Duration::ZERO && now < place.last + OFTEN;
             place.last = now;
             match place.connect(peer, now) {
-                Some(ends) => Borrowed::Connected(ends),
-                None if is_often && place.held.is_none() => Borrowed::Wanted,
-                None => Borrowed::Never,
+                Some(ends) => LeaseLookup::Connected(ends),
+                None if is_often && place.held.is_none() => LeaseLookup::ShouldRequest,
+                None => LeaseLookup::Never,
             }
         })
-        .unwrap_or(Borrowed::Never)
+        .unwrap_or(LeaseLookup::Never)
 }
 
 /// Takes a lease; the channel is an open descriptor, which is closed if it cannot be hidden.
 pub(crate) fn insert(peer: Address, lease: Lease, channel: RawFd) {
-    let hidden = hidden::hide_copy(hidden::borrow(channel));
-    hidden::close_raw(channel);
+    let hidden = private_fds::hide_copy(private_fds::borrow(channel));
+    private_fds::close_raw(channel);
     let Ok(channel) = hidden else {
         return;
     };
@@ -124,7 +124,7 @@ pub(crate) fn insert(peer: Address, lease: Lease, channel: RawFd) {
         place.held = Some(held);
     });
     if kept.is_none() {
-        hidden::close(channel);
+        private_fds::close(channel);
     }
 }
 
@@ -164,11 +164,11 @@ impl Place {
 
     fn end(&mut self) {
         if let Some(held) = self.held.take() {
-            hidden::close(held.channel);
+            private_fds::close(held.channel);
         }
     }
 
-    fn connect(&mut self, peer: Address, now: Duration) -> Option<Ends> {
+    fn connect(&mut self, peer: Address, now: Duration) -> Option<ConnectionFds> {
         let held = self.held.as_mut()?;
         if now >= held.until || held.used >= held.lease.ports {
             self.end();
@@ -187,7 +187,7 @@ impl Place {
 impl Held {
     /// Makes a connection and puts it into the channel. `None` if there is no room: who asks the monitor is told what
     /// then is to be done.
-    fn connect(&mut self, peer: Address) -> Outcome<Option<Ends>> {
+    fn connect(&mut self, peer: Address) -> Outcome<Option<ConnectionFds>> {
         let lease = self.lease;
         if !is_writable(self.channel)? {
             return Ok(None);
@@ -210,15 +210,15 @@ impl Held {
             },
         };
         let sent = send(self.channel, &packet, [theirs, memory]);
-        hidden::close_raw(theirs);
+        private_fds::close_raw(theirs);
         if sent.is_err() {
-            hidden::close_raw(ours);
-            hidden::close_raw(memory);
+            private_fds::close_raw(ours);
+            private_fds::close_raw(memory);
         }
         match sent {
-            Ok(()) => Ok(Some(Ends {
+            Ok(()) => Ok(Some(ConnectionFds {
                 link: link(local, lease.peer, peer.is_mapped()),
-                bell: ours,
+                wakeup_fd: ours,
                 memory,
             })),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::TOOMANYREFS) => Ok(None),
@@ -232,7 +232,7 @@ fn objects(ring_lines: u32) -> Outcome<[RawFd; 3]> {
     let geometry = Geometry { ring_lines };
     let size = geometry.check().map_or(0, |()| geometry.size() as u64);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = hidden::into_raw(rustix::fs::memfd_create(c"millrace-connection", flags)?);
+    let memory = private_fds::into_raw(rustix::fs::memfd_create(c"millrace-connection", flags)?);
     let made = shape(memory, size).and_then(|()| {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         Ok(rustix::net::socketpair(
@@ -243,16 +243,20 @@ fn objects(ring_lines: u32) -> Outcome<[RawFd; 3]> {
         )?)
     });
     match made {
-        Ok((ours, theirs)) => Ok([hidden::into_raw(ours), hidden::into_raw(theirs), memory]),
+        Ok((ours, theirs)) => Ok([
+            private_fds::into_raw(ours),
+            private_fds::into_raw(theirs),
+            memory,
+        ]),
         Err(errno) => {
-            hidden::close_raw(memory);
+            private_fds::close_raw(memory);
             Err(errno)
         }
     }
 }
 
 fn shape(memory: RawFd, size: u64) -> Outcome<()> {
-    let memory = hidden::borrow(memory);
+    let memory = private_fds::borrow(memory);
     rustix::fs::fchmod(memory, FileMode::RUSR | FileMode::WUSR)?;
     rustix::fs::ftruncate(memory, size)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -261,7 +265,7 @@ fn shape(memory: RawFd, size: u64) -> Outcome<()> {
 
 fn send(channel: RawFd, packet: &Packet, descriptors: [RawFd; 2]) -> rustix::io::Result<()> {
     let bytes = packet.encode();
-    let descriptors = descriptors.map(hidden::borrow);
+    let descriptors = descriptors.map(private_fds::borrow);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
@@ -269,12 +273,12 @@ fn send(channel: RawFd, packet: &Packet, descriptors: [RawFd; 2]) -> rustix::io:
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let pieces = [IoSlice::new(&bytes)];
-    rustix::net::sendmsg(hidden::borrow(channel), &pieces, &mut control, flags).map(drop)
+    rustix::net::sendmsg(private_fds::borrow(channel), &pieces, &mut control, flags).map(drop)
 }
 
 /// Whether fewer connections wait than may.
 fn is_writable(channel: RawFd) -> Outcome<bool> {
-    let channel = hidden::borrow(channel);
+    let channel = private_fds::borrow(channel);
     let mut polled = [PollFd::new(&channel, PollFlags::OUT)];
     let time = Timespec {
         tv_sec: 0,

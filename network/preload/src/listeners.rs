@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering;
 use rustix::net::Shutdown;
 
 use crate::broker_link::is_dead;
-use crate::entry::{CONTROL, Entry, FDS, Hold, Kind};
+use crate::entry::{CONTROL, Entry, FDS, Kind, RefKind};
 use crate::errno::Outcome;
 use crate::lock::{Guard, Lock, Refused};
 use crate::multiplex::hooks;
 use crate::socket_kind::is_stream;
-use crate::{connection, hidden, lost_channels, monitor};
+use crate::{broker, connection, lost_channels, private_fds};
 
 /// The backlog that a new monitor is told: the kernel does not say what the program wanted.
 const BACKLOG_AGAIN: u32 = 4096;
@@ -33,7 +33,7 @@ static CHANNELS: Lock = Lock::new();
 /// Takes [`CHANNELS`]. Whoever has it waits for the other locks: a signal handler above code that has one of these may
 /// neither wait for who does, nor do so itself.
 fn change() -> Result<Guard<'static>, Refused> {
-    if monitor::is_own() || CONTROL.is_own() || hooks::has_own() {
+    if broker::is_own() || CONTROL.is_own() || hooks::has_own() {
         return Err(Refused);
     }
     CHANNELS.take()
@@ -57,7 +57,7 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
     }
     // The kernel takes a negative one for the most.
     let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
-    let Some(channel) = monitor::listen(fd, backlog) else {
+    let Some(channel) = broker::listen(fd, backlog) else {
         return;
     };
     match Entry::listener(channel) {
@@ -65,7 +65,7 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
             // A number too high to be kept is the kernel's alone.
             let _is_kept = hooks::moved(fd, || entry.add_number(fd));
         }
-        Err(_) => hidden::close(channel),
+        Err(_) => private_fds::close(channel),
     }
 }
 
@@ -73,14 +73,14 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
 /// the listener do so themselves: several channels of one address take turns.
 #[cold]
 pub(crate) fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
-    if !entry.pin(fd, Hold::Call) {
+    if !entry.pin(fd, RefKind::Syscall) {
         return None;
     }
     let channel = match change() {
         Ok(_guard) => entry.channel().or_else(|| open_again(fd, entry)),
         Err(Refused) => None,
     };
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     channel
 }
 
@@ -89,9 +89,9 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
     if entry.kind() != Kind::Listener {
         return None;
     }
-    let channel = monitor::listen(fd, BACKLOG_AGAIN)?;
-    entry.introducer.set(channel);
-    entry.hear(channel);
+    let channel = broker::listen(fd, BACKLOG_AGAIN)?;
+    entry.channel_owner.set(channel);
+    entry.attach_channel(channel);
     hooks::change_channel(entry);
     Some(channel)
 }
@@ -100,13 +100,13 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
 ///
 /// # Errors
 /// `EBADF` if the number means another by now.
-pub(crate) fn deafen(fd: c_int, entry: &'static Entry) -> Outcome<()> {
+pub(crate) fn mark_disconnected(fd: c_int, entry: &'static Entry) -> Outcome<()> {
     entry.held(fd, || {
         let guard = change();
         let has_ended = || entry.channel().is_some_and(is_dead);
         // Without the lock, a signal handler would find the end again and again.
         if guard.is_err() || has_ended() {
-            silence(entry);
+            disconnect(entry);
         }
         Ok(())
     })
@@ -114,16 +114,16 @@ pub(crate) fn deafen(fd: c_int, entry: &'static Entry) -> Outcome<()> {
 
 /// Ends the channel of a listener whose monitor died, which may have been lent and so be open still. All who wait for
 /// it wake, take what it has, and then find its end.
-pub(crate) fn end_if_forsaken(fd: c_int, entry: &'static Entry) {
-    if !entry.introducer.is_gone() {
+pub(crate) fn close_if_broker_exited(fd: c_int, entry: &'static Entry) {
+    if !entry.channel_owner.is_gone() {
         return;
     }
     let end = || {
         let Ok(_guard) = change() else {
             return Ok(());
         };
-        if let Some(channel) = entry.channel().filter(|_| entry.introducer.is_gone()) {
-            rustix::net::shutdown(hidden::borrow(channel), Shutdown::Both)?;
+        if let Some(channel) = entry.channel().filter(|_| entry.channel_owner.is_gone()) {
+            rustix::net::shutdown(private_fds::borrow(channel), Shutdown::Both)?;
         }
         Ok(())
     };
@@ -136,24 +136,24 @@ pub(crate) fn stop(fd: c_int) {
     let listener = FDS
         .lookup(fd)
         .filter(|entry| entry.kind() == Kind::Listener);
-    let Some(entry) = listener.filter(|entry| entry.pin(fd, Hold::Call)) else {
+    let Some(entry) = listener.filter(|entry| entry.pin(fd, RefKind::Syscall)) else {
         return;
     };
-    connection::refuse(entry);
+    connection::reset_unaccepted(entry);
     let guard = change();
     let channel = entry.hidden.swap(-1, Ordering::SeqCst);
     hooks::change_channel(entry);
     if channel >= 0 {
-        hidden::close(channel);
+        private_fds::close(channel);
     }
     drop(guard);
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
 }
 
 /// The caller has [`CHANNELS`] and a hold.
-fn silence(entry: &'static Entry) {
+fn disconnect(entry: &'static Entry) {
     lost_channels::note();
-    entry.is_deaf.store(true, Ordering::SeqCst);
+    entry.is_disconnected.store(true, Ordering::SeqCst);
 }
 
 /// What was noted until now, all of which is deaf by now.

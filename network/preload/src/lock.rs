@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::thread::futex;
 
-use crate::{hidden, thread};
+use crate::{private_fds, thread};
 
 /// Somebody sleeps.
 const CONTENDED: u32 = 1 << 31;
@@ -199,11 +199,11 @@ fn open(tid: u32, name: &str) -> Option<Owned> {
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    Some(Owned(hidden::into_raw(file)))
+    Some(Owned(private_fds::into_raw(file)))
 }
 
 fn read(file: &Owned, into: &mut [u8]) -> Option<usize> {
-    rustix::io::read(hidden::borrow(file.0), into).ok()
+    rustix::io::read(private_fds::borrow(file.0), into).ok()
 }
 
 /// A descriptor that is closed by the kernel's own call.
@@ -211,7 +211,7 @@ struct Owned(RawFd);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        hidden::close_raw(self.0);
+        private_fds::close_raw(self.0);
     }
 }
 

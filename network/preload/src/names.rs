@@ -11,7 +11,9 @@ use crate::pieces::check;
 
 /// The families, as an address has them.
 const INET: sa_family_t = 2;
+const _: () = assert!(INET as c_int == libc::AF_INET);
 const INET6: sa_family_t = 10;
+const _: () = assert!(INET6 as c_int == libc::AF_INET6);
 
 /// Reads an address of IPv4 or IPv6; `None` if it is another's, or too short.
 ///

@@ -5,22 +5,22 @@ use std::ffi::c_int;
 use rustix::net::SendFlags;
 
 use crate::entry::Entry;
-use crate::{hidden, slab};
+use crate::{private_fds, slab};
 
 /// Wakes the peer.
 #[cold]
-pub(crate) fn ring(entry: &Entry) {
-    let bell = entry.bell();
-    if bell >= 0 {
-        ring_at(bell);
+pub(crate) fn notify_peer(entry: &Entry) {
+    let wakeup_fd = entry.wakeup_fd();
+    if wakeup_fd >= 0 {
+        notify_fd(wakeup_fd);
     }
 }
 
 /// Wakes who has the other end of a bell.
-pub(crate) fn ring_at(bell: c_int) {
+pub(crate) fn notify_fd(wakeup_fd: c_int) {
     // If it is full then rings are pending; if the peer is gone then nobody sleeps.
     let _sent = rustix::net::send(
-        hidden::borrow(bell),
+        private_fds::borrow(wakeup_fd),
         &[],
         SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
     );

@@ -27,7 +27,7 @@ impl PacingRate {
     }
 
     /// The bytes that `getsockopt(2)` gives where there is room for so many, and how many.
-    pub(crate) fn told(&self, room: usize) -> ([u8; 8], usize) {
+    pub(crate) fn to_bytes(&self, room: usize) -> ([u8; 8], usize) {
         let rate = self.get();
         if room >= 8 {
             return (rate.to_ne_bytes(), 8);
@@ -57,11 +57,11 @@ mod tests {
     fn rates() {
         let rate = PacingRate::none();
         assert_eq!(rate.get(), u64::MAX, "no limit");
-        assert_eq!(rate.told(8), ([0xff; 8], 8));
+        assert_eq!(rate.to_bytes(8), ([0xff; 8], 8));
         rate.set(1 << 40);
-        assert_eq!(rate.told(8), ((1_u64 << 40).to_ne_bytes(), 8));
-        assert_eq!(rate.told(4).1, 4);
-        assert_eq!(rate.told(4).0[..4], [0xff; 4]);
+        assert_eq!(rate.to_bytes(8), ((1_u64 << 40).to_ne_bytes(), 8));
+        assert_eq!(rate.to_bytes(4).1, 4);
+        assert_eq!(rate.to_bytes(4).0[..4], [0xff; 4]);
         assert_eq!(PacingRate::read([0xff; 8], false), u64::MAX);
         let short = u64::from(5_u32.to_le()).to_le_bytes();
         assert_eq!(PacingRate::read(short, false), 5);

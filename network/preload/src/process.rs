@@ -9,7 +9,10 @@ use crate::connection;
 use crate::entry::{CONTROL, Entry, FDS, Kind};
 use crate::multiplex::hooks;
 use crate::slab::Slab;
-use crate::{fresh, holders, inherit, listeners, monitor, real, spares, thread, under_way};
+use crate::{
+    broker, fd_transition, holders, inherit, listeners, pristine_sockets, real, socket_cache,
+    thread,
+};
 
 /// Runs when the library is loaded.
 #[cfg(not(test))]
@@ -35,7 +38,7 @@ static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 )]
 extern "C" fn begin() {
     real::find_all();
-    monitor::path();
+    broker::path();
     // SAFETY: the functions stay where they are as long as the process lives.
     unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
     inherit::take_over();
@@ -47,12 +50,12 @@ extern "C" fn end() {
         return;
     }
     for entry in entries().filter(|entry| entry.kind() == Kind::Listener) {
-        connection::refuse(entry);
+        connection::reset_unaccepted(entry);
     }
     for entry in connections() {
-        connection::part(entry);
+        connection::on_last_close(entry);
         if let Some(record) = entry.record() {
-            record.leave();
+            record.release_on_exit();
         }
     }
 }
@@ -95,7 +98,7 @@ fn connections() -> impl Iterator<Item = &'static Entry> {
 /// All entries with a number, each once.
 fn entries() -> impl Iterator<Item = &'static Entry> {
     FDS.numbers(0, usize::MAX)
-        .filter(|(fd, entry)| entry.bell() == *fd)
+        .filter(|(fd, entry)| entry.wakeup_fd() == *fd)
         .map(|(_, entry)| entry)
 }
 
@@ -103,9 +106,9 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 unsafe extern "C" fn prepare() {
     // Sets let go of entries under their locks, which takes this one.
     hooks::before_fork();
-    spares::drop_all();
+    socket_cache::drop_all();
     // Parent and child have them in common from now on.
-    fresh::change_all();
+    pristine_sockets::mark_all_modified();
     if let Ok(guard) = CONTROL.take() {
         std::mem::forget(guard);
     }
@@ -119,7 +122,7 @@ unsafe extern "C" fn prepare() {
                 holders::lock(slab, holders::own());
                 locked = Some(slab);
             }
-            record.expect(slab, token);
+            record.reserve_ref(slab, token);
         }
         if entry.kind() == Kind::Listener {
             entry.is_shared.store(true, Ordering::Relaxed);
@@ -135,12 +138,12 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     thread::forget();
-    under_way::forget();
+    fd_transition::forget();
     CONTROL.reset();
     listeners::after_fork();
     HAS_ENDED.store(false, Ordering::Relaxed);
     inherit::after_fork();
-    monitor::forget();
+    broker::forget();
     let slab = Slab::disown();
     claim();
     if let Some(slab) = slab.filter(|slab| entries().all(|entry| entry.slab() != Some(*slab))) {

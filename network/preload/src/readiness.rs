@@ -5,14 +5,14 @@ use std::os::fd::RawFd;
 /// `EPOLL*` bits.
 pub(crate) type Ready = u32;
 
-pub(crate) const IN: Ready = 0x001;
-pub(crate) const PRI: Ready = 0x002;
-pub(crate) const OUT: Ready = 0x004;
-pub(crate) const ERR: Ready = 0x008;
-pub(crate) const HUP: Ready = 0x010;
-pub(crate) const RDNORM: Ready = 0x040;
-pub(crate) const WRNORM: Ready = 0x100;
-pub(crate) const RDHUP: Ready = 0x2000;
+pub(crate) const IN: Ready = libc::EPOLLIN as Ready;
+pub(crate) const PRI: Ready = libc::EPOLLPRI as Ready;
+pub(crate) const OUT: Ready = libc::EPOLLOUT as Ready;
+pub(crate) const ERR: Ready = libc::EPOLLERR as Ready;
+pub(crate) const HUP: Ready = libc::EPOLLHUP as Ready;
+pub(crate) const RDNORM: Ready = libc::EPOLLRDNORM as Ready;
+pub(crate) const WRNORM: Ready = libc::EPOLLWRNORM as Ready;
+pub(crate) const RDHUP: Ready = libc::EPOLLRDHUP as Ready;
 
 pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
 pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
@@ -35,7 +35,7 @@ pub(crate) trait Source {
     /// Says that somebody goes to sleep for these events, and looks again.
     fn arm(&self, events: u32) -> Ready;
     /// What the kernel watches for rings and for the peer's death.
-    fn bell(&self) -> RawFd;
+    fn wakeup_fd(&self) -> RawFd;
     /// Takes all rings. True if the peer is gone.
     fn drain(&self) -> bool;
     /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a

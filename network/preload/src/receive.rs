@@ -8,7 +8,7 @@ use millrace_stream::{End, ReceiveCursor, Received, Receiver, Sight, Urgent};
 
 use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
-use crate::notify::ring;
+use crate::notify::notify_peer;
 use crate::pieces::PiecesMut;
 use crate::readiness::IN;
 use crate::send::{is_record, take_error};
@@ -19,7 +19,7 @@ use crate::wait::Wait;
 /// Receives in a row that find nothing, after which the kernel is asked for the peer.
 const EMPTY_MAX: u32 = 64;
 /// Bytes that are taken at once to be thrown away.
-const THROWN: usize = 4096;
+const DISCARD_CHUNK: usize = 4096;
 /// Bytes that are looked at through several pieces at most.
 const PEEKED_MAX: usize = 1 << 20;
 
@@ -76,7 +76,7 @@ fn receive_slowly(
         return Err(Errno(libc::EAGAIN));
     }
     if flags & MSG_TRUNC != 0 && !into.is_empty() {
-        return throw(fd, entry, into.len(), flags);
+        return discard(fd, entry, into.len(), flags);
     }
     let peeks = flags & MSG_PEEK != 0;
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
@@ -152,7 +152,7 @@ fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Out
         Ok(Urgent::Announced) => Err(Errno(libc::EAGAIN)),
         Ok(Urgent::Nothing) => Err(Errno(libc::EINVAL)),
         Err(_) => {
-            entry.intrude();
+            entry.mark_corrupt();
             Err(Errno(libc::ECONNRESET))
         }
     }
@@ -175,29 +175,34 @@ pub(crate) fn target(record: &Record, size: usize, flags: c_int) -> usize {
 }
 
 /// Takes bytes and throws them away.
-pub(crate) fn throw(fd: c_int, entry: &'static Entry, size: usize, flags: c_int) -> Outcome<usize> {
+pub(crate) fn discard(
+    fd: c_int,
+    entry: &'static Entry,
+    size: usize,
+    flags: c_int,
+) -> Outcome<usize> {
     let flags = flags & !MSG_TRUNC;
-    let mut thrown = 0;
-    while thrown < size {
-        let mut bytes = [0; THROWN];
-        let part = (size - thrown).min(THROWN);
+    let mut discarded = 0;
+    while discarded < size {
+        let mut bytes = [0; DISCARD_CHUNK];
+        let part = (size - discarded).min(DISCARD_CHUNK);
         // After the first part only what is there.
-        let how = if thrown > 0 && flags & MSG_WAITALL == 0 {
+        let how = if discarded > 0 && flags & MSG_WAITALL == 0 {
             flags | MSG_DONTWAIT
         } else {
             flags
         };
         match receive(fd, entry, &mut bytes[..part], how) {
             Ok(0) => break,
-            Ok(taken) => thrown += taken,
-            Err(_) if thrown > 0 => break,
+            Ok(taken) => discarded += taken,
+            Err(_) if discarded > 0 => break,
             Err(errno) => return Err(errno),
         }
         if flags & MSG_PEEK != 0 {
             break;
         }
     }
-    Ok(thrown)
+    Ok(discarded)
 }
 
 /// Receives into pieces as `readv(2)` does.
@@ -295,13 +300,13 @@ pub(crate) fn attempt_by(
     };
     let mut cursor = record.receive.receive_cursor();
     let received = receive(sight, receiver, &mut cursor);
-    let must_ring = !peeks && receiver.wake(sight, &mut cursor);
+    let must_notify = !peeks && receiver.wake(sight, &mut cursor);
     if !peeks {
         record.receive.set_receive_cursor(&cursor);
     }
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     match received {
         Ok(received) if received.bytes > 0 => {
@@ -312,7 +317,7 @@ pub(crate) fn attempt_by(
         }
         Ok(received) => nothing(entry, record, received.end),
         Err(_) => {
-            entry.intrude();
+            entry.mark_corrupt();
             nothing(entry, record, None)
         }
     }
@@ -350,7 +355,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
         .is_none_or(|sight| sight.closing() != millrace_stream::Closing::Open);
     let empty = entry.empty.fetch_add(1, Ordering::Relaxed);
     let was_gone = record.has(flag::HUNG_UP);
-    if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.look_for_peer()) {
+    if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.check_peer()) {
         // What it published before it died is there now, though it may not have been when it was looked for. And
         // somebody may have broken the connection off.
         let is_readable = entry

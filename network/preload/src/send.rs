@@ -9,7 +9,7 @@ use millrace_stream::{Closing, Sight};
 use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
 use crate::multiplex::hooks;
-use crate::notify::ring;
+use crate::notify::notify_peer;
 use crate::pieces::Pieces;
 use crate::readiness::OUT;
 use crate::slab::{Record, flag, option};
@@ -18,9 +18,6 @@ use crate::wait::{self, Wait};
 
 /// Pieces of up to so many bytes in all are sent as one.
 pub(crate) const GATHERED_MAX: usize = 4096;
-
-/// Connect and send in one: not here.
-const MSG_FASTOPEN: c_int = 0x2000_0000;
 
 /// Sends bytes as `send(2)` does.
 #[inline]
@@ -95,14 +92,14 @@ fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
     }
     let mut cursor = record.send.send_cursor();
     let sent = sender.send_urgent(sight, &mut cursor, byte);
-    let must_ring = matches!(sent, Ok(true)) && sender.wake(sight, &mut cursor);
+    let must_notify = matches!(sent, Ok(true)) && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     sent.map_err(|_| {
-        entry.intrude();
+        entry.mark_corrupt();
         Errno(libc::ECONNRESET)
     })
 }
@@ -153,7 +150,7 @@ pub(crate) fn send_pieces(
 
 /// What is not known is not looked at, as by the kernel's TCP.
 fn check(flags: c_int) -> Outcome<()> {
-    if flags & MSG_FASTOPEN != 0 {
+    if flags & libc::MSG_FASTOPEN != 0 {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     Ok(())
@@ -235,14 +232,14 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let mut cursor = record.send.send_cursor();
     let bytes = &bytes[..allowed(record, sight, bytes.len())];
     let sent = sender.send(sight, &mut cursor, bytes);
-    let must_ring = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
+    let must_notify = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     sent.map_err(|_| {
-        entry.intrude();
+        entry.mark_corrupt();
         take_error(record).err().unwrap_or(Errno(libc::ECONNRESET))
     })
 }
@@ -314,7 +311,7 @@ pub(crate) fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
     if record.reserved()?.is_some() {
         return Err(Errno(libc::EBUSY));
     }
-    if !entry.look_for_peer() {
+    if !entry.check_peer() {
         return Ok(false);
     }
     if record.has(flag::RESET) {

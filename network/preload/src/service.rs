@@ -13,7 +13,7 @@ use millrace_stream::Service;
 use millrace_stream::partition::Class;
 
 use crate::entry::Entry;
-use crate::notify::{ring, ring_at};
+use crate::notify::{notify_fd, notify_peer};
 use crate::slab::{Record, mode};
 
 /// That of a number.
@@ -27,16 +27,16 @@ fn class(priority: u32) -> Option<Class> {
 }
 
 /// Tells the plane of a new connection how its bytes shall be carried, if the program has said so.
-pub(crate) fn begin(entry: &Entry, record: &Record, bell: c_int) {
+pub(crate) fn begin(entry: &Entry, record: &Record, wakeup_fd: c_int) {
     if wanted(record) != Service::default() && say(entry, record) {
-        ring_at(bell);
+        notify_fd(wakeup_fd);
     }
 }
 
 /// Tells the plane how the bytes shall be carried from now on.
 pub(crate) fn tell(entry: &Entry, record: &Record) {
     if say(entry, record) {
-        ring(entry);
+        notify_peer(entry);
     }
 }
 

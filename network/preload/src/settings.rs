@@ -36,10 +36,10 @@ use libc::{
 
 use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
-use crate::fresh;
 use crate::kernel_options::{Model, read};
 use crate::pacing_rate::PacingRate;
 use crate::pieces::check;
+use crate::pristine_sockets;
 use crate::readiness::{HUP, RDHUP, Source};
 use crate::send::{note_reset, take_error};
 use crate::service;
@@ -55,6 +55,8 @@ const SEND_BUFFER_DEFAULT: u32 = 16_384;
 const RECEIVE_BUFFER_MIN: u32 = 2304;
 /// The most that `TCP_LINGER2` takes.
 const ORPHAN_SECONDS_MAX: c_int = 120;
+/// Size of the `tcp_info` that is reported, in bytes: all fields up to `tcpi_total_retrans`.
+const TCP_INFO_SIZE: usize = size_of::<libc::tcp_info>();
 /// The most bytes that one slot carries.
 const SEGMENT: c_int = 8192;
 
@@ -65,7 +67,7 @@ enum Place<'a> {
     /// A number.
     Number(&'a AtomicU32),
     /// A number that is told and cannot be set.
-    Told(c_int),
+    Fixed(c_int),
     /// A buffer's size, at least this.
     Buffer(&'a AtomicU32, u32),
     /// A time in nanoseconds.
@@ -82,14 +84,14 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
     Ok(match level {
         SOL_SOCKET => match name {
             libc::SO_ERROR => Place::Error,
-            libc::SO_TYPE => Place::Told(libc::SOCK_STREAM),
-            libc::SO_DOMAIN => Place::Told(family(record)),
-            libc::SO_PROTOCOL => Place::Told(IPPROTO_TCP),
-            libc::SO_ACCEPTCONN => Place::Told(0),
-            libc::SO_PEEK_OFF => Place::Told(-1),
+            libc::SO_TYPE => Place::Fixed(libc::SOCK_STREAM),
+            libc::SO_DOMAIN => Place::Fixed(family(record)),
+            libc::SO_PROTOCOL => Place::Fixed(IPPROTO_TCP),
+            libc::SO_ACCEPTCONN => Place::Fixed(0),
+            libc::SO_PEEK_OFF => Place::Fixed(-1),
             libc::SO_DONTROUTE => Place::Bit(option::DONTROUTE),
             libc::SO_BROADCAST => Place::Bit(option::BROADCAST),
-            libc::SO_SNDLOWAT => Place::Told(1),
+            libc::SO_SNDLOWAT => Place::Fixed(1),
             libc::SO_KEEPALIVE => Place::Bit(option::KEEPALIVE),
             libc::SO_REUSEADDR => Place::Bit(option::REUSEADDR),
             libc::SO_REUSEPORT => Place::Bit(option::REUSEPORT),
@@ -118,8 +120,8 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
             libc::TCP_LINGER2 => Place::Number(&options.orphan_seconds),
             libc::TCP_SYNCNT => Place::Number(&options.connect_tries),
             libc::TCP_DEFER_ACCEPT => Place::Number(&options.defer_accept),
-            libc::TCP_FASTOPEN => Place::Told(0),
-            libc::TCP_MAXSEG => Place::Told(SEGMENT),
+            libc::TCP_FASTOPEN => Place::Fixed(0),
+            libc::TCP_MAXSEG => Place::Fixed(SEGMENT),
             libc::TCP_INFO => Place::Info,
             libc::TCP_CONGESTION => Place::Name(b"none\0\0\0\0\0\0\0\0\0\0\0\0"),
             _ => return Err(Errno(ENOPROTOOPT)),
@@ -132,7 +134,7 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
         IPPROTO_IPV6 if family(record) == libc::AF_INET6 => match name {
             libc::IPV6_TCLASS => Place::Number(&options.type_of_service),
             libc::IPV6_UNICAST_HOPS => Place::Number(&options.hop_limit),
-            libc::IPV6_V6ONLY => Place::Told(c_int::from(options.has(option::V6ONLY))),
+            libc::IPV6_V6ONLY => Place::Fixed(c_int::from(options.has(option::V6ONLY))),
             _ => return Err(Errno(ENOPROTOOPT)),
         },
         _ => return Err(Errno(ENOPROTOOPT)),
@@ -179,7 +181,7 @@ pub(crate) unsafe fn get(
         Place::Number(number) | Place::Buffer(number, _) => {
             put(&mut bytes, &number.load(Ordering::Relaxed).to_ne_bytes())
         }
-        Place::Told(number) => put(&mut bytes, &number.to_ne_bytes()),
+        Place::Fixed(number) => put(&mut bytes, &number.to_ne_bytes()),
         Place::Error => {
             note_reset(entry, record);
             let error = match take_error(record) {
@@ -197,7 +199,7 @@ pub(crate) unsafe fn get(
             put(&mut bytes, &time.as_secs().to_ne_bytes()) + 8
         }
         Place::Rate(rate) => {
-            let (told, length) = rate.told(room);
+            let (told, length) = rate.to_bytes(room);
             put(&mut bytes, &told[..length])
         }
         Place::Linger(seconds) => {
@@ -207,7 +209,7 @@ pub(crate) unsafe fn get(
         }
         Place::Info => {
             bytes[0] = state(entry);
-            104
+            TCP_INFO_SIZE
         }
         Place::Name(name) => put(&mut bytes, name),
     };
@@ -315,8 +317,8 @@ pub(crate) unsafe fn set(
             };
             place.store(seconds, Ordering::Relaxed);
         }
-        Place::Told(_) if level == IPPROTO_IPV6 => return Err(Errno(EINVAL)),
-        Place::Told(_) | Place::Error | Place::Info | Place::Name(_) => {
+        Place::Fixed(_) if level == IPPROTO_IPV6 => return Err(Errno(EINVAL)),
+        Place::Fixed(_) | Place::Error | Place::Info | Place::Name(_) => {
             return Err(Errno(ENOPROTOOPT));
         }
     }
@@ -400,7 +402,7 @@ pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     let options = &record.options;
     if let Some(listener) = FDS.lookup(socket) {
         listener.model.copy_to(socket, family, options);
-    } else if fresh::family(socket).is_some() {
+    } else if pristine_sockets::family(socket).is_some() {
         let model = if family == libc::AF_INET6 {
             &FRESH_V6
         } else {

@@ -19,9 +19,9 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
 use crate::lock::{Guard, Lock, Refused, is_dead};
 use crate::pacing_rate::PacingRate;
+use crate::private_fds;
 use crate::thread;
 use crate::tokens::Tokens;
 
@@ -120,7 +120,7 @@ pub(crate) struct Direction {
     /// Whoever has it may use the cursor and the lane's half of the same name.
     lock: Lock,
     /// 1: a process died amid a change, and what the cursor says is worth nothing.
-    torn: AtomicU32,
+    poisoned: AtomicU32,
     cursor: [AtomicU64; 8],
 }
 
@@ -213,16 +213,16 @@ impl Slab {
     pub(crate) fn create() -> Outcome<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"millrace-slab", flags)?;
-        let file = hidden::hide(file)?;
+        let file = private_fds::hide(file)?;
         let made = Self::fill(file);
         if made.is_err() {
-            hidden::close(file);
+            private_fds::close(file);
         }
         made
     }
 
     fn fill(file: RawFd) -> Outcome<Self> {
-        let fd = hidden::borrow(file);
+        let fd = private_fds::borrow(file);
         rustix::fs::fchmod(fd, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::ftruncate(fd, SIZE as u64)?;
         rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -244,7 +244,7 @@ impl Slab {
 
     /// Maps the slab of another process of this program, whose hidden file this is.
     pub(crate) fn attach(file: RawFd) -> Outcome<Self> {
-        let fd = hidden::borrow(file);
+        let fd = private_fds::borrow(file);
         let seals = rustix::fs::fcntl_get_seals(fd)?;
         let status = rustix::fs::fstat(fd)?;
         if !seals.contains(SealFlags::SHRINK) || usize::try_from(status.st_size) != Ok(SIZE) {
@@ -262,7 +262,10 @@ impl Slab {
 
     fn map(file: RawFd) -> Outcome<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let (flags, fd) = (MapFlags::SHARED | MapFlags::NORESERVE, hidden::borrow(file));
+        let (flags, fd) = (
+            MapFlags::SHARED | MapFlags::NORESERVE,
+            private_fds::borrow(file),
+        );
         // SAFETY: no address is asked for, so that the kernel takes one that is free.
         let first = unsafe { rustix::mm::mmap(ptr::null_mut(), SIZE, protection, flags, fd, 0) }?;
         let first = NonNull::new(first.cast()).ok_or(Errno(libc::ENOMEM))?;
@@ -292,7 +295,7 @@ impl Slab {
         // SAFETY: the mapping was made with this size, and no reference into it is used any more, as this function asks
         // for.
         let _unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), SIZE) };
-        hidden::close(self.file);
+        private_fds::close(self.file);
     }
 
     fn header(self) -> &'static Header {
@@ -378,7 +381,7 @@ impl Slab {
             return false;
         }
         let leaver = record.leaver.load(Ordering::Relaxed);
-        let is_left = record.let_dead_go(self)
+        let is_left = record.reap_dead_owners(self)
             || record.holders.load(Ordering::Acquire) == 0 && leaver != 0 && is_dead(leaver);
         if !is_left {
             return false;
@@ -436,7 +439,7 @@ pub(crate) fn count(counter: usize) {
 
 impl Record {
     /// Lets go of it in a process that is about to end, or to become another program: it may be used until then.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn release_on_exit(&self) {
         self.leaver.store(std::process::id(), Ordering::Relaxed);
         self.take_own();
         // Release: who finds no holder finds who left.
@@ -496,7 +499,7 @@ impl Record {
         self.tokens.clear();
         self.options.clear();
         for direction in [&self.send, &self.receive] {
-            direction.torn.store(0, Ordering::Relaxed);
+            direction.poisoned.store(0, Ordering::Relaxed);
             for word in &direction.cursor {
                 word.store(0, Ordering::Relaxed);
             }
@@ -678,27 +681,27 @@ impl Direction {
     pub(crate) fn take(&self) -> Outcome<Guard<'_>> {
         let guard = self.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
         if guard.taken_over {
-            self.torn.store(1, Ordering::Relaxed);
+            self.poisoned.store(1, Ordering::Relaxed);
         }
-        if self.is_torn() {
+        if self.is_poisoned() {
             return Err(Errno(libc::ECONNRESET));
         }
         Ok(guard)
     }
 
     /// Takes the lock for what does not need the cursor.
-    pub(crate) fn take_torn(&self) -> Result<Guard<'_>, Refused> {
+    pub(crate) fn take_poisoned(&self) -> Result<Guard<'_>, Refused> {
         let guard = self.lock.take();
         if matches!(&guard, Ok(guard) if guard.taken_over) {
-            self.torn.store(1, Ordering::Relaxed);
+            self.poisoned.store(1, Ordering::Relaxed);
         }
         guard
     }
 
     /// Whether a process died amid a change of the cursor.
     #[inline]
-    pub(crate) fn is_torn(&self) -> bool {
-        self.torn.load(Ordering::Relaxed) != 0
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed) != 0
     }
 
     /// Where the cursor is: without the lock, the answer may be old.

@@ -10,20 +10,20 @@ use rustix::net::RecvFlags;
 
 use crate::entry::Entry;
 use crate::errno::Outcome;
-use crate::hidden;
 use crate::lock::Guard;
-use crate::notify::ring;
+use crate::notify::notify_peer;
+use crate::private_fds;
 use crate::readiness::{ERR, HUP, IN, OUT, PRI, RDHUP, RDNORM, Ready, STATE, Source, WRNORM};
 use crate::slab::{Direction, Record, flag};
-use crate::stream_end::{finish, reset};
+use crate::stream_end::{CONNRESET, finish, reset};
 
 /// So many rings are taken at once. A peer that rings without end is heard again.
-const RINGS_MAX: u32 = 64;
+const WAKEUPS_MAX: u32 = 64;
 /// What a bell had.
 enum Taken {
-    /// A ring, or the end.
-    Ring,
-    /// Not a ring.
+    /// A wake-up, or the end of the socket.
+    Wakeup,
+    /// Bytes, or an interruption by a signal.
     Other,
     Nothing,
     Error,
@@ -42,7 +42,7 @@ impl Source for Entry {
             return 0;
         };
         if sight.closing() != Closing::Open && !record.has(flag::HUNG_UP) {
-            self.look_for_peer();
+            self.check_peer();
         }
         let flags = record.flags.load(Ordering::Relaxed);
         let is_gone = flags & (flag::HUNG_UP | flag::RESET) != 0
@@ -54,7 +54,7 @@ impl Source for Entry {
         if flags & (flag::END_SEEN | flag::RECEIVE_SHUT) != 0 || is_gone {
             ready |= IN | RDNORM | RDHUP;
         } else if sight.is_readable(record.receive.position()) {
-            self.look_at_arrivals(record, sight);
+            self.scan_arrivals(record, sight);
             let low_water = record.options.low_water.load(Ordering::Relaxed);
             if self.is_finished.load(Ordering::Relaxed) {
                 ready |= IN | RDNORM | RDHUP;
@@ -92,22 +92,22 @@ impl Source for Entry {
         self.ready()
     }
 
-    fn bell(&self) -> RawFd {
-        Self::bell(self)
+    fn wakeup_fd(&self) -> RawFd {
+        Self::wakeup_fd(self)
     }
 
     fn drain(&self) -> bool {
-        let bell = Self::bell(self);
-        if bell < 0 {
+        let wakeup_fd = Self::wakeup_fd(self);
+        if wakeup_fd < 0 {
             return true;
         }
-        for taken in 0..RINGS_MAX {
-            match self.take_packet(bell) {
+        for taken in 0..WAKEUPS_MAX {
+            match self.take_packet(wakeup_fd) {
                 // A ring and the end look alike; no peer has many rings out.
-                Taken::Ring if taken > 0 && self.look_for_peer() => return true,
-                Taken::Ring | Taken::Other => {}
+                Taken::Wakeup if taken > 0 && self.check_peer() => return true,
+                Taken::Wakeup | Taken::Other => {}
                 Taken::Nothing => break,
-                Taken::Error => return self.look_for_peer(),
+                Taken::Error => return self.check_peer(),
             }
         }
         self.record()
@@ -119,7 +119,7 @@ impl Source for Entry {
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
             return (0, stalls);
         };
-        let arrived = self.look_at_arrivals(record, sight);
+        let arrived = self.scan_arrivals(record, sight);
         let is_over = record.has(flag::HUNG_UP | flag::RESET);
         let has_ended = is_over || self.is_finished.load(Ordering::Relaxed);
         let shut = record.flags.load(Ordering::Relaxed) & (flag::SEND_SHUT | flag::RECEIVE_SHUT);
@@ -139,7 +139,7 @@ impl Entry {
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
             return true;
         };
-        self.look_at_arrivals(record, sight);
+        self.scan_arrivals(record, sight);
         let has_finished =
             record.has(flag::HUNG_UP | flag::END_SEEN) || self.is_finished.load(Ordering::Relaxed);
         let is_broken = record.has(flag::RESET) || matches!(sight.closing(), Closing::Reset(_));
@@ -148,22 +148,26 @@ impl Entry {
 
     /// Takes one ring, after the kernel said that the bell has something; others make the next sleep short. Whoever
     /// waits for edges must take them all.
-    pub(crate) fn take_ring(&self) {
-        let bell = Self::bell(self);
-        if bell >= 0 {
-            let _taken = self.take_packet(bell);
+    pub(crate) fn take_wakeup(&self) {
+        let wakeup_fd = Self::wakeup_fd(self);
+        if wakeup_fd >= 0 {
+            let _taken = self.take_packet(wakeup_fd);
         }
     }
 
-    fn take_packet(&self, bell: RawFd) -> Taken {
+    fn take_packet(&self, wakeup_fd: RawFd) -> Taken {
         let mut byte = [0];
-        match rustix::net::recv(hidden::borrow(bell), &mut byte, RecvFlags::DONTWAIT) {
+        match rustix::net::recv(
+            private_fds::borrow(wakeup_fd),
+            &mut byte,
+            RecvFlags::DONTWAIT,
+        ) {
             Ok((_, 0)) => {
-                self.rings.fetch_add(1, Ordering::Relaxed);
-                Taken::Ring
+                self.wakeups.fetch_add(1, Ordering::Relaxed);
+                Taken::Wakeup
             }
             Ok(_) => {
-                self.break_off();
+                self.abort();
                 Taken::Other
             }
             Err(Errno::AGAIN) => Taken::Nothing,
@@ -185,7 +189,7 @@ impl Entry {
     }
 
     /// Up to where there are arrivals, and notes whether they end there.
-    fn look_at_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
+    fn scan_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
         // What lies before was looked at, or taken since.
         let known = self.arrived.load(Ordering::Relaxed);
         if self.is_finished.load(Ordering::Relaxed) {
@@ -201,27 +205,27 @@ impl Entry {
 
     /// Asks the kernel whether anybody still has the peer's end; remembers it if not.
     #[cold]
-    pub(crate) fn look_for_peer(&self) -> bool {
+    pub(crate) fn check_peer(&self) -> bool {
         let Some(record) = self.record() else {
             return true;
         };
         if record.has(flag::HUNG_UP) {
             return true;
         }
-        let bell = Self::bell(self);
-        if bell < 0 {
+        let wakeup_fd = Self::wakeup_fd(self);
+        if wakeup_fd < 0 {
             return true;
         }
-        let bell = hidden::borrow(bell);
-        let mut fds = [PollFd::new(&bell, PollFlags::IN | PollFlags::RDHUP)];
+        let wakeup_fd = private_fds::borrow(wakeup_fd);
+        let mut fds = [PollFd::new(&wakeup_fd, PollFlags::IN | PollFlags::RDHUP)];
         let asked = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
         // A bell that was shut down is of no use any more.
         let gone = PollFlags::HUP | PollFlags::RDHUP;
         let is_gone = asked.is_ok() && fds[0].revents().intersects(gone);
         if is_gone {
             // What is no ring lies behind rings, which look like the end from here on.
-            if rustix::io::ioctl_fionread(bell).is_ok_and(|bytes| bytes > 0) {
-                self.intrude();
+            if rustix::io::ioctl_fionread(wakeup_fd).is_ok_and(|bytes| bytes > 0) {
+                self.mark_corrupt();
             }
             record.set(flag::HUNG_UP);
         }
@@ -230,18 +234,18 @@ impl Entry {
 
     /// The connection is of no use any more: both sides hear of it.
     #[cold]
-    fn break_off(&self) {
-        self.intrude();
+    fn abort(&self) {
+        self.mark_corrupt();
         if let Some(record) = self.record() {
-            reset(self, record, 104);
-            ring(self);
+            reset(self, record, CONNRESET);
+            notify_peer(self);
         }
     }
 
     /// Somebody wrote to the peer's bell who does not know what it is: the connection's bytes are lost, and so is
     /// the connection.
     #[cold]
-    pub(crate) fn intrude(&self) {
+    pub(crate) fn mark_corrupt(&self) {
         if let Some(record) = self.record() {
             record
                 .error
@@ -265,7 +269,7 @@ impl Entry {
         if taken.is_err() {
             self.held(fd, || {
                 if let Some(record) = self.record() {
-                    self.tear(record);
+                    self.abort_if_poisoned(record);
                 }
                 Ok(())
             })?;
@@ -275,16 +279,16 @@ impl Entry {
 
     /// Breaks the connection off if a process has left one of its directions torn. The entry is pinned.
     #[cold]
-    fn tear(&self, record: &Record) {
-        let is_torn = record.send.is_torn() || record.receive.is_torn();
-        if is_torn && !record.has(flag::RESET) {
-            self.break_off();
+    fn abort_if_poisoned(&self, record: &Record) {
+        let is_poisoned = record.send.is_poisoned() || record.receive.is_poisoned();
+        if is_poisoned && !record.has(flag::RESET) {
+            self.abort();
         }
     }
 
     fn arm_sender(&self, record: &Record, sight: &Sight) {
         let Ok(_guard) = record.send.take() else {
-            return self.tear(record);
+            return self.abort_if_poisoned(record);
         };
         // SAFETY: the lock is held, and the caller has pinned the entry.
         if let Some(sender) = unsafe { self.sender() } {
@@ -296,7 +300,7 @@ impl Entry {
 
     fn arm_receiver(&self, record: &Record) {
         let Ok(_guard) = record.receive.take() else {
-            return self.tear(record);
+            return self.abort_if_poisoned(record);
         };
         let Some(sight) = self.sight() else {
             return;

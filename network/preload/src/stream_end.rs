@@ -4,8 +4,12 @@ use std::sync::atomic::Ordering;
 
 use crate::entry::Entry;
 use crate::errno::{Errno, Outcome};
-use crate::notify::ring;
+use crate::notify::notify_peer;
 use crate::slab::{self, Record, flag};
+
+/// `ECONNRESET` as a ring carries it.
+pub(crate) const CONNRESET: u16 = 104;
+const _: () = assert!(CONNRESET as i32 == libc::ECONNRESET);
 
 /// Sends the end, if there is room, or remembers that it is to be sent.
 pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
@@ -17,14 +21,14 @@ pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
     // The end lies where something may be reserved.
     record.void();
     let mut cursor = record.send.send_cursor();
-    let mut must_ring = false;
+    let mut must_notify = false;
     for _ in 0..2 {
         match sender.finish(sight, &mut cursor) {
             Ok(true) => {
                 record
                     .flags
                     .fetch_and(!flag::FINISH_WAITS, Ordering::Relaxed);
-                must_ring = sender.wake(sight, &mut cursor);
+                must_notify = sender.wake(sight, &mut cursor);
                 break;
             }
             Ok(false) => {
@@ -34,22 +38,22 @@ pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
                 }
             }
             Err(_) => {
-                entry.intrude();
+                entry.mark_corrupt();
                 break;
             }
         }
     }
     record.send.set_send_cursor(&cursor);
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     Ok(())
 }
 
 /// Breaks the connection off, if it is not over.
 pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
-    let Ok(_guard) = record.send.take_torn() else {
+    let Ok(_guard) = record.send.take_poisoned() else {
         return;
     };
     // SAFETY: the lock is held, and the caller has pinned the entry.
@@ -61,14 +65,14 @@ pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
 
 /// Hints that this end is let go of.
 pub(crate) fn close(entry: &Entry, record: &Record) {
-    let Ok(_guard) = record.send.take_torn() else {
+    let Ok(_guard) = record.send.take_poisoned() else {
         return;
     };
     // SAFETY: the lock is held, and the caller has pinned the entry.
     if let Some(sender) = unsafe { entry.sender() } {
         // The hint stands where the reset does.
         if record.has(flag::RESET) {
-            sender.reset(104);
+            sender.reset(CONNRESET);
         } else {
             sender.close();
         }

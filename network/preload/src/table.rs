@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use crate::fd_transition;
 use crate::limits::NUMBERS;
-use crate::under_way;
 
 /// A map from descriptor numbers below [`NUMBERS`] to values that live for ever.
 ///
@@ -36,8 +36,8 @@ impl<T> FdTable<T> {
         let slot = self.slot(fd)?;
         let mut value = slot.load(Ordering::Acquire);
         if value.is_null() {
-            if under_way::is_any() {
-                under_way::wait(fd);
+            if fd_transition::has_pending() {
+                fd_transition::wait(fd);
             }
             // Also without a pending transition: it may have ended after the first load.
             value = slot.load(Ordering::Acquire);
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::entry::{Entry, FDS};
-    use crate::under_way::Change;
+    use crate::fd_transition::FdTransition;
 
     /// No descriptor of this process has it.
     const FD: c_int = 900_000;
@@ -129,7 +129,7 @@ mod tests {
         let missed = thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1..=ROUNDS {
-                    let change = Change::begin(FD);
+                    let change = FdTransition::begin(FD);
                     begun.store(round, Ordering::Release);
                     assert!(FDS.insert(FD, entry));
                     drop(change);

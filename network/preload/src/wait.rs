@@ -9,13 +9,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::calls::cancel;
 use crate::clock::now;
-use crate::entry::{Entry, FDS, Hold};
+use crate::entry::{Entry, FDS, RefKind};
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
 use crate::multiplex::hooks;
+use crate::multiplex::poll_target::PollTarget;
 use crate::multiplex::sleepers::Sleeper;
 use crate::multiplex::spin::spin;
-use crate::multiplex::target::Kept;
+use crate::private_fds;
 use crate::readiness::{ERR, HUP, Ready, Source};
 use crate::slab;
 
@@ -52,7 +52,7 @@ impl Wait {
     /// `EAGAIN` when time is up; `EINTR` after a signal; `EBADF` if the number is no more.
     #[cold]
     pub(crate) fn wait(&mut self, fd: c_int, entry: &'static Entry, timeout: u64) -> Outcome<()> {
-        if !entry.pin(fd, Hold::Call) {
+        if !entry.pin(fd, RefKind::Syscall) {
             return Err(Errno(libc::EBADF));
         }
         let outcome = if self.spin(entry) {
@@ -63,7 +63,7 @@ impl Wait {
             entry.watch(false);
             outcome
         };
-        entry.release(Hold::Call);
+        entry.release(RefKind::Syscall);
         outcome
     }
 
@@ -101,27 +101,27 @@ impl Wait {
                 left
             };
             slab::count(counter::SLEEPS);
-            let bell = entry.bell();
-            if bell < 0 {
+            let wakeup_fd = entry.wakeup_fd();
+            if wakeup_fd < 0 {
                 return Err(Errno(libc::EBADF));
             }
-            match asleep.ended(poll(bell, sleeper.as_ref(), left)) {
-                Ok(Woken::Rung) => {
-                    entry.take_ring();
+            match asleep.ended(poll(wakeup_fd, sleeper.as_ref(), left)) {
+                Ok(WakeReason::Notified) => {
+                    entry.take_wakeup();
                     if entry.watchers() > 1 {
                         hooks::broadcast(entry);
                     }
                     has_come = true;
                 }
-                Ok(Woken::Gone) => {
+                Ok(WakeReason::PeerGone) => {
                     // If it is not the peer then it is the number.
-                    if !entry.look_for_peer() && !FDS.holds(bell, entry) {
+                    if !entry.check_peer() && !FDS.holds(wakeup_fd, entry) {
                         return Err(Errno(libc::EBADF));
                     }
                     has_come = true;
                 }
-                Ok(Woken::Told) => has_come = true,
-                Ok(Woken::Late) => has_come |= is_sliced,
+                Ok(WakeReason::Broadcast) => has_come = true,
+                Ok(WakeReason::TimedOut) => has_come |= is_sliced,
                 Err(Errno(libc::EINTR)) if timeout == 0 && handlers_restart() => {}
                 Err(errno) => return Err(errno),
             }
@@ -137,38 +137,42 @@ fn is_over(entry: &Entry) -> bool {
 }
 
 /// Why a sleep ended.
-enum Woken {
-    /// The bell was rung.
-    Rung,
-    /// The peer is gone.
-    Gone,
-    /// Another thread says that there is something to look at.
-    Told,
-    /// Time is up.
-    Late,
+enum WakeReason {
+    /// A byte-free packet on the wake-up fd.
+    Notified,
+    /// Hang-up of the wake-up fd.
+    PeerGone,
+    /// A broadcast by another thread of this process.
+    Broadcast,
+    /// End of the timeout.
+    TimedOut,
 }
 
 /// Sleeps until something happens.
-fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Outcome<Woken> {
-    let bell = hidden::borrow(bell);
-    let told = sleeper.map_or(bell, |sleeper| hidden::borrow(sleeper.eventfd()));
+fn poll(
+    wakeup_fd: c_int,
+    sleeper: Option<&Sleeper>,
+    timeout: Option<Duration>,
+) -> Outcome<WakeReason> {
+    let wakeup_fd = private_fds::borrow(wakeup_fd);
+    let told = sleeper.map_or(wakeup_fd, |sleeper| private_fds::borrow(sleeper.eventfd()));
     let mut fds = [
-        PollFd::new(&bell, PollFlags::IN | PollFlags::RDHUP),
+        PollFd::new(&wakeup_fd, PollFlags::IN | PollFlags::RDHUP),
         PollFd::new(&told, PollFlags::IN),
     ];
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     rustix::event::poll(&mut fds, timeout.as_ref())?;
     let [rung, told] = [0, 1].map(|fd: usize| fds[fd].revents());
-    let (is_rung, is_told) = (!rung.is_empty(), !told.is_empty());
+    let (is_notified, is_told) = (!rung.is_empty(), !told.is_empty());
     let is_gone = rung.intersects(GONE);
     if let Some(sleeper) = sleeper.filter(|_| is_told) {
         sleeper.drain();
     }
-    Ok(match (is_rung, is_told) {
-        _ if is_gone => Woken::Gone,
-        (true, _) => Woken::Rung,
-        (false, true) => Woken::Told,
-        (false, false) => Woken::Late,
+    Ok(match (is_notified, is_told) {
+        _ if is_gone => WakeReason::PeerGone,
+        (true, _) => WakeReason::Notified,
+        (false, true) => WakeReason::Broadcast,
+        (false, false) => WakeReason::TimedOut,
     })
 }
 

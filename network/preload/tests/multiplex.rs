@@ -1,8 +1,8 @@
 //! Programs that wait for several descriptors print the same at user level as by the kernel.
 
-mod bed;
+mod fixture;
 
-use bed::programs;
+use fixture::programs;
 
 programs! {
     direct:

@@ -6,18 +6,18 @@ use libc::{iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t};
 
 use crate::connection::lookup;
 use crate::entry::Entry;
-use crate::errno::{Errno, Outcome, told};
+use crate::errno::{Errno, Outcome, to_c_result};
 use crate::multiplex::touched::touched;
 use crate::pieces::{self, Pieces, PiecesMut};
 use crate::real;
-use crate::receive::{receive, receive_pieces, throw};
+use crate::receive::{discard, receive, receive_pieces};
 use crate::send::{send as send_bytes, send_pieces};
 
 /// A count of bytes as the C library tells it.
 #[inline]
 pub(super) fn counted(outcome: Outcome<usize>) -> ssize_t {
     // No more than half of all addresses can be meant.
-    told(outcome.map(|count| ssize_t::try_from(count).unwrap_or(ssize_t::MAX)))
+    to_c_result(outcome.map(|count| ssize_t::try_from(count).unwrap_or(ssize_t::MAX)))
 }
 
 /// A socket has no places to read from or write to.
@@ -55,7 +55,7 @@ pub(super) unsafe fn receiving(
 ) -> Outcome<usize> {
     if flags & libc::MSG_TRUNC != 0 {
         // Nothing is written, so that there need be no room.
-        return throw(fd, entry, size, flags);
+        return discard(fd, entry, size, flags);
     }
     // SAFETY: there is room for `size` bytes, as this function asks for.
     match unsafe { pieces::room(bytes, size) } {
@@ -108,11 +108,9 @@ unsafe fn scattering(
     receive_pieces(fd, entry, &mut pieces, flags)
 }
 
-/// `RWF_NOWAIT`, and what it is for a socket.
-const NO_WAIT: c_int = 8;
-
+/// `MSG_DONTWAIT` if the flags of `preadv2` contain `RWF_NOWAIT`; else 0.
 const fn at_once(flags: c_int) -> c_int {
-    if flags & NO_WAIT == 0 {
+    if flags & libc::RWF_NOWAIT == 0 {
         0
     } else {
         libc::MSG_DONTWAIT
@@ -120,7 +118,7 @@ const fn at_once(flags: c_int) -> c_int {
 }
 
 /// Flags of `preadv2` and `pwritev2` that are advice alone: `RWF_HIPRI`, `RWF_DSYNC`, `RWF_SYNC`.
-const ADVICE: c_int = 1 | 2 | 4;
+const ADVICE: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC;
 
 /// As `recvfrom(2)`: on a stream no address comes along.
 ///
@@ -265,7 +263,7 @@ export_points! {
         match lookup(fd) {
             None => real::preadv2(fd, first, count, offset, flags),
             Some(_) if offset != -1 => unseekable(),
-            Some(_) if flags & !(ADVICE | NO_WAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            Some(_) if flags & !(ADVICE | libc::RWF_NOWAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
             Some(entry) => counted(scattering(fd, entry, first, count, at_once(flags))),
         }
     }
@@ -274,7 +272,7 @@ export_points! {
         match lookup(fd) {
             None => real::preadv64v2(fd, first, count, offset, flags),
             Some(_) if offset != -1 => unseekable(),
-            Some(_) if flags & !(ADVICE | NO_WAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
+            Some(_) if flags & !(ADVICE | libc::RWF_NOWAIT) != 0 => counted(Err(Errno(libc::EOPNOTSUPP))),
             Some(entry) => counted(scattering(fd, entry, first, count, at_once(flags))),
         }
     }

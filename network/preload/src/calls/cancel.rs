@@ -163,14 +163,14 @@ export! {
         let told = real::pthread_cancel(thread);
         if told == 0 {
             REQUESTS.fetch_add(1, Ordering::SeqCst);
-            rouse(thread);
+            interrupt_sleep(thread);
         }
         told
     }
 }
 
 /// Ends the sleep in which a thread is found. It may be on the way into its system call, which a signal does not end.
-fn rouse(thread: pthread_t) {
+fn interrupt_sleep(thread: pthread_t) {
     for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
         let serial = place.serial.load(Ordering::SeqCst);
         let is_there = || {

@@ -17,7 +17,7 @@ use crate::multiplex::touched::touched;
 use crate::receive::receive;
 use crate::send::send;
 use crate::slab::option;
-use crate::{hidden, real};
+use crate::{private_fds, real};
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 16_384;
@@ -117,7 +117,7 @@ unsafe fn send_file(
     if from < 0 {
         return Err(Errno(libc::EBADF));
     }
-    let file = hidden::borrow(from);
+    let file = private_fds::borrow(from);
     let start = if offset.is_null() {
         rustix::fs::tell(file).map_err(|_| Errno(libc::EINVAL))?
     } else {
@@ -162,23 +162,23 @@ unsafe fn send_file(
 }
 
 /// A pipe of this call's own, through which bytes are looked at, or put into another as far as there is room.
-struct Aside {
+struct ScratchPipe {
     output: RawFd,
     input: RawFd,
 }
 
-impl Aside {
+impl ScratchPipe {
     fn new() -> Outcome<Self> {
         let (output, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self {
-            output: hidden::into_raw(output),
-            input: hidden::into_raw(input),
+            output: private_fds::into_raw(output),
+            input: private_fds::into_raw(input),
         })
     }
 
     /// Copies what is in the pipe, and leaves it there.
     fn look(&self, pipe: c_int, into: &mut [u8]) -> Outcome<usize> {
-        let (pipe, input) = (hidden::borrow(pipe), hidden::borrow(self.input));
+        let (pipe, input) = (private_fds::borrow(pipe), private_fds::borrow(self.input));
         let seen = rustix::pipe::tee(pipe, input, into.len(), SpliceFlags::NONBLOCK)?;
         take_all(self.output, &mut into[..seen])?;
         Ok(seen)
@@ -186,8 +186,8 @@ impl Aside {
 
     /// Puts bytes into the pipe, as many as it takes. It is used once.
     fn put(self, pipe: c_int, bytes: &[u8]) -> Outcome<usize> {
-        let written = rustix::io::write(hidden::borrow(self.input), bytes)?;
-        let (output, pipe) = (hidden::borrow(self.output), hidden::borrow(pipe));
+        let written = rustix::io::write(private_fds::borrow(self.input), bytes)?;
+        let (output, pipe) = (private_fds::borrow(self.output), private_fds::borrow(pipe));
         let flags = SpliceFlags::NONBLOCK;
         Ok(rustix::pipe::splice(
             output, None, pipe, None, written, flags,
@@ -195,10 +195,10 @@ impl Aside {
     }
 }
 
-impl Drop for Aside {
+impl Drop for ScratchPipe {
     fn drop(&mut self) {
-        hidden::close_raw(self.output);
-        hidden::close_raw(self.input);
+        private_fds::close_raw(self.output);
+        private_fds::close_raw(self.input);
     }
 }
 
@@ -206,7 +206,7 @@ impl Drop for Aside {
 fn take_all(pipe: c_int, into: &mut [u8]) -> Outcome<()> {
     let mut done = 0;
     while done < into.len() {
-        match rustix::io::read(hidden::borrow(pipe), &mut into[done..]) {
+        match rustix::io::read(private_fds::borrow(pipe), &mut into[done..]) {
             Ok(0) => break,
             Ok(taken) => done += taken,
             Err(rustix::io::Errno::INTR) => {}
@@ -236,7 +236,7 @@ fn to_pipe(
         if seen == 0 {
             return Ok(0);
         }
-        match Aside::new()?.put(to, &bytes[..seen]) {
+        match ScratchPipe::new()?.put(to, &bytes[..seen]) {
             Ok(put) => return receive(from, entry, &mut bytes[..put], libc::MSG_DONTWAIT),
             Err(Errno(libc::EAGAIN)) if is_patient => wait_for(to, PollFlags::OUT)?,
             Err(errno) => return Err(errno),
@@ -255,12 +255,12 @@ fn from_pipe(
     let is_at_once = flags & SPLICE_F_NONBLOCK != 0;
     let is_patient = !is_at_once && !pipe_of(from)?.contains(OFlags::NONBLOCK);
     let how = if is_at_once { libc::MSG_DONTWAIT } else { 0 };
-    let aside = Aside::new()?;
+    let scratch = ScratchPipe::new()?;
     let mut bytes = [0; CHUNK];
     let mut done = 0;
     while done < count {
         let part = (count - done).min(CHUNK);
-        let sent = match aside.look(from, &mut bytes[..part]) {
+        let sent = match scratch.look(from, &mut bytes[..part]) {
             Ok(0) => break,
             Ok(seen) => send(to, entry, &bytes[..seen], how).map(|sent| (sent, sent < seen)),
             Err(Errno(libc::EAGAIN)) if is_patient && done == 0 => {
@@ -289,16 +289,16 @@ fn pipe_of(fd: c_int) -> Outcome<OFlags> {
     if fd < 0 {
         return Err(Errno(libc::EBADF));
     }
-    let status = rustix::fs::fstat(hidden::borrow(fd))?;
+    let status = rustix::fs::fstat(private_fds::borrow(fd))?;
     if rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::Fifo {
         return Err(Errno(libc::EINVAL));
     }
-    Ok(rustix::fs::fcntl_getfl(hidden::borrow(fd))?)
+    Ok(rustix::fs::fcntl_getfl(private_fds::borrow(fd))?)
 }
 
 /// Waits for a pipe that has bytes, or room.
 fn wait_for(pipe: c_int, events: PollFlags) -> Outcome<()> {
-    let pipe = hidden::borrow(pipe);
+    let pipe = private_fds::borrow(pipe);
     let mut fds = [PollFd::new(&pipe, events)];
     rustix::event::poll(&mut fds, None)?;
     Ok(())

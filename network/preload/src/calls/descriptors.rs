@@ -5,16 +5,17 @@ use std::ffi::{c_int, c_uint};
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, O_ASYNC, O_NONBLOCK};
 
 use super::streams;
-use crate::connection::{self, leave};
-use crate::entry::{Entry, FDS, Hold};
-use crate::errno::{Errno, Outcome, told};
+use crate::connection::{self, begin_close};
+use crate::entry::{Entry, FDS, RefKind};
+use crate::errno::{Errno, Outcome, to_c_result};
 use crate::multiplex::kernel;
 use crate::multiplex::touched::touched;
 use crate::slab::option;
-use crate::{fresh, hidden, pieces, real};
+use crate::{pieces, pristine_sockets, private_fds, real};
 
-/// `close_range`: the flag to mark descriptors instead of closing them.
-const CLOSE_RANGE_CLOEXEC: c_uint = 4;
+/// Commands of `fcntl` that the bindings of glibc lack, by `fcntl.h` of Linux.
+const F_SETSIG: c_int = 10;
+const F_SETOWN_EX: c_int = 15;
 /// Asks whether the next byte is urgent.
 const SIOCATMARK: usize = 0x8905;
 /// Questions about interfaces, which any socket answers.
@@ -22,20 +23,20 @@ const INTERFACES: std::ops::RangeInclusive<usize> = 0x8910..=0x894f;
 
 export! {
     fn close(fd: c_int) -> c_int {
-        if hidden::is_hidden(fd) {
-            return told(Err(Errno(libc::EBADF)));
+        if private_fds::is_hidden(fd) {
+            return to_c_result(Err(Errno(libc::EBADF)));
         }
         if fd <= libc::STDERR_FILENO {
-            streams::stand_back(fd);
+            streams::restore_stdio(fd);
         }
-        fresh::forget(fd);
-        let left = leave(fd);
-        match left {
+        pristine_sockets::forget(fd);
+        let closing = begin_close(fd);
+        match closing {
             None => touched(real::close(fd)),
-            Some(left) => {
+            Some(closing) => {
                 // No thread is broken off here.
-                hidden::close_raw(fd);
-                left.done();
+                private_fds::close_raw(fd);
+                closing.finish();
                 touched(0)
             }
         }
@@ -43,13 +44,13 @@ export! {
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         if first > last {
-            return told(Err(Errno(libc::EINVAL)));
+            return to_c_result(Err(Errno(libc::EINVAL)));
         }
-        if flags.unsigned_abs() & CLOSE_RANGE_CLOEXEC != 0 {
+        if flags.unsigned_abs() & libc::CLOSE_RANGE_CLOEXEC != 0 {
             // Hidden descriptors are closed on exec already.
             return real::close_range(first, last, flags);
         }
-        fresh::forget_all(first as usize, last as usize);
+        pristine_sockets::forget_all(first as usize, last as usize);
         for (fd, _) in FDS.numbers(first as usize, last as usize) {
             close(fd);
         }
@@ -92,7 +93,7 @@ export! {
         match connection::lookup(fd) {
             None => {
                 if !is_harmless(request) {
-                    fresh::change(fd);
+                    pristine_sockets::mark_modified(fd);
                 }
                 real::ioctl(fd, request, argument)
             }
@@ -104,7 +105,7 @@ export! {
 /// Closes what is the kernel's, between hidden descriptors.
 fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut start = first;
-    for hidden in hidden::numbers(first as usize, last as usize) {
+    for hidden in private_fds::numbers(first as usize, last as usize) {
         let hidden = hidden.unsigned_abs();
         if start < hidden {
             // SAFETY: the program wants these closed.
@@ -131,7 +132,7 @@ fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
                 None => continue,
             }
         };
-        if !entry.pin(fd, Hold::Call) {
+        if !entry.pin(fd, RefKind::Syscall) {
             continue;
         }
         let copy = work();
@@ -141,15 +142,15 @@ fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
         // If the number was closed meanwhile, nobody knows what was copied.
         let is_sure = !is_known || FDS.holds(fd, entry);
         if !is_sure {
-            let left = leave(copy);
-            hidden::close_raw(copy);
-            if let Some(left) = left {
-                left.done();
+            let closing = begin_close(copy);
+            private_fds::close_raw(copy);
+            if let Some(closing) = closing {
+                closing.finish();
             }
         } else if is_other && copy <= libc::STDERR_FILENO {
-            streams::stand_in(copy);
+            streams::redirect_stdio(copy);
         }
-        entry.release(Hold::Call);
+        entry.release(RefKind::Syscall);
         if is_sure {
             return copy;
         }
@@ -161,7 +162,7 @@ fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
 fn copied_plainly(fd: c_int, own: u32, work: impl Fn() -> c_int, tries: u32) -> Option<c_int> {
     /// A handler may have interrupted who closes: that one is not waited for.
     const TRIES_MAX: u32 = 1000;
-    let before = connection::table_is_true(own);
+    let before = connection::fd_table_consistent(own);
     if before.is_none() && tries < TRIES_MAX {
         // Whoever closes may be without a processor for a while.
         if tries < TRIES_MAX / 10 {
@@ -174,32 +175,32 @@ fn copied_plainly(fd: c_int, own: u32, work: impl Fn() -> c_int, tries: u32) -> 
         return None;
     }
     let copy = work();
-    if copy < 0 || tries >= TRIES_MAX || connection::table_is_true(own) == before {
+    if copy < 0 || tries >= TRIES_MAX || connection::fd_table_consistent(own) == before {
         if copy >= 0 && copy != fd {
-            fresh::copied(fd, copy);
+            pristine_sockets::copied(fd, copy);
         }
         return Some(copy);
     }
-    hidden::close_raw(copy);
+    private_fds::close_raw(copy);
     None
 }
 
 /// Puts a copy in the place of a number that may be ours.
 fn replaced(fd: c_int, to: c_int, work: impl Fn() -> c_int) -> c_int {
-    if hidden::is_hidden(to) || hidden::is_hidden(fd) {
-        return told(Err(Errno(libc::EBADF)));
+    if private_fds::is_hidden(to) || private_fds::is_hidden(fd) {
+        return to_c_result(Err(Errno(libc::EBADF)));
     }
-    let is_open = fd >= 0 && rustix::io::fcntl_getfd(hidden::borrow(fd)).is_ok();
+    let is_open = fd >= 0 && rustix::io::fcntl_getfd(private_fds::borrow(fd)).is_ok();
     if is_open && to <= libc::STDERR_FILENO {
-        streams::stand_back(to);
+        streams::restore_stdio(to);
     }
     if is_open {
-        fresh::forget(to);
+        pristine_sockets::forget(to);
     }
-    let left = if is_open { leave(to) } else { None };
-    let copy = kept(fd, u32::from(left.is_some()), work);
-    if let Some(left) = left {
-        left.done();
+    let closing = if is_open { begin_close(to) } else { None };
+    let copy = kept(fd, u32::from(closing.is_some()), work);
+    if let Some(closing) = closing {
+        closing.finish();
     }
     copy
 }
@@ -209,8 +210,8 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl Fn() -> c_i
         return match command {
             F_DUPFD | F_DUPFD_CLOEXEC => kept(fd, 0, work),
             // Whom signals are for is no option.
-            libc::F_SETOWN | 10 | 15 => {
-                fresh::change(fd);
+            libc::F_SETOWN | F_SETSIG | F_SETOWN_EX => {
+                pristine_sockets::mark_modified(fd);
                 work()
             }
             _ => work(),
@@ -219,7 +220,7 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl Fn() -> c_i
     match command {
         F_DUPFD | F_DUPFD_CLOEXEC => kept(fd, 0, work),
         F_SETFL => match entry.record() {
-            Some(_) if flags_of(argument) & O_ASYNC != 0 => told(Err(Errno(libc::EINVAL))),
+            Some(_) if flags_of(argument) & O_ASYNC != 0 => to_c_result(Err(Errno(libc::EINVAL))),
             Some(record) => {
                 let done = work();
                 if done == 0 {
@@ -232,7 +233,9 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl Fn() -> c_i
             None => work(),
         },
         // Signals when something comes are not sent.
-        libc::F_SETOWN | 10 | 15 if entry.record().is_some() => told(Err(Errno(libc::EINVAL))),
+        libc::F_SETOWN | F_SETSIG | F_SETOWN_EX if entry.record().is_some() => {
+            to_c_result(Err(Errno(libc::EINVAL)))
+        }
         _ => work(),
     }
 }
@@ -260,14 +263,14 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
     let place = argument as *mut c_int;
     let tell = |value: Outcome<c_int>| match value {
         Ok(_) if pieces::check(place, size_of::<c_int>()).is_err() => {
-            told(Err(Errno(libc::EFAULT)))
+            to_c_result(Err(Errno(libc::EFAULT)))
         }
         Ok(value) => {
             // SAFETY: the request takes a place for a number.
             unsafe { place.write_unaligned(value) };
             0
         }
-        Err(errno) => told(Err(errno)),
+        Err(errno) => to_c_result(Err(errno)),
     };
     let is = |known: libc::Ioctl| usize::try_from(known).is_ok_and(|known| known == request);
     if is(libc::FIONREAD) {
@@ -294,25 +297,25 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
         // SAFETY: the argument is what the request asks for.
         return unsafe { real::ioctl(fd, request, argument) };
     }
-    told(Err(Errno(libc::ENOTTY)))
+    to_c_result(Err(Errno(libc::ENOTTY)))
 }
 
 /// Whether the next byte is the urgent one.
 fn is_at_mark(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
-    if !entry.pin(fd, Hold::Call) {
+    if !entry.pin(fd, RefKind::Syscall) {
         return Err(Errno(libc::EBADF));
     }
     let is_there = match (entry.record(), entry.sight()) {
         (Some(record), Some(sight)) => sight.is_at_mark(&record.receive.receive_cursor()),
         _ => false,
     };
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     Ok(c_int::from(is_there))
 }
 
 /// How many bytes can be received at once.
 fn pending(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
-    if !entry.pin(fd, Hold::Call) {
+    if !entry.pin(fd, RefKind::Syscall) {
         return Err(Errno(libc::EBADF));
     }
     let pending = entry.record().map_or(0, |record| {
@@ -327,6 +330,6 @@ fn pending(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
             _ => 0,
         }
     });
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     Ok(c_int::try_from(pending).unwrap_or(c_int::MAX))
 }

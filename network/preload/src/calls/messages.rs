@@ -8,12 +8,12 @@ use super::bytes::counted;
 use crate::clock::now;
 use crate::connection::lookup;
 use crate::entry::{Entry, FDS};
-use crate::errno::{Errno, Outcome, told};
+use crate::errno::{Errno, Outcome, to_c_result};
 use crate::multiplex::touched::touched;
 use crate::pieces::{Pieces, PiecesMut, check};
 use crate::receive::receive_pieces;
 use crate::send::send_pieces;
-use crate::{fresh, real};
+use crate::{pristine_sockets, real};
 
 /// How many messages a call takes.
 const MESSAGES_MAX: usize = 1024;
@@ -41,12 +41,12 @@ export_points! {
             if each(messages, count).is_ok_and(|all| {
                 all.iter().any(|message| carries_ours(&raw const message.msg_hdr))
             }) {
-                return told(Err(Errno(libc::EOPNOTSUPP)));
+                return to_c_result(Err(Errno(libc::EOPNOTSUPP)));
             }
             return touched(real::sendmmsg(fd, messages, count, flags));
         };
         let all = each(messages, count);
-        told(all.and_then(|all| many(all, |message| {
+        to_c_result(all.and_then(|all| many(all, |message| {
             let sent = send_one(fd, entry, &raw const message.msg_hdr, flags)?;
             let wanted = Pieces::new(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen)?.size()?;
             Ok((sent, sent == wanted))
@@ -64,7 +64,7 @@ export_points! {
             Some(now() + std::time::Duration::new(seconds, nanos))
         });
         let mut how = flags & !libc::MSG_WAITFORONE;
-        told(all.and_then(|all| many(all, |message| {
+        to_c_result(all.and_then(|all| many(all, |message| {
             let received = receive_one(fd, entry, &raw mut message.msg_hdr, how)?;
             if flags & libc::MSG_WAITFORONE != 0 {
                 how |= libc::MSG_DONTWAIT;
@@ -207,7 +207,7 @@ unsafe fn carries_ours(message: *const msghdr) -> bool {
                 // SAFETY: the message says that there is a descriptor at this place; it need not be aligned.
                 let fd = unsafe { place.read_unaligned() };
                 // Another process has it, too.
-                fresh::copied(fd, fd);
+                pristine_sockets::copied(fd, fd);
                 lookup(fd).is_some() && FDS.lookup(fd).is_some()
             })
         })

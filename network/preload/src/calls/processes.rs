@@ -79,7 +79,7 @@ mod lists {
     use std::ptr;
 
     use super::{execve, execvpe, own_environment};
-    use crate::errno::{Errno, told};
+    use crate::errno::{Errno, to_c_result};
 
     /// Arguments that are looked at on the stack. Behind the last of them, and before the next null, there may be
     /// anything; it is not used.
@@ -106,7 +106,7 @@ mod lists {
     }
 
     fn too_many() -> c_int {
-        told(Err(Errno(libc::E2BIG)))
+        to_c_result(Err(Errno(libc::E2BIG)))
     }
 
     export! {

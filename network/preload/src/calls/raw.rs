@@ -8,9 +8,9 @@ use std::ffi::{c_int, c_long, c_uint};
 use libc::socklen_t;
 
 use super::{bytes, copying, descriptors, messages, options, sockets};
-use crate::errno::{Errno, told};
+use crate::errno::{Errno, to_c_result};
 use crate::multiplex::calls as waiting;
-use crate::{fresh, real};
+use crate::{pristine_sockets, real};
 
 /// The arguments of a call, as registers hold them.
 type Arguments = [usize; 6];
@@ -19,7 +19,7 @@ export! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if number == libc::SYS_io_uring_setup {
             // A ring would reach descriptors past this library. Programs that ask go on without.
-            return told(Err(Errno(libc::ENOSYS)));
+            return to_c_result(Err(Errno(libc::ENOSYS)));
         }
         let arguments = [a, b, c, d, e, f];
         transfers(number, arguments)
@@ -130,7 +130,7 @@ unsafe fn sets_up(number: c_long, arguments: Arguments) -> Option<c_long> {
     let [a, b, c, d, ..] = arguments;
     let fd = int(a);
     let answer = by_number! { number;
-        SYS_socket => fresh::socket(fd, int(b), int(c)),
+        SYS_socket => pristine_sockets::socket(fd, int(b), int(c)),
         SYS_listen => sockets::listen(fd, int(b)),
         SYS_accept => sockets::accept(fd, b as *mut _, c as *mut _),
         SYS_accept4 => sockets::accept4(fd, b as *mut _, c as *mut _, int(d)),

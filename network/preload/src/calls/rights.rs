@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 
 use libc::{gid_t, size_t, uid_t};
 
-use crate::{monitor, real};
+use crate::{broker, real};
 
 /// Names that are the C library's but for what comes first.
 macro_rules! after_introduction {
@@ -13,7 +13,7 @@ macro_rules! after_introduction {
         export! {
             $(
                 fn $name($($arg: $type),*) -> c_int {
-                    monitor::introduce();
+                    broker::introduce();
                     real::$name($($arg),*)
                 }
             )*

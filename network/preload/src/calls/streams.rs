@@ -93,7 +93,7 @@ fn standard(fd: c_int) -> Option<(&'static AtomicPtr<FILE>, &'static CStr, usize
 
 /// A number has become a connection's: if it is a standard stream's, that goes by way of the connection from now on.
 #[cold]
-pub(crate) fn stand_in(fd: c_int) {
+pub(crate) fn redirect_stdio(fd: c_int) {
     let Some((variable, mode, place)) = standard(fd).filter(|_| lookup(fd).is_some()) else {
         return;
     };
@@ -138,7 +138,7 @@ unsafe fn take_unwritten(before: *mut FILE, stream: *mut FILE) {
 
 /// A number is about to be a connection's no more.
 #[cold]
-pub(crate) fn stand_back(fd: c_int) {
+pub(crate) fn restore_stdio(fd: c_int) {
     let Some((variable, _, place)) = standard(fd) else {
         return;
     };

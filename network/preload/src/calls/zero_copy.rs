@@ -9,12 +9,12 @@ use super::bytes::counted;
 use crate::connection::lookup;
 use crate::errno::{Errno, Outcome};
 use crate::pieces::{self, PIECES_MAX};
-use crate::{hidden, in_place};
+use crate::{in_place, private_fds};
 
 /// What is said of a descriptor that is not a connection of ours, or none at all.
 #[cold]
 fn foreign(fd: c_int) -> ssize_t {
-    if fd < 0 || rustix::io::fcntl_getfd(hidden::borrow(fd)).is_err() {
+    if fd < 0 || rustix::io::fcntl_getfd(private_fds::borrow(fd)).is_err() {
         return counted(Err(Errno(libc::EBADF)));
     }
     counted(Err(Errno(libc::EOPNOTSUPP)))

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
-use crate::entry::{Entry, FDS, Hold, Kind};
+use crate::entry::{Entry, FDS, Kind, RefKind};
 use crate::errno::{self, Errno, Outcome};
 use crate::limits::NUMBERS;
 use crate::{pieces, real};
@@ -19,8 +19,8 @@ use super::events::Events;
 use super::hooks::{adopt, set_of};
 use super::kernel;
 use super::poll::poll as poll_ours;
+use super::poll_target::PollTarget;
 use super::select::{Asked, Bits, select as select_ours};
-use super::target::Kept;
 use super::wait::Deadline;
 
 /// As many events as the kernel takes.
@@ -37,7 +37,7 @@ fn is_ours(fd: RawFd) -> bool {
 }
 
 /// An outcome as the C library tells it; the error number stays as it was if there is none to tell.
-fn told(work: impl FnOnce() -> Outcome<usize>) -> c_int {
+fn to_c_result(work: impl FnOnce() -> Outcome<usize>) -> c_int {
     let before = kernel::last_error();
     match work() {
         Ok(value) => {
@@ -92,7 +92,7 @@ unsafe fn wait_in(
         .filter(|room| (1..=ROOM_MAX).contains(room));
     let room = room.ok_or(Errno(libc::EINVAL))?;
     pieces::check(events, room * size_of::<epoll_event>())?;
-    if !entry.pin(outer, Hold::Call) {
+    if !entry.pin(outer, RefKind::Syscall) {
         return Err(Errno(libc::EBADF));
     }
     let outcome = match set_of(entry) {
@@ -104,7 +104,7 @@ unsafe fn wait_in(
         }
         None => Err(Errno(libc::EBADF)),
     };
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     outcome
 }
 
@@ -184,7 +184,7 @@ unsafe fn control(
     }
     let Some(entry) = FDS
         .lookup(outer)
-        .filter(|entry| entry.pin(outer, Hold::Call))
+        .filter(|entry| entry.pin(outer, RefKind::Syscall))
     else {
         return Err(Errno(libc::EBADF));
     };
@@ -194,7 +194,7 @@ unsafe fn control(
         None => Err(Errno(libc::EINVAL)),
     };
     target.unpin();
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     outcome.map(|()| 0)
 }
 
@@ -280,7 +280,7 @@ export! {
         if !concerns_us {
             return real::epoll_ctl(set, operation, fd, event);
         }
-        told(|| control(set, operation, fd, event))
+        to_c_result(|| control(set, operation, fd, event))
     }
 }
 
@@ -291,7 +291,7 @@ export_points! {
             Ok(entry) => entry,
             Err(told) => return told,
         };
-        told(|| wait_in(set, entry, (events, room), timeout_of(timeout), ptr::null()))
+        to_c_result(|| wait_in(set, entry, (events, room), timeout_of(timeout), ptr::null()))
     }
 
     fn epoll_pwait(set: c_int, events: *mut epoll_event, room: c_int, timeout: c_int, mask: *const sigset_t) -> c_int {
@@ -300,7 +300,7 @@ export_points! {
             Ok(entry) => entry,
             Err(told) => return told,
         };
-        told(|| wait_in(set, entry, (events, room), timeout_of(timeout), mask))
+        to_c_result(|| wait_in(set, entry, (events, room), timeout_of(timeout), mask))
     }
 
     fn epoll_pwait2(set: c_int, events: *mut epoll_event, room: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int {
@@ -310,14 +310,14 @@ export_points! {
             Err(told) => return told,
         };
         let timeout = timeout_at(timeout);
-        told(|| wait_in(set, entry, (events, room), timeout?, mask))
+        to_c_result(|| wait_in(set, entry, (events, room), timeout?, mask))
     }
 
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
         if !has_ours(fds, count) {
             return real::poll(fds, count, timeout);
         }
-        told(|| poll_here(fds, count, Ok(timeout_of(timeout)), ptr::null()))
+        to_c_result(|| poll_here(fds, count, Ok(timeout_of(timeout)), ptr::null()))
     }
 
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int {
@@ -325,7 +325,7 @@ export_points! {
             return real::ppoll(fds, count, timeout, mask);
         }
         let timeout = timeout_at(timeout);
-        told(|| poll_here(fds, count, timeout, mask))
+        to_c_result(|| poll_here(fds, count, timeout, mask))
     }
 
     fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int {
@@ -347,9 +347,9 @@ export_points! {
             return real::select(count, read, write, except, timeout);
         };
         let Some(time) = timeout.as_mut() else {
-            return told(|| select_ours::<Entry>(&mut asked, None, ptr::null()));
+            return to_c_result(|| select_ours::<Entry>(&mut asked, None, ptr::null()));
         };
-        told(|| {
+        to_c_result(|| {
             let limit = duration_of(*time)?;
             let deadline = Deadline::after(Some(limit));
             let outcome = select_ours::<Entry>(&mut asked, Some(limit), ptr::null());
@@ -366,7 +366,7 @@ export_points! {
             return real::pselect(count, read, write, except, timeout, mask);
         };
         let timeout = timeout_at(timeout);
-        told(|| select_ours::<Entry>(&mut asked, timeout?, mask))
+        to_c_result(|| select_ours::<Entry>(&mut asked, timeout?, mask))
     }
 }
 

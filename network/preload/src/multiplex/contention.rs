@@ -20,13 +20,13 @@ const TRIES: u32 = 16;
 
 /// What a thread may do that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum SpinMode {
     /// It yields while it looks.
-    Yields,
+    Yield,
     /// It yields, and says how that went, while others must not.
-    Tries,
+    Probe,
     /// It must not yield.
-    Brief,
+    Short,
 }
 
 /// What is known of those who have the processors, by all threads of a process. Only hints: all is relaxed.
@@ -48,17 +48,17 @@ impl Contention {
 
     /// What a thread may do that begins to wait.
     #[inline]
-    pub(super) fn manner(&self, now: impl FnOnce() -> Duration) -> Manner {
+    pub(super) fn mode(&self, now: impl FnOnce() -> Duration) -> SpinMode {
         match self.until.load(Ordering::Relaxed) {
-            0 => Manner::Yields,
-            until => self.manner_at(until, nanos(now())),
+            0 => SpinMode::Yield,
+            until => self.mode_at(until, nanos(now())),
         }
     }
 
     #[cold]
-    fn manner_at(&self, until: u64, now: u64) -> Manner {
+    fn mode_at(&self, until: u64, now: u64) -> SpinMode {
         if now < until {
-            return Manner::Brief;
+            return SpinMode::Short;
         }
         // As long as one tries, the others go on as before.
         let next = now + self.length.load(Ordering::Relaxed);
@@ -66,8 +66,8 @@ impl Contention {
             self.until
                 .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
         match is_first {
-            Ok(_) => Manner::Tries,
-            Err(_) => Manner::Brief,
+            Ok(_) => SpinMode::Probe,
+            Err(_) => SpinMode::Short,
         }
     }
 
@@ -104,28 +104,28 @@ mod tests {
 
     const START: Duration = Duration::from_secs(1);
 
-    fn manner(contention: &Contention, now: Duration) -> Manner {
-        contention.manner(|| now)
+    fn mode(contention: &Contention, now: Duration) -> SpinMode {
+        contention.mode(|| now)
     }
 
     #[test]
     fn all_yield_while_that_is_short() {
         let contention = Contention::new();
         assert!(!contention.yielded(START, START + LONG));
-        assert_eq!(manner(&contention, START), Manner::Yields);
+        assert_eq!(mode(&contention, START), SpinMode::Yield);
     }
 
     #[test]
     fn after_a_long_one_nobody_does_until_one_tries() {
         let contention = Contention::new();
         assert!(contention.yielded(START - 2 * LONG, START));
-        assert_eq!(manner(&contention, START), Manner::Brief);
+        assert_eq!(mode(&contention, START), SpinMode::Short);
         let end = START + WHILE_MIN;
-        assert_eq!(manner(&contention, end), Manner::Tries);
-        assert_eq!(manner(&contention, end), Manner::Brief);
+        assert_eq!(mode(&contention, end), SpinMode::Probe);
+        assert_eq!(mode(&contention, end), SpinMode::Short);
         assert!(!contention.tried(TRIES - 1));
         assert!(contention.tried(TRIES));
-        assert_eq!(manner(&contention, end), Manner::Yields);
+        assert_eq!(mode(&contention, end), SpinMode::Yield);
     }
 
     #[test]
@@ -136,11 +136,11 @@ mod tests {
         for _ in 0..8 {
             assert!(contention.yielded(now - 2 * LONG, now));
             assert_eq!(
-                manner(&contention, now + expected - Duration::from_nanos(1)),
-                Manner::Brief
+                mode(&contention, now + expected - Duration::from_nanos(1)),
+                SpinMode::Short
             );
             now += expected;
-            assert_eq!(manner(&contention, now), Manner::Tries);
+            assert_eq!(mode(&contention, now), SpinMode::Probe);
             expected = (expected * GROWTH).min(WHILE_MAX);
         }
         assert_eq!(expected, WHILE_MAX);

@@ -4,21 +4,24 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
 use crate::broker_link;
-use crate::entry::{Entry, FDS, Hold, Kind};
+use crate::entry::{Entry, FDS, Kind, RefKind};
 
+use super::poll_target::{PollTarget, Target};
 use super::set::Set;
 use super::sets::Sets;
-use super::target::{Kept, Target};
 
 static SETS: Sets<Entry> = Sets::new();
 
-impl Kept for Entry {
+impl PollTarget for Entry {
     fn sets() -> &'static Sets<Self> {
         &SETS
     }
 
     fn find(fd: RawFd) -> Target<Self> {
-        let Some(entry) = FDS.lookup(fd).filter(|entry| entry.pin(fd, Hold::Call)) else {
+        let Some(entry) = FDS
+            .lookup(fd)
+            .filter(|entry| entry.pin(fd, RefKind::Syscall))
+        else {
             return Target::Kernel;
         };
         match entry.kind() {
@@ -31,19 +34,19 @@ impl Kept for Entry {
             }
             Kind::Free => {}
         }
-        entry.release(Hold::Call);
+        entry.release(RefKind::Syscall);
         Target::Kernel
     }
 
     fn unpin(&'static self) {
-        self.release(Hold::Call);
+        self.release(RefKind::Syscall);
     }
 
     fn hold(&'static self, more: bool) {
         if more {
-            Self::hold(self, Hold::Interest);
+            Self::hold(self, RefKind::Interest);
         } else {
-            self.release(Hold::Interest);
+            self.release(RefKind::Interest);
         }
     }
 
@@ -65,16 +68,16 @@ impl Kept for Entry {
 
     fn channel(&self) -> RawFd {
         let channel = Self::channel(self).unwrap_or(-1);
-        if channel == self.told.load(Ordering::Relaxed) {
+        if channel == self.hangup_reported.load(Ordering::Relaxed) {
             return -1;
         }
         channel
     }
 
-    fn tell_end(&self, channel: RawFd) -> bool {
+    fn report_hangup_once(&self, channel: RawFd) -> bool {
         let is_dead = broker_link::is_dead(channel);
         if is_dead {
-            self.told.store(channel, Ordering::Relaxed);
+            self.hangup_reported.store(channel, Ordering::Relaxed);
         }
         is_dead
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libc::{c_int, c_long, epoll_event, pollfd};
 
 use crate::errno::{Errno, Outcome};
-use crate::{hidden, real};
+use crate::{private_fds, real};
 
 /// Bytes of the kernel's signal mask, which is smaller than the C library's.
 const MASK_SIZE: usize = 8;
@@ -62,8 +62,8 @@ fn descriptor(made: usize) -> RawFd {
 
 /// Moves a descriptor out of the program's sight.
 fn hide(fd: RawFd) -> Outcome<RawFd> {
-    let hidden = hidden::hide_copy(hidden::borrow(fd));
-    hidden::close_raw(fd);
+    let hidden = private_fds::hide_copy(private_fds::borrow(fd));
+    private_fds::close_raw(fd);
     hidden
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn descriptor_flags(fd: RawFd) -> c_int {
         .unwrap_or(0)
 }
 
-pub(crate) fn ring_eventfd(fd: RawFd) {
+pub(crate) fn signal_eventfd(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: eight bytes to read.
     let _ = unsafe {

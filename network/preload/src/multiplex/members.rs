@@ -23,7 +23,7 @@ use crate::errno::{Errno, Outcome};
 use super::events::Events;
 use super::interest::{Interest, Look};
 use super::kernel;
-use super::target::Kept;
+use super::poll_target::PollTarget;
 use crate::readiness::{EDGE, IN};
 
 /// So many hot members are not armed for idleness.
@@ -38,7 +38,7 @@ struct Member<S: 'static> {
     /// Where it is in the hot list.
     place: Option<usize>,
     /// The number under which the inner set watches its bell.
-    bell: Option<RawFd>,
+    wakeup_fd: Option<RawFd>,
     idle: u32,
     /// The interest whose turn it is.
     turn: usize,
@@ -47,7 +47,7 @@ struct Member<S: 'static> {
     interests: Vec<Interest>,
 }
 
-impl<S: Kept> Member<S> {
+impl<S: PollTarget> Member<S> {
     fn look(&self) -> Look {
         let is_edge = self.interests.iter().any(Interest::is_edge);
         let progress = if is_edge {
@@ -105,7 +105,7 @@ pub(crate) struct Members<S: 'static> {
     leaving: Vec<usize>,
 }
 
-impl<S: Kept> Members<S> {
+impl<S: PollTarget> Members<S> {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -164,7 +164,7 @@ impl<S: Kept> Members<S> {
         let member = Member {
             source,
             place: None,
-            bell: None,
+            wakeup_fd: None,
             idle: 0,
             turn: 0,
             stamp: 0,
@@ -212,7 +212,7 @@ impl<S: Kept> Members<S> {
         interests.remove(place.ok_or(Errno(libc::ENOENT))?);
         if interests.is_empty() {
             let member = self.known(index);
-            if member.bell == Some(member.source.bell()) {
+            if member.wakeup_fd == Some(member.source.wakeup_fd()) {
                 // Programs delete and add in turns: the bell stays watched, the member is parked.
                 self.cool(index);
             } else {
@@ -255,11 +255,11 @@ impl<S: Kept> Members<S> {
         };
         // If the bell has another number by now, this one may be anybody's; the registration then ends with
         // the bell itself.
-        if let Some(bell) = member
-            .bell
-            .filter(|bell| inner >= 0 && *bell == member.source.bell())
+        if let Some(wakeup_fd) = member
+            .wakeup_fd
+            .filter(|wakeup_fd| inner >= 0 && *wakeup_fd == member.source.wakeup_fd())
         {
-            let _ = kernel::epoll_delete(inner, bell);
+            let _ = kernel::epoll_delete(inner, wakeup_fd);
         }
         self.by_source.remove(&member.source.key());
         self.free.push(index);
@@ -322,7 +322,7 @@ impl<S: Kept> Members<S> {
     /// In the child of a fork, with an inner set of its own.
     pub(crate) fn start_over(&mut self) {
         for member in self.slots.iter_mut().flatten() {
-            member.bell = None;
+            member.wakeup_fd = None;
         }
         self.heat_all();
     }
@@ -338,12 +338,12 @@ impl<S: Kept> Members<S> {
     }
 
     /// The bell of a member rang.
-    pub(crate) fn rang(&mut self, index: usize) {
+    pub(crate) fn notified(&mut self, index: usize) {
         let Some(member) = self.member(index) else {
             return;
         };
         let source = member.source;
-        source.take_rings();
+        source.take_wakeups();
         self.heat(index);
     }
 
@@ -418,12 +418,12 @@ impl<S: Kept> Members<S> {
             return Armed::default();
         }
         member.idle = 0;
-        let bell = member.source.bell();
-        if member.bell != Some(bell) {
+        let wakeup_fd = member.source.wakeup_fd();
+        if member.wakeup_fd != Some(wakeup_fd) {
             let data = u64::try_from(index).expect("fewer members than descriptors");
-            match kernel::epoll_add(inner, bell, IN | EDGE, data) {
-                Ok(()) | Err(Errno(libc::EEXIST)) => member.bell = Some(bell),
-                Err(_) => member.bell = None,
+            match kernel::epoll_add(inner, wakeup_fd, IN | EDGE, data) {
+                Ok(()) | Err(Errno(libc::EEXIST)) => member.wakeup_fd = Some(wakeup_fd),
+                Err(_) => member.wakeup_fd = None,
             }
         }
         let before = member.source.ready();
@@ -435,9 +435,9 @@ impl<S: Kept> Members<S> {
         let ready = member.source.arm(awaited);
         let found = Armed {
             is_ready: member.has_offer(Look { progress, ready }),
-            is_unsure: member.bell.is_none() || member.source.is_shared(),
+            is_unsure: member.wakeup_fd.is_none() || member.source.is_shared(),
         };
-        if !found.is_ready && member.bell.is_some() {
+        if !found.is_ready && member.wakeup_fd.is_some() {
             self.cool(index);
         }
         found

@@ -24,20 +24,20 @@
 pub(crate) mod calls;
 mod contention;
 pub(crate) mod events;
-pub(crate) mod held;
 pub(crate) mod hooks;
 pub(crate) mod interest;
 pub(crate) mod kernel;
+pub(crate) mod kernel_watched;
 pub(crate) mod lock;
 pub(crate) mod members;
-pub(crate) mod outside;
 pub(crate) mod poll;
+pub(crate) mod poll_target;
 pub(crate) mod select;
 pub(crate) mod set;
+pub(crate) mod set_guard;
 pub(crate) mod sets;
 pub(crate) mod sleepers;
 pub(crate) mod spin;
-pub(crate) mod target;
 pub(crate) mod touched;
 pub(crate) mod wait;
 

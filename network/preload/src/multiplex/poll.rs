@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use libc::{c_short, pollfd};
 
-use crate::again;
 use crate::calls::cancel;
 use crate::errno::Outcome;
 use crate::lost_channels;
+use crate::reregister;
 
 use super::kernel;
+use super::poll_target::{PollTarget, Target};
 use super::sleepers::{ANY, Sleeper};
 use super::spin::Spin;
-use super::target::{Kept, Target};
 use super::wait::{Deadline, SHORT};
 use crate::readiness::{ALWAYS, IN, RDNORM};
 
@@ -41,7 +41,7 @@ const NOBODY: pollfd = pollfd {
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
-pub(crate) unsafe fn poll<S: Kept>(
+pub(crate) unsafe fn poll<S: PollTarget>(
     members: &mut [pollfd],
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
@@ -59,7 +59,7 @@ pub(crate) unsafe fn poll<S: Kept>(
 }
 
 /// One call.
-struct Poll<'a, S: Kept> {
+struct Poll<'a, S: PollTarget> {
     members: &'a mut [pollfd],
     /// What the members mean; pinned.
     targets: &'a mut [Target<S>],
@@ -71,7 +71,7 @@ struct Poll<'a, S: Kept> {
     has_sets: bool,
 }
 
-impl<'a, S: Kept> Poll<'a, S> {
+impl<'a, S: PollTarget> Poll<'a, S> {
     fn new(
         members: &'a mut [pollfd],
         targets: &'a mut [Target<S>],
@@ -86,7 +86,7 @@ impl<'a, S: Kept> Poll<'a, S> {
             targets[place] = target;
             let (fd, events) = match target {
                 Target::Kernel => (member.fd, member.events),
-                Target::Source(source) => (source.bell(), READABLE),
+                Target::Source(source) => (source.wakeup_fd(), READABLE),
                 Target::Set(..) => (member.fd, READABLE),
                 Target::Listener(entry) => {
                     room[count + channels] = pollfd {
@@ -130,7 +130,7 @@ impl<'a, S: Kept> Poll<'a, S> {
                 found
             };
             if found == 0 {
-                again::announce();
+                reregister::announce();
             }
             return Ok(found);
         }
@@ -140,7 +140,7 @@ impl<'a, S: Kept> Poll<'a, S> {
         }
         loop {
             if self.channels > 0 || self.has_sets {
-                again::announce();
+                reregister::announce();
                 self.renew_channels();
             }
             // SAFETY: `poll` passes a mask that is null or valid.
@@ -216,7 +216,7 @@ impl<'a, S: Kept> Poll<'a, S> {
                     let (fd, channel) = channels.next().map_or((-1, 0), |c| (c.fd, c.revents));
                     let is_ready = channel & READABLE != 0;
                     if is_ready && channel & libc::POLLHUP != 0 {
-                        entry.tell_end(fd);
+                        entry.report_hangup_once(fd);
                     }
                     told | answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
                 }
@@ -239,7 +239,7 @@ impl<'a, S: Kept> Poll<'a, S> {
         };
         self.watch(true);
         // Who announces a listener again does not wake this thread.
-        let is_deaf = self.is_deaf();
+        let is_disconnected = self.is_disconnected();
         let mut is_short = eventfd < 0;
         let mut is_ready = false;
         for (member, target) in self.members.iter().zip(self.targets.iter()) {
@@ -263,17 +263,17 @@ impl<'a, S: Kept> Poll<'a, S> {
         };
         let left = if is_short {
             Some(left.unwrap_or(SHORT).min(SHORT))
-        } else if is_deaf {
+        } else if is_disconnected {
             Some(lost_channels::shortened(left))
         } else if self.has_sets {
-            again::limit(left)
+            reregister::limit(left)
         } else {
             left
         };
         // SAFETY: the members are this call's own array, and `poll` passes a mask that is null or valid.
         let woken = asleep.ended(unsafe { kernel::poll(&mut self.room[..=count], left, mask) });
         if woken.is_ok_and(|woken| woken > 0) {
-            self.take_rings();
+            self.take_wakeups();
             if let Some(sleeper) = sleeper.filter(|_| self.room[count].revents != 0) {
                 sleeper.drain();
             }
@@ -297,7 +297,7 @@ impl<'a, S: Kept> Poll<'a, S> {
     }
 
     /// Whether there is a listener of which connections are asked for, and whose channel is not polled.
-    fn is_deaf(&self) -> bool {
+    fn is_disconnected(&self) -> bool {
         let channels = &self.room[self.members.len()..];
         let members = self.members.iter().zip(self.targets.iter());
         let listeners = members.filter(|(_, target)| matches!(target, Target::Listener(_)));
@@ -305,11 +305,11 @@ impl<'a, S: Kept> Poll<'a, S> {
         pairs.any(|(channel, (member, _))| channel.fd < 0 && wants_connections(member))
     }
 
-    fn take_rings(&mut self) {
+    fn take_wakeups(&mut self) {
         for (place, told) in self.room.iter_mut().enumerate() {
             match self.targets.get(place) {
                 // Its bell would be ready for ever, and says no more than the loads do.
-                Some(Target::Source(source)) if told.revents != 0 && source.take_rings() => {
+                Some(Target::Source(source)) if told.revents != 0 && source.take_wakeups() => {
                     told.fd = -1;
                 }
                 _ => {}
@@ -328,7 +328,7 @@ impl<'a, S: Kept> Poll<'a, S> {
     }
 }
 
-impl<S: Kept> Drop for Poll<'_, S> {
+impl<S: PollTarget> Drop for Poll<'_, S> {
     fn drop(&mut self) {
         for target in self.targets.iter_mut() {
             std::mem::replace(target, Target::Kernel).unpin();
@@ -338,7 +338,7 @@ impl<S: Kept> Drop for Poll<'_, S> {
 
 /// What is polled for a member that is a listener, beside its number. The kernel would say the end of a channel also to
 /// who does not ask for connections.
-fn channel_of<S: Kept>(member: &pollfd, entry: &'static S) -> RawFd {
+fn channel_of<S: PollTarget>(member: &pollfd, entry: &'static S) -> RawFd {
     if wants_connections(member) {
         entry.channel()
     } else {

@@ -8,7 +8,7 @@ use libc::{c_short, pollfd};
 use crate::errno::{Errno, Outcome};
 
 use super::poll::poll;
-use super::target::Kept;
+use super::poll_target::PollTarget;
 use super::wait::Deadline;
 
 /// As the kernel's `fs/select.c` has them.
@@ -125,7 +125,7 @@ impl Asked {
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
-pub(crate) unsafe fn select<S: Kept>(
+pub(crate) unsafe fn select<S: PollTarget>(
     asked: &mut Asked,
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,

@@ -23,15 +23,15 @@ use std::time::Duration;
 use libc::{c_int, epoll_event};
 
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
+use crate::private_fds;
 
-use super::held::errand;
 use super::interest::Interest;
 use super::kernel;
+use super::kernel_watched::{KernelWatched, NewMember, Word};
 use super::lock::Lock;
 use super::members::Members;
-use super::outside::{Newcomer, Outsiders, Word};
-use super::target::{Kept, Target};
+use super::poll_target::{PollTarget, Target};
+use super::set_guard::deferred_work;
 use crate::readiness::{EDGE, ERR, EXCLUSIVE, HUP, IN, OUT, WAKEUP};
 
 /// The inner set's word of the waker.
@@ -50,7 +50,7 @@ pub(crate) struct Set<S: 'static> {
     waker: AtomicI32,
     pub(super) state: Lock<State<S>>,
     /// See [`errand`].
-    pub(super) errands: AtomicU32,
+    pub(super) deferred: AtomicU32,
     /// The thread that forks has taken the lock for that.
     pub(super) is_kept: AtomicBool,
     pub(super) next: AtomicPtr<Self>,
@@ -65,7 +65,7 @@ pub(super) struct State<S: 'static> {
     pub(super) inner: RawFd,
     pub(super) waker: RawFd,
     pub(super) members: Members<S>,
-    pub(super) outsiders: Outsiders<S>,
+    pub(super) kernel_watched: KernelWatched<S>,
     /// Interests in stream sockets of the kernel's, which may become user-level: by number, events and data.
     pub(super) remembered: HashMap<RawFd, (u32, u64)>,
     /// There may be descriptors in the outer set that only the kernel knows.
@@ -80,10 +80,10 @@ pub(super) struct State<S: 'static> {
     /// The number of the current pass.
     pub(super) stamp: u64,
     /// The last broadcast that was heeded.
-    pub(super) heard: u64,
+    pub(super) seen_note: u64,
 }
 
-impl<S: Kept> Set<S> {
+impl<S: PollTarget> Set<S> {
     pub(super) fn new() -> Self {
         Self {
             is_ours: AtomicBool::new(false),
@@ -92,7 +92,7 @@ impl<S: Kept> Set<S> {
             is_open: AtomicBool::new(true),
             waker: AtomicI32::new(-1),
             state: Lock::new(State::new()),
-            errands: AtomicU32::new(0),
+            deferred: AtomicU32::new(0),
             is_kept: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
         }
@@ -104,7 +104,7 @@ impl<S: Kept> Set<S> {
         if let Ok(mut state) = self.lock() {
             state.outer = outer;
             state.has_kernel = has_kernel;
-            state.heard = S::sets().last_note();
+            state.seen_note = S::sets().last_note();
         }
     }
 
@@ -121,7 +121,7 @@ impl<S: Kept> Set<S> {
             return;
         };
         state.members.clear();
-        state.outsiders.clear();
+        state.kernel_watched.clear();
         self.waker.store(-1, Ordering::Release);
         state.close_hidden();
         *state = State::new();
@@ -163,13 +163,13 @@ impl<S: Kept> Set<S> {
             }
             Target::Listener(entry) => {
                 self.is_ours.store(true, Ordering::SeqCst);
-                let newcomer = Newcomer::Listener(entry);
-                state.control_outsider(operation, fd, entry, &newcomer, event)?;
+                let new_member = NewMember::Listener(entry);
+                state.control_kernel_watched(operation, fd, entry, &new_member, event)?;
             }
             Target::Set(entry, set) => {
                 self.is_ours.store(true, Ordering::SeqCst);
-                let newcomer = Newcomer::Nested(entry, set);
-                state.control_outsider(operation, fd, entry, &newcomer, event)?;
+                let new_member = NewMember::Nested(entry, set);
+                state.control_kernel_watched(operation, fd, entry, &new_member, event)?;
                 // Who sleeps here does not sleep for the members of the new one yet.
                 if self.asleep.load(Ordering::SeqCst) > 0 {
                     state.wake();
@@ -212,19 +212,19 @@ impl<S: Kept> Set<S> {
     pub(super) fn wake_unlocked(&self) {
         let waker = self.waker.load(Ordering::Acquire);
         if waker >= 0 {
-            kernel::ring_eventfd(waker);
+            kernel::signal_eventfd(waker);
         }
     }
 
     /// Removes all interests in an entry whose last number is about to be closed.
     pub(super) fn forget(&self, entry: &'static S) {
         let Ok(mut state) = self.lock() else {
-            self.leave_errand(errand::SWEEP);
+            self.defer(deferred_work::SWEEP);
             return;
         };
         let (inner, outer) = self.own_sets(&state);
         state.members.forget(entry, inner);
-        state.outsiders.forget(outer, entry);
+        state.kernel_watched.forget(outer, entry);
     }
 
     /// Takes the kernel's interest in this number away; the events and data, if there was one.
@@ -262,19 +262,19 @@ impl<S: Kept> Set<S> {
         };
         if self.own(&mut state).is_ok() {
             let outer = state.outer;
-            state.outsiders.change_channel(outer, entry);
+            state.kernel_watched.change_channel(outer, entry);
         }
     }
 }
 
-impl<S: Kept> State<S> {
+impl<S: PollTarget> State<S> {
     fn new() -> Self {
         Self {
             outer: -1,
             inner: -1,
             waker: -1,
             members: Members::new(),
-            outsiders: Outsiders::new(),
+            kernel_watched: KernelWatched::new(),
             remembered: HashMap::new(),
             has_kernel: false,
             has_shared: false,
@@ -282,14 +282,14 @@ impl<S: Kept> State<S> {
             looked_at: Duration::ZERO,
             touched: 0,
             stamp: 0,
-            heard: 0,
+            seen_note: 0,
         }
     }
 
     fn close_hidden(&mut self) {
         for fd in [self.inner, self.waker] {
             if fd >= 0 {
-                hidden::close(fd);
+                private_fds::close(fd);
             }
         }
         (self.inner, self.waker) = (-1, -1);
@@ -298,7 +298,7 @@ impl<S: Kept> State<S> {
     /// Rings the waker: one who sleeps in the set passes through it again.
     pub(super) fn wake(&self) {
         if self.waker >= 0 {
-            kernel::ring_eventfd(self.waker);
+            kernel::signal_eventfd(self.waker);
         }
     }
 
@@ -317,7 +317,7 @@ impl<S: Kept> State<S> {
         self.inner = kernel::epoll_create()?;
         self.waker = kernel::eventfd()?;
         kernel::epoll_add(self.inner, self.waker, IN | EDGE, WAKER)?;
-        kernel::epoll_add(self.outer, self.inner, IN, self.outsiders.inner_word())
+        kernel::epoll_add(self.outer, self.inner, IN, self.kernel_watched.inner_word())
     }
 
     fn control_source(
@@ -339,24 +339,24 @@ impl<S: Kept> State<S> {
         }
     }
 
-    fn control_outsider(
+    fn control_kernel_watched(
         &mut self,
         operation: c_int,
         fd: RawFd,
         entry: &'static S,
-        newcomer: &Newcomer<S>,
+        new_member: &NewMember<S>,
         event: Option<epoll_event>,
     ) -> Outcome<()> {
         let result = match (operation, event) {
             (libc::EPOLL_CTL_ADD, Some(event)) => {
                 let interest = Interest::new(fd, event.events, event.u64);
-                return self.outsiders.add(self.outer, newcomer, interest);
+                return self.kernel_watched.add(self.outer, new_member, interest);
             }
             (libc::EPOLL_CTL_MOD, Some(event)) => {
-                self.outsiders
+                self.kernel_watched
                     .modify(self.outer, fd, entry, event.events, event.u64)
             }
-            (libc::EPOLL_CTL_DEL, _) => self.outsiders.remove(self.outer, fd, entry),
+            (libc::EPOLL_CTL_DEL, _) => self.kernel_watched.remove(self.outer, fd, entry),
             _ => Err(Errno(libc::EINVAL)),
         };
         if result == Err(Errno(libc::ENOENT)) {
@@ -406,14 +406,14 @@ impl<S: Kept> State<S> {
         let flags = if flags == 0 { 0 } else { libc::O_CLOEXEC };
         let new = kernel::epoll_create()?;
         let replaced = kernel::replace(new, self.outer, flags);
-        hidden::close(new);
+        private_fds::close(new);
         replaced?;
         for (fd, events, data) in list.lines().filter_map(parse_interest) {
-            if self.outsiders.word(data).is_none() {
+            if self.kernel_watched.word(data).is_none() {
                 let _ = kernel::epoll_add(self.outer, fd, events, data);
             }
         }
-        self.outsiders.start_over(self.outer);
+        self.kernel_watched.start_over(self.outer);
         let had_inner = self.inner >= 0;
         self.close_hidden();
         if had_inner {
@@ -439,7 +439,7 @@ impl<S: Kept> State<S> {
                     WAKER => kernel::drain_eventfd(self.waker),
                     index => self
                         .members
-                        .rang(usize::try_from(index).unwrap_or(usize::MAX)),
+                        .notified(usize::try_from(index).unwrap_or(usize::MAX)),
                 }
             }
             if count < ROOM {
@@ -451,7 +451,7 @@ impl<S: Kept> State<S> {
     /// What a word of the kernel's is, if it is one of ours.
     #[inline]
     pub(super) fn word(&self, data: u64) -> Option<Word> {
-        self.outsiders.word(data)
+        self.kernel_watched.word(data)
     }
 }
 

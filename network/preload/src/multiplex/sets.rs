@@ -15,9 +15,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::lock::Lock;
+use super::poll_target::{PollTarget, Target};
 use super::set::Set;
 use super::sleepers;
-use super::target::{Kept, Target};
 
 /// Notes that are kept; who missed more makes all members hot.
 const NOTES: usize = 1024;
@@ -46,7 +46,7 @@ pub(super) enum Note {
     Missed,
 }
 
-impl<S: Kept> Sets<S> {
+impl<S: PollTarget> Sets<S> {
     pub(crate) const fn new() -> Self {
         Self {
             first: AtomicPtr::new(ptr::null_mut()),

@@ -11,7 +11,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use crate::hidden;
+use crate::private_fds;
 
 use super::kernel;
 
@@ -88,7 +88,7 @@ pub(crate) fn wake(key: usize) {
     for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
         let waits_for = place.key.load(Ordering::SeqCst);
         if waits_for == key || waits_for == ANY {
-            kernel::ring_eventfd(place.eventfd.load(Ordering::Relaxed));
+            kernel::signal_eventfd(place.eventfd.load(Ordering::Relaxed));
         }
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn wake(key: usize) {
 pub(crate) fn wake_all() {
     for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
         if place.key.load(Ordering::SeqCst) != NOTHING {
-            kernel::ring_eventfd(place.eventfd.load(Ordering::Relaxed));
+            kernel::signal_eventfd(place.eventfd.load(Ordering::Relaxed));
         }
     }
 }
@@ -109,9 +109,9 @@ pub(crate) fn after_fork() {
         let eventfd = place.eventfd.swap(-1, Ordering::Relaxed);
         if eventfd >= 0 {
             if place.key.load(Ordering::Relaxed) != NOTHING {
-                kernel::ring_eventfd(eventfd);
+                kernel::signal_eventfd(eventfd);
             }
-            hidden::close(eventfd);
+            private_fds::close(eventfd);
         }
         place.key.store(NOTHING, Ordering::Relaxed);
         place.is_taken.store(false, Ordering::Release);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::clock;
 
-use super::contention::{Contention, Manner};
+use super::contention::{Contention, SpinMode};
 use super::kernel;
 
 /// Microseconds, if the environment does not say otherwise.
@@ -117,7 +117,7 @@ fn next_budget(spent: u32, max: u32, is_hit: bool) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed_us: u32,
-    manner: Manner,
+    mode: SpinMode,
     began: Option<Duration>,
     rounds: u32,
     yields: u32,
@@ -128,20 +128,20 @@ pub(crate) struct Spin {
 
 impl Spin {
     pub(crate) fn begin() -> Self {
-        let manner = CONTENTION.manner(clock::now);
+        let mode = CONTENTION.mode(clock::now);
         if let Some(missed) = MISSED.take() {
-            let is_calm = !CROWDED.get() && manner == Manner::Yields;
+            let is_calm = !CROWDED.get() && mode == SpinMode::Yield;
             if is_calm && clock::now().saturating_sub(missed) < SHORT {
                 BUDGET_US.set(max_us());
             }
         }
-        let max = match manner {
-            Manner::Brief => PROBE_US.min(max_us()),
-            Manner::Yields | Manner::Tries => max_us(),
+        let max = match mode {
+            SpinMode::Short => PROBE_US.min(max_us()),
+            SpinMode::Yield | SpinMode::Probe => max_us(),
         };
-        let budget = match manner {
-            Manner::Tries => max,
-            Manner::Yields | Manner::Brief => BUDGET_US.get(),
+        let budget = match mode {
+            SpinMode::Probe => max,
+            SpinMode::Yield | SpinMode::Short => BUDGET_US.get(),
         };
         let skipped = SKIPPED.get();
         let allowed_us = allowance(budget, max, skipped);
@@ -151,7 +151,7 @@ impl Spin {
         }
         Self {
             allowed_us,
-            manner,
+            mode,
             began: None,
             rounds: 0,
             yields: 0,
@@ -171,14 +171,14 @@ impl Spin {
         if self.rounds % CLOCK_EVERY == 0 && !self.look_at_clock() {
             return false;
         }
-        let is_crowded = CROWDED.get() || self.manner == Manner::Tries;
+        let is_crowded = CROWDED.get() || self.mode == SpinMode::Probe;
         let every = if is_crowded {
             YIELD_EVERY_CROWDED
         } else {
             YIELD_EVERY
         };
         let is_due = (is_crowded || self.is_late) && self.rounds % every == 0;
-        if is_due && self.manner != Manner::Brief {
+        if is_due && self.mode != SpinMode::Short {
             self.give_way();
         } else {
             std::hint::spin_loop();
@@ -212,8 +212,8 @@ impl Spin {
             return;
         }
         self.yields += 1;
-        if self.manner == Manner::Tries && CONTENTION.tried(self.yields) {
-            self.manner = Manner::Yields;
+        if self.mode == SpinMode::Probe && CONTENTION.tried(self.yields) {
+            self.mode = SpinMode::Yield;
         }
         if now.saturating_sub(before) > YIELD_ALONE {
             CROWDED.set(true);

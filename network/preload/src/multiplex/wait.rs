@@ -11,18 +11,18 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::again;
 use crate::calls::cancel;
 use crate::clock;
 use crate::errno::Outcome;
 use crate::lost_channels;
+use crate::reregister;
 
 use super::events::Events;
-use super::outside::Word;
+use super::kernel_watched::Word;
+use super::poll_target::PollTarget;
 use super::set::{Set, State};
 use super::sets::{Note, Sets};
 use super::spin::Spin;
-use super::target::Kept;
 use super::{kernel, touched};
 
 /// Waits from one look at the kernel to the next, and the time that is too long between them.
@@ -55,11 +55,11 @@ impl Deadline {
 
 /// What a pass is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum PollMode {
     First,
     Spinning,
     /// The kernel is looked at in any case.
-    Thorough,
+    Full,
 }
 
 /// How long a sleep may be.
@@ -68,7 +68,7 @@ struct Sleep {
     /// Rings may be taken by others.
     is_short: bool,
     /// Nothing wakes it when a listener hears another channel.
-    is_deaf: bool,
+    is_disconnected: bool,
 }
 
 /// What is known after a pass.
@@ -78,7 +78,7 @@ struct Passed {
     has_looked: bool,
 }
 
-impl<S: Kept> Set<S> {
+impl<S: PollTarget> Set<S> {
     /// `epoll_wait` and its like: the count of events.
     ///
     /// # Errors
@@ -93,16 +93,16 @@ impl<S: Kept> Set<S> {
         timeout: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Outcome<usize> {
-        let passed = self.pass(outer, &mut out, Pass::First)?;
+        let passed = self.pass(outer, &mut out, PollMode::First)?;
         if out.count() > 0 {
             return Ok(out.count());
         }
         if timeout == Some(Duration::ZERO) {
             if !passed.has_looked {
-                self.pass(outer, &mut out, Pass::Thorough)?;
+                self.pass(outer, &mut out, PollMode::Full)?;
             }
             if out.count() == 0 {
-                again::announce();
+                reregister::announce();
             }
             return Ok(out.count());
         }
@@ -110,7 +110,7 @@ impl<S: Kept> Set<S> {
         if passed.has_hot {
             let mut spin = Spin::begin();
             while spin.again() {
-                self.pass(outer, &mut out, Pass::Spinning)?;
+                self.pass(outer, &mut out, PollMode::Spinning)?;
                 if out.count() > 0 {
                     spin.hit();
                     return Ok(out.count());
@@ -118,7 +118,7 @@ impl<S: Kept> Set<S> {
             }
         }
         loop {
-            again::announce();
+            reregister::announce();
             // SAFETY: `mask` is null or a signal mask, as this function asks for.
             unsafe { self.sleep(outer, &mut out, deadline, mask) }?;
             if out.count() > 0 || deadline.is_over() {
@@ -127,12 +127,12 @@ impl<S: Kept> Set<S> {
         }
     }
 
-    fn pass(&self, outer: RawFd, out: &mut Events, kind: Pass) -> Outcome<Passed> {
+    fn pass(&self, outer: RawFd, out: &mut Events, kind: PollMode) -> Outcome<Passed> {
         let mut state = self.lock()?;
         state.outer = outer;
         self.own(&mut state)?;
         state.begin_pass();
-        if state.has_shared && kind != Pass::Spinning {
+        if state.has_shared && kind != PollMode::Spinning {
             state.members.heat_shared();
         }
         let has_looked = state.is_look_due(kind);
@@ -148,7 +148,7 @@ impl<S: Kept> Set<S> {
         }
         state.collect(out);
         let stamp = state.stamp;
-        if kind != Pass::Spinning || out.count() > 0 {
+        if kind != PollMode::Spinning || out.count() > 0 {
             self.settle(&mut state, Some(stamp));
         }
         Ok(Passed {
@@ -178,10 +178,10 @@ impl<S: Kept> Set<S> {
                 let left = deadline.left();
                 let left = if sleep.is_short {
                     Some(left.unwrap_or(SHORT).min(SHORT))
-                } else if sleep.is_deaf {
+                } else if sleep.is_disconnected {
                     Some(lost_channels::shortened(left))
                 } else {
-                    again::limit(left)
+                    reregister::limit(left)
                 };
                 // SAFETY: the room is that of the program's array, and `wait` passes a mask that is null or valid.
                 asleep
@@ -191,7 +191,7 @@ impl<S: Kept> Set<S> {
         let state = self.lock();
         self.wake_up();
         let mut state = state?;
-        state.outsiders.sleep(false);
+        state.kernel_watched.sleep(false);
         let woken = woken?;
         state.begin_pass();
         if sleep.is_some_and(|sleep| sleep.is_short) && woken == 0 {
@@ -215,7 +215,7 @@ impl<S: Kept> Set<S> {
             return None;
         };
         // After `asleep` was counted: a later note finds this sleeper.
-        state.heed_notes();
+        state.apply_notes();
         if state.has_shared {
             state.has_shared = state.members.heat_shared();
             if !state.has_shared {
@@ -226,10 +226,10 @@ impl<S: Kept> Set<S> {
         let inner = state.inner;
         let found = state.members.arm_all(inner, None);
         state.has_shared |= found.is_unsure;
-        let is_ready = state.outsiders.sleep(true) | found.is_ready;
+        let is_ready = state.kernel_watched.sleep(true) | found.is_ready;
         let sleep = Sleep {
             is_short: found.is_unsure,
-            is_deaf: state.outsiders.is_deaf(),
+            is_disconnected: state.kernel_watched.is_disconnected(),
         };
         (!is_ready).then_some(sleep)
     }
@@ -263,8 +263,8 @@ impl<S: Kept> Set<S> {
         let Some(mut state) = self.try_lock() else {
             return false;
         };
-        state.heed_notes();
-        state.members.has_offer() || state.outsiders.has_offer()
+        state.apply_notes();
+        state.members.has_offer() || state.kernel_watched.has_offer()
     }
 
     /// Whether any member has something, the kernel's included.
@@ -273,8 +273,8 @@ impl<S: Kept> Set<S> {
             return true;
         };
         state.absorb();
-        state.heed_notes();
-        let is_ready = state.members.has_offer() || state.outsiders.has_offer();
+        state.apply_notes();
+        let is_ready = state.members.has_offer() || state.kernel_watched.has_offer();
         is_ready || kernel::is_ready(state.outer, libc::POLLIN) != 0
     }
 
@@ -287,36 +287,36 @@ impl<S: Kept> Set<S> {
         if self.own(&mut state).is_err() {
             return false;
         }
-        state.heed_notes();
+        state.apply_notes();
         let inner = state.inner;
         let found = state.members.arm_all(inner, None);
         state.has_shared |= found.is_unsure;
-        state.outsiders.sleep(true) | found.is_ready
+        state.kernel_watched.sleep(true) | found.is_ready
     }
 
     /// The end of [`Self::begin_sleep`].
     pub(crate) fn end_sleep(&self) {
         self.wake_up();
         if let Some(mut state) = self.try_lock() {
-            state.outsiders.sleep(false);
+            state.kernel_watched.sleep(false);
         }
     }
 }
 
-impl<S: Kept> State<S> {
+impl<S: PollTarget> State<S> {
     fn begin_pass(&mut self) {
         self.stamp += 1;
-        self.heed_notes();
+        self.apply_notes();
     }
 
     /// Makes hot whose rings others took.
-    fn heed_notes(&mut self) {
+    fn apply_notes(&mut self) {
         let last = S::sets().last_note();
-        if self.heard == last {
+        if self.seen_note == last {
             return;
         }
-        let missed = last - self.heard > Sets::<S>::KEPT;
-        for number in self.heard + 1..=last {
+        let missed = last - self.seen_note > Sets::<S>::KEPT;
+        for number in self.seen_note + 1..=last {
             let note = if missed {
                 Note::Missed
             } else {
@@ -330,24 +330,24 @@ impl<S: Kept> State<S> {
                 }
             }
         }
-        self.heard = last;
+        self.seen_note = last;
     }
 
     /// True if some members are found through the kernel alone.
     fn is_mixed(&self) -> bool {
-        self.has_kernel || self.members.has_cold() || !self.outsiders.is_empty()
+        self.has_kernel || self.members.has_cold() || !self.kernel_watched.is_empty()
     }
 
-    fn is_look_due(&mut self, kind: Pass) -> bool {
+    fn is_look_due(&mut self, kind: PollMode) -> bool {
         if !self.is_mixed() {
             return false;
         }
         self.waits += 1;
         let (every, after) = match kind {
-            Pass::First => (LOOK_EVERY, LOOK_AFTER),
-            Pass::Spinning if self.waits % SPIN_LOOK_EVERY != 0 => return false,
-            Pass::Spinning => (u32::MAX, SPIN_LOOK_AFTER),
-            Pass::Thorough => (0, Duration::ZERO),
+            PollMode::First => (LOOK_EVERY, LOOK_AFTER),
+            PollMode::Spinning if self.waits % SPIN_LOOK_EVERY != 0 => return false,
+            PollMode::Spinning => (u32::MAX, SPIN_LOOK_AFTER),
+            PollMode::Full => (0, Duration::ZERO),
         };
         let (now, touched) = (clock::now(), touched::calls());
         let is_due = self.waits >= every
@@ -362,7 +362,7 @@ impl<S: Kept> State<S> {
     }
 
     fn collect(&mut self, out: &mut Events) {
-        self.outsiders.collect(self.outer, self.stamp, out);
+        self.kernel_watched.collect(self.outer, self.stamp, out);
         self.members.collect(self.inner, self.stamp, out);
     }
 
@@ -376,7 +376,7 @@ impl<S: Kept> State<S> {
                 None => out.push(events, data),
                 Some(Word::Inner) => self.absorb(),
                 Some(word) => self
-                    .outsiders
+                    .kernel_watched
                     .report(self.outer, word, events, self.stamp, out),
             }
         }

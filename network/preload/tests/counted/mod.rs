@@ -13,14 +13,14 @@ use rustix::net::{
 };
 use serde_json::Value;
 
-use crate::bed::{Bed, library, run};
+use crate::fixture::{Fixture, library, run};
 
 /// A thread that yields to one which computes gets the processor back when that one's slice ends; one that sleeps gets
 /// it when its peer rings.
 #[test]
 fn nobody_yields_to_a_thread_that_computes() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("hogged"), true);
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("hogged"), true);
     assert_eq!(run.text, "trips: 300\nexit status: 0");
     let totals = run.totals;
     let [sleeps, bells] = ["sleeps", "bells"].map(|name| totals.counter(name));
@@ -32,8 +32,8 @@ fn nobody_yields_to_a_thread_that_computes() {
 /// What was written past the library is told as a reset, though whoever wrote it is gone.
 #[test]
 fn foreign_bytes_reset() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("foreign"), true);
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("foreign"), true);
     let expected = "child: 0\nrecv: 4\nrecv: ECONNRESET\n\
         child: 0\nrecv, not waiting: 4\nrecv, not waiting: ECONNRESET\nexit status: 0";
     assert_eq!(run.text, expected);
@@ -42,8 +42,8 @@ fn foreign_bytes_reset() {
 /// A process that holds a connection and is killed, or does not know of it, is no reason to sleep for short times.
 #[test]
 fn the_dead_hold_nothing() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("killed"), true);
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("killed"), true);
     let sleeps = run.totals.counter("sleeps");
     // Three waits in vain, of which each would else be thirty sleeps.
     assert!(sleeps < 16, "{:?}", run.totals);
@@ -52,8 +52,8 @@ fn the_dead_hold_nothing() {
 /// What a process has left half done when it died is broken off, for its own side and for the peer.
 #[test]
 fn a_torn_connection_is_reset() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("torn"), true);
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("poisoned"), true);
     let expected = "killed by SIGBUS: 1\nsend beside it: ECONNRESET\nrecv beside it: ECONNRESET\n\
         peer: ECONNRESET\nexit status: 0";
     assert_eq!(run.text, expected);
@@ -62,8 +62,8 @@ fn a_torn_connection_is_reset() {
 /// A child is known to the monitor when it has something to say: its first connection, or before it may not any more.
 #[test]
 fn children_introduce_themselves_when_they_must() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("forks"), true);
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("forks"), true);
     // The parent, two that serve, and who asks.
     assert_eq!(run.totals.requests("processes"), 4, "{:?}", run.totals);
     assert_eq!(run.totals.counter("accepts"), 2, "{:?}", run.totals);
@@ -73,9 +73,10 @@ fn children_introduce_themselves_when_they_must() {
 /// connects then.
 #[test]
 fn what_both_sides_of_a_fork_closed_is_gone() {
-    let bed = Bed::new();
-    let program = bed.compile("wait_lets_go");
-    let [by_kernel, by_user] = [false, true].map(|at_user_level| bed.run(&program, at_user_level));
+    let fixture = Fixture::new();
+    let program = fixture.compile("wait_lets_go");
+    let [by_kernel, by_user] =
+        [false, true].map(|at_user_level| fixture.run(&program, at_user_level));
     assert_eq!(by_user.text, by_kernel.text);
     assert_eq!(by_user.totals.counter("connects"), 1);
 }
@@ -83,11 +84,11 @@ fn what_both_sides_of_a_fork_closed_is_gone() {
 /// Servers whose workers only accept are found by the next monitor, however they wait.
 #[test]
 fn listeners_are_announced_to_the_next_monitor() {
-    let mut bed = Bed::new();
-    let mut servers = bed.start(&bed.compile("servers"), Stdio::inherit());
-    until(|| bed.listeners() == 3);
-    bed.restart();
-    until(|| bed.listeners() == 3);
+    let mut fixture = Fixture::new();
+    let mut servers = fixture.start(&fixture.compile("servers"), Stdio::inherit());
+    until(|| fixture.listeners() == 3);
+    fixture.restart();
+    until(|| fixture.listeners() == 3);
     drop(servers.stdin.take());
     let ended = servers.wait().expect("it was started");
     assert!(ended.success(), "{ended}");
@@ -96,13 +97,13 @@ fn listeners_are_announced_to_the_next_monitor() {
 /// Threads that wait for one listener announce it to the next monitor once, and all hear of what comes then.
 #[test]
 fn threads_announce_their_listener_once() {
-    let mut bed = Bed::new();
-    let mut crowd = Crowd::start(&bed);
-    until(|| bed.listeners() == 1);
-    bed.restart();
-    until(|| bed.listeners() == 1);
+    let mut fixture = Fixture::new();
+    let mut crowd = Crowd::start(&fixture);
+    until(|| fixture.listeners() == 1);
+    fixture.restart();
+    until(|| fixture.listeners() == 1);
     crowd.order(ALL);
-    assert_eq!(bed.requests("listeners"), 1);
+    assert_eq!(fixture.requests("listeners"), 1);
     crowd.end();
 }
 
@@ -110,19 +111,19 @@ fn threads_announce_their_listener_once() {
 /// hear of the next one, though it is another thread that has learned of the death.
 #[test]
 fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
-    let mut bed = Bed::new();
-    let mut crowd = Crowd::start(&bed);
+    let mut fixture = Fixture::new();
+    let mut crowd = Crowd::start(&fixture);
     until(|| {
         crowd.order(LEND);
-        bed.requests("leases") > 0
+        fixture.requests("leases") > 0
     });
-    bed.restart();
+    fixture.restart();
     until(|| {
         crowd.order(ONE);
-        bed.listeners() == 1
+        fixture.listeners() == 1
     });
     crowd.order(ALL);
-    assert_eq!(bed.requests("listeners"), 1);
+    assert_eq!(fixture.requests("listeners"), 1);
     crowd.end();
 }
 
@@ -130,11 +131,11 @@ fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
 /// connection that the other has taken.
 #[test]
 fn a_death_is_told_once() {
-    let mut bed = Bed::new();
-    let mut watch = bed.start(&bed.compile("watch"), Stdio::piped());
-    until(|| bed.listeners() == 1);
-    bed.restart();
-    until(|| bed.listeners() == 1);
+    let mut fixture = Fixture::new();
+    let mut watch = fixture.start(&fixture.compile("watch"), Stdio::piped());
+    until(|| fixture.listeners() == 1);
+    fixture.restart();
+    until(|| fixture.listeners() == 1);
     let mut counts = [0; 12];
     let (orders, answers) = (&mut watch.stdin, &mut watch.stdout);
     let orders = orders.as_mut().expect("it is a pipe");
@@ -155,15 +156,15 @@ fn a_death_is_told_once() {
 /// while.
 #[test]
 fn a_stopped_monitor_is_left_alone() {
-    let bed = Bed::new();
-    let path = bed.folder.path().join("stopped");
+    let fixture = Fixture::new();
+    let path = fixture.folder.path().join("stopped");
     let flags = SocketFlags::NONBLOCK;
     let stopped = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let stopped = stopped.expect("a socket");
     bind(&stopped, &SocketAddrUnix::new(&path).expect("short")).expect("the folder is new");
     // The kernel lets programs in and takes what they send, and nobody answers.
     listen(&stopped, 64).expect("it is bound");
-    let text = bed.text_of(&bed.compile("visits"), Some(path));
+    let text = fixture.text_of(&fixture.compile("visits"), Some(path));
     assert_eq!(text, "visits: 20\nexit status: 0");
     let asked = std::iter::from_fn(|| accept(&stopped).ok()).count();
     assert_eq!(asked, 1);
@@ -189,8 +190,8 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn start(bed: &Bed) -> Self {
-        let program = bed.start(&bed.compile("crowd"), Stdio::piped());
+    fn start(fixture: &Fixture) -> Self {
+        let program = fixture.start(&fixture.compile("crowd"), Stdio::piped());
         Self { program }
     }
 
@@ -215,15 +216,15 @@ impl Crowd {
     }
 }
 
-impl Bed {
+impl Fixture {
     /// Ends the monitor and starts another one in its place.
     fn restart(&mut self) {
         drop(self.stop.take());
         let thread = self.thread.take().expect("it runs");
         thread.join().expect("the monitor ends well");
-        let monitor =
+        let broker =
             Monitor::bind(&self.socket(), Settings::default()).expect("nobody listens there");
-        let (stop, thread) = run(monitor);
+        let (stop, thread) = run(broker);
         (self.stop, self.thread) = (Some(stop), Some(thread));
     }
 

@@ -1,5 +1,5 @@
 /* Threads and processes that block in accept, and clients of the kernel's beside our own: each is served. */
-#include "bed.h"
+#include "fixture.h"
 #include <sys/syscall.h>
 
 #define ROUNDS 100

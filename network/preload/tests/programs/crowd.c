@@ -1,6 +1,6 @@
 /* Threads that block in accept on one listener, and do as the standard input says, byte by byte; each is answered with
  * itself when it is done. */
-#include "bed.h"
+#include "fixture.h"
 #include <sys/prctl.h>
 
 #define THREADS 8

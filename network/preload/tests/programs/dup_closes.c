@@ -1,5 +1,5 @@
 /* Copies of numbers that other threads close: a copy is the connection that had the number, or there is none. */
-#include "bed.h"
+#include "fixture.h"
 
 enum { ROUNDS = 10000 };
 static struct sockaddr_in address;

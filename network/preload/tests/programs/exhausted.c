@@ -1,5 +1,5 @@
 /* No descriptors: what cannot be accepted yet stays where it is; with few of them connections are made all the same. */
-#include "bed.h"
+#include "fixture.h"
 #include <sys/resource.h>
 
 int main(void)

@@ -1,5 +1,5 @@
 /* A child that passes the library by: it writes to a connection by a system call of its own, and ends. */
-#include "bed.h"
+#include "fixture.h"
 #include <sys/syscall.h>
 
 static long call(long number, long first, long second, long third)

@@ -1,5 +1,5 @@
 /* Children that do nothing, one that serves, and one that gives up its rights first; both without an environment. */
-#include "bed.h"
+#include "fixture.h"
 
 enum { IDLE = 8 };
 

@@ -1,5 +1,5 @@
 /* Bytes of a seed, sent and received with copies and without, in turn. */
-#include "bed.h"
+#include "fixture.h"
 #include <millrace_sockets.h>
 
 enum { BYTES = 4 << 20, PLACES = 5 };

@@ -1,5 +1,5 @@
 /* Connections and listeners that go on in another program. */
-#include "bed.h"
+#include "fixture.h"
 #include <spawn.h>
 
 extern char **environ;

@@ -1,5 +1,5 @@
 /* Children that hold connections and are killed, and ones that never come to know of them. */
-#include "bed.h"
+#include "fixture.h"
 #include <spawn.h>
 
 enum { MILLISECONDS = 300 };

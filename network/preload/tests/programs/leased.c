@@ -1,5 +1,5 @@
 /* Connections one after another and at the same time, from threads and from a child: every one has a name of its own. */
-#include "bed.h"
+#include "fixture.h"
 
 #define COUNT 600
 

@@ -1,5 +1,5 @@
 /* Calls by other names: what the C library writes by itself, and calls by number. */
-#include "bed.h"
+#include "fixture.h"
 #include <sys/select.h>
 #include <sys/syscall.h>
 

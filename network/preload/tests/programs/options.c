@@ -1,5 +1,5 @@
 /* Options, names and the life of a connecting socket. */
-#include "bed.h"
+#include "fixture.h"
 
 static void number(int fd, const char *name, int level, int option)
 {

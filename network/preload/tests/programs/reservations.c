@@ -1,5 +1,5 @@
 /* What other calls do while room is reserved or bytes are borrowed. */
-#include "bed.h"
+#include "fixture.h"
 #include <millrace_sockets.h>
 #include <sys/epoll.h>
 

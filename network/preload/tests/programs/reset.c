@@ -1,5 +1,5 @@
 /* Connections that end with bytes unread, with linger, and writes to what is gone. */
-#include "bed.h"
+#include "fixture.h"
 
 static void error_of(int fd)
 {

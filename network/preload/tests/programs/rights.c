@@ -1,6 +1,6 @@
 /* Descriptors in messages: a connection at user level is refused, all else passes. Where the two sides differ, the
  * program says what is right on its side. */
-#include "bed.h"
+#include "fixture.h"
 
 static int is_at_user_level;
 

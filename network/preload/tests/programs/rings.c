@@ -1,7 +1,7 @@
 /* io_uring: a program that asks the C library for a ring is told that there is none, and goes on without. A ring made
  * past it reads the end of the stream, and a write resets the connection. Where the two sides differ, the program says
  * what is right on its side. */
-#include "bed.h"
+#include "fixture.h"
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 

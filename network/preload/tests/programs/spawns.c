@@ -1,5 +1,5 @@
 /* Threads that spawn programs at the same time, each of which gets a connection. */
-#include "bed.h"
+#include "fixture.h"
 #include <spawn.h>
 
 extern char **environ;

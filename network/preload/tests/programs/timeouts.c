@@ -1,5 +1,5 @@
 /* Time-outs, and calls that signals break. */
-#include "bed.h"
+#include "fixture.h"
 
 static void nothing(int signal) { (void)signal; }
 

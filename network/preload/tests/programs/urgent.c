@@ -1,5 +1,5 @@
 /* Urgent bytes. */
-#include "bed.h"
+#include "fixture.h"
 
 static void mark(int fd)
 {

@@ -1,5 +1,5 @@
 /* Urgent bytes that are waited for, and what lies around them. */
-#include "bed.h"
+#include "fixture.h"
 
 static void mark(int fd)
 {

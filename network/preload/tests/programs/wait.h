@@ -1,7 +1,7 @@
 /* What the programs that wait have in common. */
 #ifndef WAIT_H
 #define WAIT_H
-#include "bed.h"
+#include "fixture.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>

@@ -13,9 +13,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::errno::{Errno, Outcome};
 use crate::multiplex::events::Events;
+use crate::multiplex::poll_target::{PollTarget, Target};
 use crate::multiplex::set::Set;
 use crate::multiplex::sets::Sets;
-use crate::multiplex::target::{Kept, Target};
 use crate::readiness::{ERR, HUP, IN, OUT, RDHUP, RDNORM, Ready, Source, WRNORM};
 
 pub(super) static SETS: Sets<Fake> = Sets::new();
@@ -38,7 +38,7 @@ pub(super) fn leave(fd: RawFd) {
 #[derive(Debug)]
 #[repr(align(16))]
 pub(super) struct Fake {
-    bell: OwnedFd,
+    wakeup_fd: OwnedFd,
     peer: Mutex<Option<OwnedFd>>,
     arrived: AtomicU64,
     taken: AtomicU64,
@@ -64,9 +64,9 @@ impl Fake {
     pub(super) fn new() -> &'static Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let (bell, peer) = pair.expect("there are descriptors left");
+        let (wakeup_fd, peer) = pair.expect("there are descriptors left");
         let fake: &'static Self = Box::leak(Box::new(Self {
-            bell,
+            wakeup_fd,
             peer: Mutex::new(Some(peer)),
             arrived: AtomicU64::new(0),
             taken: AtomicU64::new(0),
@@ -89,15 +89,15 @@ impl Fake {
     }
 
     pub(super) fn fd(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.wakeup_fd.as_raw_fd()
     }
 
     /// As a listener it hears this channel from now on.
-    pub(super) fn hear(&self, channel: RawFd) {
+    pub(super) fn attach_channel(&self, channel: RawFd) {
         self.channel.store(channel, Ordering::SeqCst);
     }
 
-    fn ring(&self) {
+    fn notify_peer(&self) {
         let peer = self.peer.lock().expect("no test panics with it");
         if let Some(peer) = peer.as_ref() {
             let _ = rustix::net::send(peer, b"", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -113,7 +113,7 @@ impl Fake {
     fn tell(&self, waits: &AtomicBool) {
         fence(Ordering::SeqCst);
         if waits.swap(false, Ordering::SeqCst) {
-            self.ring();
+            self.notify_peer();
         }
     }
 
@@ -129,7 +129,7 @@ impl Fake {
     pub(super) fn stall(&self) {
         self.is_full.store(true, Ordering::SeqCst);
         self.stalls.fetch_add(1, Ordering::SeqCst);
-        if Kept::watchers(self) > 0 {
+        if PollTarget::watchers(self) > 0 {
             SETS.broadcast(self.key());
         }
     }
@@ -147,7 +147,7 @@ impl Fake {
     }
 
     /// The peer resets.
-    pub(super) fn break_off(&self) {
+    pub(super) fn abort(&self) {
         self.is_broken.store(true, Ordering::SeqCst);
         self.arrive();
     }
@@ -194,13 +194,15 @@ impl Source for Fake {
         self.ready()
     }
 
-    fn bell(&self) -> RawFd {
+    fn wakeup_fd(&self) -> RawFd {
         self.fd()
     }
 
     fn drain(&self) -> bool {
         let mut taken = 0;
-        while let Ok((_, 0)) = rustix::net::recv(&self.bell, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
+        while let Ok((_, 0)) =
+            rustix::net::recv(&self.wakeup_fd, &mut [0_u8; 1], RecvFlags::DONTWAIT)
+        {
             taken += 1;
             if taken > 1000 {
                 self.is_hung_up.store(true, Ordering::SeqCst);
@@ -218,7 +220,7 @@ impl Source for Fake {
     }
 }
 
-impl Kept for Fake {
+impl PollTarget for Fake {
     fn sets() -> &'static Sets<Self> {
         &SETS
     }
@@ -259,7 +261,7 @@ impl Kept for Fake {
         self.channel.load(Ordering::SeqCst)
     }
 
-    fn tell_end(&self, channel: RawFd) -> bool {
+    fn report_hangup_once(&self, channel: RawFd) -> bool {
         assert!(channel >= 0, "a channel is a descriptor");
         let _ = self
             .channel
@@ -270,12 +272,12 @@ impl Kept for Fake {
 
 /// A set under a number of its own.
 #[derive(Debug)]
-pub(super) struct Bed {
+pub(super) struct Fixture {
     pub(super) outer: OwnedFd,
     pub(super) set: &'static Set<Fake>,
 }
 
-impl Bed {
+impl Fixture {
     pub(super) fn new() -> Self {
         let outer = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)
             .expect("there are descriptors left");
@@ -341,7 +343,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.set.close();
     }

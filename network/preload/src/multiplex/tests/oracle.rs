@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millrace_random::Random;
 
-use super::fake::{Bed, Fake};
+use super::fake::{Fake, Fixture};
 use crate::readiness::{ALWAYS, EDGE, ERR, HUP, IN, ONCE, OUT, RDHUP};
 
 const SOURCES: usize = 6;
@@ -77,7 +77,7 @@ impl Model {
 
 struct Walk {
     random: Random,
-    bed: Bed,
+    fixture: Fixture,
     fakes: Vec<&'static Fake>,
     models: Vec<Model>,
     next_data: u64,
@@ -87,7 +87,7 @@ impl Walk {
     fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
-            bed: Bed::new(),
+            fixture: Fixture::new(),
             fakes: (0..SOURCES).map(|_| Fake::new()).collect(),
             models: vec![Model::default(); SOURCES],
             next_data: 0,
@@ -156,20 +156,20 @@ impl Walk {
             has_room: true,
         };
         if self.models[index].interest.is_none() {
-            self.bed.add(fd, events, self.next_data);
+            self.fixture.add(fd, events, self.next_data);
         } else if self.draw(4) == 0 {
-            self.bed.delete(fd);
+            self.fixture.delete(fd);
             self.models[index].interest = None;
             return;
         } else {
-            self.bed.modify(fd, events, self.next_data);
+            self.fixture.modify(fd, events, self.next_data);
         }
         self.models[index].interest = Some(asked);
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
         let room = 1 + self.draw(SOURCES + 2);
-        let told = self.bed.try_wait(room, timeout).expect("nothing fails");
+        let told = self.fixture.try_wait(room, timeout).expect("nothing fails");
         let due: HashMap<u64, (usize, u32)> = self
             .models
             .iter()
@@ -202,7 +202,7 @@ impl Walk {
             .filter_map(|model| Some(model.due()?.1))
             .collect();
         for _ in 0..64 {
-            let told = self.bed.look(2);
+            let told = self.fixture.look(2);
             for (_, data) in told {
                 due.retain(|other| *other != data);
             }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use libc::pollfd;
 
-use super::fake::{Bed, Fake, Plain, enter, leave};
+use super::fake::{Fake, Fixture, Plain, enter, leave};
 use crate::errno::{Errno, Outcome};
 use crate::multiplex::poll::poll;
+use crate::multiplex::poll_target::Target;
 use crate::multiplex::select::{Asked, Bits, select};
-use crate::multiplex::target::Target;
 use crate::readiness::IN;
 
 const READ: i16 = libc::POLLIN;
@@ -127,13 +127,13 @@ fn many_members() {
 
 #[test]
 fn a_set_and_a_listener_in_a_poll() {
-    let (bed, fake, own, channel) = (Bed::new(), Fake::new(), Plain::new(), Plain::new());
-    enter(bed.fd(), Target::Set(Fake::new(), bed.set));
+    let (fixture, fake, own, channel) = (Fixture::new(), Fake::new(), Plain::new(), Plain::new());
+    enter(fixture.fd(), Target::Set(Fake::new(), fixture.set));
     let listener = Fake::new();
-    listener.hear(channel.fd());
+    listener.attach_channel(channel.fd());
     enter(own.fd(), Target::Listener(listener));
-    bed.add(fake.fd(), IN, 1);
-    let members = [(bed.fd(), READ), (own.fd(), READ)];
+    fixture.add(fake.fd(), IN, 1);
+    let members = [(fixture.fd(), READ), (own.fd(), READ)];
     let brief = Some(Duration::from_millis(1));
     assert_eq!(ask(&members, brief), Ok(vec![0, 0]));
     fake.arrive();
@@ -142,7 +142,7 @@ fn a_set_and_a_listener_in_a_poll() {
     assert_eq!(ask(&members, brief), Ok(vec![0, 0]));
     channel.arrive();
     assert_eq!(ask(&members, None), Ok(vec![0, READ]));
-    leave(bed.fd());
+    leave(fixture.fd());
     leave(own.fd());
 }
 

@@ -13,8 +13,8 @@ use crate::errno::{Errno, Outcome};
 use super::events::Events;
 use super::interest::{Interest, Look};
 use super::kernel;
+use super::poll_target::PollTarget;
 use super::set::Set;
-use super::target::Kept;
 use crate::readiness::{HUP, IN, ONCE, RDNORM};
 
 /// What a member of this kind is.
@@ -30,7 +30,7 @@ enum Link<S: 'static> {
 }
 
 #[derive(Debug)]
-struct Outsider<S: 'static> {
+struct KernelMember<S: 'static> {
     interest: Interest,
     link: Link<S>,
     /// The pass in which it was reported last: never twice in one.
@@ -39,7 +39,7 @@ struct Outsider<S: 'static> {
     sleeps: usize,
 }
 
-impl<S: Kept> Outsider<S> {
+impl<S: PollTarget> KernelMember<S> {
     fn entry(&self) -> &'static S {
         match self.link {
             Link::Listener { entry, .. } | Link::Nested { entry, .. } => entry,
@@ -71,19 +71,19 @@ pub(crate) enum Word {
 
 /// What to add.
 #[derive(Debug)]
-pub(crate) enum Newcomer<S: 'static> {
+pub(crate) enum NewMember<S: 'static> {
     Listener(&'static S),
     Nested(&'static S, &'static Set<S>),
 }
 
 /// All members of this kind.
 #[derive(Debug)]
-pub(crate) struct Outsiders<S: 'static> {
+pub(crate) struct KernelWatched<S: 'static> {
     secret: u64,
-    list: Vec<Option<Outsider<S>>>,
+    list: Vec<Option<KernelMember<S>>>,
 }
 
-impl<S: Kept> Outsiders<S> {
+impl<S: PollTarget> KernelWatched<S> {
     pub(crate) fn new() -> Self {
         Self {
             secret: RandomState::new().build_hasher().finish(),
@@ -132,12 +132,12 @@ impl<S: Kept> Outsiders<S> {
     pub(crate) fn add(
         &mut self,
         outer: RawFd,
-        newcomer: &Newcomer<S>,
+        new_member: &NewMember<S>,
         interest: Interest,
     ) -> Outcome<()> {
         let index = self.vacancy();
         kernel::epoll_add(outer, interest.fd, interest.asked(), self.own_word(index))?;
-        self.admit(outer, index, newcomer, interest)
+        self.admit(outer, index, new_member, interest)
     }
 
     fn vacancy(&mut self) -> usize {
@@ -152,11 +152,11 @@ impl<S: Kept> Outsiders<S> {
         &mut self,
         outer: RawFd,
         index: usize,
-        newcomer: &Newcomer<S>,
+        new_member: &NewMember<S>,
         interest: Interest,
     ) -> Outcome<()> {
-        let link = match *newcomer {
-            Newcomer::Listener(entry) => {
+        let link = match *new_member {
+            NewMember::Listener(entry) => {
                 let channel = entry.channel();
                 if channel >= 0 {
                     let events = interest.asked();
@@ -169,17 +169,17 @@ impl<S: Kept> Outsiders<S> {
                 }
                 Link::Listener { entry, channel }
             }
-            Newcomer::Nested(entry, set) => Link::Nested { entry, set },
+            NewMember::Nested(entry, set) => Link::Nested { entry, set },
         };
-        let outsider = Outsider {
+        let member = KernelMember {
             interest,
             link,
             stamp: 0,
             sleeps: 0,
         };
-        outsider.entry().hold(true);
-        outsider.entry().watch(true);
-        self.list[index] = Some(outsider);
+        member.entry().hold(true);
+        member.entry().watch(true);
+        self.list[index] = Some(member);
         Ok(())
     }
 
@@ -291,9 +291,10 @@ impl<S: Kept> Outsiders<S> {
     }
 
     /// Whether a listener has no channel in the kernel's set, for whose next one nothing wakes who sleeps.
-    pub(crate) fn is_deaf(&self) -> bool {
-        let is_deaf = |one: &Outsider<S>| matches!(one.link, Link::Listener { channel: ..0, .. });
-        self.list.iter().flatten().any(is_deaf)
+    pub(crate) fn is_disconnected(&self) -> bool {
+        let is_disconnected =
+            |one: &KernelMember<S>| matches!(one.link, Link::Listener { channel: ..0, .. });
+        self.list.iter().flatten().any(is_disconnected)
     }
 
     /// In the child of a fork, where nobody is counted as watching.
@@ -358,7 +359,7 @@ impl<S: Kept> Outsiders<S> {
                 } else if events & HUP != 0 && ready & one.interest.asked() == 0 {
                     // The kernel says so whether asked or not; it is told when it is asked for.
                     let _ = kernel::epoll_delete(outer, *channel);
-                } else if events & HUP != 0 && entry.tell_end(*channel) {
+                } else if events & HUP != 0 && entry.report_hangup_once(*channel) {
                     let _ = kernel::epoll_delete(outer, *channel);
                     *channel = -1;
                 }
@@ -380,12 +381,12 @@ impl<S: Kept> Outsiders<S> {
         );
         out.push(ready, one.interest.data);
         if one.interest.is_once() {
-            Self::hush(outer, one, word == Word::Own(index), own_word);
+            Self::disarm_one_shot(outer, one, word == Word::Own(index), own_word);
         }
     }
 
     /// After a report of a one-shot interest: what the kernel did not switch off by itself.
-    fn hush(outer: RawFd, one: &Outsider<S>, by_own: bool, own_word: u64) {
+    fn disarm_one_shot(outer: RawFd, one: &KernelMember<S>, by_own: bool, own_word: u64) {
         match one.link {
             Link::Listener { channel, .. } if by_own => {
                 let _ = kernel::epoll_delete(outer, channel);
@@ -422,7 +423,7 @@ impl<S: Kept> Outsiders<S> {
                 one.interest.take(look, ready);
                 out.push(ready, one.interest.data);
                 if one.interest.is_once() {
-                    Self::hush(outer, one, false, own_word);
+                    Self::disarm_one_shot(outer, one, false, own_word);
                 }
             }
         }
@@ -467,7 +468,7 @@ impl<S: Kept> Outsiders<S> {
 }
 
 /// What a set is ready for that the kernel called readable: its rings may have been in vain.
-fn nested_ready<S: Kept>(set: &'static Set<S>) -> u32 {
+fn nested_ready<S: PollTarget>(set: &'static Set<S>) -> u32 {
     if set.absorb_and_look() {
         IN | RDNORM
     } else {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::entry::{FDS, Hearing, Kind};
+use crate::entry::{FDS, Kind, ListenerState};
 use crate::listeners;
 use crate::lost_channels::{is_due, noted, shortened};
 
@@ -14,14 +14,14 @@ use crate::lost_channels::{is_due, noted, shortened};
 static SETTLED: AtomicU32 = AtomicU32::new(0);
 /// There may be some.
 #[inline]
-fn is_any() -> bool {
+fn has_pending() -> bool {
     noted() != SETTLED.load(Ordering::Relaxed)
 }
 
 /// How long a sleep may be that would be `left`.
 #[inline]
 pub(crate) fn limit(left: Option<Duration>) -> Option<Duration> {
-    if is_any() {
+    if has_pending() {
         return Some(shortened(left));
     }
     left
@@ -30,7 +30,7 @@ pub(crate) fn limit(left: Option<Duration>) -> Option<Duration> {
 /// Announces them again, now and then, before a wait that holds no locks of sets.
 #[inline]
 pub(crate) fn announce() {
-    if is_any() && is_due() {
+    if has_pending() && is_due() {
         announce_all();
     }
 }
@@ -41,10 +41,10 @@ fn announce_all() {
     let mut is_settled = true;
     let all = FDS
         .numbers(0, usize::MAX)
-        .filter(|(fd, entry)| entry.bell() == *fd && entry.kind() == Kind::Listener);
+        .filter(|(fd, entry)| entry.wakeup_fd() == *fd && entry.kind() == Kind::Listener);
     for (fd, entry) in all {
         // One that was shut down has no channel, and wants none.
-        if entry.hearing() == Hearing::Deaf {
+        if entry.listener_state() == ListenerState::Disconnected {
             is_settled &= listeners::announce_again(fd, entry).is_some();
         }
     }

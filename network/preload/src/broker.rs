@@ -21,14 +21,14 @@ use rustix::net::{
 
 use crate::ancillary::{self, Descriptors};
 use crate::broker_link::{EXITS, SOCKET, is_dead};
+use crate::channel_owner::ChannelOwner;
 use crate::clock::now;
-use crate::connection_fds::Ends;
+use crate::connection_fds::ConnectionFds;
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
-use crate::introducer::Introducer;
-use crate::leases::{self, Borrowed};
+use crate::leases::{self, LeaseLookup};
 use crate::lock::Lock;
 use crate::multiplex::spin;
+use crate::private_fds;
 use crate::slab::Slab;
 
 /// Between two attempts to reach a monitor.
@@ -52,7 +52,7 @@ static PATH: OnceLock<Option<SocketAddrUnix>> = OnceLock::new();
 /// What the monitor says to a request to connect.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Connected(Ends),
+    Connected(ConnectionFds),
     /// The kernel's TCP is to serve it.
     Kernel,
     /// The listener has its backlog full.
@@ -68,16 +68,16 @@ pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     let lease = if is_any {
         leases::connect(peer)
     } else {
-        Borrowed::Never
+        LeaseLookup::Never
     };
-    if let Borrowed::Connected(ends) = lease {
+    if let LeaseLookup::Connected(ends) = lease {
         return Ok(Answer::Connected(ends));
     }
     // What the monitor has made cannot be taken back: the other side would see a connection that ends.
-    if hidden::spare(DESCRIPTORS_MAX).is_err() {
+    if private_fds::spare(DESCRIPTORS_MAX).is_err() {
         return Ok(Answer::Kernel);
     }
-    let wants_lease = matches!(lease, Borrowed::Wanted);
+    let wants_lease = matches!(lease, LeaseLookup::ShouldRequest);
     match request(local, peer, wants_lease)? {
         Some(answer) => Ok(answer),
         // The lease came to nothing: its listener may have gone, and there may be others.
@@ -99,7 +99,11 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
     };
     match (reply, fds.is_both()) {
         (Message::Connected(link), true) => {
-            let ends = fds.both().map(|[bell, memory]| Ends { link, bell, memory });
+            let ends = fds.both().map(|[wakeup_fd, memory]| ConnectionFds {
+                link,
+                wakeup_fd,
+                memory,
+            });
             Ok(Some(ends.map_or(Answer::Kernel, Answer::Connected)))
         }
         (Message::Lease(lease), _) => {
@@ -107,7 +111,7 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
                 leases::insert(peer, lease, channel);
             }
             match leases::connect(peer) {
-                Borrowed::Connected(ends) => Ok(Some(Answer::Connected(ends))),
+                LeaseLookup::Connected(ends) => Ok(Some(Answer::Connected(ends))),
                 _ => Ok(None),
             }
         }
@@ -121,13 +125,13 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
 
 /// Announces a listening socket. The channel, hidden, if the monitor listens to it.
 pub(crate) fn listen(fd: c_int, backlog: u32) -> Option<RawFd> {
-    let (reply, mut fds) = ask(Message::Listen { backlog }, Some(hidden::borrow(fd)))?;
+    let (reply, mut fds) = ask(Message::Listen { backlog }, Some(private_fds::borrow(fd)))?;
     if reply != Message::Listening {
         return None;
     }
     let channel = fds.take()?;
-    let hidden = hidden::hide_copy(hidden::borrow(channel)).ok();
-    hidden::close_raw(channel);
+    let hidden = private_fds::hide_copy(private_fds::borrow(channel)).ok();
+    private_fds::close_raw(channel);
     hidden
 }
 
@@ -137,9 +141,9 @@ pub(crate) fn listen(fd: c_int, backlog: u32) -> Option<RawFd> {
 /// `EAGAIN` if there is none; `EMFILE` if there is no room for its descriptors: it stays where it is then.
 pub(crate) fn incoming(
     channel: RawFd,
-    introducer: &Introducer,
+    channel_owner: &ChannelOwner,
     is_closed_on_exec: bool,
-) -> Outcome<Option<Ends>> {
+) -> Outcome<Option<ConnectionFds>> {
     let flags = if is_closed_on_exec {
         libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC
     } else {
@@ -148,24 +152,28 @@ pub(crate) fn incoming(
     if !is_readable(channel) {
         return Err(Errno(libc::EAGAIN));
     }
-    hidden::spare(DESCRIPTORS_MAX)?;
+    private_fds::spare(DESCRIPTORS_MAX)?;
     let parcel = match receive(channel, flags)? {
         Received::Packet(parcel) => parcel,
         // Of whoever was lent the channel.
-        Received::Wrong => return Err(Errno(libc::EAGAIN)),
+        Received::Malformed => return Err(Errno(libc::EAGAIN)),
         Received::End => return Ok(None),
     };
     let Message::Incoming { link, .. } = parcel.packet.message else {
         return Err(Errno(libc::EAGAIN));
     };
     let sender = parcel.sender;
-    let Some([bell, memory]) = parcel.descriptors.both() else {
+    let Some([wakeup_fd, memory]) = parcel.descriptors.both() else {
         return Err(Errno(libc::EAGAIN));
     };
-    let ends = Ends { link, bell, memory };
-    if !introducer.vouches(sender, &ends) {
-        hidden::close_raw(bell);
-        hidden::close_raw(memory);
+    let ends = ConnectionFds {
+        link,
+        wakeup_fd,
+        memory,
+    };
+    if !channel_owner.authenticate(sender, &ends) {
+        private_fds::close_raw(wakeup_fd);
+        private_fds::close_raw(memory);
         return Err(Errno(libc::EAGAIN));
     }
     Ok(Some(ends))
@@ -174,7 +182,7 @@ pub(crate) fn incoming(
 /// Whether there is something in a channel, or it is dead.
 fn is_readable(channel: RawFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    let looked = rustix::net::recv(hidden::borrow(channel), &mut [0; 1], flags);
+    let looked = rustix::net::recv(private_fds::borrow(channel), &mut [0; 1], flags);
     !matches!(looked, Err(rustix::io::Errno::AGAIN))
 }
 
@@ -187,7 +195,7 @@ pub(crate) fn is_own() -> bool {
 pub(crate) fn forget() {
     let socket = SOCKET.swap(-1, Ordering::Relaxed);
     if socket >= 0 {
-        hidden::close(socket);
+        private_fds::close(socket);
     }
     TALK.reset();
     leases::forget_in_child();
@@ -223,7 +231,7 @@ fn ask(message: Message, fd: Option<BorrowedFd<'_>>) -> Option<(Message, Descrip
             if is_dead(socket) {
                 EXITS.fetch_add(1, Ordering::Relaxed);
             }
-            hidden::close(socket);
+            private_fds::close(socket);
         }
     }
     None
@@ -247,7 +255,7 @@ fn exchange(
                 miss(now() + REST - PATIENCE);
                 return None;
             }
-            Ok(Received::Wrong | Received::End) | Err(_) => return None,
+            Ok(Received::Malformed | Received::End) | Err(_) => return None,
         }
     }
 }
@@ -284,15 +292,15 @@ fn missed_since(now: Duration) -> Duration {
 fn dial() -> Option<RawFd> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
-    let socket = hidden::hide(socket).ok()?;
+    let socket = private_fds::hide(socket).ok()?;
     for time in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-        sockopt::set_socket_timeout(hidden::borrow(socket), time, Some(SILENCE)).ok()?;
+        sockopt::set_socket_timeout(private_fds::borrow(socket), time, Some(SILENCE)).ok()?;
     }
     let greeted = path()
-        .and_then(|path| rustix::net::connect(hidden::borrow(socket), path).ok())
+        .and_then(|path| rustix::net::connect(private_fds::borrow(socket), path).ok())
         .and_then(|()| greet(socket));
     if greeted.is_none() {
-        hidden::close(socket);
+        private_fds::close(socket);
         return None;
     }
     Some(socket)
@@ -303,7 +311,7 @@ fn greet(socket: RawFd) -> Option<()> {
         Some(slab) => slab,
         None => Slab::create().ok()?,
     };
-    let (reply, _) = exchange(socket, Message::Hello, Some(hidden::borrow(slab.file)))?;
+    let (reply, _) = exchange(socket, Message::Hello, Some(private_fds::borrow(slab.file)))?;
     let Message::Welcome { spin_us_max, .. } = reply else {
         return None;
     };
@@ -355,7 +363,7 @@ fn send(socket: RawFd, packet: Packet, fd: Option<BorrowedFd<'_>>) -> Outcome<()
         return Err(Errno(libc::ENOMEM));
     }
     let pieces = [IoSlice::new(&bytes)];
-    let socket = hidden::borrow(socket);
+    let socket = private_fds::borrow(socket);
     loop {
         match rustix::net::sendmsg(socket, &pieces, &mut control, SendFlags::NOSIGNAL) {
             Ok(_) => return Ok(()),
@@ -366,7 +374,7 @@ fn send(socket: RawFd, packet: Packet, fd: Option<BorrowedFd<'_>>) -> Outcome<()
 }
 
 /// A packet, what came along, and by whom.
-struct Parcel {
+struct ControlPacket {
     packet: Packet,
     descriptors: Descriptors,
     sender: Option<Sender>,
@@ -374,9 +382,9 @@ struct Parcel {
 
 /// What came.
 enum Received {
-    Packet(Parcel),
+    Packet(ControlPacket),
     /// What makes no sense.
-    Wrong,
+    Malformed,
     /// The other side is gone.
     End,
 }
@@ -389,8 +397,8 @@ fn receive(socket: RawFd, flags: c_int) -> Outcome<Received> {
         return Ok(Received::End);
     }
     let packet = Packet::decode(bytes.get(..count).unwrap_or_default());
-    Ok(packet.map_or(Received::Wrong, |packet| {
-        Received::Packet(Parcel {
+    Ok(packet.map_or(Received::Malformed, |packet| {
+        Received::Packet(ControlPacket {
             packet,
             descriptors,
             sender,

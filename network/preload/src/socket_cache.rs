@@ -15,7 +15,7 @@ use rustix::fs::OFlags;
 
 use crate::clock::now;
 use crate::errno::Outcome;
-use crate::hidden;
+use crate::private_fds;
 
 /// For how long a socket is kept.
 const KEPT: Duration = Duration::from_millis(10);
@@ -41,7 +41,7 @@ pub(crate) fn save(fd: c_int) -> Option<RawFd> {
     let is_room = SPARES
         .iter()
         .any(|place| place.load(Ordering::Relaxed) == 0);
-    let copy = || hidden::hide_if_room(hidden::borrow(fd)).ok();
+    let copy = || private_fds::hide_if_room(private_fds::borrow(fd)).ok();
     is_room.then(copy).flatten()
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn keep(copy: RawFd, family: c_int, flags: OFlags) {
             .is_ok()
     };
     if number > NUMBER || SPARES.iter().find(free).is_none() {
-        hidden::close(copy);
+        private_fds::close(copy);
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn take(family: c_int, flags: c_int) -> Option<RawFd> {
         } else {
             give(copy, word, flags).ok()
         };
-        hidden::close(copy);
+        private_fds::close(copy);
         if given.is_some() {
             return given;
         }
@@ -100,7 +100,7 @@ pub(crate) fn take(family: c_int, flags: c_int) -> Option<RawFd> {
 
 fn give(copy: RawFd, word: u64, flags: c_int) -> Outcome<RawFd> {
     let is_nonblocking = flags & SOCK_NONBLOCK != 0;
-    let copy = hidden::borrow(copy);
+    let copy = private_fds::borrow(copy);
     if is_nonblocking != (word & IS_NONBLOCKING != 0) {
         let wanted = if is_nonblocking {
             OFlags::NONBLOCK
@@ -110,9 +110,10 @@ fn give(copy: RawFd, word: u64, flags: c_int) -> Outcome<RawFd> {
         rustix::fs::fcntl_setfl(copy, wanted)?;
     }
     let given = rustix::io::fcntl_dupfd_cloexec(copy, 0)?;
-    let given = hidden::into_raw(given);
+    let given = private_fds::into_raw(given);
     if flags & SOCK_CLOEXEC == 0 {
-        let cleared = rustix::io::fcntl_setfd(hidden::borrow(given), rustix::io::FdFlags::empty());
+        let cleared =
+            rustix::io::fcntl_setfd(private_fds::borrow(given), rustix::io::FdFlags::empty());
         debug_assert!(cleared.is_ok(), "the descriptor was just made");
     }
     Ok(given)
@@ -123,7 +124,7 @@ pub(crate) fn drop_all() {
     for place in &SPARES {
         let word = place.swap(0, Ordering::AcqRel);
         if word != 0 {
-            hidden::close(RawFd::try_from(word & NUMBER).unwrap_or(-1));
+            private_fds::close(RawFd::try_from(word & NUMBER).unwrap_or(-1));
         }
     }
 }

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use crate::lock::Refused;
 
 use super::lock::Guard;
+use super::poll_target::PollTarget;
 use super::set::{Set, State};
-use super::target::Kept;
 
 /// What is to be done by who holds the lock.
-pub(super) mod errand {
+pub(super) mod deferred_work {
     /// Members were closed: interests in them end.
     pub(crate) const SWEEP: u32 = 1;
     /// A fork was made: others may take rings.
@@ -22,13 +22,13 @@ pub(super) mod errand {
 
 /// Holds the lock of a set, and runs its errands after.
 #[derive(Debug)]
-pub(super) struct Held<'a, S: Kept> {
+pub(super) struct Held<'a, S: PollTarget> {
     set: &'a Set<S>,
     /// There until this is dropped.
     guard: Option<Guard<'a, State<S>>>,
 }
 
-impl<S: Kept> Deref for Held<'_, S> {
+impl<S: PollTarget> Deref for Held<'_, S> {
     type Target = State<S>;
 
     fn deref(&self) -> &State<S> {
@@ -36,20 +36,20 @@ impl<S: Kept> Deref for Held<'_, S> {
     }
 }
 
-impl<S: Kept> DerefMut for Held<'_, S> {
+impl<S: PollTarget> DerefMut for Held<'_, S> {
     fn deref_mut(&mut self) -> &mut State<S> {
         self.guard.as_mut().expect("it is held")
     }
 }
 
-impl<S: Kept> Drop for Held<'_, S> {
+impl<S: PollTarget> Drop for Held<'_, S> {
     fn drop(&mut self) {
         self.guard = None;
-        self.set.run_errands();
+        self.set.run_deferred();
     }
 }
 
-impl<S: Kept> Set<S> {
+impl<S: PollTarget> Set<S> {
     /// # Errors
     /// [`Refused`] in a signal handler above the code that holds the lock.
     pub(super) fn lock(&self) -> Result<Held<'_, S>, Refused> {
@@ -69,38 +69,38 @@ impl<S: Kept> Set<S> {
     }
 
     /// Leaves an errand to who holds the lock.
-    pub(super) fn leave_errand(&self, errand: u32) {
-        self.errands.fetch_or(errand, Ordering::SeqCst);
+    pub(super) fn defer(&self, deferred_work: u32) {
+        self.deferred.fetch_or(deferred_work, Ordering::SeqCst);
         // If it was let go of meanwhile.
-        self.run_errands();
+        self.run_deferred();
     }
 
     #[inline]
-    fn run_errands(&self) {
-        if self.errands.load(Ordering::SeqCst) != 0 {
-            self.run_errands_slowly();
+    fn run_deferred(&self) {
+        if self.deferred.load(Ordering::SeqCst) != 0 {
+            self.run_deferred_slowly();
         }
     }
 
     #[cold]
-    fn run_errands_slowly(&self) {
-        while self.errands.load(Ordering::SeqCst) != 0 {
+    fn run_deferred_slowly(&self) {
+        while self.deferred.load(Ordering::SeqCst) != 0 {
             // Who holds it runs them.
             let Some(mut state) = self.state.try_lock() else {
                 return;
             };
-            let errands = self.errands.swap(0, Ordering::SeqCst);
-            if errands & errand::COUNT != 0 {
+            let deferred = self.deferred.swap(0, Ordering::SeqCst);
+            if deferred & deferred_work::COUNT != 0 {
                 state.members.count_anew();
-                state.outsiders.count_anew();
+                state.kernel_watched.count_anew();
             }
-            if errands & errand::SHARE != 0 {
+            if deferred & deferred_work::SHARE != 0 {
                 self.share(&mut state);
             }
-            if errands & errand::SWEEP != 0 {
+            if deferred & deferred_work::SWEEP != 0 {
                 let (inner, _) = self.own_sets(&state);
                 state.members.sweep(inner);
-                state.outsiders.sweep();
+                state.kernel_watched.sweep();
             }
         }
     }
@@ -132,7 +132,7 @@ impl<S: Kept> Set<S> {
         if self.is_kept.swap(false, Ordering::Relaxed) {
             self.state.release();
         }
-        self.leave_errand(errand::SHARE);
+        self.defer(deferred_work::SHARE);
     }
 
     /// After a fork, in the child, where the other threads are not.
@@ -148,7 +148,7 @@ impl<S: Kept> Set<S> {
         }
         let is_open = self.is_open.load(Ordering::Relaxed);
         self.is_inherited.store(is_open, Ordering::Relaxed);
-        self.leave_errand(errand::SHARE | errand::COUNT);
+        self.defer(deferred_work::SHARE | deferred_work::COUNT);
     }
 
     /// One who sleeps less. In the child of a fork nobody may be counted any more.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 
 use crate::limits::NUMBERS;
-use crate::{real, spares};
+use crate::{real, socket_cache};
 
 /// Of each number, the family of a fresh socket, or [`COPIED`]; 0 is unknown.
 static FAMILIES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
@@ -30,7 +30,7 @@ export! {
         let family = family_of(domain, kind & !flags, protocol);
         let spare = match family {
             0 => None,
-            _ => spares::take(domain, flags),
+            _ => socket_cache::take(domain, flags),
         };
         let fd = spare.unwrap_or_else(|| real::socket(domain, kind, protocol));
         if fd >= 0 {
@@ -40,12 +40,12 @@ export! {
     }
 
     fn unshare(flags: c_int) -> c_int {
-        spares::drop_all();
+        socket_cache::drop_all();
         real::unshare(flags)
     }
 
     fn setns(fd: c_int, kind: c_int) -> c_int {
-        spares::drop_all();
+        socket_cache::drop_all();
         real::setns(fd, kind)
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn copies() -> impl Iterator<Item = c_int> {
 
 /// The number's socket may not be as it was.
 #[inline]
-pub(crate) fn change(fd: c_int) {
+pub(crate) fn mark_modified(fd: c_int) {
     if family(fd).is_some() {
         forget(fd);
     }
@@ -131,7 +131,7 @@ pub(crate) fn forget(fd: c_int) {
 }
 
 /// The sockets of all numbers may be changed by others.
-pub(crate) fn change_all() {
+pub(crate) fn mark_all_modified() {
     let last = HIGHEST.load(Ordering::Relaxed);
     for place in FAMILIES.iter().take(last + 1) {
         if place.load(Ordering::Relaxed) != COPIED {

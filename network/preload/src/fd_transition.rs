@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::thread::{Timespec, nanosleep, sched_yield};
 
 use crate::clock::now;
-use crate::{fresh, thread};
+use crate::{pristine_sockets, thread};
 
 /// How many changes there are at once, of which others know.
 const PLACES: usize = 256;
@@ -32,9 +32,9 @@ static CHANGES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 /// A number is changed by this thread until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Change(Option<&'static AtomicU64>);
+pub(crate) struct FdTransition(Option<&'static AtomicU64>);
 
-impl Change {
+impl FdTransition {
     pub(crate) fn begin(fd: c_int) -> Self {
         let word = u64::from(thread::tid()) << 32 | u64::from(fd.unsigned_abs());
         let free = |place: &&AtomicU64| {
@@ -53,7 +53,7 @@ impl Change {
     }
 }
 
-impl Drop for Change {
+impl Drop for FdTransition {
     fn drop(&mut self) {
         if let Some(place) = self.0 {
             place.store(0, Ordering::Release);
@@ -68,7 +68,7 @@ impl Drop for Change {
 
 /// Whether there is a change of any number. Whoever has asked sees what changes that have ended have made.
 #[inline]
-pub(crate) fn is_any() -> bool {
+pub(crate) fn has_pending() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn is_any() -> bool {
 #[cold]
 pub(crate) fn wait(fd: c_int) {
     let own = u64::from(thread::tid());
-    let is_copied = fresh::is_copied(fd);
+    let is_copied = pristine_sockets::is_copied(fd);
     let is_of_another = |place: &AtomicU64| {
         // Acquire pairs with the release of `Change::drop`: what the number means then is seen.
         let word = place.load(Ordering::Acquire);
@@ -85,7 +85,7 @@ pub(crate) fn wait(fd: c_int) {
             return false;
         }
         let changed = c_int::try_from(word & 0xffff_ffff).unwrap_or(-1);
-        changed == fd || is_copied && fresh::is_copied(changed)
+        changed == fd || is_copied && pristine_sockets::is_copied(changed)
     };
     let used = USED.load(Ordering::Relaxed);
     let mut began = None;

@@ -27,7 +27,7 @@ impl<S> Clone for Target<S> {
 
 impl<S> Copy for Target<S> {}
 
-impl<S: Kept> Target<S> {
+impl<S: PollTarget> Target<S> {
     /// Lets go of what [`Kept::find`] pinned.
     pub(crate) fn unpin(self) {
         match self {
@@ -42,7 +42,7 @@ impl<S: Kept> Target<S> {
 }
 
 /// A source in a table of descriptors, with the counts that keep it.
-pub(crate) trait Kept: Source + Sync + Sized + 'static {
+pub(crate) trait PollTarget: Source + Sync + Sized + 'static {
     /// The sets which hold sources of this type.
     fn sets() -> &'static Sets<Self>;
 
@@ -72,7 +72,7 @@ pub(crate) trait Kept: Source + Sync + Sized + 'static {
 
     /// Whether this channel of a listener has ended, with nothing left in it. That is told once, as a connection would
     /// be: who accepts then finds it out. Who leaves that to other processes is not told for ever.
-    fn tell_end(&self, channel: RawFd) -> bool;
+    fn report_hangup_once(&self, channel: RawFd) -> bool;
 
     /// What others know it by.
     fn key(&self) -> usize {
@@ -80,7 +80,7 @@ pub(crate) trait Kept: Source + Sync + Sized + 'static {
     }
 
     /// Takes all rings and tells the others who watch it; true if the peer is gone.
-    fn take_rings(&self) -> bool {
+    fn take_wakeups(&self) -> bool {
         let is_gone = self.drain();
         if self.watchers() > 1 {
             Self::sets().broadcast(self.key());

@@ -103,9 +103,9 @@ fn mark(copy: OwnedFd) -> RawFd {
 /// `EMFILE` if there are none.
 pub(crate) fn spare(count: usize) -> Outcome<()> {
     let stdin = borrow(libc::STDIN_FILENO);
-    let mut spares = [-1; 4];
+    let mut socket_cache = [-1; 4];
     let mut outcome = Ok(());
-    for spare in spares.iter_mut().take(count) {
+    for spare in socket_cache.iter_mut().take(count) {
         match rustix::io::fcntl_dupfd_cloexec(stdin, 0) {
             Ok(copy) => *spare = into_raw(copy),
             Err(Errno::MFILE) => outcome = Err(Errno::MFILE.into()),
@@ -113,7 +113,7 @@ pub(crate) fn spare(count: usize) -> Outcome<()> {
             Err(_) => {}
         }
     }
-    for spare in spares.into_iter().filter(|spare| *spare >= 0) {
+    for spare in socket_cache.into_iter().filter(|spare| *spare >= 0) {
         close_raw(spare);
     }
     outcome

@@ -11,8 +11,8 @@ use millrace_stream::sockets::packets::Sender;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{Pid, test_kill_process};
 
-use crate::connection_fds::Ends;
-use crate::{broker_link, hidden, real};
+use crate::connection_fds::ConnectionFds;
+use crate::{broker_link, private_fds, real};
 
 /// The file system of memory that is a file, with pages of the usual size.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -21,21 +21,21 @@ const LOW_PORTS: u16 = 1024;
 
 /// The monitor that has made a channel, and the user to whose processes it may be lent.
 #[derive(Debug)]
-pub(crate) struct Introducer {
+pub(crate) struct ChannelOwner {
     process: AtomicU32,
     user: AtomicU32,
     owner: AtomicU32,
     /// How many deaths of monitors this process had met when it got the channel.
-    deaths: AtomicU32,
+    broker_exits: AtomicU32,
 }
 
-impl Introducer {
+impl ChannelOwner {
     pub(crate) const fn new() -> Self {
         Self {
             process: AtomicU32::new(0),
             user: AtomicU32::new(0),
             owner: AtomicU32::new(0),
-            deaths: AtomicU32::new(0),
+            broker_exits: AtomicU32::new(0),
         }
     }
 
@@ -56,7 +56,8 @@ impl Introducer {
         self.user.store(maker.uid, Ordering::Relaxed);
         let owner = rustix::process::getuid().as_raw();
         self.owner.store(owner, Ordering::Relaxed);
-        self.deaths.store(broker_link::deaths(), Ordering::Relaxed);
+        self.broker_exits
+            .store(broker_link::broker_exits(), Ordering::Relaxed);
     }
 
     /// Whether that monitor is dead: this process has found one dead since, finds its own dead now, or sees that there is
@@ -64,8 +65,8 @@ impl Introducer {
     pub(crate) fn is_gone(&self) -> bool {
         let maker = i32::try_from(self.process.load(Ordering::Relaxed));
         let is_no_process = |maker| test_kill_process(maker) == Err(rustix::io::Errno::SRCH);
-        self.deaths.load(Ordering::Relaxed) != broker_link::deaths()
-            || broker_link::has_died()
+        self.broker_exits.load(Ordering::Relaxed) != broker_link::broker_exits()
+            || broker_link::has_exited()
             || maker
                 .ok()
                 .and_then(Pid::from_raw)
@@ -75,7 +76,7 @@ impl Introducer {
     /// Whether what came is a connection of somebody who may make one. What the monitor says holds. Whoever was lent
     /// the channel is of the listener's user, or is root; it may name itself within this host alone, and its memory and
     /// its bell are looked at: neither may fail under this process, nor make it wait.
-    pub(crate) fn vouches(&self, sender: Option<Sender>, ends: &Ends) -> bool {
+    pub(crate) fn authenticate(&self, sender: Option<Sender>, ends: &ConnectionFds) -> bool {
         let Some(sender) = sender else {
             return false;
         };
@@ -88,7 +89,7 @@ impl Introducer {
     }
 }
 
-fn names_itself(sender: Sender, ends: &Ends) -> bool {
+fn names_itself(sender: Sender, ends: &ConnectionFds) -> bool {
     let [local, peer] = [ends.link.local, ends.link.peer].map(|name| name.canonical());
     let is_here = match (local.ip(), peer.ip()) {
         (IpAddr::V4(local), IpAddr::V4(peer)) => {
@@ -100,11 +101,14 @@ fn names_itself(sender: Sender, ends: &Ends) -> bool {
     ends.link.mode == Mode::Direct && is_here && is_high
 }
 
-fn is_sound(ends: &Ends) -> bool {
+fn is_sound(ends: &ConnectionFds) -> bool {
     let geometry = Geometry {
         ring_lines: ends.link.ring_lines,
     };
-    let (memory, bell) = (hidden::borrow(ends.memory), hidden::borrow(ends.bell));
+    let (memory, wakeup_fd) = (
+        private_fds::borrow(ends.memory),
+        private_fds::borrow(ends.wakeup_fd),
+    );
     let has_size = geometry.check().is_ok()
         && rustix::fs::fstat(memory)
             .is_ok_and(|status| usize::try_from(status.st_size) == Ok(geometry.size()));
@@ -113,6 +117,6 @@ fn is_sound(ends: &Ends) -> bool {
     // That it can neither shrink nor be opened by others is looked at when it is mapped.
     has_size
         && is_memory
-        && sockopt::socket_domain(bell) == Ok(AddressFamily::UNIX)
-        && sockopt::socket_type(bell) == Ok(SocketType::SEQPACKET)
+        && sockopt::socket_domain(wakeup_fd) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(wakeup_fd) == Ok(SocketType::SEQPACKET)
 }
