@@ -1,4 +1,4 @@
-//! What comes along with a packet: descriptors, and who has sent it.
+//! Control messages of a packet: descriptors, and the credentials of its sender.
 
 use std::ffi::c_int;
 use std::mem;
@@ -15,17 +15,17 @@ use crate::{private_fds, real};
 pub(crate) struct Descriptors([Option<RawFd>; DESCRIPTORS_MAX]);
 
 impl Descriptors {
-    /// The first one.
+    /// Takes the first descriptor out.
     pub(crate) fn take(&mut self) -> Option<RawFd> {
         self.0[0].take()
     }
 
-    /// Whether there are two.
+    /// Whether two descriptors came with the packet.
     pub(crate) fn is_both(&self) -> bool {
         self.0[1].is_some()
     }
 
-    /// Both of two.
+    /// Both descriptors, or `None` if fewer came; a single one is closed.
     pub(crate) fn both(mut self) -> Option<[RawFd; 2]> {
         let [Some(first), Some(second)] = self.0 else {
             return None;
@@ -71,8 +71,8 @@ pub(crate) fn receive(
     message.msg_control = space.as_mut_ptr().cast();
     message.msg_controllen = SIZE as _;
     let before = errno::get();
-    // SAFETY: the header names `bytes` and `space` with their sizes; both live until the call is over, and nobody
-    // else has them.
+    // SAFETY: the header names `bytes` and `space` with their sizes; both outlive the call, and no other reference to
+    // them is used.
     let count = unsafe { real::recvmsg(socket, &raw mut message, flags) };
     let Ok(count) = usize::try_from(count) else {
         let failed = errno::get();

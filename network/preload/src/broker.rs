@@ -1,7 +1,8 @@
-//! This process's connection to its monitor.
+//! This process's connection to its broker.
 //!
-//! It is made when it is first needed. Without a monitor all goes to the kernel; a monitor that died is looked for
-//! again, once a second at most. Requests go one after another.
+//! The connection is made at the first request. Without a broker every connection is the kernel's; after a failed
+//! connect, or after the broker exited, the next attempt follows at the earliest one second later. Requests are sent
+//! one at a time.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io::IoSlice;
@@ -31,25 +32,25 @@ use crate::multiplex::spin;
 use crate::private_fds;
 use crate::slab::Slab;
 
-/// Between two attempts to reach a monitor.
+/// Between two attempts to reach a broker.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// For how long a monitor may be silent that is asked; then it is left alone for [`REST`].
+/// Time after which a request to a broker that does not answer fails. The next attempt follows after [`REST`].
 const SILENCE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(30);
 
-/// Who speaks to the monitor.
+/// Lock of the broker's socket: held for one request and its reply.
 static TALK: Lock = Lock::new();
-/// The last request's number.
+/// Serial number of the last request.
 static SERIAL: AtomicU32 = AtomicU32::new(0);
-/// Parent of this process introduced itself to the monitor, and this process did not yet.
+/// Parent of this process introduced itself to the broker, and this process did not yet.
 static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
-/// When the monitor was last looked for in vain, in nanoseconds and never 0.
+/// Time of the last failed connect, in nanoseconds; 0 without one.
 static MISSED: AtomicU64 = AtomicU64::new(0);
-/// See [`path`].
+/// Address of the broker; see [`path`].
 static PATH: OnceLock<Option<SocketAddrUnix>> = OnceLock::new();
 
-/// What the monitor says to a request to connect.
+/// What the broker says to a request to connect.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Connected(ConnectionFds),
@@ -62,7 +63,7 @@ pub(crate) enum Answer {
 /// Asks for a connection. It does not wait for a listener that has its backlog full.
 ///
 /// # Errors
-/// What a rule says.
+/// The error that a rule of the broker gives.
 pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     let is_any = local.canonical().ip().is_unspecified() && local.port() == 0;
     let lease = if is_any {
@@ -73,14 +74,14 @@ pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     if let LeaseLookup::Connected(ends) = lease {
         return Ok(Answer::Connected(ends));
     }
-    // What the monitor has made cannot be taken back: the other side would see a connection that ends.
+    // What the broker has made cannot be taken back: the other side would see a connection that ends.
     if private_fds::spare(DESCRIPTORS_MAX).is_err() {
         return Ok(Answer::Kernel);
     }
     let wants_lease = matches!(lease, LeaseLookup::ShouldRequest);
     match request(local, peer, wants_lease)? {
         Some(answer) => Ok(answer),
-        // The lease came to nothing: its listener may have gone, and there may be others.
+        // The lease was of no use: its listener may have closed, and another may accept.
         None => Ok(request(local, peer, false)?.unwrap_or(Answer::Kernel)),
     }
 }
@@ -123,7 +124,7 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
     }
 }
 
-/// Announces a listening socket. The channel, hidden, if the monitor listens to it.
+/// Announces a listening socket. The channel, hidden, if the broker listens to it.
 pub(crate) fn listen(fd: c_int, backlog: u32) -> Option<RawFd> {
     let (reply, mut fds) = ask(Message::Listen { backlog }, Some(private_fds::borrow(fd)))?;
     if reply != Message::Listening {
@@ -135,10 +136,10 @@ pub(crate) fn listen(fd: c_int, backlog: u32) -> Option<RawFd> {
     hidden
 }
 
-/// Takes a connection from a listener's channel. `None` if the channel is dead.
+/// Takes a connection from a listener's channel. `None` if the broker has closed the channel.
 ///
 /// # Errors
-/// `EAGAIN` if there is none; `EMFILE` if there is no room for its descriptors: it stays where it is then.
+/// `EAGAIN` if no connection waits; `EMFILE` without room for its descriptors: the connection stays in the channel.
 pub(crate) fn incoming(
     channel: RawFd,
     channel_owner: &ChannelOwner,
@@ -155,7 +156,7 @@ pub(crate) fn incoming(
     private_fds::spare(DESCRIPTORS_MAX)?;
     let parcel = match receive(channel, flags)? {
         Received::Packet(parcel) => parcel,
-        // Of whoever was lent the channel.
+        // A process with a lease of the channel may have sent it.
         Received::Malformed => return Err(Errno(libc::EAGAIN)),
         Received::End => return Ok(None),
     };
@@ -179,14 +180,14 @@ pub(crate) fn incoming(
     Ok(Some(ends))
 }
 
-/// Whether there is something in a channel, or it is dead.
+/// Whether a channel has a packet, or is at its end.
 fn is_readable(channel: RawFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     let looked = rustix::net::recv(private_fds::borrow(channel), &mut [0; 1], flags);
     !matches!(looked, Err(rustix::io::Errno::AGAIN))
 }
 
-/// Whether this thread asks a monitor, so that it is a signal handler above what does.
+/// Whether this thread asks a broker, so that it is a signal handler above what does.
 pub(crate) fn is_own() -> bool {
     TALK.is_own()
 }
@@ -205,9 +206,9 @@ pub(crate) fn forget() {
     }
 }
 
-/// Says to the monitor who this process is, if that is a child of one that it knows: when it has a connection of its
-/// own, or before it gives up the rights to say so. Most children do neither, and become another program. Without a
-/// monitor nothing is lost but counters.
+/// Introduces this process to the broker, if it is the child of a process that the broker knows: at its first
+/// connection, or before it drops privileges. Most children do neither, and execute another program. Without a broker
+/// only counters are lost.
 pub(crate) fn introduce() {
     if !IS_UNKNOWN.load(Ordering::Relaxed) || !IS_UNKNOWN.swap(false, Ordering::Relaxed) {
         return;
@@ -217,17 +218,17 @@ pub(crate) fn introduce() {
     }
 }
 
-/// Asks the monitor. `None` if there is none.
+/// Sends a request to the broker and waits for the reply. `None` without a broker.
 fn ask(message: Message, fd: Option<BorrowedFd<'_>>) -> Option<(Message, Descriptors)> {
     let _guard = TALK.take().ok()?;
-    // A monitor that died since is looked for once more.
+    // The broker may have exited since the last request: one more attempt connects to the next one.
     for _ in 0..2 {
         let socket = reach()?;
         if let Some(answer) = exchange(socket, message, fd) {
             return Some(answer);
         }
         if SOCKET.swap(-1, Ordering::Relaxed) == socket {
-            // One that is silent may speak again.
+            // A broker that only timed out may answer again: it is not counted as exited.
             if is_dead(socket) {
                 EXITS.fetch_add(1, Ordering::Relaxed);
             }
@@ -260,7 +261,7 @@ fn exchange(
     }
 }
 
-/// The connection to the monitor, which is made if there is none.
+/// Socket of the connection to the broker; connects if there is none.
 fn reach() -> Option<RawFd> {
     let socket = SOCKET.load(Ordering::Relaxed);
     if socket >= 0 {
@@ -278,7 +279,7 @@ fn reach() -> Option<RawFd> {
     reached
 }
 
-/// It was looked for in vain.
+/// Stores the time of a failed connect.
 fn miss(at: Duration) {
     let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
     MISSED.store(nanos.max(1), Ordering::Relaxed);
@@ -319,7 +320,7 @@ fn greet(socket: RawFd) -> Option<()> {
     Some(())
 }
 
-/// Where the monitor is. That is found once, when the library is loaded: workers of servers clear their environment,
+/// Where the broker is. That is found once, when the library is loaded: workers of servers clear their environment,
 /// and become other users.
 pub(crate) fn path() -> Option<&'static SocketAddrUnix> {
     PATH.get_or_init(find_path).as_ref()
@@ -342,10 +343,10 @@ fn find_path() -> Option<SocketAddrUnix> {
     SocketAddrUnix::new(&bytes[..folder.len() + rest.len()]).ok()
 }
 
-/// A variable of the environment.
+/// Value of an environment variable; `None` if it is unset or empty.
 pub(crate) fn variable(name: &'static CStr) -> Option<&'static CStr> {
-    // SAFETY: the name ends in a zero byte. That nobody changes the environment meanwhile is the program's affair,
-    // as with every call of the C library that looks there.
+    // SAFETY: the name ends in a zero byte. The program must not change the environment at the same time, as for every
+    // call of `getenv`.
     let value: *const c_char = unsafe { libc::getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
@@ -373,26 +374,26 @@ fn send(socket: RawFd, packet: Packet, fd: Option<BorrowedFd<'_>>) -> Outcome<()
     }
 }
 
-/// A packet, what came along, and by whom.
+/// A packet with its descriptors and the credentials of its sender.
 struct ControlPacket {
     packet: Packet,
     descriptors: Descriptors,
     sender: Option<Sender>,
 }
 
-/// What came.
+/// The outcome of one receive.
 enum Received {
     Packet(ControlPacket),
-    /// What makes no sense.
+    /// Bytes that are no packet of this protocol.
     Malformed,
-    /// The other side is gone.
+    /// End of the socket: the broker closed it.
     End,
 }
 
 fn receive(socket: RawFd, flags: c_int) -> Outcome<Received> {
     let mut bytes = [0; PACKET];
     let (count, descriptors, sender) = ancillary::receive(socket, &mut bytes, flags)?;
-    // The kernel knows who has sent an empty packet.
+    // The kernel adds credentials to an empty packet, but not to the end of the socket.
     if count == 0 && sender.is_none() {
         return Ok(Received::End);
     }

@@ -12,13 +12,13 @@ pub(crate) static SOCKET: AtomicI32 = AtomicI32::new(-1);
 /// Number of brokers that this process was connected to and found exited.
 pub(crate) static EXITS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the monitor that this process speaks to has died. False if it speaks to none.
+/// Whether the broker of this process has exited. False without a connection to one.
 pub(crate) fn has_exited() -> bool {
     let socket = SOCKET.load(Ordering::Relaxed);
     socket >= 0 && is_dead(socket)
 }
 
-/// Whether a connection to a monitor, or a channel of one, is at its end.
+/// Whether a connection to a broker, or a channel of one, is at its end.
 pub(crate) fn is_dead(socket: RawFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     matches!(
@@ -27,7 +27,7 @@ pub(crate) fn is_dead(socket: RawFd) -> bool {
     )
 }
 
-/// How many monitors this process has spoken to and found dead.
+/// Number of brokers that this process was connected to and found exited.
 pub(crate) fn broker_exits() -> u32 {
     EXITS.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! Who may put connections into a listener's channel.
+//! The owner of a listener's channel, and the check of connections that arrive on it.
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -19,13 +19,13 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Ports below this one are root's.
 const LOW_PORTS: u16 = 1024;
 
-/// The monitor that has made a channel, and the user to whose processes it may be lent.
+/// The broker that made a channel, and the user whose processes may lease it.
 #[derive(Debug)]
 pub(crate) struct ChannelOwner {
     process: AtomicU32,
     user: AtomicU32,
     owner: AtomicU32,
-    /// How many deaths of monitors this process had met when it got the channel.
+    /// How many deaths of brokers this process had met when it got the channel.
     broker_exits: AtomicU32,
 }
 
@@ -39,7 +39,7 @@ impl ChannelOwner {
         }
     }
 
-    /// The channel is this one from now on. Who has made a pair of sockets is what the kernel tells of its other end.
+    /// Sets the channel. The kernel records the maker of a socket pair: `SO_PEERCRED` returns it.
     pub(crate) fn set(&self, channel: RawFd) {
         let mut maker = libc::ucred {
             pid: 0,
@@ -60,8 +60,8 @@ impl ChannelOwner {
             .store(broker_link::broker_exits(), Ordering::Relaxed);
     }
 
-    /// Whether that monitor is dead: this process has found one dead since, finds its own dead now, or sees that there is
-    /// no such process any more.
+    /// Whether that broker has exited: this process has seen an exit since, sees the exit of its own broker now, or
+    /// finds no process with that id.
     pub(crate) fn is_gone(&self) -> bool {
         let maker = i32::try_from(self.process.load(Ordering::Relaxed));
         let is_no_process = |maker| test_kill_process(maker) == Err(rustix::io::Errno::SRCH);
@@ -73,9 +73,9 @@ impl ChannelOwner {
                 .is_some_and(is_no_process)
     }
 
-    /// Whether what came is a connection of somebody who may make one. What the monitor says holds. Whoever was lent
-    /// the channel is of the listener's user, or is root; it may name itself within this host alone, and its memory and
-    /// its bell are looked at: neither may fail under this process, nor make it wait.
+    /// Whether a sender may put this connection into the channel. The broker always may. A process with a lease must
+    /// run as the user of the listener or as root; it may use addresses of this host alone, and its memory and its
+    /// wake-up fd are checked: neither may fault in this process, nor make it block.
     pub(crate) fn authenticate(&self, sender: Option<Sender>, ends: &ConnectionFds) -> bool {
         let Some(sender) = sender else {
             return false;

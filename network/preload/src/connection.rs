@@ -45,8 +45,8 @@ pub(crate) fn is_over(fd: c_int, entry: &'static Entry) -> bool {
     is_over
 }
 
-/// Makes a connection's entry from what the monitor gave, with the options of the kernel's socket `model`: the one
-/// that was to connect, or that listens. The memory's descriptor is hidden or closed, the bell stays as it is.
+/// Makes a connection's entry from what the broker gave, with the options of the kernel's socket `model`: the one
+/// that was to connect, or that listens. The memory's descriptor is hidden or closed, the wake-up fd stays as it is.
 pub(crate) fn establish(
     ends: &ConnectionFds,
     side: Side,
@@ -78,7 +78,7 @@ pub(crate) fn establish(
     entry
 }
 
-/// Maps a connection's memory.
+/// Maps the memory of a connection that the broker or a lease handed over.
 fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
     let geometry = Geometry {
         ring_lines: link.ring_lines,
@@ -86,7 +86,7 @@ fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
     attach(memory, geometry, side)
 }
 
-/// Maps a connection's memory.
+/// Maps the memory of a connection.
 pub(crate) fn attach(memory: RawFd, geometry: Geometry, side: Side) -> Outcome<Lane> {
     let window = Window::attach(private_fds::borrow(memory)).map_err(|_| Errno(libc::ENOMEM))?;
     Lane::new(&window, geometry, side).map_err(|_| Errno(libc::ENOMEM))
@@ -141,8 +141,9 @@ pub(crate) fn enter(fd: c_int, entry: &'static Entry) -> Outcome<()> {
 static CLOSING: AtomicU32 = AtomicU32::new(0);
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the table speaks the truth about the kernel's numbers: an answer to be asked for before, and again after.
-/// None while a number is no longer in the table, but still the kernel's; so many such are the caller's `own`.
+/// Version of the descriptor table, to be read before and after an operation of the kernel: equal versions mean that
+/// the table and the kernel agreed in between. `None` while a number has left the table but not the kernel; `own` is
+/// the number of such closes that the caller itself has begun.
 pub(crate) fn fd_table_consistent(own: u32) -> Option<u32> {
     let left = CLOSED.load(Ordering::SeqCst);
     let others = CLOSING
@@ -193,8 +194,8 @@ impl ClosingFd {
     }
 }
 
-/// What the last number of this process does to the connection when it goes. If no other process has this end, the
-/// peer is told: a reset if bytes are lost or the program wants one, else that the kernel is to be asked.
+/// Ends a connection when its last number in this process closes. If no other process has this end, the peer is
+/// notified: by a reset if unread bytes are lost or the program asked for one, else by a hint to check for the hang-up.
 pub(crate) fn on_last_close(entry: &'static Entry) {
     let (Some(record), Some(slab)) = (entry.record(), entry.slab()) else {
         return;
@@ -204,20 +205,21 @@ pub(crate) fn on_last_close(entry: &'static Entry) {
     }
     let is_hard = record.options.linger.load(Ordering::Relaxed) == 0;
     if !record.has(flag::RESET) && (is_hard || loses(entry, record)) {
-        // The peer gets it when it has received all; rings of the kernel's come when the bell is closed.
+        // The peer sees the reset after all bytes that were sent; the kernel reports the hang-up when the wake-up fd
+        // closes.
         stream_end::reset(entry, record, CONNRESET);
         notify::notify_peer(entry);
     } else {
         if record.mode.load(Ordering::Relaxed) == mode::PROXY && !record.has(flag::SEND_SHUT) {
-            // A proxy that dies is told from an end by this.
+            // The end in the stream distinguishes an orderly close from the exit of a forwarder.
             let _unsaid = stream_end::finish(entry, record);
         }
         stream_end::close(entry, record);
     }
 }
 
-/// Resets the connections that a listener has not accepted, as nobody will. If other processes may have the listener
-/// then they may accept them; when the last of those goes, what is left ends like a stream.
+/// Resets the connections that a listener has not accepted. Other processes that share the listener may still accept
+/// them; when the last of those closes it, the remaining connections end without a reset.
 pub(crate) fn reset_unaccepted(entry: &'static Entry) {
     let Some(channel) = entry.channel() else {
         return;
@@ -235,7 +237,7 @@ pub(crate) fn reset_unaccepted(entry: &'static Entry) {
     }
 }
 
-/// Whether there are bytes that nobody has received.
+/// Whether received bytes remain unread.
 fn loses(entry: &Entry, record: &Record) -> bool {
     let Ok(_guard) = record.receive.take() else {
         return false;

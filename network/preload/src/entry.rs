@@ -1,20 +1,19 @@
-//! What this process knows of a descriptor of ours.
+//! State of one user-level descriptor in this process.
 //!
 //! # Who may touch what
 //! | field | read | written |
 //! |---|---|---|
-//! | `kind`, `record`, `slab`, `sight`, `set` | by who pinned the entry, or has a direction's lock and looked again | when the entry is made, before it is in the table |
+//! | `kind`, `record`, `slab`, `sight`, `set`, `on_set_release` | with the entry pinned, or with a direction's lock after a second lookup | when the entry is made, before it is in the table |
 //! | `sender`, `receiver` | with the lock of the record's direction | likewise |
 //! | the others | at any time | at any time, atomically |
 //!
 //! # Invariants
 //! 1. Entries are never unmapped: a stale reference finds an entry, be it another's.
-//! 2. [`Entry::holds`] counts descriptor numbers, calls that sleep, and interests of sets. An entry's parts are
-//!    dropped, and it becomes free, when the last of them goes.
-//! 3. Whoever has taken a direction's lock *and then* found the number in the table, and the same record in the
-//!    entry, may use that direction until it lets the lock go: parts are dropped under both locks, after the
-//!    numbers left the table. (Both the locker and the dropper change the lock's word, so that one of them comes
-//!    second and sees what the other did.)
+//! 2. [`Entry::holds`] counts descriptor numbers, system calls in progress, and interests of epoll sets. The last
+//!    release drops the parts of the entry, and frees it.
+//! 3. A thread that has taken a direction's lock *and then* found the number in the table, and the same record in the
+//!    entry, may use that direction until it releases the lock: parts are dropped under both locks, after the numbers
+//!    left the table. (Both threads change the lock's word, so that the second one sees what the first one did.)
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -36,24 +35,24 @@ use crate::private_fds;
 use crate::slab::{Record, Slab};
 use crate::table::FdTable;
 
-/// What a descriptor is.
+/// Kind of a user-level descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
-    /// The entry is nobody's.
+    /// A free entry.
     Free = 0,
-    /// One end of a connection; the number is its bell's.
+    /// One end of a connection; the number is its wake-up fd's.
     Connection = 1,
-    /// A listening socket of the kernel that the monitor knows as well.
+    /// A listening socket of the kernel that the broker knows as well.
     Listener = 2,
     /// An epoll set with interests in connections or listeners.
     EpollSet = 3,
 }
 
-/// How a listener gets connections from a monitor.
+/// How a listener gets connections from a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListenerState {
-    /// By this channel.
+    /// Connected by this private descriptor.
     Connected(RawFd),
     /// Not at all: the channel is at its end, and there may be another soon.
     Disconnected,
@@ -65,7 +64,7 @@ pub(crate) enum ListenerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum RefKind {
-    /// A descriptor number.
+    /// One descriptor number.
     Fd = 1,
     /// A call of some thread, that may sleep.
     Syscall = 1 << 20,
@@ -76,7 +75,7 @@ pub(crate) enum RefKind {
 /// Bits of one count within [`Entry::holds`].
 const COUNT: u64 = (1 << 20) - 1;
 
-/// A descriptor of ours.
+/// One user-level descriptor, shared by all of its numbers.
 #[repr(align(128))]
 pub(crate) struct Entry {
     kind: AtomicU32,
@@ -88,11 +87,11 @@ pub(crate) struct Entry {
     holds: AtomicU64,
     /// How many sets and sleeping threads of this process watch it.
     pub(crate) watchers: AtomicU32,
-    /// Rings of the bell that were taken.
+    /// Number of wake-ups that were read from the wake-up fd.
     pub(crate) wakeups: AtomicU64,
     /// Up to where arrivals were looked at.
     pub(crate) arrived: AtomicU64,
-    /// What has arrived ends there.
+    /// Whether the stream ends at `arrived`.
     pub(crate) is_finished: AtomicBool,
     /// How often a sender found no room.
     pub(crate) stalls: AtomicU64,
@@ -100,19 +99,19 @@ pub(crate) struct Entry {
     pub(crate) shutdowns: AtomicU32,
     /// Receives in a row that found nothing.
     pub(crate) empty: AtomicU32,
-    /// The hidden descriptor of a connection's memory, or of a listener's channel; -1 if there is none.
+    /// Private descriptor of a connection's memory, or of a listener's channel; -1 without one.
     pub(crate) hidden: AtomicI32,
-    /// The hidden descriptor of the channel that a listener had before; -1 if there is none.
+    /// Private descriptor of a listener's previous channel; -1 without one.
     ended: AtomicI32,
-    /// Of a listener: the channel is dead, the kernel's queue is all there is.
+    /// Listener: the broker exited, connections come by the kernel alone.
     pub(crate) is_disconnected: AtomicBool,
-    /// Of a listener: the channel whose end was told to who polls it; -1 if there is none.
+    /// Listener: channel whose `EPOLLHUP` was delivered; -1 if none.
     pub(crate) hangup_reported: AtomicI32,
     /// Of a listener: other processes may have it, too.
     pub(crate) is_shared: AtomicBool,
     /// Of a listener: its socket's options.
     pub(crate) model: Model,
-    /// Of a listener: who may put connections into its channel.
+    /// Listener: the owner of its channel.
     pub(crate) channel_owner: ChannelOwner,
     slab: UnsafeCell<Option<Slab>>,
     set: AtomicPtr<c_void>,
@@ -123,7 +122,7 @@ pub(crate) struct Entry {
 // SAFETY: the cells are accessed as the table above says; all else is atomic.
 unsafe impl Sync for Entry {}
 
-/// User-level descriptors of this process.
+/// User-level descriptors of this process, by number.
 pub(crate) static FDS: FdTable<Entry> = FdTable {
     slots: [const { AtomicPtr::new(ptr::null_mut()) }; NUMBERS],
     highest: AtomicUsize::new(0),
@@ -131,9 +130,9 @@ pub(crate) static FDS: FdTable<Entry> = FdTable {
 
 /// Entries that are mapped at once.
 const CHUNK: usize = 1024;
-/// Who makes, frees or renames entries.
+/// Lock of making, freeing and renaming entries.
 pub(crate) static CONTROL: Lock = Lock::new();
-/// Free entries; changed by who has [`CONTROL`].
+/// List of free entries; changed under [`CONTROL`].
 static FREE: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 
 impl std::fmt::Debug for Entry {
@@ -157,7 +156,7 @@ impl Entry {
             .record
             .store(ptr::from_ref(record).cast_mut(), Ordering::Release);
         entry.hidden.store(memory.unwrap_or(-1), Ordering::Relaxed);
-        // SAFETY: the entry was just taken, nobody else knows it.
+        // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.slab.get() = Some(slab) };
         // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.sight.get() = Some(lane.sight) };
@@ -172,7 +171,7 @@ impl Entry {
     pub(crate) fn listener(channel: RawFd) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Listener)?;
         entry.channel_owner.set(channel);
-        // SAFETY: the entry was just taken, nobody else knows it.
+        // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.slab.get() = Slab::own() };
         entry.hidden.store(channel, Ordering::Relaxed);
         Ok(entry)
@@ -226,7 +225,7 @@ impl Entry {
             unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size, protection, flags) }?;
         let first = first.cast::<Self>();
         for number in 0..CHUNK {
-            // SAFETY: the mapping has so many places, aligned as a page is.
+            // SAFETY: the mapping has `CHUNK` slots, and begins at a page, so that all are aligned.
             let place = unsafe { first.add(number) };
             // SAFETY: the slot was just mapped, is aligned, and no other reference to it exists.
             unsafe { place.write(Self::free(FREE.load(Ordering::Relaxed))) };
@@ -265,7 +264,7 @@ impl Entry {
         }
     }
 
-    /// What it is.
+    /// Kind of the descriptor.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self.kind.load(Ordering::Relaxed) {
@@ -276,7 +275,7 @@ impl Entry {
         }
     }
 
-    /// The record of a connection.
+    /// Record of a connection in its slab.
     #[inline]
     pub(crate) fn record(&self) -> Option<&'static Record> {
         // SAFETY: what is stored came from a reference; slabs stay mapped.
@@ -297,7 +296,7 @@ impl Entry {
         unsafe { &*self.sight.get() }.as_ref()
     }
 
-    /// What a connection sends by.
+    /// Sender of a connection: its half of the ring pair.
     ///
     /// # Safety
     /// The lock of the sending direction is held, after which the entry was pinned or looked at again, and no
@@ -305,18 +304,18 @@ impl Entry {
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     pub(crate) unsafe fn sender(&self) -> Option<&mut Sender> {
-        // SAFETY: the caller keeps that nobody else has it.
+        // SAFETY: the caller holds the lock, so that no other reference exists.
         unsafe { &mut *self.sender.get() }.as_mut()
     }
 
-    /// What a connection receives by.
+    /// Receiver of a connection: its half of the ring pair.
     ///
     /// # Safety
     /// As for [`Entry::sender`], of the receiving direction.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     pub(crate) unsafe fn receiver(&self) -> Option<&mut Receiver> {
-        // SAFETY: the caller keeps that nobody else has it.
+        // SAFETY: the caller holds the lock, so that no other reference exists.
         unsafe { &mut *self.receiver.get() }.as_mut()
     }
 
@@ -325,7 +324,7 @@ impl Entry {
         self.set.load(Ordering::Acquire)
     }
 
-    /// A number of this entry that is open; -1 if there is none any more.
+    /// An open number of this entry, which is also its wake-up fd; -1 after the last one closed.
     #[inline]
     pub(crate) fn wakeup_fd(&self) -> RawFd {
         self.wakeup_fd.load(Ordering::Relaxed)
@@ -344,8 +343,9 @@ impl Entry {
         if self.kind() != Kind::Listener {
             return ListenerState::Closed;
         }
-        // The channel of one that hears is there, what is known of one that is deaf was noted. And who makes a set its
-        // own before it looks here, and who looks for such sets afterwards, do not miss each other.
+        // A connected listener has its channel, a disconnected one was counted as lost. A thread that makes a set
+        // user-level before it loads this, and a thread that walks such sets after it stored this, see each other's
+        // stores.
         let is_disconnected = self.is_disconnected.load(Ordering::SeqCst);
         match self.hidden.load(Ordering::SeqCst) {
             ..0 => ListenerState::Closed,
@@ -354,10 +354,10 @@ impl Entry {
         }
     }
 
-    /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another, so
-    /// that no two in a row have one number.
+    /// Attaches a channel to a listener. Its previous channel, which is at its end, stays open until the next call, so
+    /// that two channels in a row have different numbers.
     pub(crate) fn attach_channel(&self, channel: RawFd) {
-        // After two more it may have the number of the one that was told.
+        // The number of a reported channel is free again after two more.
         self.hangup_reported.store(-1, Ordering::Relaxed);
         let last = self.hidden.swap(channel, Ordering::SeqCst);
         self.is_disconnected.store(false, Ordering::SeqCst);
@@ -385,7 +385,7 @@ impl Entry {
         false
     }
 
-    /// After a number left the table: if it was the bell, another number is. True if it was the last number. The
+    /// After a number left the table: if it was the wake-up fd, another number is. True if it was the last number. The
     /// caller has another hold.
     pub(crate) fn drop_number(&'static self, fd: c_int) -> bool {
         let before = self.holds.fetch_sub(RefKind::Fd as u64, Ordering::AcqRel);
@@ -403,7 +403,7 @@ impl Entry {
         false
     }
 
-    /// The last number is about to be another's: nobody may take rings from it, or ring it.
+    /// Detaches the wake-up fd before the last number gets another meaning: no thread may read it, or notify by it.
     pub(crate) fn detach_wakeup(&self) {
         self.wakeup_fd.store(-1, Ordering::Relaxed);
     }
@@ -455,7 +455,7 @@ impl Entry {
         outcome
     }
 
-    /// Lets go. The last one drops the parts.
+    /// Releases one reference. The last one drops the parts.
     pub(crate) fn release(&'static self, hold: RefKind) {
         // Release: what was done under the hold comes before the parts go. Acquire: for the last one.
         if self.holds.fetch_sub(hold as u64, Ordering::AcqRel) == hold as u64 {
@@ -466,7 +466,7 @@ impl Entry {
     /// In the child of a fork: the other threads, and so their calls, are not there.
     pub(crate) fn forget_calls(&self) {
         self.holds.fetch_and(!(COUNT << 20), Ordering::Relaxed);
-        // Sets count themselves anew.
+        // Sets count their interests again.
         self.watchers.store(0, Ordering::Relaxed);
     }
 
@@ -477,13 +477,13 @@ impl Entry {
             let _receive = record.receive.take_poisoned();
             record.void_own();
             self.record.store(ptr::null_mut(), Ordering::Release);
-            // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             if let Some(slab) = unsafe { *self.slab.get() } {
                 if record.release_ref(slab) {
                     slab.release(record);
                 }
             }
-            // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             drop(unsafe { (*self.sight.get()).take() });
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             drop(unsafe { (*self.sender.get()).take() });
@@ -521,7 +521,7 @@ mod tests {
     use super::*;
     use crate::multiplex::poll_target::PollTarget;
 
-    /// A channel whose monitor is dead.
+    /// A channel whose other end is closed.
     fn ended() -> RawFd {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let pair = socketpair(AddressFamily::UNIX, kind, flags, None);

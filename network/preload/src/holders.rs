@@ -1,16 +1,17 @@
 //! Which processes hold a record, and whether they live.
 //!
-//! A process that is killed does not say that it lets go. So each process has a *token*, and locks the byte of that
-//! number in the slab's file: the kernel unlocks it when the process ends, however that comes.
+//! A killed process does not release its records. So each process has a *token*, and locks the byte at that offset in
+//! the slab's file: the kernel unlocks it when the process exits.
 //!
 //! # Protocol
 //! 1. [`Record::holders`] counts the tokens of a record, and one more for a process that has none there: it has never
 //!    shared the record, or there was no place ([`flag::MANY`]).
-//! 2. Before a fork, and before a spawn, each record gets a token for the process that is *coming*. That one locks its
-//!    byte and then *claims* the token. Only claimed ones may take rings; who forked is woken to see that.
-//! 3. Whoever changes a token to nothing takes one from the count. Who takes the last one gives the record back.
-//! 4. A claimed token whose byte is not locked is a dead process's, one that has been coming for longer than
-//!    [`PATIENCE_S`] is of a process that never came, or that knows nothing of tokens. Anybody may remove both.
+//! 2. Before a fork or a spawn, each record gets a token for the process that is *coming*. That process locks its byte
+//!    and then *claims* the token. Only processes with a claimed token may read wake-ups; the claim wakes the parent.
+//! 3. A process that clears a token decrements the count. The process that decrements it to zero frees the record.
+//! 4. A claimed token whose byte is not locked belongs to an exited process. A token that has been coming for longer
+//!    than [`PATIENCE_S`] belongs to a process that failed to start, or that does not use this library. Any process may
+//!    remove both.
 //! 5. No process closes a descriptor of a slab in which it has locked a byte: the kernel would unlock it.
 
 use std::ptr;
@@ -20,7 +21,7 @@ use crate::clock::now;
 use crate::real;
 use crate::slab::{Record, Slab, flag};
 
-/// The process has come.
+/// Flag of a token that its process has claimed.
 const CLAIMED: u32 = 1 << 31;
 /// Below the second of its making: a random number.
 const SECOND_SHIFT: u32 = 20;
@@ -28,7 +29,7 @@ const SECOND_MASK: u32 = 0x7ff;
 /// How long a token may be coming.
 const PATIENCE_S: u32 = 10;
 
-/// This process's token, or 0.
+/// Token of this process, or 0.
 static OWN: AtomicU32 = AtomicU32::new(0);
 
 /// This process's token; 0 if it has none.
@@ -56,8 +57,8 @@ pub(crate) fn lock(slab: Slab, token: u32) -> bool {
 
 fn random() -> u32 {
     let mut word = 0u32;
-    // Without randomness two processes may have one token: then one that died seems to live.
-    // SAFETY: there is room for so many bytes.
+    // Without randomness two processes may share a token: then an exited one counts as running.
+    // SAFETY: `word` has four writable bytes.
     let _filled = unsafe { libc::getrandom((&raw mut word).cast(), 4, libc::GRND_NONBLOCK) };
     let low = word & ((1 << SECOND_SHIFT) - 1);
     low.max(1) | second() << SECOND_SHIFT
@@ -135,7 +136,7 @@ impl Record {
             || self.has(flag::MANY)
     }
 
-    /// Lets go of the record for this process; true if it was the last that held it.
+    /// Releases the record for this process; true if that was the last reference.
     #[must_use]
     pub(crate) fn release_ref(&self, slab: Slab) -> bool {
         if self.holders.load(Ordering::Relaxed) > 1 {
@@ -152,7 +153,7 @@ impl Record {
         }
     }
 
-    /// Undoes [`Record::leave`].
+    /// Undoes [`Record::release_on_exit`] after a failed `exec`.
     pub(crate) fn reacquire(&self, slab: Slab) {
         self.holders.fetch_add(1, Ordering::Relaxed);
         if own() != 0 {
@@ -160,7 +161,7 @@ impl Record {
         }
     }
 
-    /// Lets go of the record for processes that are dead, or never came; true if nobody holds it then.
+    /// Releases the record for processes that exited, or never came; true if no reference remains.
     pub(crate) fn reap_dead_owners(&self, slab: Slab) -> bool {
         let own = own() | CLAIMED;
         let mut was_last = false;
@@ -179,7 +180,7 @@ impl Record {
         was_last
     }
 
-    /// Whether other processes may take rings that are for this one.
+    /// Whether other processes may read wake-ups that are meant for this one.
     pub(crate) fn is_shared(&self, slab: Slab) -> bool {
         self.holders.load(Ordering::Relaxed) > 1 && self.has_others() && {
             self.reap_dead_owners(slab);

@@ -20,13 +20,13 @@ use crate::send::{allowed, is_over, is_record, is_special, take_error, wait_for_
 use crate::slab::{Record, flag};
 use crate::wait::Wait;
 
-/// No piece.
+/// An empty piece.
 const NOTHING: iovec = iovec {
     iov_base: ptr::null_mut(),
     iov_len: 0,
 };
 
-/// Reserves up to `length` bytes in up to so many places, and returns how many bytes they have.
+/// Reserves up to `length` bytes in up to `places.len()` pieces, and returns their size in bytes.
 pub(crate) fn reserve(
     fd: c_int,
     entry: &'static Entry,
@@ -113,7 +113,7 @@ pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome
         return Ok(0);
     }
     if is_special(record, sight) && is_over(entry, record)? {
-        // As what is sent to a peer that is gone, but was not known to be.
+        // As for a send after which the peer is found closed: the bytes are lost.
         return Ok(length);
     }
     let mut cursor = record.send.send_cursor();
@@ -132,7 +132,7 @@ pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome
     Ok(length)
 }
 
-/// Ends the reservation of which so many bytes are wanted, and returns how many it had.
+/// Ends the reservation after `length` of its bytes were written, and returns its size in bytes.
 fn end_reservation(entry: &Entry, record: &Record, length: usize) -> Outcome<usize> {
     match record.reserved()? {
         Some(reserved) if length <= reserved => {
@@ -148,7 +148,7 @@ fn end_reservation(entry: &Entry, record: &Record, length: usize) -> Outcome<usi
     }
 }
 
-/// Shows the next bytes where they lie, in up to so many places, and returns how many there are; none is the end.
+/// Lends the next received bytes in place, in up to `places.len()` pieces, and returns their number; 0 at the end.
 pub(crate) fn borrow(
     fd: c_int,
     entry: &'static Entry,

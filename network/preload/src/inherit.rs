@@ -1,9 +1,8 @@
 //! Connections and listeners that go on in another program: by `exec`, or in a process that was spawned.
 //!
-//! The kernel hands descriptors on by itself; what it does not know is the memory that belongs to them. So the memory
-//! and the slabs go along under their hidden numbers, and the word `MILLRACE_INHERIT` of the environment is the number
-//! of a file that says what is what. The new program finds the descriptors by their inodes, whatever numbers they have
-//! by then.
+//! The kernel hands descriptors over by itself, but not the memory that belongs to them. So the memory and the slabs go
+//! along under their private numbers, and the environment variable `MILLRACE_INHERIT` holds the descriptor of a file
+//! that describes them. The new program finds the descriptors by their inodes.
 //!
 //! ```text
 //! the file: for each entry six u64
@@ -36,9 +35,9 @@ const CONNECTION: u64 = 1;
 const LISTENER: u64 = 2;
 /// Words of an entry in the file.
 const WORDS: usize = 6;
-/// Who hands over: what one lets pass the other would close.
+/// Lock of a handover: two at a time would close each other's descriptors.
 static HANDOVER: Lock = Lock::new();
-/// No more entries are read than this.
+/// Largest number of entries that are read from the file.
 const ENTRIES_MAX: usize = 1 << 16;
 
 /// What is on its way into another program. When it is dropped, all is as it was: the program was not replaced.
@@ -46,7 +45,7 @@ const ENTRIES_MAX: usize = 1 << 16;
 pub(crate) struct Handover {
     /// The file that says what is what.
     file: Option<RawFd>,
-    /// Hidden descriptors that go along.
+    /// Private descriptors without `FD_CLOEXEC` during the handover.
     open: Vec<RawFd>,
     /// Until all is as it was.
     _alone: Option<Guard<'static>>,
@@ -66,7 +65,7 @@ impl Handover {
     /// # Safety
     /// The environment is one, or null.
     pub(crate) unsafe fn begin(environment: *const *const c_char, is_new_process: bool) -> Self {
-        // A handler of a signal that meets its own thread's goes on without it.
+        // A signal handler above a handover of its own thread proceeds without the lock.
         let alone = HANDOVER.take().ok();
         let token = if is_new_process {
             holders::make()
@@ -109,7 +108,7 @@ impl Handover {
         self.held.clear();
     }
 
-    /// Lets go of what is closed on exec.
+    /// Releases connections that are closed on exec.
     fn leave_behind(&mut self) {
         let all = FDS.numbers(0, usize::MAX);
         for (_, entry) in all.filter(|(fd, entry)| entry.wakeup_fd() == *fd) {
@@ -178,7 +177,7 @@ impl Handover {
     unsafe fn extend(&mut self, environment: *const *const c_char) {
         let mut place = environment;
         while !place.is_null() {
-            // SAFETY: the place lies in the array, whose last element is null and was not read yet.
+            // SAFETY: the pointer lies in the array; the null that ends the array was not reached.
             let variable = unsafe { place.read() };
             if variable.is_null() {
                 break;
@@ -231,7 +230,7 @@ fn flags(fd: RawFd) -> FdFlags {
     rustix::io::fcntl_getfd(private_fds::borrow(fd)).unwrap_or(FdFlags::CLOEXEC)
 }
 
-/// Puts words into a file that goes along; `None` if there are none.
+/// Writes words into a file that is inherited; `None` without words.
 fn store(words: &[u64]) -> Option<RawFd> {
     if words.is_empty() {
         return None;
@@ -294,9 +293,9 @@ pub(crate) fn take_over() {
     }
 }
 
-/// The words, for whoever asks first: a program that knows nothing of them may leave the file to several others.
+/// Words of the file, for the first process that asks: a program without this library may pass the file on to several.
 fn claim(file: RawFd) -> Vec<u64> {
-    // Between processes, and gone with the last of their descriptors.
+    // A lock between processes, which ends with the last descriptor of the file.
     let lock = rustix::fs::FlockOperation::LockExclusive;
     if rustix::fs::fcntl_lock(private_fds::borrow(file), lock).is_err() {
         return Vec::new();

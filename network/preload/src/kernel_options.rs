@@ -31,7 +31,7 @@ impl Model {
         }
     }
 
-    /// They are others now.
+    /// Marks the options as changed.
     pub(crate) fn change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -43,7 +43,7 @@ impl Model {
         }
         read(socket, family, options);
         self.options.copy(options);
-        // Release: who finds the number finds the options. Two threads store the same ones.
+        // Release: a thread that sees the number sees the options. Concurrent threads store the same values.
         self.read_at.store(changes, Ordering::Release);
     }
 }

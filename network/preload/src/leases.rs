@@ -1,8 +1,8 @@
-//! Connections that this process makes itself, by a listener's channel that the monitor has lent it.
+//! Connections that this process makes itself, by a listener's channel that the broker has lent it.
 //!
-//! Whoever connects to one address again within a lease's time is given one: the right to put connections into the
-//! listener's channel, for so many ports and so much time ([`Lease`]). Then the monitor is asked again, so that what it
-//! has looked at (rules, who listens, whose turn it is) is never older than that.
+//! A process that connects to one address repeatedly gets a lease: the right to put connections into the listener's
+//! channel, for a number of ports and a time ([`Lease`]). After that the broker is asked again, so that its decision
+//! (rules, the listener, the turn among several) is never older than the lease.
 
 use std::cell::UnsafeCell;
 use std::io::IoSlice;
@@ -26,17 +26,17 @@ use crate::private_fds;
 
 /// To how many addresses there are leases at once.
 const PLACES: usize = 8;
-/// Whoever connects to one address twice within this time wants a lease.
+/// Time within which a second connection to an address makes a lease worth a request.
 const OFTEN: Duration = Duration::from_millis(10);
 
 /// What there was for a connection.
 #[derive(Debug)]
 pub(crate) enum LeaseLookup {
-    /// It is made.
+    /// The connection, made by a lease.
     Connected(ConnectionFds),
     /// A lease would be of use: the last connection to the address is not long ago.
     ShouldRequest,
-    /// None is there, nor wanted.
+    /// No lease, and no use for one.
     Never,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum LeaseLookup {
 #[derive(Clone, Copy)]
 struct Place {
     peer: Option<Address>,
-    /// When.
+    /// Time of the last connection.
     last: Duration,
     held: Option<Held>,
 }
@@ -58,14 +58,14 @@ struct Held {
     /// How many of the ports were used.
     used: u16,
     until: Duration,
-    /// Who this process was when it got the lease.
+    /// User and process that got the lease.
     user: u32,
     process: u32,
 }
 
 struct Leases {
     lock: Lock,
-    /// Touched by who has the lock.
+    /// Accessed under the lock.
     places: UnsafeCell<[Place; PLACES]>,
 }
 
@@ -81,7 +81,7 @@ impl Leases {
     /// `None` in a signal handler above code that has the lock.
     fn with<T>(&self, work: impl FnOnce(&mut [Place; PLACES]) -> T) -> Option<T> {
         let _guard = self.lock.take().ok()?;
-        // SAFETY: the lock is held, so that nobody else has a reference.
+        // SAFETY: the lock is held, so that no other reference exists.
         Some(work(unsafe { &mut *self.places.get() }))
     }
 }
@@ -128,7 +128,7 @@ pub(crate) fn insert(peer: Address, lease: Lease, channel: RawFd) {
     }
 }
 
-/// Gives all leases up: the monitor that gave them is gone.
+/// Drops all leases, after the broker that granted them exited.
 pub(crate) fn forget_all() {
     LEASES.with(|places| places.iter_mut().for_each(Place::end));
 }
@@ -185,8 +185,8 @@ impl Place {
 }
 
 impl Held {
-    /// Makes a connection and puts it into the channel. `None` if there is no room: who asks the monitor is told what
-    /// then is to be done.
+    /// Makes a connection and puts it into the channel. `None` if the channel is full: a request to the broker then
+    /// decides.
     fn connect(&mut self, peer: Address) -> Outcome<Option<ConnectionFds>> {
         let lease = self.lease;
         if !is_writable(self.channel)? {
@@ -227,7 +227,7 @@ impl Held {
     }
 }
 
-/// The two ends of a bell, and memory as the monitor makes it.
+/// The two ends of a wake-up fd, and memory as the broker makes it.
 fn objects(ring_lines: u32) -> Outcome<[RawFd; 3]> {
     let geometry = Geometry { ring_lines };
     let size = geometry.check().map_or(0, |()| geometry.size() as u64);

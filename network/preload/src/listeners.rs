@@ -1,15 +1,16 @@
-//! Listeners and their channels: how they are announced, to a monitor and to the next one, and how channels end.
+//! Listeners and their channels: how they are announced, to a broker and to the next one, and how channels end.
 //!
 //! # Invariants
-//! 1. Who changes a listener's channel has [`CHANNELS`], and looks first whether another thread was there before it.
+//! 1. A thread that changes a listener's channel holds [`CHANNELS`], and checks first whether another thread did so
+//!    before.
 //! 2. A channel that has ended stays open beside the next one, until that ends too, unless the listener is shut down:
-//!    other threads may be about to use its number, or sleep for it. They find its end. (Who sleeps in `poll` looks at
-//!    a number again when it is woken, but is not woken by what has the number by then: so the next channel may not
-//!    have it.)
-//! 3. A listener hears a channel before the sets are told of it. These look there under their own locks, so that one
-//!    of both sees what the other did.
-//! 4. A listener is noted ([`lost_channels::note`]) before it is deaf, both under [`CHANNELS`]. The channel stays in the sets:
-//!    its end wakes who sleeps there.
+//!    other threads may be about to use its number, or sleep for it. They find its end. (A thread in `poll` reads the
+//!    number again when it wakes, but a new file under the number does not wake it: so the next channel may not have
+//!    the same number.)
+//! 3. A listener has its channel before the sets are updated. The sets read it under their own locks, so that one of
+//!    both sees what the other did.
+//! 4. A listener is counted ([`lost_channels::note`]) before it is marked disconnected, both under [`CHANNELS`]. The
+//!    channel stays in the sets: its end wakes threads that sleep there.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -24,14 +25,14 @@ use crate::multiplex::hooks;
 use crate::socket_kind::is_stream;
 use crate::{broker, connection, lost_channels, private_fds};
 
-/// The backlog that a new monitor is told: the kernel does not say what the program wanted.
+/// Backlog that a new broker is given: the kernel does not return the value that the program set.
 const BACKLOG_AGAIN: u32 = 4096;
 
-/// Who changes the channels of listeners.
+/// Lock of all changes to channels of listeners.
 static CHANNELS: Lock = Lock::new();
 
-/// Takes [`CHANNELS`]. Whoever has it waits for the other locks: a signal handler above code that has one of these may
-/// neither wait for who does, nor do so itself.
+/// Takes [`CHANNELS`]. The holder waits for the other locks: a signal handler above code that has one of these may
+/// neither wait for the holder, nor wait itself.
 fn change() -> Result<Guard<'static>, Refused> {
     if broker::is_own() || CONTROL.is_own() || hooks::has_own() {
         return Err(Refused);
@@ -39,7 +40,7 @@ fn change() -> Result<Guard<'static>, Refused> {
     CHANNELS.take()
 }
 
-/// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
+/// Registers a listening TCP socket with the broker, once.
 pub(crate) fn announce(fd: c_int, backlog: c_int) {
     if let Some(entry) = FDS.lookup(fd) {
         announce_again(fd, entry);
@@ -69,8 +70,8 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
     }
 }
 
-/// The channel of a listener. If it has none, a monitor is told of it, once there is one. Other processes that share
-/// the listener do so themselves: several channels of one address take turns.
+/// Channel of a listener. A listener without one is registered with the next broker, once there is one. Other processes
+/// that share the listener register it too: several channels of one address take turns.
 #[cold]
 pub(crate) fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
     if !entry.pin(fd, RefKind::Syscall) {
@@ -112,8 +113,8 @@ pub(crate) fn mark_disconnected(fd: c_int, entry: &'static Entry) -> Outcome<()>
     })
 }
 
-/// Ends the channel of a listener whose monitor died, which may have been lent and so be open still. All who wait for
-/// it wake, take what it has, and then find its end.
+/// Shuts down the channel of a listener whose broker exited, as leases may keep it open. All waiters wake, read its
+/// last packets, and then find its end.
 pub(crate) fn close_if_broker_exited(fd: c_int, entry: &'static Entry) {
     if !entry.channel_owner.is_gone() {
         return;
@@ -131,7 +132,7 @@ pub(crate) fn close_if_broker_exited(fd: c_int, entry: &'static Entry) {
     let _ = entry.held(fd, end);
 }
 
-/// The kernel's socket listens no more: nor does its channel.
+/// Closes the channel of a socket that was shut down.
 pub(crate) fn stop(fd: c_int) {
     let listener = FDS
         .lookup(fd)
@@ -156,13 +157,13 @@ fn disconnect(entry: &'static Entry) {
     entry.is_disconnected.store(true, Ordering::SeqCst);
 }
 
-/// What was noted until now, all of which is deaf by now.
+/// Number of lost channels whose listeners are all marked disconnected.
 pub(crate) fn noted() -> u32 {
     let _guard = change();
     lost_channels::noted()
 }
 
-/// In the child of a fork: whoever had the lock is not there.
+/// Resets the lock in the child of a fork, which lacks the thread that held it.
 pub(crate) fn after_fork() {
     CHANNELS.reset();
 }

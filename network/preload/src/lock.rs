@@ -1,9 +1,9 @@
-//! A lock in memory that processes share: a futex whose word is its owner's thread number.
+//! A lock in memory that processes share: a futex whose word is its owner's thread id.
 //!
 //! # Protocol
-//! 1. 0 is free; otherwise the low bits are the owner, and the highest bit says that somebody sleeps.
-//! 2. Whoever sleeps does so for 100 ms at most, then looks whether the owner is alive. A dead owner's lock is
-//!    taken over; what it protected may be half changed, which [`Guard::taken_over`] says.
+//! 1. 0 is free; otherwise the low bits are the owner's thread id, and the highest bit says that a thread sleeps.
+//! 2. A waiter sleeps for at most 100 ms, then checks whether the owner has exited. The lock of an exited owner is
+//!    taken over; the data may be half changed, which [`Guard::taken_over`] says.
 //! 3. A thread that meets its own lock is a signal handler above the code that holds it: it gets
 //!    [`Refused`] and must not wait.
 
@@ -19,7 +19,7 @@ use rustix::thread::futex;
 
 use crate::{private_fds, thread};
 
-/// Somebody sleeps.
+/// Flag of a lock with a sleeping waiter.
 const CONTENDED: u32 = 1 << 31;
 /// How often a taken lock is looked at before the thread sleeps.
 const LOOKS: u32 = 100;
@@ -42,17 +42,17 @@ pub(crate) struct Refused;
 #[derive(Debug)]
 pub(crate) struct Guard<'a> {
     lock: &'a Lock,
-    /// Its last owner died while it held the lock.
+    /// Whether the last owner exited while it held the lock.
     pub(crate) taken_over: bool,
 }
 
 impl Lock {
-    /// A free one.
+    /// A free lock.
     pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Lets a lock go whose guard was forgotten.
+    /// Releases a lock whose guard was forgotten.
     pub(crate) fn release(&self) {
         drop(self.guard(false));
     }
@@ -62,12 +62,12 @@ impl Lock {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether this thread has it.
+    /// Whether this thread holds the lock.
     pub(crate) fn is_own(&self) -> bool {
         self.0.load(Ordering::Relaxed) & !CONTENDED == thread::tid()
     }
 
-    /// Takes the lock.
+    /// Takes the lock, and waits for it if another thread holds it.
     #[inline]
     pub(crate) fn take(&self) -> Result<Guard<'_>, Refused> {
         let own = thread::tid();
@@ -141,14 +141,15 @@ impl Lock {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release pairs with the acquire of whoever takes it next.
+        // Release pairs with the acquire of the next owner.
         if self.lock.0.swap(0, Ordering::Release) & CONTENDED != 0 {
             let _woken = futex::wake(&self.lock.0, futex::Flags::empty(), 1);
         }
     }
 }
 
-/// Whether the thread of this number is gone, or is a zombie, or has the number of one that is gone: it has no slab.
+/// Whether the thread with this id has exited, is a zombie, or is another program's thread that has the id now: one
+/// without a slab.
 pub(crate) fn is_dead(tid: u32) -> bool {
     let is_gone = i32::try_from(tid)
         .ok()
@@ -222,7 +223,7 @@ mod tests {
 
     struct Shared(Lock, UnsafeCell<u64>);
 
-    // SAFETY: the cell is accessed by whoever holds the lock.
+    // SAFETY: the cell is accessed under the lock.
     unsafe impl Sync for Shared {}
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! All of them unwind: the C library cancels a thread by unwinding its stack, from within a call of its own.
 
-/// Defines functions under names of the C library, before whose definitions they stand.
+/// Defines functions under names of the C library, ahead of its own definitions.
 ///
 /// # Contract
 /// The caller of each function keeps the contract that POSIX or the C library states for the name: arguments are in

@@ -7,7 +7,7 @@ use rustix::net::SendFlags;
 use crate::entry::Entry;
 use crate::{private_fds, slab};
 
-/// Wakes the peer.
+/// Notifies the peer of a connection by its wake-up fd.
 #[cold]
 pub(crate) fn notify_peer(entry: &Entry) {
     let wakeup_fd = entry.wakeup_fd();
@@ -16,9 +16,9 @@ pub(crate) fn notify_peer(entry: &Entry) {
     }
 }
 
-/// Wakes who has the other end of a bell.
+/// Notifies the process at the other end of a wake-up fd.
 pub(crate) fn notify_fd(wakeup_fd: c_int) {
-    // If it is full then rings are pending; if the peer is gone then nobody sleeps.
+    // If the socket is full then wake-ups are pending; if the peer has hung up then no thread sleeps.
     let _sent = rustix::net::send(
         private_fds::borrow(wakeup_fd),
         &[],

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct PacingRate(AtomicU64);
 
 impl PacingRate {
-    /// No limit.
+    /// A rate without limit.
     pub(crate) const fn none() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -26,7 +26,7 @@ impl PacingRate {
         self.0.store(!rate, Ordering::Relaxed);
     }
 
-    /// The bytes that `getsockopt(2)` gives where there is room for so many, and how many.
+    /// Bytes that `getsockopt(2)` returns into `room` bytes, and their number: 8 or 4.
     pub(crate) fn to_bytes(&self, room: usize) -> ([u8; 8], usize) {
         let rate = self.get();
         if room >= 8 {
@@ -38,7 +38,7 @@ impl PacingRate {
         (bytes, 4)
     }
 
-    /// The rate that so many bytes mean, as `setsockopt(2)` gives them: a long number, or a short one.
+    /// Rate that the bytes of `setsockopt(2)` mean: a 64-bit number, or a 32-bit one.
     pub(crate) fn read(bytes: [u8; 8], is_long: bool) -> u64 {
         let [a, b, c, d, ..] = bytes;
         match (is_long, u32::from_ne_bytes([a, b, c, d])) {

@@ -1,9 +1,9 @@
-//! Sockets of TCP of which this process knows that they are as the kernel makes them: no option was set, no copy was
-//! made, nobody has connected them or listens by them. Such a socket's options need not be asked for when it becomes
-//! a connection. Of others it is known that they have copies, which become connections with them.
+//! TCP sockets that are as the kernel made them: no option was set, no copy was made, and they were neither connected
+//! nor set to listen. The options of such a socket need not be read when it becomes a connection. For other sockets the
+//! table records that they have copies, which become connections with them.
 //!
-//! A number that is not known to be fresh is no worse off: the kernel is asked. So whatever may have changed a socket
-//! makes its number unknown, and so does whatever takes the number away.
+//! An unknown number costs a question to the kernel, no more. So each call that may change a socket makes its number
+//! unknown, and so does each call that closes or replaces it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -100,7 +100,7 @@ pub(crate) fn is_copied(fd: c_int) -> bool {
     place.is_some_and(|place| place.load(Ordering::Relaxed) == COPIED)
 }
 
-/// All numbers that are copied.
+/// All numbers with copies.
 pub(crate) fn copies() -> impl Iterator<Item = c_int> {
     let last = HIGHEST.load(Ordering::Relaxed);
     (0..=last).filter_map(|number| {

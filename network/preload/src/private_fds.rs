@@ -17,7 +17,7 @@ const FIRST_MAX: u64 = 60_000;
 /// Below this number programs expect their own first descriptors.
 const LOWEST: c_int = 32;
 
-/// A bit for each number.
+/// One bit for each number; set for private descriptors.
 static HIDDEN: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
 
 fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
@@ -97,10 +97,10 @@ fn mark(copy: OwnedFd) -> RawFd {
     copy
 }
 
-/// Makes sure that so many descriptors can be taken.
+/// Makes sure that `count` more descriptors can be opened.
 ///
 /// # Errors
-/// `EMFILE` if there are none.
+/// `EMFILE` if the limit of the process is too low.
 pub(crate) fn spare(count: usize) -> Outcome<()> {
     let stdin = borrow(libc::STDIN_FILENO);
     let mut socket_cache = [-1; 4];
@@ -134,7 +134,7 @@ pub(crate) fn is_hidden(fd: c_int) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// Closes a hidden descriptor.
+/// Closes a private descriptor, and clears its bit.
 pub(crate) fn close(fd: RawFd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
@@ -168,7 +168,7 @@ pub(crate) fn into_raw(fd: OwnedFd) -> RawFd {
 
 /// Closes a descriptor of this library by the kernel's own call.
 pub(crate) fn close_raw(fd: RawFd) {
-    // SAFETY: the caller owns the descriptor and uses it no more.
+    // SAFETY: the caller owns the descriptor and does not use it again.
     unsafe { rustix::io::close(fd) };
 }
 
@@ -180,16 +180,16 @@ fn close_after<T>(fd: OwnedFd, work: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
     result
 }
 
-/// A descriptor number as rustix takes it. The kernel says `EBADF` of a number that is nobody's.
+/// A descriptor number as rustix takes it. The kernel returns `EBADF` for a closed number.
 #[inline]
 pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
     debug_assert!(fd >= 0, "a number was taken from an open descriptor");
-    // SAFETY: the number is not -1. That it stays open is the affair of the program that gave it, whose own calls
-    // may close it at any time, as they may under the kernel's calls.
+    // SAFETY: the number is not -1. The program that passed it may close it at any time, in which case the kernel's
+    // calls fail.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Puts a copy of `source` in the place of `target`, whatever that was.
+/// Replaces `target` by a copy of `source`, as `dup3(2)`.
 pub(crate) fn replace(source: RawFd, target: RawFd, is_closed_on_exec: bool) -> Outcome<()> {
     let flags = if is_closed_on_exec {
         DupFlags::CLOEXEC

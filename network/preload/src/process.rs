@@ -29,7 +29,7 @@ static END: extern "C" fn() = end;
 /// The token of the child, during a fork.
 static CHILD: AtomicU32 = AtomicU32::new(0);
 
-/// The process's ends were let go of.
+/// Whether the connections of the process were released.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 #[cfg_attr(
@@ -44,7 +44,7 @@ extern "C" fn begin() {
     inherit::take_over();
 }
 
-/// Lets go of all ends, as far as the kernel does not do it.
+/// Releases all connections, as far as the kernel does not do so.
 extern "C" fn end() {
     if HAS_ENDED.swap(true, Ordering::Relaxed) {
         return;
@@ -104,7 +104,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
 
 /// Before a fork: the child holds what the parent holds.
 unsafe extern "C" fn prepare() {
-    // Sets let go of entries under their locks, which takes this one.
+    // Sets release entries under their locks, which takes this one.
     hooks::before_fork();
     socket_cache::drop_all();
     // Parent and child have them in common from now on.
@@ -158,8 +158,8 @@ unsafe extern "C" fn in_child() {
     hooks::after_fork_in_child();
 }
 
-/// In the child of a fork: says that it holds what it was given. What the parent made when it prepared itself no
-/// more is not the child's.
+/// Claims the records that the parent reserved for this child. A record that the parent did not reserve is not the
+/// child's.
 fn claim() {
     let token = CHILD.load(Ordering::Relaxed);
     holders::take(token);

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-/// `EPOLL*` bits.
+/// A set of `EPOLL*` bits.
 pub(crate) type Ready = u32;
 
 pub(crate) const IN: Ready = libc::EPOLLIN as Ready;
@@ -19,7 +19,7 @@ pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
 pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
-/// For whom an arrival is an edge.
+/// Bits whose edge is an arrival.
 pub(crate) const NEWS: u32 = IN | RDNORM | PRI;
 /// What moves by room that was freed.
 pub(crate) const ROOM: u32 = OUT | WRNORM;
@@ -30,13 +30,13 @@ pub(crate) const STATE: u32 = 56;
 
 /// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
 pub(crate) trait Source {
-    /// What is there now, from loads alone, but for the question whether the peer is gone after it hinted at that.
+    /// Current readiness: loads alone, and one question to the kernel if the peer hinted at a close.
     fn ready(&self) -> Ready;
-    /// Says that somebody goes to sleep for these events, and looks again.
+    /// Announces a waiter for `events`, then re-checks; non-empty means do not block.
     fn arm(&self, events: u32) -> Ready;
-    /// What the kernel watches for rings and for the peer's death.
+    /// Wake-up fd: readable after a wake-up, and hung up after the peer's exit.
     fn wakeup_fd(&self) -> RawFd;
-    /// Takes all rings. True if the peer is gone.
+    /// Reads all wake-ups. True if the peer has hung up.
     fn drain(&self) -> bool;
     /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a
     /// direction and every call that asked for one.

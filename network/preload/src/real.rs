@@ -1,4 +1,4 @@
-//! The definitions before which ours stand: the next ones, mostly the C library's.
+//! The next definitions of the names that this library defines, mostly the C library's.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem;
@@ -71,10 +71,10 @@ impl Failure for *mut c_void {
 macro_rules! next {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty;)*) => {
         $(
-            /// The next definition; it fails with `ENOSYS` if there is none.
+            /// The next definition of this name; fails with `ENOSYS` without one.
             ///
             /// # Safety
-            /// As the C library says.
+            /// The arguments meet the contract of the C function.
             #[inline]
             pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
                 let address = names::$name.get();

@@ -23,20 +23,20 @@ const DISCARD_CHUNK: usize = 4096;
 /// Bytes that are looked at through several pieces at most.
 const PEEKED_MAX: usize = 1 << 20;
 
-/// What an attempt came to.
+/// Outcome of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// So many bytes, at least one, or none where none were wanted.
+    /// Number of bytes: at least one, or none for an empty buffer.
     Bytes(usize),
-    /// Nothing is there yet.
+    /// No bytes are there yet.
     Empty,
-    /// Something has come in between.
+    /// Bytes arrived during the check.
     Again,
-    /// Nothing will come any more.
+    /// The end of the stream.
     End,
 }
 
-/// Receives as `recv(2)` does.
+/// Receives as `recv(2)`; the number of bytes, 0 at the end.
 #[inline]
 pub(crate) fn receive(
     fd: c_int,
@@ -167,7 +167,7 @@ pub(crate) fn target(record: &Record, size: usize, flags: c_int) -> usize {
         low_water.min(size)
     };
     if flags & MSG_PEEK != 0 {
-        // More than the ring holds cannot be looked at.
+        // A peek sees at most the ring.
         let lines = record.options.ring_lines.load(Ordering::Relaxed) as usize;
         return target.min(lines * 32);
     }
@@ -262,7 +262,7 @@ fn peek_pieces(
 /// Takes what is there, or looks at it, and wakes a peer that sleeps for room.
 #[inline]
 fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<Attempt> {
-    // Whoever wants nothing waits until there is something nevertheless.
+    // A receive into an empty buffer waits for bytes nevertheless.
     if into.is_empty() {
         let looked = attempt_by(fd, entry, true, |sight, receiver, cursor| {
             receiver.peek(sight, cursor, &mut [0])
@@ -323,7 +323,7 @@ pub(crate) fn attempt_by(
     }
 }
 
-/// Why there is nothing.
+/// Reason why an attempt found no bytes.
 #[cold]
 fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt> {
     match end {
@@ -337,7 +337,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
         return Ok(Attempt::End);
     }
     if record.has(flag::RESET) {
-        // A broken pipe is the sender's affair.
+        // A broken pipe is an error of the sender only.
         if record.error.load(Ordering::Relaxed) != libc::EPIPE.unsigned_abs() {
             take_error(record)?;
         }
@@ -356,8 +356,8 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
     let empty = entry.empty.fetch_add(1, Ordering::Relaxed);
     let was_gone = record.has(flag::HUNG_UP);
     if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.check_peer()) {
-        // What it published before it died is there now, though it may not have been when it was looked for. And
-        // somebody may have broken the connection off.
+        // Bytes that the peer published before its exit are visible now, though they may not have been at the check.
+        // And the connection may have been reset.
         let is_readable = entry
             .sight()
             .is_some_and(|sight| sight.is_readable(record.receive.position()));
@@ -366,7 +366,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
         }
         record.set(flag::END_SEEN);
         if record.mode.load(Ordering::Relaxed) == mode::PROXY && record.set(flag::RESET) {
-            // The proxy is gone, and nobody knows what it had still to bring.
+            // The forwarder exited, and bytes on its way may be lost.
             return Err(Errno(libc::ECONNRESET));
         }
         return Ok(Attempt::End);

@@ -1,6 +1,6 @@
-//! Listeners whose monitor died, and which wait for the next one.
+//! The registration of listeners with the next broker, after theirs exited.
 //!
-//! A program that only accepts asks the monitor for nothing. So as long as there is such a listener, waits that begin
+//! A program that only accepts asks the broker for nothing. So as long as there is such a listener, waits that begin
 //! are cut into sleeps of a second, and between them it is announced again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,9 +10,9 @@ use crate::entry::{FDS, Kind, ListenerState};
 use crate::listeners;
 use crate::lost_channels::{is_due, noted, shortened};
 
-/// Up to where all of them have another, or want none.
+/// Count of lost channels up to which all listeners have another, or need none.
 static SETTLED: AtomicU32 = AtomicU32::new(0);
-/// There may be some.
+/// Whether a listener may be without a channel.
 #[inline]
 fn has_pending() -> bool {
     noted() != SETTLED.load(Ordering::Relaxed)
@@ -43,7 +43,7 @@ fn announce_all() {
         .numbers(0, usize::MAX)
         .filter(|(fd, entry)| entry.wakeup_fd() == *fd && entry.kind() == Kind::Listener);
     for (fd, entry) in all {
-        // One that was shut down has no channel, and wants none.
+        // A listener that was shut down has no channel, and needs none.
         if entry.listener_state() == ListenerState::Disconnected {
             is_settled &= listeners::announce_again(fd, entry).is_some();
         }

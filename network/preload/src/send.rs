@@ -16,10 +16,10 @@ use crate::slab::{Record, flag, option};
 use crate::source;
 use crate::wait::{self, Wait};
 
-/// Pieces of up to so many bytes in all are sent as one.
+/// Largest sum of pieces, in bytes, that is copied and sent as one.
 pub(crate) const GATHERED_MAX: usize = 4096;
 
-/// Sends bytes as `send(2)` does.
+/// Sends as `send(2)`; the number of bytes.
 #[inline]
 pub(crate) fn send(fd: c_int, entry: &'static Entry, bytes: &[u8], flags: c_int) -> Outcome<usize> {
     if flags & !(MSG_NOSIGNAL | MSG_DONTWAIT) == 0 {
@@ -104,7 +104,7 @@ fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
     })
 }
 
-/// Sends pieces as `writev(2)` does.
+/// Sends as `writev(2)`; the number of bytes.
 pub(crate) fn send_pieces(
     fd: c_int,
     entry: &'static Entry,
@@ -126,7 +126,7 @@ pub(crate) fn send_pieces(
     let was_reset = is_reset();
     let mut sent = 0;
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-        // What ends the connection after the first piece is told by the next call.
+        // An end of the connection after the first piece is reported by the next call.
         let how = if sent > 0 {
             flags | MSG_NOSIGNAL
         } else {
@@ -139,7 +139,7 @@ pub(crate) fn send_pieces(
                     break;
                 }
             }
-            // The first piece was lost, as the peer is gone, and so are the others.
+            // The first piece was lost, as the peer has closed, and so are the others.
             Err(Errno(libc::EPIPE)) if sent > 0 && !was_reset && is_reset() => return Ok(size),
             Err(_) if sent > 0 => break,
             Err(errno) => return Err(errno),
@@ -156,7 +156,7 @@ fn check(flags: c_int) -> Outcome<()> {
     Ok(())
 }
 
-/// Goes on after a first attempt that did not send all: waits, unless the call must not.
+/// Continues after an attempt that did not send all bytes: waits, unless the call must not.
 #[cold]
 fn go_on(
     fd: c_int,
@@ -199,7 +199,7 @@ pub(crate) fn wait_for_room(
 ) -> Outcome<()> {
     entry.stalls.fetch_add(1, Ordering::Relaxed);
     if entry.watchers.load(Ordering::Relaxed) > 0 {
-        // The peer may have rung for room that is gone again.
+        // Room of which the peer notified may be used up again.
         hooks::broadcast(entry);
     }
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
@@ -222,7 +222,7 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
-    // Where nothing is sent nothing is lost, and a peer that is gone has no answer to it.
+    // An empty send loses nothing, and a closed peer does not reset it.
     let can_fail = !bytes.is_empty()
         || record.has(flag::SEND_SHUT | flag::RESET)
         || matches!(sight.closing(), Closing::Reset(_));
@@ -244,7 +244,7 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     })
 }
 
-/// As many of so many bytes as the program's own limit lets out.
+/// Number of bytes, of `bytes`, that `SO_SNDBUF` permits to send now.
 #[inline]
 pub(crate) fn allowed(record: &Record, sight: &Sight, bytes: usize) -> usize {
     match record.options.lines_out_max.load(Ordering::Relaxed) {
@@ -267,7 +267,7 @@ pub(crate) fn is_record(entry: &Entry, record: &'static Record) -> bool {
     entry.record().is_some_and(|now| std::ptr::eq(now, record))
 }
 
-/// The error that waits to be told, which is told once.
+/// Takes the pending error of the socket, which is reported once.
 pub(crate) fn take_error(record: &Record) -> Outcome<()> {
     if record.error.load(Ordering::Relaxed) == 0 {
         return Ok(());
@@ -279,7 +279,7 @@ pub(crate) fn take_error(record: &Record) -> Outcome<()> {
     }
 }
 
-/// Takes note of a reset by the peer. Whoever is told of it first is the only one.
+/// Records a reset by the peer, and its error for the first caller alone.
 pub(crate) fn note_reset(entry: &Entry, record: &Record) {
     if record.has(flag::RESET) {
         return;
@@ -292,11 +292,11 @@ pub(crate) fn note_reset(entry: &Entry, record: &Record) {
     }
 }
 
-/// Whether what is sent goes nowhere, as the peer is gone but this side does not know it yet: as with TCP, the
-/// first bytes after that are lost, and then the pipe is broken.
+/// Whether the bytes of a send are lost, because the peer has closed and this side did not know: as with TCP, the first
+/// send after that succeeds, and the next one fails with `EPIPE`.
 ///
 /// # Errors
-/// What a send says that goes nowhere; `EBUSY` if room is reserved.
+/// `EPIPE` or the pending error after an end or a reset; `EBUSY` if room is reserved.
 #[cold]
 pub(crate) fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
     if record.has(flag::SEND_SHUT) {

@@ -1,8 +1,8 @@
-//! How a program wants its bytes to be carried by a plane: `SO_PRIORITY` and `SO_MAX_PACING_RATE`.
+//! The class and rate at which a forwarder carries a connection's bytes: `SO_PRIORITY` and `SO_MAX_PACING_RATE`.
 //!
 //! | priority | 0 | 1 2 3 | 4 5 6 7 |
 //! |---|---|---|---|
-//! | class | 3, or what the monitor says | 0 1 2 | 4 5 6 7 |
+//! | class | 3, or what the broker says | 0 1 2 | 4 5 6 7 |
 //!
 //! So 0 lies in the middle, as in the kernel, which takes 1 and 2 for what may wait and 6 and 7 for what may not.
 
@@ -16,7 +16,7 @@ use crate::entry::Entry;
 use crate::notify::{notify_fd, notify_peer};
 use crate::slab::{Record, mode};
 
-/// That of a number.
+/// Class of a priority; `None` for 0, which leaves it to the broker.
 fn class(priority: u32) -> Option<Class> {
     let class = match u8::try_from(priority).unwrap_or(u8::MAX) {
         0 => return None,
@@ -26,21 +26,21 @@ fn class(priority: u32) -> Option<Class> {
     Class::new(class)
 }
 
-/// Tells the plane of a new connection how its bytes shall be carried, if the program has said so.
+/// Passes the class and rate of a new connection to its forwarder, if the program set them.
 pub(crate) fn begin(entry: &Entry, record: &Record, wakeup_fd: c_int) {
     if wanted(record) != Service::default() && say(entry, record) {
         notify_fd(wakeup_fd);
     }
 }
 
-/// Tells the plane how the bytes shall be carried from now on.
+/// Passes a changed class or rate to the forwarder.
 pub(crate) fn tell(entry: &Entry, record: &Record) {
     if say(entry, record) {
         notify_peer(entry);
     }
 }
 
-/// Whether there is a plane, which is to be rung.
+/// Writes class and rate for the forwarder; false without one.
 fn say(entry: &Entry, record: &Record) -> bool {
     if record.mode.load(Ordering::Relaxed) != mode::PROXY {
         return false;

@@ -5,24 +5,24 @@
 //! | `SO_ERROR`, `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | honoured; they cannot be set |
 //! | `SO_LINGER` | honoured: `{1, 0}` makes the last close a reset; a time has no effect, as all that was sent is in the peer's reach at once |
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_RCVLOWAT` | honoured |
-//! | `TCP_NODELAY`, `TCP_CORK`, `TCP_QUICKACK` | kept and told; every send is visible to the peer at once in any case |
-//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | kept and told; the kernel says at once when the peer is gone |
-//! | `SO_SNDBUF` | kept and told; one that is smaller than half of the ring bounds what is on its way |
-//! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
+//! | `TCP_NODELAY`, `TCP_CORK`, `TCP_QUICKACK` | stored and returned; every send is visible to the peer at once in any case |
+//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | stored and returned; the kernel reports an exit of the peer at once |
+//! | `SO_SNDBUF` | stored and returned; a size below half of the ring bounds the bytes in flight |
+//! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | stored and returned; the broker sets the size of the rings |
 //! | `SO_OOBINLINE` | honoured |
-//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_DONTROUTE`, `SO_BROADCAST` | kept and told |
-//! | `SO_PRIORITY`, `SO_MAX_PACING_RATE` | kept and told; honoured by a plane, as its class and its rate ([`service`]) |
-//! | `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | kept and told; there are no packets that could carry them |
-//! | `SO_BUSY_POLL` | kept and told; how long a call looks before it sleeps is the library's affair |
-//! | `TCP_LINGER2`, `TCP_SYNCNT` | kept and told; there is neither a wait for the peer's end nor a repetition |
-//! | `TCP_DEFER_ACCEPT` | kept and told, rounded as TCP does; a listener that has it is given connections at once nevertheless |
-//! | `SO_PEEK_OFF` | told as -1: none |
-//! | `IPV6_V6ONLY` | told; setting it is refused as for every connected socket |
-//! | `TCP_MAXSEG` | told: the largest slot |
-//! | `TCP_INFO` | told: the state, and nothing else |
-//! | `TCP_FASTOPEN` | told as 0 |
-//! | `TCP_CONGESTION` | told as `none` |
-//! | all others, among them `SO_TIMESTAMP` and its kin | refused with `ENOPROTOOPT` |
+//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_DONTROUTE`, `SO_BROADCAST` | stored and returned |
+//! | `SO_PRIORITY`, `SO_MAX_PACING_RATE` | stored and returned; a forwarder honours them as class and rate ([`service`]) |
+//! | `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | stored and returned; there are no packets that could carry them |
+//! | `SO_BUSY_POLL` | stored and returned; the library decides how long a call spins before it sleeps |
+//! | `TCP_LINGER2`, `TCP_SYNCNT` | stored and returned; there is neither a wait for the peer's end nor a retransmission |
+//! | `TCP_DEFER_ACCEPT` | stored and returned, rounded as TCP does; a listener with it gets connections at once nevertheless |
+//! | `SO_PEEK_OFF` | returned as -1: off |
+//! | `IPV6_V6ONLY` | returned; setting it is refused as for every connected socket |
+//! | `TCP_MAXSEG` | returned: the largest slot |
+//! | `TCP_INFO` | returned: the state, all other fields 0 |
+//! | `TCP_FASTOPEN` | returned as 0 |
+//! | `TCP_CONGESTION` | returned as `none` |
+//! | all others, among them `SO_TIMESTAMP` and its variants | refused with `ENOPROTOOPT` |
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
@@ -50,10 +50,10 @@ const SO_SNDTIMEO_NEW: c_int = 67;
 /// The kernel's limits of buffer sizes, by default.
 const BUFFER_MAX: u32 = 212_992;
 const SEND_BUFFER_MIN: u32 = 4608;
-/// The size that the kernel begins with; a socket with a smaller one was told so by its program.
+/// Initial size of the kernel's send buffer, in bytes; the program set any smaller one.
 const SEND_BUFFER_DEFAULT: u32 = 16_384;
 const RECEIVE_BUFFER_MIN: u32 = 2304;
-/// The most that `TCP_LINGER2` takes.
+/// Largest value of `TCP_LINGER2`, in seconds.
 const ORPHAN_SECONDS_MAX: c_int = 120;
 /// Size of the `tcp_info` that is reported, in bytes: all fields up to `tcpi_total_retrans`.
 const TCP_INFO_SIZE: usize = size_of::<libc::tcp_info>();
@@ -62,15 +62,15 @@ const SEGMENT: c_int = 8192;
 
 /// What an option is kept as.
 enum Place<'a> {
-    /// A bit of [`option`].
+    /// A bit of the module [`option`].
     Bit(u32),
-    /// A number.
+    /// A 32-bit number that can be set.
     Number(&'a AtomicU32),
-    /// A number that is told and cannot be set.
+    /// A constant that cannot be set.
     Fixed(c_int),
     /// A buffer's size, at least this.
     Buffer(&'a AtomicU32, u32),
-    /// A time in nanoseconds.
+    /// A time in nanoseconds, set as a `timeval`.
     Time(&'a AtomicU64),
     Rate(&'a PacingRate),
     Linger(&'a AtomicI32),
@@ -148,7 +148,7 @@ fn family(record: &Record) -> c_int {
     }
 }
 
-/// As `getsockopt(2)`.
+/// Option of a connection, as `getsockopt(2)`.
 ///
 /// # Safety
 /// The pointers are null or valid, as the call asks for.
@@ -248,10 +248,10 @@ fn state(entry: &Entry) -> u8 {
     }
 }
 
-/// As `setsockopt(2)`.
+/// Sets an option of a connection, as `setsockopt(2)`.
 ///
 /// # Safety
-/// The pointer is null or valid for so many bytes.
+/// The pointer is null, or `value` has `size` readable bytes.
 pub(crate) unsafe fn set(
     entry: &'static Entry,
     level: c_int,
@@ -267,7 +267,7 @@ pub(crate) unsafe fn set(
         }
         check(value, count)?;
         let mut bytes = [0u8; 16];
-        // SAFETY: the caller keeps that there are as many bytes as it says, and these are no more.
+        // SAFETY: `size` readable bytes are there, as this function asks for, and `count` is at most `size`.
         unsafe {
             bytes
                 .as_mut_ptr()
@@ -365,8 +365,7 @@ fn set_number(place: &AtomicU32, level: c_int, name: c_int, number: c_int) -> Ou
     Ok(())
 }
 
-/// The seconds after which a first segment and its repetitions, each after twice the time, have come that take at
-/// least so many.
+/// Time in seconds of the first segment and its retransmissions, each after twice the time, that covers `seconds`.
 fn whole_tries(seconds: c_int) -> c_int {
     const APART_MAX: c_int = 120;
     let (mut sum, mut apart) = (c_int::from(seconds > 0), 1);
@@ -380,7 +379,7 @@ fn whole_tries(seconds: c_int) -> c_int {
     sum
 }
 
-/// A `timeval` in nanoseconds.
+/// A `timeval` in nanoseconds; `EDOM` for microseconds of a second or more.
 fn time(bytes: [u8; 16]) -> Outcome<u64> {
     const _: () = assert!(size_of::<timeval>() == 16);
     let word = |at: usize| i64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));

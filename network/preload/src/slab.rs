@@ -46,28 +46,28 @@ pub(crate) struct Record {
     state: AtomicU32,
     /// How many processes hold it: see [`crate::holders`].
     pub(crate) holders: AtomicU32,
-    /// See [`flag`].
+    /// Bits of the module [`flag`].
     pub(crate) flags: AtomicU32,
-    /// The error that the next call, or `SO_ERROR`, tells.
+    /// Pending error: of the next call, or of `SO_ERROR`.
     pub(crate) error: AtomicU32,
     pub(crate) mode: AtomicU32,
     pub(crate) side: AtomicU32,
-    /// The process that let go of it last without giving it back: it may still use it until it is dead.
+    /// Process that released the record last without freeing it: it may use the record until it exits.
     leaver: AtomicU32,
     _apart: u32,
     local: Address,
     peer: Address,
-    /// The process that has reserved room to send, and how many bytes: while [`flag::RESERVED`] is set. Changed by
-    /// who has the sender's lock.
+    /// Process that reserved room to send, and the number of bytes, while [`flag::RESERVED`] is set. Changed under the
+    /// sender's lock.
     reserver: AtomicU32,
     reserved: AtomicU32,
-    /// Which processes.
+    /// Tokens of the processes that hold the record.
     pub(crate) tokens: Tokens,
-    /// Options of the program.
+    /// Socket options of the program.
     pub(crate) options: Options,
-    /// What sends.
+    /// Sending direction of the connection.
     pub(crate) send: Direction,
-    /// What receives.
+    /// Receiving direction of the connection.
     pub(crate) receive: Direction,
 }
 
@@ -79,19 +79,19 @@ struct Address([AtomicU64; 3]);
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// See [`option`].
+    /// Bits of the module [`option`].
     pub(crate) bits: AtomicU32,
-    /// Seconds; -1 is no linger.
+    /// `SO_LINGER` in seconds; -1 is off.
     pub(crate) linger: AtomicI32,
-    /// Nanoseconds, 0 for ever.
+    /// `SO_SNDTIMEO` in nanoseconds; 0 is no limit.
     pub(crate) send_timeout: AtomicU64,
-    /// Nanoseconds, 0 for ever.
+    /// `SO_RCVTIMEO` in nanoseconds; 0 is no limit.
     pub(crate) receive_timeout: AtomicU64,
-    /// As `SO_SNDBUF` tells it.
+    /// `SO_SNDBUF` in bytes, as the kernel doubles it.
     pub(crate) send_buffer: AtomicU32,
-    /// As `SO_RCVBUF` tells it.
+    /// `SO_RCVBUF` in bytes, as the kernel doubles it.
     pub(crate) receive_buffer: AtomicU32,
-    /// As `SO_RCVLOWAT` tells it.
+    /// `SO_RCVLOWAT` in bytes, at least 1.
     pub(crate) low_water: AtomicU32,
     pub(crate) keep_idle: AtomicU32,
     pub(crate) keep_interval: AtomicU32,
@@ -102,7 +102,7 @@ pub(crate) struct Options {
     pub(crate) mark: AtomicU32,
     pub(crate) ring_lines: AtomicU32,
     pub(crate) keep_unsent: AtomicU32,
-    /// Lines that may be on their way, if the program wants fewer than there are; else 0.
+    /// Largest number of lines in flight, if the program wants fewer than the ring has; else 0.
     pub(crate) lines_out_max: AtomicU32,
     pub(crate) time_to_live: AtomicU32,
     pub(crate) hop_limit: AtomicU32,
@@ -117,20 +117,20 @@ pub(crate) struct Options {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Direction {
-    /// Whoever has it may use the cursor and the lane's half of the same name.
+    /// Lock of the cursor and of the half of the ring pair with the same name.
     lock: Lock,
-    /// 1: a process died amid a change, and what the cursor says is worth nothing.
+    /// 1 after a process exited amid a change: the cursor is not valid.
     poisoned: AtomicU32,
     cursor: [AtomicU64; 8],
 }
 
-/// Bits of [`Record::flags`].
+/// Bits of the field [`Record::flags`].
 pub(crate) mod flag {
-    /// Nothing more is sent: `SHUT_WR`.
+    /// `SHUT_WR` was called: nothing more is sent.
     pub(crate) const SEND_SHUT: u32 = 1;
-    /// Nothing more is received: `SHUT_RD`.
+    /// `SHUT_RD` was called: nothing more is received.
     pub(crate) const RECEIVE_SHUT: u32 = 1 << 1;
-    /// The end that the peer sent was reached, or the peer is gone and all it sent was taken.
+    /// The end of the peer's stream was reached, or the peer has hung up and all its bytes were read.
     pub(crate) const END_SEEN: u32 = 1 << 2;
     /// The connection was broken off, by whichever side.
     pub(crate) const RESET: u32 = 1 << 3;
@@ -138,21 +138,21 @@ pub(crate) mod flag {
     pub(crate) const HUNG_UP: u32 = 1 << 4;
     /// `SHUT_WR` was asked for when there was no room for the end.
     pub(crate) const FINISH_WAITS: u32 = 1 << 5;
-    /// Somebody writes to the ring in place: nothing else is sent.
+    /// A thread writes to the ring in place: no other bytes are sent.
     pub(crate) const RESERVED: u32 = 1 << 6;
     /// There was no place for the token of a process that holds the record.
     pub(crate) const MANY: u32 = 1 << 16;
 }
 
-/// Values of [`Record::mode`].
+/// Values of the field [`Record::mode`].
 pub(crate) mod mode {
-    /// Both processes share the rings.
+    /// The two processes share the rings.
     pub(crate) const DIRECT: u32 = 1;
-    /// A forwarder moves the bytes.
+    /// A forwarder moves the bytes between two pairs of rings.
     pub(crate) const PROXY: u32 = 2;
 }
 
-/// Bits of [`Options::bits`].
+/// Bits of the field [`Options::bits`].
 pub(crate) mod option {
     pub(crate) const NONBLOCK: u32 = 1;
     pub(crate) const NODELAY: u32 = 1 << 1;
@@ -163,7 +163,7 @@ pub(crate) mod option {
     pub(crate) const V6ONLY: u32 = 1 << 6;
     pub(crate) const QUICKACK: u32 = 1 << 7;
     pub(crate) const OOBINLINE: u32 = 1 << 8;
-    /// A non-blocking connect whose success was not told yet.
+    /// A non-blocking connect whose success was not reported yet.
     pub(crate) const CONNECT_TOLD_LATER: u32 = 1 << 9;
     pub(crate) const DONTROUTE: u32 = 1 << 10;
     pub(crate) const BROADCAST: u32 = 1 << 11;
@@ -242,7 +242,7 @@ impl Slab {
         Ok(slab)
     }
 
-    /// Maps the slab of another process of this program, whose hidden file this is.
+    /// Maps the slab of another process of this program, by its private descriptor.
     pub(crate) fn attach(file: RawFd) -> Outcome<Self> {
         let fd = private_fds::borrow(file);
         let seals = rustix::fs::fcntl_get_seals(fd)?;
@@ -338,8 +338,8 @@ impl Slab {
         Some(offset / RECORD_SIZE).filter(|number| *number < RECORDS)
     }
 
-    /// Takes a free record, all of whose words but the locks are zero then. When there is none, those whose last
-    /// holders have died are free.
+    /// Takes a free record, all of whose words but the locks are zero then. Without one, it takes a record whose last
+    /// holders have exited.
     pub(crate) fn allocate(self) -> Option<&'static Record> {
         // Those below were taken when last looked at.
         let first = FREE_FROM.load(Ordering::Relaxed).min(RECORDS - 1);
@@ -375,7 +375,7 @@ impl Slab {
         None
     }
 
-    /// Takes a record that nobody holds, whose last holder is dead.
+    /// Takes a record without a holder, whose last holder has exited.
     fn reap(self, record: &Record) -> bool {
         if record.state.load(Ordering::Acquire) != 1 {
             return false;
@@ -397,7 +397,8 @@ impl Slab {
         })
     }
 
-    /// Lets whoever reads the slab meanwhile know that it may have missed bytes, or counted them twice.
+    /// Runs `end` between two counters, by which a reader of the slab detects that it missed bytes, or counted them
+    /// twice.
     fn end<T>(self, end: impl FnOnce() -> T) -> T {
         let counters = &self.header().counters;
         counters[header::counter::ENDING].fetch_add(1, Ordering::Relaxed);
@@ -416,7 +417,7 @@ impl Slab {
         counters[header::counter::RECEIVED].fetch_add(received, Ordering::Relaxed);
     }
 
-    /// Gives a record back; what its connection has moved goes to the slab's counters.
+    /// Frees a record, and adds the bytes of its connection to the slab's counters.
     pub(crate) fn release(self, record: &Record) {
         let number = ptr::from_ref(record)
             .addr()
@@ -438,15 +439,16 @@ pub(crate) fn count(counter: usize) {
 }
 
 impl Record {
-    /// Lets go of it in a process that is about to end, or to become another program: it may be used until then.
+    /// Releases the record in a process that is about to exit, or to execute another program: it may use the record
+    /// until then.
     pub(crate) fn release_on_exit(&self) {
         self.leaver.store(std::process::id(), Ordering::Relaxed);
         self.take_own();
-        // Release: who finds no holder finds who left.
+        // Release: a thread that sees no holder sees the last one.
         self.holders.fetch_sub(1, Ordering::Release);
     }
 
-    /// Notes that this process has reserved so many bytes. The sender's lock is held.
+    /// Records that this process has reserved `bytes` bytes. The sender's lock is held.
     pub(crate) fn reserve(&self, bytes: usize) {
         let bytes = u32::try_from(bytes).expect("a ring is small");
         self.reserved.store(bytes, Ordering::Relaxed);
@@ -457,7 +459,7 @@ impl Record {
     /// What is reserved, if anything is.
     ///
     /// # Errors
-    /// `EBUSY` if another process has reserved it, and is alive. One that is dead has reserved nothing.
+    /// `EBUSY` if another running process reserved room. The reservation of an exited one is void.
     pub(crate) fn reserved(&self) -> Outcome<Option<usize>> {
         if !self.has(flag::RESERVED) {
             return Ok(None);
@@ -473,7 +475,7 @@ impl Record {
         Ok(None)
     }
 
-    /// Whatever was reserved is void. The sender's lock is held.
+    /// Voids any reservation. The sender's lock is held.
     pub(crate) fn void(&self) {
         self.flags.fetch_and(!flag::RESERVED, Ordering::Relaxed);
     }
@@ -548,7 +550,7 @@ impl Address {
 }
 
 impl Options {
-    /// None is set.
+    /// Default options of a socket.
     pub(crate) const fn new() -> Self {
         Self {
             bits: AtomicU32::new(0),
@@ -637,7 +639,7 @@ impl Options {
         self.rate.clear();
     }
 
-    /// Has so many bytes be on their way at most, for a buffer that is smaller than the ring.
+    /// Limits the bytes in flight, for a buffer that is smaller than the ring.
     pub(crate) fn limit_out(&self, bytes: u32) {
         let lines = (bytes / 64).max(LINES_OUT_MIN);
         let is_smaller = lines < self.ring_lines.load(Ordering::Relaxed) / 8;
@@ -645,7 +647,7 @@ impl Options {
             .store(if is_smaller { lines } else { 0 }, Ordering::Relaxed);
     }
 
-    /// What is added to a sender's position before it is looked for room, so that there is none beyond the limit.
+    /// Number of lines that is added to a sender's position before a check for room, so that the limit holds.
     #[inline]
     pub(crate) fn slack(&self) -> u64 {
         match self.lines_out_max.load(Ordering::Relaxed) {
@@ -673,10 +675,10 @@ impl Options {
 }
 
 impl Direction {
-    /// Takes the lock.
+    /// Takes the lock of the direction.
     ///
     /// # Errors
-    /// `EAGAIN` in a handler of a signal above the thread that has it; `ECONNRESET` if the cursor is torn.
+    /// `EAGAIN` in a handler of a signal above the thread that has it; `ECONNRESET` if the cursor is poisoned.
     #[inline]
     pub(crate) fn take(&self) -> Outcome<Guard<'_>> {
         let guard = self.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
@@ -698,7 +700,7 @@ impl Direction {
         guard
     }
 
-    /// Whether a process died amid a change of the cursor.
+    /// Whether a process exited amid a change of the cursor.
     #[inline]
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned.load(Ordering::Relaxed) != 0

@@ -1,9 +1,9 @@
 //! Sockets of TCP that were left over: each connection takes the number of one that was made for nothing.
 //!
-//! To make a socket and to close it takes the kernel as long as the connection's bell. So the socket of which a program
-//! has made a connection is kept for a moment, if it is as the kernel makes them ([`fresh`](crate::fresh)), and is what the
-//! program's next `socket` gives. It is kept no longer than [`KEPT`], and not over what may change whose it is: a fork,
-//! another namespace.
+//! The kernel needs as long to make and close a socket as to make a connection's wake-up fd. So the socket that a
+//! connection replaces is kept for a moment, if it is pristine ([`pristine_sockets`](crate::pristine_sockets)), and
+//! serves the program's next `socket`. It is kept for at most [`KEPT`], and never across an event that may change its
+//! owner: a fork, another namespace.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ use crate::private_fds;
 
 /// For how long a socket is kept.
 const KEPT: Duration = Duration::from_millis(10);
-/// How many are.
+/// Number of cached sockets.
 const PLACES: usize = 16;
 
 /// Of each socket its hidden number, what it is, and until when it is kept; 0 is none.
@@ -28,7 +28,7 @@ static SPARES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 const NUMBER: u64 = (1 << 20) - 1;
 const IS_V6: u64 = 1 << 20;
 const IS_NONBLOCKING: u64 = 1 << 21;
-/// The time above these bits is in units of so many nanoseconds: it has room for years.
+/// Position of the time in a word, whose unit is [`UNIT`] nanoseconds: enough for years.
 const TIME: u32 = 22;
 const UNIT: u64 = 1 << 14;
 
@@ -119,7 +119,7 @@ fn give(copy: RawFd, word: u64, flags: c_int) -> Outcome<RawFd> {
     Ok(given)
 }
 
-/// Closes all of them.
+/// Closes all cached sockets.
 pub(crate) fn drop_all() {
     for place in &SPARES {
         let word = place.swap(0, Ordering::AcqRel);

@@ -17,9 +17,9 @@ use crate::readiness::{ERR, HUP, IN, OUT, PRI, RDHUP, RDNORM, Ready, STATE, Sour
 use crate::slab::{Direction, Record, flag};
 use crate::stream_end::{CONNRESET, finish, reset};
 
-/// So many rings are taken at once. A peer that rings without end is heard again.
+/// Number of wake-ups that are read at once. Further ones of a peer are read next time.
 const WAKEUPS_MAX: u32 = 64;
-/// What a bell had.
+/// Contents of one packet of a wake-up fd.
 enum Taken {
     /// A wake-up, or the end of the socket.
     Wakeup,
@@ -78,10 +78,10 @@ impl Source for Entry {
     fn arm(&self, events: u32) -> Ready {
         if let (Some(record), Some(sight)) = (self.record(), self.sight()) {
             if record.has(flag::FINISH_WAITS) {
-                // It fails in a signal handler above a send alone: then the next one who waits does it.
+                // It fails only in a signal handler above a send: then the next waiter does it.
                 let _unsaid = finish(self, record);
             }
-            // Who has sent its end is told of the peer's, whatever it asks for.
+            // A process that sent its end is notified of the peer's, whatever it waits for.
             if events & (IN | RDNORM | RDHUP) != 0 || record.has(flag::SEND_SHUT) {
                 self.arm_receiver(record);
             }
@@ -103,7 +103,7 @@ impl Source for Entry {
         }
         for taken in 0..WAKEUPS_MAX {
             match self.take_packet(wakeup_fd) {
-                // A ring and the end look alike; no peer has many rings out.
+                // A wake-up and the end look alike; no peer has many wake-ups in flight.
                 Taken::Wakeup if taken > 0 && self.check_peer() => return true,
                 Taken::Wakeup | Taken::Other => {}
                 Taken::Nothing => break,
@@ -146,8 +146,8 @@ impl Entry {
         ready & HUP != 0 && (is_broken || has_finished)
     }
 
-    /// Takes one ring, after the kernel said that the bell has something; others make the next sleep short. Whoever
-    /// waits for edges must take them all.
+    /// Reads one wake-up, after the kernel reported the wake-up fd readable; further ones make the next sleep short.
+    /// Edge-triggered waiters must read all.
     pub(crate) fn take_wakeup(&self) {
         let wakeup_fd = Self::wakeup_fd(self);
         if wakeup_fd >= 0 {
@@ -203,7 +203,7 @@ impl Entry {
         arrived
     }
 
-    /// Asks the kernel whether anybody still has the peer's end; remembers it if not.
+    /// Asks the kernel whether any process still has the peer's end, and records a hang-up.
     #[cold]
     pub(crate) fn check_peer(&self) -> bool {
         let Some(record) = self.record() else {
@@ -219,11 +219,11 @@ impl Entry {
         let wakeup_fd = private_fds::borrow(wakeup_fd);
         let mut fds = [PollFd::new(&wakeup_fd, PollFlags::IN | PollFlags::RDHUP)];
         let asked = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
-        // A bell that was shut down is of no use any more.
+        // A wake-up fd that was shut down is of no use any more.
         let gone = PollFlags::HUP | PollFlags::RDHUP;
         let is_gone = asked.is_ok() && fds[0].revents().intersects(gone);
         if is_gone {
-            // What is no ring lies behind rings, which look like the end from here on.
+            // A packet with bytes lies behind wake-ups, which look like the end from here on.
             if rustix::io::ioctl_fionread(wakeup_fd).is_ok_and(|bytes| bytes > 0) {
                 self.mark_corrupt();
             }
@@ -232,7 +232,7 @@ impl Entry {
         is_gone
     }
 
-    /// The connection is of no use any more: both sides hear of it.
+    /// Aborts the connection, for both sides.
     #[cold]
     fn abort(&self) {
         self.mark_corrupt();
@@ -242,8 +242,8 @@ impl Entry {
         }
     }
 
-    /// Somebody wrote to the peer's bell who does not know what it is: the connection's bytes are lost, and so is
-    /// the connection.
+    /// Marks a connection as corrupt, after a process without this library wrote to the wake-up fd: the bytes are lost,
+    /// and so is the connection.
     #[cold]
     pub(crate) fn mark_corrupt(&self) {
         if let Some(record) = self.record() {
@@ -254,11 +254,11 @@ impl Entry {
         }
     }
 
-    /// Takes a direction of a connection that may be closed meanwhile. One that a process has left torn breaks the
+    /// Takes a direction of a connection that may be closed meanwhile. One that a process has left poisoned breaks the
     /// connection off.
     ///
     /// # Errors
-    /// `EAGAIN` in a handler of a signal; `ECONNRESET` if it is torn.
+    /// `EAGAIN` in a handler of a signal; `ECONNRESET` if it is poisoned.
     #[inline]
     pub(crate) fn take_direction<'r>(
         &'static self,
@@ -277,7 +277,7 @@ impl Entry {
         taken
     }
 
-    /// Breaks the connection off if a process has left one of its directions torn. The entry is pinned.
+    /// Breaks the connection off if a process has left one of its directions poisoned. The entry is pinned.
     #[cold]
     fn abort_if_poisoned(&self, record: &Record) {
         let is_poisoned = record.send.is_poisoned() || record.receive.is_poisoned();

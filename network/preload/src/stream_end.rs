@@ -7,7 +7,7 @@ use crate::errno::{Errno, Outcome};
 use crate::notify::notify_peer;
 use crate::slab::{self, Record, flag};
 
-/// `ECONNRESET` as a ring carries it.
+/// `ECONNRESET` in the width that a ring carries.
 pub(crate) const CONNRESET: u16 = 104;
 const _: () = assert!(CONNRESET as i32 == libc::ECONNRESET);
 
@@ -63,7 +63,7 @@ pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
     }
 }
 
-/// Hints that this end is let go of.
+/// Hints to the peer that this end was closed.
 pub(crate) fn close(entry: &Entry, record: &Record) {
     let Ok(_guard) = record.send.take_poisoned() else {
         return;

@@ -1,7 +1,7 @@
 //! Descriptor numbers of this process that are user-level.
 //!
 //! The fast path of every call is [`FdTable::lookup`]: a comparison, a load and a branch, and two more loads for a number
-//! that has no value. A number without a value, and without a pending transition ([`under_way`]), is the kernel's alone.
+//! that has no value. A number without a value, and without a pending transition ([`fd_transition`]), is the kernel's alone.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -26,9 +26,9 @@ impl<T> FdTable<T> {
         self.slots.get(usize::try_from(fd).ok()?)
     }
 
-    /// The value of a number.
+    /// The value of a number, or `None` for a kernel descriptor.
     ///
-    /// The reference stays valid, as values are never unmapped, but the value may serve another descriptor by then. The
+    /// The reference stays valid, as values are never unmapped, but the value may serve another descriptor later. The
     /// type of the value says what prevents that.
     #[inline]
     pub(crate) fn lookup(&self, fd: c_int) -> Option<&'static T> {
@@ -120,8 +120,8 @@ mod tests {
         }
     }
 
-    /// Whoever looks after a change began finds what it made, also if it ends between the look at the place and the
-    /// one at changes. (Such a lookup took the number for the kernel's.)
+    /// A lookup after the begin of a transition finds its result, also if the transition ends between the load of the
+    /// slot and the check for transitions. (Such a lookup took the number for the kernel's.)
     #[test]
     fn who_knows_of_a_change_finds_what_it_made() {
         let entry = Entry::epoll_set(ptr::null_mut(), |_| ()).expect("there is memory");

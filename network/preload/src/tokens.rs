@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// How many processes can have a token in one record.
 pub(crate) const TOKENS: usize = 10;
 
-/// The tokens of a record.
+/// Tokens of one record, at most [`TOKENS`].
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Tokens(pub(crate) [AtomicU32; TOKENS]);

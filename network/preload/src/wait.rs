@@ -19,16 +19,16 @@ use crate::private_fds;
 use crate::readiness::{ERR, HUP, Ready, Source};
 use crate::slab;
 
-/// How long a sleep is, when somebody may take the ring that was for this thread without telling it.
+/// Longest sleep while another process may read the wake-up that is meant for this thread.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// What the kernel says of a bell whose peer is gone, or that is closed.
+/// Events of a wake-up fd whose peer has hung up, or that is closed.
 const GONE: PollFlags = PollFlags::HUP
     .union(PollFlags::RDHUP)
     .union(PollFlags::ERR)
     .union(PollFlags::NVAL);
 
-/// The waiting of one call.
+/// State of one waiting call.
 #[derive(Debug)]
 pub(crate) struct Wait {
     events: Ready,
@@ -49,7 +49,7 @@ impl Wait {
     /// Waits until the connection is ready. `timeout` is in nanoseconds from the first call on, 0 for ever.
     ///
     /// # Errors
-    /// `EAGAIN` when time is up; `EINTR` after a signal; `EBADF` if the number is no more.
+    /// `EAGAIN` after the timeout; `EINTR` after a signal; `EBADF` if the number was closed.
     #[cold]
     pub(crate) fn wait(&mut self, fd: c_int, entry: &'static Entry, timeout: u64) -> Outcome<()> {
         if !entry.pin(fd, RefKind::Syscall) {
@@ -93,7 +93,7 @@ impl Wait {
             if left == Some(Duration::ZERO) {
                 return Err(Errno(libc::EAGAIN));
             }
-            // Other processes take rings, and do not tell.
+            // Other processes read wake-ups without a broadcast.
             let is_sliced = entry.is_shared() || sleeper.is_none();
             let left = if is_sliced {
                 Some(left.unwrap_or(SLICE).min(SLICE))
@@ -136,19 +136,19 @@ fn is_over(entry: &Entry) -> bool {
         .is_none_or(|record| record.has(flag::END_SEEN | flag::RESET | flag::HUNG_UP))
 }
 
-/// Why a sleep ended.
+/// Reason for the end of a sleep.
 enum WakeReason {
     /// A byte-free packet on the wake-up fd.
     Notified,
-    /// Hang-up of the wake-up fd.
+    /// Hang-up of the wake-up fd, by the peer's exit.
     PeerGone,
     /// A broadcast by another thread of this process.
     Broadcast,
-    /// End of the timeout.
+    /// End of the caller's timeout.
     TimedOut,
 }
 
-/// Sleeps until something happens.
+/// Sleeps until a wake-up, a hang-up, a broadcast or the timeout.
 fn poll(
     wakeup_fd: c_int,
     sleeper: Option<&Sleeper>,
@@ -176,8 +176,8 @@ fn poll(
     })
 }
 
-/// Whether a call that a handler of a signal broke goes on, as `SA_RESTART` asks for. The kernel does not say which
-/// signal it was: one handler that does not ask for it speaks for all.
+/// Whether an interrupted call is restarted, as `SA_RESTART` asks for. The kernel does not return the signal's number:
+/// one handler without the flag decides for all.
 pub(crate) fn handlers_restart() -> bool {
     (1..=64).all(|signal| {
         // SAFETY: all bytes zero are a `sigaction`.
@@ -191,7 +191,7 @@ pub(crate) fn handlers_restart() -> bool {
     })
 }
 
-/// Sends this thread `SIGPIPE`.
+/// Sends `SIGPIPE` to this thread.
 pub(crate) fn raise_pipe() {
     // SAFETY: a signal that the program has not asked to be kept from, by a flag of its own.
     unsafe { libc::raise(libc::SIGPIPE) };

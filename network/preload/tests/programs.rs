@@ -6,7 +6,7 @@ mod mixed;
 
 use fixture::programs;
 
-// Left out by a plane is what counts on loopback to have done all when a call returns.
+// Left out by a forwarder is what counts on loopback to have done all when a call returns.
 programs! {
     direct:
         bulk cancels copies dup_closes duplicates echo exhausted forks full half_close in_place inherit

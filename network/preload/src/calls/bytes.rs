@@ -13,10 +13,10 @@ use crate::real;
 use crate::receive::{discard, receive, receive_pieces};
 use crate::send::{send as send_bytes, send_pieces};
 
-/// A count of bytes as the C library tells it.
+/// A count of bytes as the C library returns it; -1 with `errno` after an error.
 #[inline]
 pub(super) fn counted(outcome: Outcome<usize>) -> ssize_t {
-    // No more than half of all addresses can be meant.
+    // A slice has at most `isize::MAX` bytes.
     to_c_result(outcome.map(|count| ssize_t::try_from(count).unwrap_or(ssize_t::MAX)))
 }
 
@@ -26,7 +26,7 @@ fn unseekable() -> ssize_t {
 }
 
 /// # Safety
-/// There are `size` bytes.
+/// `bytes` has `size` readable bytes.
 #[inline]
 pub(super) unsafe fn sending(
     fd: c_int,
@@ -75,7 +75,7 @@ fn faulty(fd: c_int, entry: &'static Entry, flags: c_int, fault: Errno) -> Outco
 }
 
 /// # Safety
-/// There are so many pieces, and the bytes that they say.
+/// `first` has `count` pieces, each with the bytes that it states.
 unsafe fn gathering(
     fd: c_int,
     entry: &'static Entry,
@@ -85,14 +85,14 @@ unsafe fn gathering(
     // SAFETY: the pieces and their bytes are there, as this function asks for.
     let pieces = unsafe { Pieces::new(first, pieces::count(count)) }?;
     if pieces.size()? == 0 {
-        // As the kernel: nobody is asked.
+        // As the kernel: a write of no bytes succeeds without a look at the connection.
         return Ok(0);
     }
     send_pieces(fd, entry, pieces, 0)
 }
 
 /// # Safety
-/// There are so many pieces, and the room that they say.
+/// `first` has `count` pieces, each with the room that it states.
 unsafe fn scattering(
     fd: c_int,
     entry: &'static Entry,

@@ -6,15 +6,15 @@
 //!
 //! 1. [`pthread_cancel`] is the C library's first, which takes note of the request. Then it counts the request, and
 //!    signals the thread, by the C library's own signal for this, until it has left the sleep in which it was found.
-//! 2. A sleep that ends by a signal while there is a request that its thread has not looked at ends with
-//!    [`CANCELLED`], and so does one that would begin then. On its way out the call lets go of all it has.
+//! 2. A sleep that a signal ends while an unseen request is pending returns [`CANCELLED`], and so does a sleep that
+//!    would begin then. The call releases its pins and locks on the way out.
 //! 3. [`point`], the frame of the C library's name, has nothing to drop. There the C library is asked to act upon the
 //!    request. If it was another thread's, or is not to take effect yet, the call begins again.
 //!
 //! # Invariants
 //! 1. A sleeper is published before it looks for requests; a request is counted before sleepers are looked for. Both
 //!    with sequential consistency: one sees the other.
-//! 2. A place belongs to the thread whose number it has; its serial changes with every sleep.
+//! 2. A slot belongs to the thread whose id it holds; its serial number changes with every sleep.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -31,11 +31,11 @@ pub(crate) const CANCELLED: Errno = Errno(1 << 16);
 
 /// The signal by which the C library has a thread look for requests. Its handler does nothing where it must not.
 const SIGCANCEL: usize = 32;
-/// How many threads may sleep; the others hear of requests when they wake.
+/// Number of threads that can sleep with a slot; a thread without one sees requests when it wakes.
 const PLACES: usize = 1024;
 
 struct Place {
-    /// The kernel's number of the thread; 0 is nobody's.
+    /// Thread id of the owner; 0 if the slot is free.
     owner: AtomicU32,
     serial: AtomicU32,
     /// The C library's name of the thread that sleeps; 0 if it does not.
@@ -49,9 +49,9 @@ static PLACE: [Place; PLACES] = [const {
         thread: AtomicU64::new(0),
     }
 }; PLACES];
-/// Places that were ever taken.
+/// Number of slots that were ever taken.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Requests of this process, whoever was meant.
+/// Number of requests in this process, for any thread.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -186,7 +186,7 @@ fn interrupt_sleep(thread: pthread_t) {
 /// False if there is no such thread.
 fn signal(thread: u32) -> bool {
     let process = std::process::id() as usize;
-    // SAFETY: takes numbers alone; who does not know the signal got its handler with the first request.
+    // SAFETY: the call takes integers alone; the C library installed the handler of the signal with the first request.
     let sent = unsafe {
         real::syscall(
             libc::SYS_tgkill,

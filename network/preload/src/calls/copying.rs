@@ -1,4 +1,4 @@
-//! Calls by which the kernel moves bytes between descriptors: with one end of ours, they are moved by copying.
+//! Calls by which the kernel moves bytes between descriptors; with a user-level connection at one end they copy.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::RawFd;
@@ -21,7 +21,7 @@ use crate::{private_fds, real};
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 16_384;
-/// As the kernel: one call moves no more.
+/// Largest number of bytes that one call moves, as in the kernel.
 const MOVED_MAX: usize = 0x7fff_f000;
 
 export! {
@@ -85,7 +85,7 @@ export! {
     }
 }
 
-/// Sends from a connection, which goes into a pipe alone, as by `splice`.
+/// Sends from a connection, which only a pipe can receive, as by `splice`.
 fn send_stream(
     to: c_int,
     entry: &'static Entry,
@@ -284,7 +284,7 @@ fn from_pipe(
     Ok(done)
 }
 
-/// The flags of a pipe.
+/// Status flags of a pipe; `EINVAL` for another kind of descriptor.
 fn pipe_of(fd: c_int) -> Outcome<OFlags> {
     if fd < 0 {
         return Err(Errno(libc::EBADF));

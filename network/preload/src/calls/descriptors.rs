@@ -1,4 +1,4 @@
-//! What is done to descriptors, whatever they are.
+//! Calls on descriptors of any kind: close, copy, `fcntl` and `ioctl`.
 
 use std::ffi::{c_int, c_uint};
 
@@ -108,7 +108,7 @@ fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     for hidden in private_fds::numbers(first as usize, last as usize) {
         let hidden = hidden.unsigned_abs();
         if start < hidden {
-            // SAFETY: the program wants these closed.
+            // SAFETY: the program asked to close these numbers.
             let closed = unsafe { real::close_range(start, hidden - 1, flags) };
             if closed != 0 {
                 return closed;
@@ -119,11 +119,11 @@ fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if start > last {
         return 0;
     }
-    // SAFETY: the program wants these closed.
+    // SAFETY: the program asked to close these numbers.
     unsafe { real::close_range(start, last, flags) }
 }
 
-/// Copies a number: the copy means the same entry. The caller itself has so many numbers on the way out of the table.
+/// Copies a number, and gives the copy the same entry. `own` is the number of closes that the caller itself has begun.
 fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
     for tries in 0.. {
         let Some(entry) = FDS.lookup(fd) else {
@@ -137,9 +137,9 @@ fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
         }
         let copy = work();
         let is_other = copy >= 0 && copy != fd;
-        // A number that is too high to be kept is a mere bell.
+        // A number that is too high to be kept is a mere wake-up fd.
         let is_known = is_other && entry.add_number(copy);
-        // If the number was closed meanwhile, nobody knows what was copied.
+        // If the number was closed meanwhile, the copy may be of another file.
         let is_sure = !is_known || FDS.holds(fd, entry);
         if !is_sure {
             let closing = begin_close(copy);
@@ -160,11 +160,11 @@ fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
 
 /// Copies a number that is the kernel's alone; none if it may have been a connection's that another thread is closing.
 fn copied_plainly(fd: c_int, own: u32, work: impl Fn() -> c_int, tries: u32) -> Option<c_int> {
-    /// A handler may have interrupted who closes: that one is not waited for.
+    /// Bound on the retries: the closing thread may be one that a signal handler, this call, has interrupted.
     const TRIES_MAX: u32 = 1000;
     let before = connection::fd_table_consistent(own);
     if before.is_none() && tries < TRIES_MAX {
-        // Whoever closes may be without a processor for a while.
+        // The closing thread may have lost its processor.
         if tries < TRIES_MAX / 10 {
             kernel::yield_now();
         } else {
@@ -185,7 +185,7 @@ fn copied_plainly(fd: c_int, own: u32, work: impl Fn() -> c_int, tries: u32) -> 
     None
 }
 
-/// Puts a copy in the place of a number that may be ours.
+/// Replaces a number, which may be user-level, by a copy.
 fn replaced(fd: c_int, to: c_int, work: impl Fn() -> c_int) -> c_int {
     if private_fds::is_hidden(to) || private_fds::is_hidden(fd) {
         return to_c_result(Err(Errno(libc::EBADF)));
@@ -209,7 +209,7 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl Fn() -> c_i
     let Some(entry) = FDS.lookup(fd) else {
         return match command {
             F_DUPFD | F_DUPFD_CLOEXEC => kept(fd, 0, work),
-            // Whom signals are for is no option.
+            // The owner of signals is no socket option.
             libc::F_SETOWN | F_SETSIG | F_SETOWN_EX => {
                 pristine_sockets::mark_modified(fd);
                 work()
@@ -253,12 +253,12 @@ fn flags_of(argument: usize) -> c_int {
     c_int::from_le_bytes([a, b, c, d])
 }
 
-/// `ioctl` on a connection.
+/// `ioctl` on a connection: the result of the C function, with `errno` set.
 ///
 /// # Safety
 /// The argument is what the request asks for.
 unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usize) -> c_int {
-    // Whoever declares it as an `int` may leave anything in its upper half.
+    // A caller that declares the request as `int` may leave anything in the upper half.
     let request = request & 0xffff_ffff;
     let place = argument as *mut c_int;
     let tell = |value: Outcome<c_int>| match value {

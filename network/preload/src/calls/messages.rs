@@ -76,7 +76,7 @@ export_points! {
 }
 
 /// # Safety
-/// There are so many messages.
+/// `messages` has `count` valid elements.
 unsafe fn each<'a>(messages: *mut mmsghdr, count: c_uint) -> Outcome<&'a mut [mmsghdr]> {
     if count == 0 {
         return Ok(&mut []);
@@ -157,7 +157,7 @@ unsafe fn receive_one(
 }
 
 /// # Safety
-/// The message is valid.
+/// The message and its control buffer are valid.
 unsafe fn controls<'a>(header: &'a msghdr) -> impl Iterator<Item = &'a cmsghdr> {
     let mut next = if header.msg_controllen == 0 {
         std::ptr::null_mut()
@@ -174,8 +174,8 @@ unsafe fn controls<'a>(header: &'a msghdr) -> impl Iterator<Item = &'a cmsghdr> 
     })
 }
 
-/// Whether a message to a kernel's socket would give away a descriptor of ours: the receiver would have a bell
-/// without the memory.
+/// Whether a message to a kernel socket carries a user-level descriptor, which would reach the receiver without the
+/// memory of the connection.
 ///
 /// # Safety
 /// The message is valid, or null.
@@ -202,7 +202,7 @@ unsafe fn carries_ours(message: *const msghdr) -> bool {
             let head = unsafe { libc::CMSG_LEN(0) } as usize;
             let count = control.cmsg_len.saturating_sub(head) / size_of::<c_int>();
             (0..count).any(|number| {
-                // SAFETY: the message says that there are so many.
+                // SAFETY: the length of the control message covers `count` descriptors.
                 let place = unsafe { first.add(number) };
                 // SAFETY: the message says that there is a descriptor at this place; it need not be aligned.
                 let fd = unsafe { place.read_unaligned() };

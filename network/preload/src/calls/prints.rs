@@ -1,5 +1,5 @@
-//! `dprintf` and its kin: the C library formats and writes at once, past the names that this library stands before.
-//! Here the text is made in memory, and sent.
+//! `dprintf` and related functions: the C library would write past the names that this library defines. Here the text
+//! is formatted in memory, and sent.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -45,15 +45,15 @@ fn send_text(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int 
     let Ok(size) = usize::try_from(printed) else {
         return printed;
     };
-    // SAFETY: what was printed is so many bytes long.
+    // SAFETY: the C library printed `size` bytes to `text`.
     let outcome = unsafe { write_all(fd, text, size) };
-    // SAFETY: the C library has allocated it, and nobody else knows it.
+    // SAFETY: the C library allocated the text, and no other pointer to it is kept.
     unsafe { libc::free(text.cast()) };
     outcome.map_or(-1, |()| printed)
 }
 
 /// # Safety
-/// There are `size` bytes.
+/// `text` has `size` readable bytes.
 unsafe fn write_all(fd: c_int, text: *const c_char, size: usize) -> Option<()> {
     let entry = lookup(fd)?;
     let mut done = 0;
@@ -90,12 +90,12 @@ mod lists {
         floats: [[f64; 2]; 8],
     }
 
-    /// What collected arguments are.
+    /// Layout of a `va_list` by the conventions of x86-64.
     #[repr(C)]
     struct Collected {
         /// Where the next number lies among the registers.
         numbers: u32,
-        /// Where the next float lies.
+        /// Offset of the next float in the registers, in bytes.
         floats: u32,
         rest: *const Rest,
         registers: *const Registers,

@@ -1,7 +1,7 @@
 //! Calls that make a process another program.
 //!
-//! `system`, `popen` and the like are the C library's own affair: their shells get bells without memory, as they get
-//! sockets from other programs, and do not use them.
+//! `system`, `popen` and similar functions stay the C library's: their shells inherit wake-up fds without memory, and
+//! do not use them.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -11,12 +11,12 @@ use crate::inherit::Handover;
 use crate::real;
 
 unsafe extern "C" {
-    /// The environment of this process.
+    /// Environment of this process, as the C library keeps it.
     static environ: *const *const c_char;
 }
 
 fn own_environment() -> *const *const c_char {
-    // SAFETY: the C library defines it. That nobody changes it meanwhile is the program's affair.
+    // SAFETY: the C library defines the variable. The program must not change it at the same time.
     unsafe { environ }
 }
 
@@ -70,9 +70,9 @@ export! {
     }
 }
 
-/// `execl` and its kin take as many arguments as the program likes. The first are in registers, the others where a
-/// large structure would be that is passed by value: so it is by the conventions of x86-64 on Linux. Elsewhere these
-/// calls are the C library's, and hand nothing on.
+/// `execl` and related functions are variadic. By the conventions of x86-64 on Linux the first arguments are in
+/// registers, and the others lie where a large structure passed by value would. On other machines these functions stay
+/// the C library's, and hand no connections over.
 #[cfg(target_arch = "x86_64")]
 mod lists {
     use std::ffi::{c_char, c_int};
@@ -85,7 +85,7 @@ mod lists {
     /// anything; it is not used.
     const REST: usize = 250;
 
-    /// What lies on the stack.
+    /// Arguments on the stack, behind those in registers.
     #[repr(C)]
     pub(crate) struct Rest([*const c_char; REST]);
 

@@ -1,7 +1,7 @@
 //! `syscall`: the same calls, by number.
 //!
-//! Numbers that this library has no part in go through. A raw `fork` or `clone` goes through too: its child shares
-//! connections with its parent, but neither knows of that.
+//! Numbers of other system calls go to the kernel. So does a raw `fork` or `clone`: the child shares connections with
+//! its parent, but neither process has recorded that.
 
 use std::ffi::{c_int, c_long, c_uint};
 
@@ -18,7 +18,7 @@ type Arguments = [usize; 6];
 export! {
     fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
         if number == libc::SYS_io_uring_setup {
-            // A ring would reach descriptors past this library. Programs that ask go on without.
+            // Requests in an io_uring would bypass this library. Programs that probe for it fall back.
             return to_c_result(Err(Errno(libc::ENOSYS)));
         }
         let arguments = [a, b, c, d, e, f];
@@ -71,7 +71,7 @@ fn longest(answer: isize) -> Option<c_long> {
     c_long::try_from(answer).ok()
 }
 
-/// Calls that move bytes.
+/// System calls that move bytes through one descriptor or between two.
 ///
 /// # Safety
 /// The arguments are those of the system call with this number.
@@ -109,7 +109,7 @@ unsafe fn transfers(number: c_long, arguments: Arguments) -> Option<c_long> {
     longest(answer)
 }
 
-/// Calls that move several messages.
+/// System calls that move several messages at once.
 ///
 /// # Safety
 /// The arguments are those of the system call with this number.
@@ -189,7 +189,7 @@ unsafe fn waits(number: c_long, arguments: Arguments) -> Option<c_long> {
     long(answer)
 }
 
-/// `pselect6`, whose last argument is the address of a place with the mask's address and size.
+/// `pselect6`: its last argument is the address of a structure with the address and the size of the mask.
 ///
 /// # Safety
 /// The arguments are those of that system call.

@@ -1,5 +1,5 @@
-//! Calls by which a process gives up what it may: before that it says to the monitor who it is, as workers of servers
-//! may not reach it afterwards.
+//! Calls by which a process drops privileges. The process is introduced to the broker first, as it may not be able to
+//! connect to it afterwards.
 
 use std::ffi::{c_char, c_int};
 

@@ -37,7 +37,7 @@ use crate::{
 const BACKLOG_PATIENCE: Duration = Duration::from_secs(1);
 /// How many copies of a socket become connections with it.
 const COPIES_MAX: usize = 16;
-/// No time at all.
+/// A timeout of zero.
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
@@ -106,7 +106,7 @@ export! {
     }
 }
 
-/// `connect` on what is connected.
+/// `connect` on a connected socket: 0 once after a non-blocking connect, else `EISCONN`.
 fn connect_again(record: &Record) -> Outcome<c_int> {
     if record.options.has(option::CONNECT_TOLD_LATER) {
         record.options.set(option::CONNECT_TOLD_LATER, false);
@@ -115,7 +115,7 @@ fn connect_again(record: &Record) -> Outcome<c_int> {
     Err(Errno(libc::EISCONN))
 }
 
-/// Connects by the monitor. `None`: the kernel is to.
+/// Connects by the broker. `None`: the kernel is to.
 fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     if FDS.lookup(fd).is_some() {
         return Ok(None);
@@ -167,7 +167,7 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     }
 }
 
-/// Asks the monitor; for a socket that blocks, again and again as long as the listener has its backlog full. A signal
+/// Asks the broker; for a socket that blocks, again and again as long as the listener has its backlog full. A signal
 /// ends that: the kernel's call then does what is to be done.
 fn ask(local: Address, peer: SocketAddr, waits_on: Option<c_int>) -> Outcome<Answer> {
     let mut answer = broker::connect(local, Address::from(peer))?;
@@ -275,7 +275,7 @@ fn place(fd: c_int, wakeup_fd: c_int, is_nonblocking: bool) -> Outcome<()> {
     private_fds::replace(wakeup_fd, fd, is_closed_on_exec)
 }
 
-/// Accepts from a listener: first what comes by the monitor, then what comes by the kernel.
+/// Accepts from a listener: first what comes by the broker, then what comes by the kernel.
 ///
 /// # Safety
 /// The pointers are null or valid, as the call asks for.
@@ -325,8 +325,8 @@ unsafe fn accept_from(
     }
 }
 
-/// Accepts from the kernel as the only one of those who share the listener, if the kernel still has a connection: else
-/// this thread would wait there, deaf to the channel. `None`: not now.
+/// Accepts from the kernel, as the only one of the threads and processes that share the listener, if the kernel still
+/// has a connection: else this thread would block there while connections arrive on the channel. `None`: not now.
 fn in_turn(
     fd: c_int,
     entry: &'static Entry,
@@ -413,12 +413,12 @@ enum Queue {
     Kernel,
     /// From the kernel, unless another takes it.
     KernelInTurn,
-    /// From the channel.
+    /// From the channel to the broker.
     Channel,
 }
 
-/// Where to look now that the channel was empty. Waits for one of both queues, if need be, and until `deadline`, which
-/// the first wait sets. While the listener is deaf a wait is not long: it may hear another channel soon.
+/// Source of the next connection, after the channel was found empty. Waits for either queue until `deadline`, which the
+/// first wait sets. While the listener is disconnected a wait is short: it may get another channel.
 fn next_queue(fd: c_int, entry: &'static Entry, deadline: &mut Option<Deadline>) -> Outcome<Queue> {
     if rustix::fs::fcntl_getfl(private_fds::borrow(fd))?.contains(OFlags::NONBLOCK) {
         return Ok(Queue::Kernel);
@@ -448,7 +448,7 @@ fn next_queue(fd: c_int, entry: &'static Entry, deadline: &mut Option<Deadline>)
             Ok(_) if is_by_channel => return Ok(Queue::Channel),
             Ok(_) => return Ok(Queue::KernelInTurn),
             Err(Errno(libc::EINTR)) if timeout.is_none() && handlers_restart() => {
-                // Signals that come all the time are not to keep it deaf.
+                // Frequent signals must not delay the next attempt to connect the listener.
                 if channel.is_none() {
                     return Ok(Queue::Channel);
                 }

@@ -1,5 +1,5 @@
-//! `fdopen`: the C library's own streams read and write past the names that this library stands before, so that a
-//! stream of a connection is one whose functions are given to it.
+//! `fdopen`: streams of the C library read and write past the names that this library defines, so that the stream of a
+//! connection is one with functions of this library.
 //!
 //! The same becomes of `stdin`, `stdout` and `stderr` while their numbers are connections, in a program that inetd
 //! starts or that has put a connection there: the C library takes them from variables, which are changed. Such a
@@ -71,8 +71,8 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     // here.
     let stream = unsafe { fopencookie(ptr::without_provenance_mut(number(fd)), mode, functions) };
     if fd != libc::STDERR_FILENO && !stream.is_null() {
-        // What `fileno` says. (`perror` copies the number that it finds, and writes there by itself.)
-        // SAFETY: a stream begins so, and nobody else knows this one.
+        // The number that `fileno` returns. (`perror` copies that number, and writes to it directly.)
+        // SAFETY: `FILE` begins with these fields, and no other thread has the new stream.
         let head = unsafe { &mut *stream.cast::<Head>() };
         head.number = fd;
     }
@@ -91,7 +91,7 @@ fn standard(fd: c_int) -> Option<(&'static AtomicPtr<FILE>, &'static CStr, usize
     }
 }
 
-/// A number has become a connection's: if it is a standard stream's, that goes by way of the connection from now on.
+/// Redirects a standard stream whose number became a connection's to that connection.
 #[cold]
 pub(crate) fn redirect_stdio(fd: c_int) {
     let Some((variable, mode, place)) = standard(fd).filter(|_| lookup(fd).is_some()) else {
@@ -117,7 +117,7 @@ pub(crate) fn redirect_stdio(fd: c_int) {
     }
 }
 
-/// What a stream holds that was not written goes by way of the one that is in its place now, as the number's.
+/// Moves the unwritten bytes of a stream to the stream that replaces it.
 ///
 /// # Safety
 /// Both are streams of the program's.
@@ -129,14 +129,14 @@ unsafe fn take_unwritten(before: *mut FILE, stream: *mut FILE) {
         .addr()
         .saturating_sub(head.write_base.addr());
     if size > 0 {
-        // SAFETY: the stream's own words say that so many bytes are there.
+        // SAFETY: the two pointers of the stream delimit the bytes that were not written.
         unsafe { libc::fwrite(head.write_base.cast(), 1, size, stream) };
         // SAFETY: the stream is the program's, as this function asks for.
         unsafe { __fpurge(before) };
     }
 }
 
-/// A number is about to be a connection's no more.
+/// Restores a standard stream whose number is about to leave its connection.
 #[cold]
 pub(crate) fn restore_stdio(fd: c_int) {
     let Some((variable, _, place)) = standard(fd) else {
@@ -168,7 +168,7 @@ unsafe extern "C-unwind" fn read_some(
     into: *mut c_char,
     size: size_t,
 ) -> ssize_t {
-    // SAFETY: the C library gives room for so many.
+    // SAFETY: the C library passes a buffer of `size` bytes.
     unsafe { bytes::read(descriptor(cookie), into.cast(), size) }
 }
 
@@ -180,9 +180,9 @@ unsafe extern "C-unwind" fn write_all(
 ) -> ssize_t {
     let mut done = 0;
     while done < size {
-        // SAFETY: the C library gives so many.
+        // SAFETY: `done` is less than `size`, the length of the buffer that the C library passes.
         let rest = unsafe { from.add(done) };
-        // SAFETY: the C library gives so many bytes, of which `done` were sent.
+        // SAFETY: `size - done` bytes follow `rest` in the buffer that the C library passes.
         let sent = unsafe { bytes::write(descriptor(cookie), rest.cast(), size - done) };
         match usize::try_from(sent) {
             Ok(sent) => done += sent,

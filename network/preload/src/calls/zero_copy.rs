@@ -11,7 +11,7 @@ use crate::errno::{Errno, Outcome};
 use crate::pieces::{self, PIECES_MAX};
 use crate::{in_place, private_fds};
 
-/// What is said of a descriptor that is not a connection of ours, or none at all.
+/// Error of a descriptor that is no user-level connection: `EBADF` if it is closed, else `EOPNOTSUPP`.
 #[cold]
 fn foreign(fd: c_int) -> ssize_t {
     if fd < 0 || rustix::io::fcntl_getfd(private_fds::borrow(fd)).is_err() {
@@ -21,7 +21,7 @@ fn foreign(fd: c_int) -> ssize_t {
 }
 
 /// # Safety
-/// There are `count` places, which nobody else uses meanwhile, or [`pieces::check`] fails.
+/// `first` has `count` elements that nothing else accesses for the call, or [`pieces::check`] fails.
 unsafe fn places<'a>(first: *mut iovec, count: c_int) -> Outcome<&'a mut [iovec]> {
     let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
     if count == 0 || count > PIECES_MAX {

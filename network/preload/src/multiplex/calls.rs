@@ -1,6 +1,6 @@
 //! The C library's names for waiting.
 //!
-//! A call without any user-level descriptor goes straight to the next definition, after one load for each number.
+//! A call without any user-level descriptor goes to the next definition, after one load for each number.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -36,7 +36,7 @@ fn is_ours(fd: RawFd) -> bool {
     })
 }
 
-/// An outcome as the C library tells it; the error number stays as it was if there is none to tell.
+/// Result as C functions return it: the count, or -1 with `errno` set. A count leaves `errno` as it was.
 fn to_c_result(work: impl FnOnce() -> Outcome<usize>) -> c_int {
     let before = kernel::last_error();
     match work() {
@@ -52,7 +52,7 @@ fn to_c_result(work: impl FnOnce() -> Outcome<usize>) -> c_int {
 }
 
 /// # Errors
-/// `EINVAL`, if it is none.
+/// `EINVAL` for a negative time, or for nanoseconds of a second or more.
 fn duration(time: timespec) -> Outcome<Duration> {
     let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno(libc::EINVAL))?;
     let nanos = u32::try_from(time.tv_nsec).map_err(|_| Errno(libc::EINVAL))?;
@@ -79,7 +79,7 @@ fn timeout_of(millis: c_int) -> Option<Duration> {
 }
 
 /// # Safety
-/// As `epoll_pwait` asks.
+/// The pointers meet the contract of `epoll_pwait`.
 unsafe fn wait_in(
     outer: RawFd,
     entry: &'static Entry,
@@ -97,7 +97,7 @@ unsafe fn wait_in(
     }
     let outcome = match set_of(entry) {
         Some(set) => {
-            // SAFETY: the program gave room for so many events.
+            // SAFETY: the program passed an array of `room` events.
             let out = unsafe { Events::new(events, room) };
             // SAFETY: the program gave the mask.
             unsafe { set.wait(outer, out, timeout, mask) }
@@ -131,7 +131,7 @@ unsafe fn wait_plainly(
     if set.is_ours() {
         return Ok(entry);
     }
-    // Counted as asleep, so that it hears of a user-level member that comes meanwhile.
+    // Counted as asleep, so that a thread that adds a user-level member wakes it.
     let Some(told) = set.sleep_plainly(&wait) else {
         return Ok(entry);
     };
@@ -142,7 +142,7 @@ unsafe fn wait_plainly(
         return Err(told);
     }
     let room = usize::try_from(room).unwrap_or(0);
-    // SAFETY: the kernel took the same room, and wrote so many events.
+    // SAFETY: the kernel took the same array and room, and wrote `count` events.
     let out = unsafe { Events::new(events, room) };
     // SAFETY: the kernel wrote `count` events to that room, and none of them is counted yet.
     let left = unsafe { set.translate(fd, out, count) };
@@ -153,7 +153,7 @@ unsafe fn wait_plainly(
 }
 
 /// # Safety
-/// As `epoll_ctl` asks.
+/// The pointer meets the contract of `epoll_ctl`.
 unsafe fn control(
     outer: RawFd,
     operation: c_int,
@@ -199,7 +199,7 @@ unsafe fn control(
 }
 
 /// # Safety
-/// As `ppoll` asks.
+/// The pointers meet the contract of `ppoll`.
 unsafe fn poll_here(
     fds: *mut pollfd,
     count: nfds_t,
@@ -207,7 +207,7 @@ unsafe fn poll_here(
     mask: *const sigset_t,
 ) -> Outcome<usize> {
     let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
-    // SAFETY: the program gave so many members.
+    // SAFETY: the program passed an array of `count` members.
     let members = unsafe { slice::from_raw_parts_mut(fds, count) };
     // SAFETY: the program gave the mask.
     unsafe { poll_ours::<Entry>(members, timeout?, mask) }
@@ -216,7 +216,7 @@ unsafe fn poll_here(
 /// Whether one of the members is not the kernel's alone.
 ///
 /// # Safety
-/// `fds` are `count` members.
+/// `fds` points to `count` members.
 #[inline]
 unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
     let Ok(count) = usize::try_from(count) else {
@@ -233,7 +233,7 @@ unsafe fn has_ours(fds: *const pollfd, count: nfds_t) -> bool {
 /// The sets of a select, if a number in them is not the kernel's alone.
 ///
 /// # Safety
-/// As `select` asks.
+/// The pointers meet the contract of `select`.
 #[inline]
 unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option<Asked> {
     let count = usize::try_from(count)
@@ -244,11 +244,11 @@ unsafe fn asked(count: c_int, [read, write, except]: [*mut fd_set; 3]) -> Option
     if ![read, write, except].into_iter().all(is_there) {
         return None;
     }
-    // SAFETY: the program gave a set that has so many numbers, or none.
+    // SAFETY: the program passed a set with a bit for each of `count` numbers, or null.
     let read = unsafe { Bits::new(read) };
-    // SAFETY: the program gave a set that has so many numbers, or none.
+    // SAFETY: the program passed a set with a bit for each of `count` numbers, or null.
     let write = unsafe { Bits::new(write) };
-    // SAFETY: the program gave a set that has so many numbers, or none.
+    // SAFETY: the program passed a set with a bit for each of `count` numbers, or null.
     let except = unsafe { Bits::new(except) };
     Some(Asked {
         count,

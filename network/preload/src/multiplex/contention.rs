@@ -1,38 +1,39 @@
 //! Whether it is of use to yield.
 //!
-//! Threads that wait and yield hand a processor on within microseconds. A thread that computes keeps it until its slice
-//! ends, for milliseconds, and whoever yielded to it hears nothing meanwhile; whoever sleeps is put before it when
-//! the bell rings. So after a yield that took long no thread of this process yields for a while, and none looks for
-//! more than a moment before it sleeps. Then one thread tries. If it has to wait as long, the while is four times that.
+//! Waiting threads that yield hand a processor on within microseconds. A thread that computes keeps it to the end of
+//! its time slice, for milliseconds, and a thread that yielded to it misses all wake-ups until then; a thread that
+//! sleeps is scheduled ahead of it when its wake-up fd becomes readable. So after a long yield no thread of this
+//! process yields for a backoff time, and each spins only briefly before it sleeps. Then one thread probes. After
+//! another long yield the backoff time is four times as long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A yield that takes longer was to somebody who does not wait, or to very many who do.
+/// Longest yield that counts as short: a longer one was to a thread that computes, or to very many that wait.
 const LONG: Duration = Duration::from_micros(250);
-/// For how long nobody yields after the first that took long, and at most.
+/// Backoff time after the first long yield, and the longest one.
 const WHILE_MIN: Duration = Duration::from_millis(100);
 const WHILE_MAX: Duration = Duration::from_secs(4);
 /// How much longer each while is than the last.
 const GROWTH: u32 = 4;
-/// So many yields of who tries, none of which took long, and all yield again.
+/// Number of short yields of the probing thread after which all threads yield again.
 const TRIES: u32 = 16;
 
 /// What a thread may do that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpinMode {
-    /// It yields while it looks.
+    /// It yields while it spins.
     Yield,
     /// It yields, and says how that went, while others must not.
     Probe,
-    /// It must not yield.
+    /// It spins briefly, and must not yield.
     Short,
 }
 
-/// What is known of those who have the processors, by all threads of a process. Only hints: all is relaxed.
+/// Contention for processors, as all threads of the process have found it. Only a hint: all accesses are relaxed.
 #[derive(Debug)]
 pub(super) struct Contention {
-    /// Until when nobody yields, in nanoseconds; 0: all do.
+    /// End of the backoff time in nanoseconds; 0 while all threads may yield.
     until: AtomicU64,
     /// How long the last while was.
     length: AtomicU64,
@@ -71,7 +72,7 @@ impl Contention {
         }
     }
 
-    /// A yield of who tries, or of anybody while all yield, took from `before` to `now`. True if that was long.
+    /// Records a yield from `before` to `now`, by the probing thread or while all may yield. True if it was long.
     pub(super) fn yielded(&self, before: Duration, now: Duration) -> bool {
         if now.saturating_sub(before) <= LONG {
             return false;
@@ -83,7 +84,7 @@ impl Contention {
         true
     }
 
-    /// Who tries has yielded so often. True if that is enough: all yield again.
+    /// Records the number of short yields of the probing thread. True if that is enough: all threads yield again.
     pub(super) fn tried(&self, yields: u32) -> bool {
         if yields < TRIES {
             return false;

@@ -29,7 +29,7 @@ impl Events {
         self.room - self.count
     }
 
-    /// Where the next event goes.
+    /// Address of the slot for the next event.
     pub(crate) fn next(&self) -> *mut epoll_event {
         // Not beyond the end of the array, as the count is at most the room.
         self.first.wrapping_add(self.count)
@@ -46,7 +46,7 @@ impl Events {
     /// The event at this place, which need not be counted yet.
     ///
     /// # Safety
-    /// Somebody wrote it: this, or the kernel behind the count.
+    /// The slot was written: by `push`, or by the kernel behind the count.
     pub(crate) unsafe fn at(&self, place: usize) -> (u32, u64) {
         assert!(place < self.room, "the kernel keeps to the room");
         // SAFETY: the place lies within the room, and was written, as this function asks for.

@@ -1,4 +1,5 @@
-//! How the table's descriptors and the sets know of each other: what the rest of this library tells the sets.
+//! The link between the table of descriptors and the epoll sets: the events of the rest of the library that sets act
+//! on.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -117,7 +118,7 @@ pub(crate) fn adopt(outer: RawFd, has_members: bool) {
     }
 }
 
-/// The last hold of a set's entry is gone.
+/// Closes a set after the last reference to its entry was released.
 fn end(set: *mut std::ffi::c_void) {
     // SAFETY: what an entry stores came from a set, and these live for ever.
     if let Some(set) = unsafe { set.cast::<Set<Entry>>().as_ref() } {
@@ -144,7 +145,7 @@ pub(crate) fn moved<T>(fd: RawFd, change: impl FnOnce() -> T) -> T {
     outcome.expect("the change was made")
 }
 
-/// A thread took the rings of the entry, or found no room to send: others who watch it look again.
+/// Notifies the other watchers of an entry, after a thread read its wake-ups or found no room to send.
 pub(crate) fn broadcast(entry: &'static Entry) {
     SETS.broadcast(entry.key());
 }
@@ -159,7 +160,7 @@ pub(crate) fn has_own() -> bool {
     SETS.has_own()
 }
 
-/// Before a fork.
+/// Takes the locks of all sets before a fork.
 pub(crate) fn before_fork() {
     SETS.before_fork();
 }

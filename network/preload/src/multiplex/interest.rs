@@ -64,7 +64,7 @@ impl Interest {
         self.asked & ONCE != 0
     }
 
-    /// As the program gave them.
+    /// Events that the program asked for, with those that are always reported.
     pub(crate) fn asked(&self) -> u32 {
         self.asked
     }
@@ -79,10 +79,10 @@ impl Interest {
             return ready;
         }
         self.reported &= ready;
-        // As in the kernel: an arrival is an edge for who asked for it, even if the bytes are taken by now.
+        // As in the kernel: an arrival is an edge for an interest in it, even if the bytes were read since.
         let arrived = self.asked & NEWS != 0 && look.progress.0 != self.seen.0;
         let freed = ready & ROOM != 0 && look.progress.1 != self.seen.1;
-        // The kernel tells all who wait of the end of a direction, whatever they wait for.
+        // The kernel wakes all waiters at the end of a direction, whatever they wait for.
         let has_changed = look.progress.1 >> STATE != self.seen.1 >> STATE;
         let is_news = ready & !self.reported != 0 || arrived || freed || has_changed;
         if is_news { ready } else { 0 }
@@ -97,8 +97,9 @@ impl Interest {
         }
     }
 
-    /// For what the peer shall ring. An interest in edges does not wait for room that is there: the next edge
-    /// begins with a send that finds too little, of which the set hears by [`Sets::broadcast`](super::sets::Sets::broadcast).
+    /// Events for which the peer is to notify. An edge-triggered interest does not wait for room that is there: its
+    /// next edge begins with a send that finds too little, which [`Sets::broadcast`](super::sets::Sets::broadcast)
+    /// announces.
     pub(crate) fn awaits(&self, ready: Ready) -> u32 {
         if !self.enabled {
             0

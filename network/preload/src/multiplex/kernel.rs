@@ -21,7 +21,7 @@ unsafe fn call(number: c_long, arguments: [usize; 6]) -> Outcome<usize> {
     usize::try_from(result).map_err(|_| last_error())
 }
 
-/// The calling thread's `errno`.
+/// Error number of the calling thread.
 pub(crate) fn last_error() -> Errno {
     // SAFETY: the address of this thread's own errno is always valid.
     let place = unsafe { libc::__errno_location() };
@@ -286,7 +286,7 @@ pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32) {
     let _ = unsafe { call(libc::SYS_futex, arguments) };
 }
 
-/// Wakes one who sleeps on `word`.
+/// Wakes one waiter of the futex `word`.
 pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     let operation = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
     let arguments = [ptr::from_ref(word).addr(), operation, 1, 0, 0, 0];
@@ -294,7 +294,7 @@ pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     let _ = unsafe { call(libc::SYS_futex, arguments) };
 }
 
-/// Gives the processor to whoever else wants it.
+/// Yields the processor, by `sched_yield`.
 pub(crate) fn yield_now() {
     // SAFETY: takes no addresses.
     let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };

@@ -1,8 +1,8 @@
 //! Members of a set that the kernel's own set reports in part or in whole: listeners, which come by two
 //! descriptors, and sets within the set.
 //!
-//! In the kernel's set these carry words of ours instead of the program's data: the set's secret, a random number,
-//! plus a small one. A word of the program's is taken for one of ours with a probability of 2^-60, about.
+//! In the kernel's set these carry tagged words instead of the program's data: the secret of the set, a random number,
+//! plus a small index. The probability that a word of the program equals a tagged one is about 2^-60.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -20,9 +20,9 @@ use crate::readiness::{HUP, IN, ONCE, RDNORM};
 /// What a member of this kind is.
 #[derive(Debug)]
 enum Link<S: 'static> {
-    /// Both the kernel's listener and the channel are in the kernel's set; the channel is -1 if it is dead.
+    /// The kernel's listener and its channel, both in the kernel's set; the channel is -1 after its end.
     Listener { entry: &'static S, channel: RawFd },
-    /// The number is in the kernel's set, which sees the inner set's rings.
+    /// A set whose number is in the kernel's set, which sees the wake-ups of the inner set.
     Nested {
         entry: &'static S,
         set: &'static Set<S>,
@@ -58,25 +58,25 @@ impl<S: PollTarget> KernelMember<S> {
     }
 }
 
-/// A word of ours.
+/// A tagged word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// The inner set has news.
+    /// The inner set is readable.
     Inner,
-    /// The descriptor of an outsider has.
+    /// The descriptor of an kernel-watched members has.
     Own(usize),
-    /// The channel of an outsider has.
+    /// The channel of an kernel-watched members has.
     Channel(usize),
 }
 
-/// What to add.
+/// A member to be added.
 #[derive(Debug)]
 pub(crate) enum NewMember<S: 'static> {
     Listener(&'static S),
     Nested(&'static S, &'static Set<S>),
 }
 
-/// All members of this kind.
+/// All listeners and nested sets of one set.
 #[derive(Debug)]
 pub(crate) struct KernelWatched<S: 'static> {
     secret: u64,
@@ -161,7 +161,7 @@ impl<S: PollTarget> KernelWatched<S> {
                 if channel >= 0 {
                     let events = interest.asked();
                     let added = kernel::epoll_add(outer, channel, events, self.channel_word(index));
-                    // EEXIST: the listener is in the set under another number, which hears of the channel.
+                    // EEXIST: the listener is in the set under another number, which reports the channel.
                     if let Some(error) = added.err().filter(|error| *error != Errno(libc::EEXIST)) {
                         let _ = kernel::epoll_delete(outer, interest.fd);
                         return Err(error);
@@ -255,7 +255,7 @@ impl<S: PollTarget> KernelWatched<S> {
         }
     }
 
-    /// Removes all.
+    /// Removes all members.
     pub(crate) fn clear(&mut self) {
         for index in 0..self.list.len() {
             self.dismiss(None, index);
@@ -290,14 +290,14 @@ impl<S: PollTarget> KernelWatched<S> {
         }
     }
 
-    /// Whether a listener has no channel in the kernel's set, for whose next one nothing wakes who sleeps.
+    /// Whether a listener has no channel in the kernel's set. Its next channel then wakes no sleeper.
     pub(crate) fn is_disconnected(&self) -> bool {
         let is_disconnected =
             |one: &KernelMember<S>| matches!(one.link, Link::Listener { channel: ..0, .. });
         self.list.iter().flatten().any(is_disconnected)
     }
 
-    /// In the child of a fork, where nobody is counted as watching.
+    /// Counts the members' watchers again, in the child of a fork.
     pub(crate) fn count_anew(&self) {
         for one in self.list.iter().flatten() {
             one.entry().watch(true);
@@ -315,7 +315,7 @@ impl<S: PollTarget> KernelWatched<S> {
                 continue;
             };
             if let Link::Listener { entry, channel } = &mut one.link {
-                // Another thread may have been about to tell this set.
+                // Another thread may have been about to update this set.
                 *channel = entry.channel();
             }
             let events = if one.interest.is_enabled() {
@@ -354,10 +354,10 @@ impl<S: PollTarget> KernelWatched<S> {
             Link::Listener { entry, channel } if word == Word::Channel(index) => {
                 let mut ready = events & (IN | RDNORM);
                 if *channel < 0 {
-                    // Another thread was told the same.
+                    // Another thread reported the end already.
                     ready = 0;
                 } else if events & HUP != 0 && ready & one.interest.asked() == 0 {
-                    // The kernel says so whether asked or not; it is told when it is asked for.
+                    // The kernel reports a hang-up always; the program sees it only if it asked for input.
                     let _ = kernel::epoll_delete(outer, *channel);
                 } else if events & HUP != 0 && entry.report_hangup_once(*channel) {
                     let _ = kernel::epoll_delete(outer, *channel);
@@ -399,7 +399,7 @@ impl<S: PollTarget> KernelWatched<S> {
         }
     }
 
-    /// Reports the sets within, whose user-level members no kernel knows.
+    /// Reports nested sets that have ready user-level members, which the kernel does not see.
     pub(crate) fn collect(&mut self, outer: RawFd, stamp: u64, out: &mut Events) {
         for index in 0..self.list.len() {
             let own_word = self.own_word(index);
@@ -443,8 +443,7 @@ impl<S: PollTarget> KernelWatched<S> {
         })
     }
 
-    /// Says to the sets within that somebody sleeps for them, or no more; true if one has something, or could not
-    /// be asked.
+    /// Begins or ends a sleep in the nested sets; true if one has an event, or its lock is taken.
     pub(crate) fn sleep(&mut self, begins: bool) -> bool {
         let mut is_ready = false;
         for one in self.list.iter_mut().flatten() {
@@ -467,7 +466,7 @@ impl<S: PollTarget> KernelWatched<S> {
     }
 }
 
-/// What a set is ready for that the kernel called readable: its rings may have been in vain.
+/// Readiness of a nested set that the kernel found readable: its wake-ups may have been spurious.
 fn nested_ready<S: PollTarget>(set: &'static Set<S>) -> u32 {
     if set.absorb_and_look() {
         IN | RDNORM

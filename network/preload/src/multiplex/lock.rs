@@ -12,10 +12,10 @@ use crate::thread;
 use super::kernel;
 
 const FREE: u32 = 0;
-/// Somebody sleeps for it; the other bits are the holder's thread number.
+/// Flag of a lock with a sleeping waiter; the other bits are the owner's thread id.
 const WANTED: u32 = 1 << 31;
 
-/// Rounds of looking before sleeping.
+/// Rounds of spinning before a waiter sleeps.
 const ROUNDS: u32 = 100;
 
 impl From<Refused> for Errno {
@@ -62,7 +62,7 @@ impl<T> Lock<T> {
         None
     }
 
-    /// Whether this thread has it.
+    /// Whether this thread holds the lock.
     pub(crate) fn is_own(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !WANTED == thread::tid()
     }
@@ -77,7 +77,7 @@ impl<T> Lock<T> {
     /// Locks without a guard; [`Self::release`] ends it.
     ///
     /// # Errors
-    /// As [`Self::lock`].
+    /// As for [`Self::lock`].
     pub(crate) fn acquire(&self) -> Result<(), Refused> {
         let own = thread::tid();
         let (mut looks, mut taken) = (0, own);
@@ -99,7 +99,7 @@ impl<T> Lock<T> {
                         .compare_exchange(word, wanted, Ordering::Relaxed, Ordering::Relaxed)
                         .is_ok();
             if is_marked {
-                // Who has slept cannot know whether others do.
+                // A thread that slept cannot know whether others do.
                 taken = own | WANTED;
                 kernel::futex_wait(&self.word, wanted);
             }
@@ -126,7 +126,7 @@ impl<T> fmt::Debug for Lock<T> {
     }
 }
 
-/// Holds a [`Lock`].
+/// Guard of a [`Lock`], which releases it on drop.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,

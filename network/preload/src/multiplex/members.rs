@@ -1,17 +1,17 @@
-//! The user-level members of a set: those looked at, and those whose peers ring.
+//! The user-level members of a set: those that are polled, and those whose peers notify.
 //!
 //! # States of a member
-//! - *hot*: in the list that each pass goes through, by loads. A member begins so, and is so again when its bell
-//!   rings, when its interest changes, or when somebody else took its rings.
-//! - *armed*: its peer rings at the next arrival (or freed room), and the hidden inner set of the kernel tells of
-//!   the ring. It was idle for many passes among many, or before its waiter slept.
+//! - *hot*: in the list that each pass polls, by loads. A member begins hot, and becomes hot again when its wake-up fd
+//!   is readable, when its interest changes, or when another thread read its wake-ups.
+//! - *armed*: its peer notifies at the next arrival (or freed room), and the private inner set of the kernel reports
+//!   that. It was idle for many passes among many, or before its waiter slept.
 //! - *parked*: nothing is asked of it, as after a one-shot report, or after its last interest was deleted. A change
 //!   makes it hot.
 //!
 //! # Invariants
 //! 1. `hot[member.place]` is the member's index, for all hot members and no other.
-//! 2. A member that is neither hot nor parked was armed after its last report, and its look after that found
-//!    nothing to report: whatever comes then rings.
+//! 2. A member that is neither hot nor parked was armed after its last report, and a poll after that found nothing to
+//!    report: any later event notifies.
 //! 3. The cursor is where the next pass begins, so that of more ready members than there is room for, none is
 //!    passed over for ever.
 
@@ -26,9 +26,9 @@ use super::kernel;
 use super::poll_target::PollTarget;
 use crate::readiness::{EDGE, IN};
 
-/// So many hot members are not armed for idleness.
+/// Number of hot members below which none is armed for idleness.
 const SPARED: usize = 128;
-/// A member idle for so many passes is armed, if there are more than [`SPARED`].
+/// Number of idle passes after which a member is armed, if there are more than [`SPARED`].
 const IDLE_PASSES: u32 = 64;
 
 /// A source and all interests in it, one for each number of the program's.
@@ -37,10 +37,10 @@ struct Member<S: 'static> {
     source: &'static S,
     /// Where it is in the hot list.
     place: Option<usize>,
-    /// The number under which the inner set watches its bell.
+    /// The number under which the inner set watches its wake-up fd.
     wakeup_fd: Option<RawFd>,
     idle: u32,
-    /// The interest whose turn it is.
+    /// Index of the interest that is reported next.
     turn: usize,
     /// The pass that reported it last.
     stamp: u64,
@@ -67,7 +67,7 @@ impl<S: PollTarget> Member<S> {
 
     /// True if something is to be reported.
     fn has_offer(&mut self, look: Look) -> bool {
-        // All are shown the look, as their edges begin where bits were gone.
+        // All interests see the look, as an edge begins where bits were cleared.
         let offers = self
             .interests
             .iter_mut()
@@ -89,7 +89,7 @@ enum Visit {
 pub(crate) struct Armed {
     /// Something is to be reported: do not sleep.
     pub(crate) is_ready: bool,
-    /// A member could not be armed, or its rings may be taken by others: sleep for a short time.
+    /// Whether a member could not be armed, or another process may read its wake-ups: the sleep must be short.
     pub(crate) is_unsure: bool,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Members<S: 'static> {
     by_source: HashMap<usize, usize>,
     hot: Vec<usize>,
     cursor: usize,
-    /// Empty but within a pass.
+    /// Members to be armed after a pass; empty otherwise.
     leaving: Vec<usize>,
 }
 
@@ -213,7 +213,7 @@ impl<S: PollTarget> Members<S> {
         if interests.is_empty() {
             let member = self.known(index);
             if member.wakeup_fd == Some(member.source.wakeup_fd()) {
-                // Programs delete and add in turns: the bell stays watched, the member is parked.
+                // Programs delete and add in turns: the wake-up fd stays watched, the member is parked.
                 self.cool(index);
             } else {
                 self.dismiss(index, inner);
@@ -239,7 +239,7 @@ impl<S: PollTarget> Members<S> {
         }
     }
 
-    /// Removes all members.
+    /// Removes all members of the set.
     pub(crate) fn clear(&mut self) {
         for index in 0..self.slots.len() {
             if self.slots[index].is_some() {
@@ -253,8 +253,8 @@ impl<S: PollTarget> Members<S> {
         let Some(member) = self.slots[index].take() else {
             return;
         };
-        // If the bell has another number by now, this one may be anybody's; the registration then ends with
-        // the bell itself.
+        // If the wake-up fd has another number by now, this number may be another file's; the registration then ends
+        // with the wake-up fd itself.
         if let Some(wakeup_fd) = member
             .wakeup_fd
             .filter(|wakeup_fd| inner >= 0 && *wakeup_fd == member.source.wakeup_fd())
@@ -297,7 +297,7 @@ impl<S: PollTarget> Members<S> {
         }
     }
 
-    /// Makes hot whose rings other processes may have taken; true if there are any.
+    /// Makes members hot whose wake-ups other processes may have read; true if there are any.
     pub(crate) fn heat_shared(&mut self) -> bool {
         let mut found = false;
         for index in 0..self.slots.len() {
@@ -312,7 +312,7 @@ impl<S: PollTarget> Members<S> {
         found
     }
 
-    /// In the child of a fork, where nobody is counted as watching.
+    /// Counts the members' watchers again, in the child of a fork.
     pub(crate) fn count_anew(&self) {
         for member in self.slots.iter().flatten() {
             member.source.watch(true);
@@ -337,7 +337,7 @@ impl<S: PollTarget> Members<S> {
         }
     }
 
-    /// The bell of a member rang.
+    /// Makes a member hot whose wake-up fd is readable.
     pub(crate) fn notified(&mut self, index: usize) {
         let Some(member) = self.member(index) else {
             return;
@@ -367,7 +367,7 @@ impl<S: PollTarget> Members<S> {
             }
             self.cursor += 1;
         }
-        // Only now, as each that goes changes the order of the list.
+        // Not earlier, as each removal changes the order of the list.
         while let Some(index) = self.leaving.pop() {
             self.arm(index, inner);
         }
@@ -410,7 +410,7 @@ impl<S: PollTarget> Members<S> {
         }
     }
 
-    /// Arms a hot member, which is hot no more if that found nothing and is sure.
+    /// Arms a hot member. It leaves the hot list if nothing was found, and its peer is sure to notify.
     fn arm(&mut self, index: usize, inner: RawFd) -> Armed {
         let member = self.known(index);
         if member.is_parked() {
@@ -443,8 +443,8 @@ impl<S: PollTarget> Members<S> {
         found
     }
 
-    /// Arms all hot members, before a sleep, or for those who sleep already while this thread leaves with what the
-    /// pass `reported`, to which they need not wake.
+    /// Arms all hot members, before a sleep, or for other sleepers while this thread leaves with the events of the pass
+    /// `reported`, for which they need not wake.
     pub(crate) fn arm_all(&mut self, inner: RawFd, reported: Option<u64>) -> Armed {
         let mut found = Armed::default();
         // Backwards, as those that are armed leave their place to the last.

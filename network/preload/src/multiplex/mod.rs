@@ -2,13 +2,14 @@
 //! mixed, and what any blocking call needs in order to wait.
 //!
 //! # Parts
-//! - [`Source`], [`Kept`]: what a user-level connection shows to those who wait for it.
+//! - [`Source`](crate::readiness::Source), [`PollTarget`](poll_target::PollTarget): the view of a user-level connection
+//!   for its waiters.
 //! - [`interest`]: what a program asked of one descriptor in one set; edges, one shots.
-//! - [`set`]: an epoll set: its members, the *hot* ones (looked at by loads) and the *armed* ones (whose peers
-//!   ring); [`outside`] holds the members which the kernel reports, [`wait`] the loop of `epoll_wait`.
+//! - [`set`]: an epoll set: its members, the *hot* ones (polled by loads) and the *armed* ones (whose peers notify);
+//!   [`kernel_watched`] holds the members that the kernel reports, [`wait`] the loop of `epoll_wait`.
 //! - [`sets`]: all sets of the process; what happens to them as descriptors close, move and fork.
 //! - [`poll`], [`select`]: the calls without a set.
-//! - [`spin`], [`sleepers`]: how long to look before sleeping; who sleeps.
+//! - [`spin`], [`sleepers`]: the time of spinning before a sleep, and the list of sleeping threads.
 //! - [`touched`]: what this process does to the kernel's descriptors.
 //! - [`calls`]: the C library's names.
 //!

@@ -1,9 +1,9 @@
 //! `poll` with user-level members.
 //!
-//! User-level members are looked at by loads. If one is ready, or nothing may be waited for, the kernel is asked
-//! for its members without waiting, so that the answer is whole. Otherwise: spin, arm, look, and one poll of the
-//! kernel's over the bells (for readability), the kernel's members as they are, channels of listeners, and an
-//! eventfd of this thread, by which others say that they took the rings.
+//! User-level members are polled by loads. If one is ready, or the timeout is zero, the kernel is asked for its members
+//! without waiting, so that the answer is complete. Otherwise: spin, arm, poll again, and one `ppoll` of the kernel
+//! over the wake-up fds (for readability), the kernel's members as they are, channels of listeners, and an eventfd of
+//! this thread, which other threads write after they read wake-ups.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -23,7 +23,7 @@ use super::spin::Spin;
 use super::wait::{Deadline, SHORT};
 use crate::readiness::{ALWAYS, IN, RDNORM};
 
-/// So many members are kept on the stack.
+/// Number of members that are kept on the stack.
 const FEW: usize = 64;
 /// Spinning looks from one at the kernel's members to the next.
 const LOOK_EVERY: u32 = 256;
@@ -58,10 +58,10 @@ pub(crate) unsafe fn poll<S: PollTarget>(
     unsafe { Poll::<S>::new(members, &mut targets, &mut room).run(timeout, mask) }
 }
 
-/// One call.
+/// State of one call.
 struct Poll<'a, S: PollTarget> {
     members: &'a mut [pollfd],
-    /// What the members mean; pinned.
+    /// Targets of the members, pinned for the call.
     targets: &'a mut [Target<S>],
     /// What the kernel polls: in the first part member for member, then the listeners' channels in their order, then
     /// the eventfd.
@@ -187,7 +187,7 @@ impl<'a, S: PollTarget> Poll<'a, S> {
         found
     }
 
-    /// The whole answer, without waiting.
+    /// Polls all members without waiting; the number of members with events.
     fn look_at_all(&mut self) -> Outcome<usize> {
         if !self.has_kernel {
             return Ok(self.look_at_users());
@@ -238,7 +238,7 @@ impl<'a, S: PollTarget> Poll<'a, S> {
             revents: 0,
         };
         self.watch(true);
-        // Who announces a listener again does not wake this thread.
+        // A thread that registers a listener again does not wake this thread.
         let is_disconnected = self.is_disconnected();
         let mut is_short = eventfd < 0;
         let mut is_ready = false;
@@ -283,7 +283,7 @@ impl<'a, S: PollTarget> Poll<'a, S> {
         Ok(self.answer_all())
     }
 
-    /// Listeners have other channels since their monitor was found again.
+    /// Listeners have other channels since their broker was found again.
     fn renew_channels(&mut self) {
         let channels = &mut self.room[self.members.len()..];
         let members = self.members.iter().zip(self.targets.iter());
@@ -296,7 +296,7 @@ impl<'a, S: PollTarget> Poll<'a, S> {
         }
     }
 
-    /// Whether there is a listener of which connections are asked for, and whose channel is not polled.
+    /// Whether a listener is polled for connections whose channel is not polled.
     fn is_disconnected(&self) -> bool {
         let channels = &self.room[self.members.len()..];
         let members = self.members.iter().zip(self.targets.iter());
@@ -308,7 +308,7 @@ impl<'a, S: PollTarget> Poll<'a, S> {
     fn take_wakeups(&mut self) {
         for (place, told) in self.room.iter_mut().enumerate() {
             match self.targets.get(place) {
-                // Its bell would be ready for ever, and says no more than the loads do.
+                // Its wake-up fd stays readable for ever, and adds nothing to the loads.
                 Some(Target::Source(source)) if told.revents != 0 && source.take_wakeups() => {
                     told.fd = -1;
                 }
@@ -336,8 +336,8 @@ impl<S: PollTarget> Drop for Poll<'_, S> {
     }
 }
 
-/// What is polled for a member that is a listener, beside its number. The kernel would say the end of a channel also to
-/// who does not ask for connections.
+/// Channel that is polled beside the number of a listener, or -1. The kernel reports the end of a channel also to a
+/// caller that does not ask for connections.
 fn channel_of<S: PollTarget>(member: &pollfd, entry: &'static S) -> RawFd {
     if wants_connections(member) {
         entry.channel()
@@ -354,7 +354,7 @@ fn events_of(member: &pollfd) -> u32 {
     u32::from(u16::from_ne_bytes(member.events.to_ne_bytes()))
 }
 
-/// What poll answers to `events`.
+/// Bits of `revents` for a member that asked for `events`.
 fn answer(ready: u32, events: c_short) -> c_short {
     let wanted = u16::from_ne_bytes(events.to_ne_bytes());
     let bits = u16::try_from(ready & 0xffff).expect("masked to sixteen bits");

@@ -1,4 +1,4 @@
-//! What a descriptor number means to those who wait.
+//! The target of a descriptor number, as waiters see it.
 
 use std::os::fd::RawFd;
 
@@ -6,12 +6,12 @@ use super::set::Set;
 use super::sets::Sets;
 use crate::readiness::Source;
 
-/// What a number means.
+/// Target of a descriptor number.
 #[derive(Debug)]
 pub(crate) enum Target<S: 'static> {
     /// A descriptor of the kernel's alone.
     Kernel,
-    /// A user-level connection.
+    /// A user-level connection, to be polled by loads.
     Source(&'static S),
     /// A listener: the kernel's, which may have a channel by which connections come besides.
     Listener(&'static S),
@@ -28,7 +28,7 @@ impl<S> Clone for Target<S> {
 impl<S> Copy for Target<S> {}
 
 impl<S: PollTarget> Target<S> {
-    /// Lets go of what [`Kept::find`] pinned.
+    /// Releases the pin of [`PollTarget::find`].
     pub(crate) fn unpin(self) {
         match self {
             Self::Kernel => {}
@@ -49,37 +49,38 @@ pub(crate) trait PollTarget: Source + Sync + Sized + 'static {
     /// What the number means, pinned until [`Target::unpin`].
     fn find(fd: RawFd) -> Target<Self>;
 
-    /// Ends a pin.
+    /// Releases one pin.
     fn unpin(&'static self);
 
-    /// A set holds it, or does so no more: it is not torn down meanwhile.
+    /// Adds or drops a reference of a set, which keeps the target from being freed.
     fn hold(&'static self, more: bool);
 
     /// One more sleeps for it, or holds it in a set, or one less.
     fn watch(&self, more: bool);
 
-    /// How many do.
+    /// Number of sleeping threads and sets that watch it.
     fn watchers(&self) -> u32;
 
     /// True if no number of this process means it any more.
     fn is_closed(&self) -> bool;
 
-    /// True if other processes hold it too, and may take its rings.
+    /// Whether other processes hold it too, and may read its wake-ups.
     fn is_shared(&self) -> bool;
 
-    /// The hidden channel of a listener; -1 if it has none, or the end of that was told.
+    /// Private descriptor of a listener's channel; -1 without one, or after its end was reported.
     fn channel(&self) -> RawFd;
 
-    /// Whether this channel of a listener has ended, with nothing left in it. That is told once, as a connection would
-    /// be: who accepts then finds it out. Who leaves that to other processes is not told for ever.
+    /// Whether this channel of a listener has ended, with nothing left in it. The end is reported once, like a hang-up
+    /// of a connection: a process that then accepts finds it. A process that leaves accepting to others is not woken
+    /// again.
     fn report_hangup_once(&self, channel: RawFd) -> bool;
 
-    /// What others know it by.
+    /// Key in lists of watchers: the address of the target.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Takes all rings and tells the others who watch it; true if the peer is gone.
+    /// Reads all wake-ups and notifies the other watchers; true if the peer has hung up.
     fn take_wakeups(&self) -> bool {
         let is_gone = self.drain();
         if self.watchers() > 1 {

@@ -19,7 +19,7 @@ const READ_ANSWER: c_short = READ | libc::POLLHUP | libc::POLLERR;
 const WRITE_ANSWER: c_short = WRITE | libc::POLLERR;
 
 const WORD: usize = usize::BITS as usize;
-/// So many members are kept on the stack.
+/// Number of members that are kept on the stack.
 const FEW: usize = 64;
 
 /// A program's set of descriptors; absent if it gave none. The C library's type ends at 1024, the kernel's does not.
@@ -169,7 +169,7 @@ pub(crate) unsafe fn select<S: PollTarget>(
             }
             return Ok(asked.answer(members));
         }
-        // Poll tells of a hang-up to who did not ask for it; select does not, and waits on for the others.
+        // `poll` reports a hang-up that was not asked for; `select` does not, and waits on for the other members.
         for member in members.iter_mut().filter(|member| member.revents != 0) {
             member.fd = !member.fd;
         }
@@ -177,7 +177,7 @@ pub(crate) unsafe fn select<S: PollTarget>(
     }
 }
 
-/// What of the answer select tells of.
+/// Bits of the answer of `poll` that `select` reports.
 fn answers_to(member: &pollfd) -> c_short {
     let mut answers = 0;
     for (asked, answer) in [(READ, READ_ANSWER), (WRITE, WRITE_ANSWER), (EXCEPT, EXCEPT)] {

@@ -1,17 +1,17 @@
 //! An epoll set with user-level members.
 //!
-//! The program's number is the kernel's *outer* set, in which all kernel descriptors are, with the program's data.
-//! A hidden *inner* set of the kernel's watches the bells of user-level members, and lies in the outer one: so one
-//! wait of the kernel's ends by either, and whoever watches the program's number by other means sees the rings.
-//! Beside the bells there is an eventfd in the inner set, the *waker*, by which one thread of this process tells
-//! those who sleep in the set.
+//! The program's number is the kernel's *outer* set, which has all kernel descriptors, with the program's data. A
+//! private *inner* set of the kernel watches the wake-up fds of user-level members, and lies in the outer one: so one
+//! wait in the kernel ends by either, and a watcher of the program's number sees the wake-ups too. Beside the wake-up
+//! fds the inner set has an eventfd, the *waker*, by which a thread of this process wakes those that sleep in the set.
 //!
 //! # Who may touch what
-//! `asleep` counts who is about to sleep or sleeps; it changes before the last look and after the wake. All else is
-//! behind the lock. Locks of sets within are only tried: the hooks of fork hold all of them, in any order.
+//! `asleep` counts threads blocked or about to block; it is incremented before the final check and decremented after
+//! the wake. All else is behind the lock. Locks of nested sets are only tried: the hooks of fork hold all of them, in
+//! any order.
 //!
-//! A signal handler may meet the lock of the very thread that it has interrupted. What it then cannot leave undone it
-//! leaves as an [`errand`], which whoever holds the lock runs when it lets go.
+//! A signal handler may need a lock that its own thread holds. It records what it cannot leave undone as
+//! [`deferred_work`], which the holder of the lock runs at the release.
 
 use std::collections::HashMap;
 use std::fs;
@@ -46,10 +46,10 @@ pub(crate) struct Set<S: 'static> {
     /// The kernel's sets are the parent's of a fork too.
     pub(super) is_inherited: AtomicBool,
     pub(super) is_open: AtomicBool,
-    /// The waker, for those who cannot take the lock; -1 if there is none.
+    /// Copy of the waker for threads without the lock; -1 without one.
     waker: AtomicI32,
     pub(super) state: Lock<State<S>>,
-    /// See [`errand`].
+    /// Bits of [`deferred_work`].
     pub(super) deferred: AtomicU32,
     /// The thread that forks has taken the lock for that.
     pub(super) is_kept: AtomicBool,
@@ -61,7 +61,7 @@ pub(crate) struct Set<S: 'static> {
 pub(super) struct State<S: 'static> {
     /// The program's number, as it was last used.
     pub(super) outer: RawFd,
-    /// -1 if there is none yet, as with the waker.
+    /// -1 before the first user-level member, as for the waker.
     pub(super) inner: RawFd,
     pub(super) waker: RawFd,
     pub(super) members: Members<S>,
@@ -98,9 +98,9 @@ impl<S: PollTarget> Set<S> {
         }
     }
 
-    /// Begins anew. `has_kernel` says that the kernel's set may have members that were not seen.
+    /// Prepares a free set. `has_kernel` says that the kernel's set may have members already.
     pub(super) fn open(&self, outer: RawFd, has_kernel: bool) {
-        // A set that is not open yet is nobody's else.
+        // No other thread uses a set before it is open.
         if let Ok(mut state) = self.lock() {
             state.outer = outer;
             state.has_kernel = has_kernel;
@@ -170,7 +170,7 @@ impl<S: PollTarget> Set<S> {
                 self.is_ours.store(true, Ordering::SeqCst);
                 let new_member = NewMember::Nested(entry, set);
                 state.control_kernel_watched(operation, fd, entry, &new_member, event)?;
-                // Who sleeps here does not sleep for the members of the new one yet.
+                // Threads that sleep here do not sleep for the members of the new set yet.
                 if self.asleep.load(Ordering::SeqCst) > 0 {
                     state.wake();
                 }
@@ -180,7 +180,7 @@ impl<S: PollTarget> Set<S> {
         Ok(())
     }
 
-    /// Sees to it that those who sleep in this set hear of what is hot.
+    /// Arms hot members for the threads that sleep in this set, and wakes one if an event is there.
     pub(super) fn settle(&self, state: &mut State<S>, reported: Option<u64>) {
         if self.asleep.load(Ordering::SeqCst) == 0 || !state.members.has_hot() {
             return;
@@ -208,7 +208,7 @@ impl<S: PollTarget> Set<S> {
         self.try_lock().is_none_or(|state| state.has_shared)
     }
 
-    /// Rings the waker although another has the lock, or this thread itself.
+    /// Signals the waker without the lock, which another thread or this one holds.
     pub(super) fn wake_unlocked(&self) {
         let waker = self.waker.load(Ordering::Acquire);
         if waker >= 0 {
@@ -216,7 +216,7 @@ impl<S: PollTarget> Set<S> {
         }
     }
 
-    /// Removes all interests in an entry whose last number is about to be closed.
+    /// Removes all interests in an entry whose last number is about to close.
     pub(super) fn forget(&self, entry: &'static S) {
         let Ok(mut state) = self.lock() else {
             self.defer(deferred_work::SWEEP);
@@ -246,7 +246,7 @@ impl<S: PollTarget> Set<S> {
         let Ok(outer) = self.lock().map(|state| state.outer) else {
             return;
         };
-        // It was there before, so that nobody waits for an error.
+        // The interest was there before, so that no caller waits for an error.
         let _ = self.control(outer, libc::EPOLL_CTL_ADD, fd, target, Some(event));
     }
 
@@ -295,7 +295,7 @@ impl<S: PollTarget> State<S> {
         (self.inner, self.waker) = (-1, -1);
     }
 
-    /// Rings the waker: one who sleeps in the set passes through it again.
+    /// Signals the waker: one thread that sleeps in the set makes another pass.
     pub(super) fn wake(&self) {
         if self.waker >= 0 {
             kernel::signal_eventfd(self.waker);
@@ -448,7 +448,7 @@ impl<S: PollTarget> State<S> {
         }
     }
 
-    /// What a word of the kernel's is, if it is one of ours.
+    /// Meaning of a word from the kernel, if it is a tagged one.
     #[inline]
     pub(super) fn word(&self, data: u64) -> Option<Word> {
         self.kernel_watched.word(data)

@@ -10,21 +10,21 @@ use super::lock::Guard;
 use super::poll_target::PollTarget;
 use super::set::{Set, State};
 
-/// What is to be done by who holds the lock.
+/// Work that is left to the holder of the lock.
 pub(super) mod deferred_work {
     /// Members were closed: interests in them end.
     pub(crate) const SWEEP: u32 = 1;
-    /// A fork was made: others may take rings.
+    /// This process was forked: another one may read wake-ups.
     pub(crate) const SHARE: u32 = 1 << 1;
-    /// This process is the child of that fork: nobody is counted as watching.
+    /// This process is the child of a fork: its watchers are counted again.
     pub(crate) const COUNT: u32 = 1 << 2;
 }
 
-/// Holds the lock of a set, and runs its errands after.
+/// Holds the lock of a set, and runs its deferred work after.
 #[derive(Debug)]
 pub(super) struct Held<'a, S: PollTarget> {
     set: &'a Set<S>,
-    /// There until this is dropped.
+    /// `Some` until the drop.
     guard: Option<Guard<'a, State<S>>>,
 }
 
@@ -68,10 +68,10 @@ impl<S: PollTarget> Set<S> {
         }
     }
 
-    /// Leaves an errand to who holds the lock.
+    /// Leaves work to the holder of the lock.
     pub(super) fn defer(&self, deferred_work: u32) {
         self.deferred.fetch_or(deferred_work, Ordering::SeqCst);
-        // If it was let go of meanwhile.
+        // In case the lock was released since.
         self.run_deferred();
     }
 
@@ -85,7 +85,7 @@ impl<S: PollTarget> Set<S> {
     #[cold]
     fn run_deferred_slowly(&self) {
         while self.deferred.load(Ordering::SeqCst) != 0 {
-            // Who holds it runs them.
+            // The holder runs it at the release.
             let Some(mut state) = self.state.try_lock() else {
                 return;
             };
@@ -107,7 +107,7 @@ impl<S: PollTarget> Set<S> {
 
     fn share(&self, state: &mut State<S>) {
         state.has_shared = true;
-        // The child takes rings, and does not tell: who sleeps already must not do so for long.
+        // The child reads wake-ups without a broadcast: threads that sleep already must wake in time.
         if self.asleep.load(Ordering::SeqCst) > 0 {
             state.wake();
         }
@@ -121,7 +121,8 @@ impl<S: PollTarget> Set<S> {
         (state.inner, Some(state.outer))
     }
 
-    /// Before a fork: nobody is amid a change, but perhaps the thread itself, which goes on with it in both.
+    /// Takes the lock before a fork, so that no other thread is amid a change. If the forking thread holds the lock
+    /// itself, parent and child both continue the change.
     pub(super) fn before_fork(&self) {
         let is_kept = self.state.acquire().is_ok();
         self.is_kept.store(is_kept, Ordering::Relaxed);
@@ -143,7 +144,7 @@ impl<S: PollTarget> Set<S> {
             self.state.keep();
         }
         if self.asleep.swap(0, Ordering::Relaxed) != 0 {
-            // The parent's threads: there is one more now who may take rings.
+            // Wakes the parent's threads: one more process may read wake-ups now.
             self.wake_unlocked();
         }
         let is_open = self.is_open.load(Ordering::Relaxed);
@@ -151,7 +152,7 @@ impl<S: PollTarget> Set<S> {
         self.defer(deferred_work::SHARE | deferred_work::COUNT);
     }
 
-    /// One who sleeps less. In the child of a fork nobody may be counted any more.
+    /// Decrements `asleep`, which is 0 already in the child of a fork.
     pub(super) fn wake_up(&self) {
         let fewer = |asleep: usize| asleep.checked_sub(1);
         let _was = self

@@ -1,13 +1,13 @@
 //! All epoll sets of the process, and what happens to them as descriptors close, move and fork.
 //!
 //! # Broadcasts
-//! Rings are taken by whoever wakes first; where a connection has more watchers than one, the others are told by a
-//! *note*: its key, in a ring of the last notes. A set heeds the notes at each pass, and makes the member hot. A
-//! note may be written by any thread at any time, also while it holds a set's lock: no lock is taken for it.
+//! The first thread that wakes reads the wake-ups; where a connection has several watchers, the others learn of it by a
+//! *note*: its key, in a ring buffer of the last notes. A set applies the notes at each pass, and makes the member hot.
+//! A thread may write a note at any time, also while it holds a set's lock: no lock is taken for it.
 //!
 //! # Invariants
 //! 1. Sets are never freed; one that ended is used again. So the list may be walked at any time.
-//! 2. A note is published before `asleep` is read; a set counts itself asleep before it heeds the notes for the last
+//! 2. A note is published before `asleep` is read; a set increments `asleep` before it applies the notes for the last
 //!    time. Both with sequential consistency: one sees the other.
 
 use std::os::fd::RawFd;
@@ -19,7 +19,7 @@ use super::poll_target::{PollTarget, Target};
 use super::set::Set;
 use super::sleepers;
 
-/// Notes that are kept; who missed more makes all members hot.
+/// Number of notes that are kept; a set that missed more makes all members hot.
 const NOTES: usize = 1024;
 /// Bits of a key in a note, without the lowest four, which are zero; above them is the note's number.
 const KEY_BITS: u32 = 53;
@@ -87,7 +87,7 @@ impl<S: PollTarget> Sets<S> {
         loop {
             set.next.store(first, Ordering::Relaxed);
             let new = ptr::from_ref(set).cast_mut();
-            // Release: who finds the set finds it made.
+            // Release: a thread that sees the set sees its contents.
             match self
                 .first
                 .compare_exchange(first, new, Ordering::Release, Ordering::Relaxed)
@@ -116,7 +116,7 @@ impl<S: PollTarget> Sets<S> {
     /// How many notes can be read at most.
     pub(super) const KEPT: u64 = NOTES as u64;
 
-    /// Tells all who watch the source of this key to look at it: its rings were taken, or a send found no room.
+    /// Notifies all watchers of the source with this key: its wake-ups were read, or a send found no room.
     pub(crate) fn broadcast(&self, key: usize) {
         let number = self.last_note.fetch_add(1, Ordering::SeqCst) + 1;
         let note = (number << KEY_BITS) | (key as u64 >> 4 & KEY_MASK);
@@ -125,7 +125,7 @@ impl<S: PollTarget> Sets<S> {
             if set.asleep.load(Ordering::SeqCst) == 0 {
                 continue;
             }
-            // A set whose lock is taken, perhaps by this very thread, is told in any case.
+            // A set whose lock is taken, perhaps by this thread, is woken in any case.
             match set.try_lock() {
                 Some(state) if !state.members.has_key(key) => {}
                 Some(state) => state.wake(),
@@ -188,8 +188,8 @@ impl<S: PollTarget> Sets<S> {
         sleepers::wake_all();
     }
 
-    /// After a fork, in the child: nobody else is there, and nobody is counted as watching; the kernel's sets are the
-    /// parent's too.
+    /// After a fork, in the child: no other thread exists, watchers are counted again, and the kernel's sets are shared
+    /// with the parent.
     pub(crate) fn after_fork_in_child(&self) {
         sleepers::after_fork();
         self.each().for_each(Set::after_fork_in_child);

@@ -1,14 +1,14 @@
 //! How long a thread looks before it sleeps.
 //!
-//! Each thread has a budget: a look that found something doubles it, up to `MILLRACE_SPIN_US` microseconds; one
-//! that found nothing halves it, down to none at all. Without a budget every so many waits try a short one.
+//! Each thread has a budget: a hit doubles it, up to `MILLRACE_SPIN_US` microseconds; a miss halves it, down to zero.
+//! Without a budget one wait in [`PROBE_EVERY`] tries a short spin.
 //!
-//! Two sides that sleep would never learn that it pays to look: each finds the other asleep, and waits for it to wake.
-//! So a thread whose wait was short, and which nobody wanted the processor from, looks for as long as it may next time.
+//! Two sides that sleep would never learn that spinning pays: each finds the other asleep, and waits for its wake-up.
+//! So a thread whose wait was short, and whose processor no other thread needs, spins with the full budget next time.
 //!
-//! While it looks, a thread pauses. When that took some time, it also yields now and then; if somebody else ran
-//! meanwhile, the processor is wanted (the peer's thread may be the one who waits for it), and the thread yields
-//! from the beginning next time. Where a yield took long, [`Contention`] says who still may.
+//! A spinning thread pauses. After some time it also yields now and then; if another thread ran meanwhile, the
+//! processor is contended (perhaps by the peer's own thread), and the thread yields from the beginning next time. After
+//! a long yield, [`Contention`] decides which threads still may.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,7 +21,7 @@ use super::kernel;
 
 /// Microseconds, if the environment does not say otherwise.
 const MAX_US_DEFAULT: u32 = 50;
-/// No environment makes it longer.
+/// Upper limit of the environment variable, in microseconds.
 const MAX_US_LIMIT: u32 = 10_000;
 /// What the first look of a thread may take, and a probe without a budget.
 const PROBE_US: u32 = 5;
@@ -35,12 +35,12 @@ const YIELD_EVERY: u32 = 64;
 const YIELD_EVERY_CROWDED: u32 = 4;
 /// From when on a thread yields.
 const CALM: Duration = Duration::from_micros(4);
-/// A yield that takes longer let somebody else run.
+/// Longest yield during which no other thread ran.
 const YIELD_ALONE: Duration = Duration::from_micros(2);
-/// Yields in a row during which nobody ran, after which the processor is not wanted any more.
+/// Number of such yields in a row after which the processor counts as free.
 const ALONE_ENOUGH: u32 = 16;
 
-/// A wait from whose end to the next one less than this has passed was short.
+/// Longest time between two waits that counts as short.
 const SHORT: Duration = Duration::from_micros(200);
 
 /// The environment was not looked at yet.
@@ -186,7 +186,7 @@ impl Spin {
         true
     }
 
-    /// Something was found.
+    /// Records a hit.
     #[inline]
     pub(crate) fn hit(mut self) {
         self.is_hit = true;

@@ -1,9 +1,9 @@
 //! What this process itself does to descriptors of the kernel's, and ends of connections that it says.
 //!
-//! A set that has both kinds of members asks the kernel for its own now and then alone, as that is a system call. But
-//! who has written into a pipe, and then waits, expects to be told of the pipe at once. So calls that may make a
-//! descriptor of the kernel's ready are counted, and a set looks when there was one since. So are those that end
-//! connections, whose other ends may be members that the kernel names.
+//! A set with both kinds of members asks the kernel only now and then, as that is a system call. But a thread that
+//! wrote into a pipe, and then waits, expects the event of the pipe at once. So calls that may make a kernel descriptor
+//! ready are counted, and a set asks the kernel after a change of the count. So are calls that end connections, whose
+//! other ends may be members that the kernel reports.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 

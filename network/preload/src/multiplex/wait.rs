@@ -1,7 +1,7 @@
 //! The loop of `epoll_wait`.
 //!
-//! A wait is: a pass (the hot members by loads; the kernel now and then); spinning passes; then a sleep: arm what is
-//! hot, look once more, wait in the kernel for all of it, take what the rings say, and pass again.
+//! A wait is: a pass (the hot members by loads; the kernel now and then); spinning passes; then a sleep: arm the hot
+//! members, check once more, wait in the kernel for all of them, read the wake-ups, and pass again.
 //!
 //! The kernel is looked at before anything is reported in every sixteenth wait, 50 microseconds after the last time,
 //! or if this process has done something to a descriptor of the kernel's since; so user-level members which are always
@@ -31,7 +31,7 @@ const LOOK_AFTER: Duration = Duration::from_micros(50);
 /// The same among spinning passes: nothing is lost by a look then but the time it takes.
 const SPIN_LOOK_EVERY: u32 = 16;
 const SPIN_LOOK_AFTER: Duration = Duration::from_micros(10);
-/// A sleep whose rings others may take, or for which there is no bell.
+/// Longest sleep while other processes may read the wake-ups, or without a wake-up fd.
 pub(super) const SHORT: Duration = Duration::from_millis(10);
 
 /// When a wait must end; none: never.
@@ -53,7 +53,7 @@ impl Deadline {
     }
 }
 
-/// What a pass is for.
+/// Kind of a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PollMode {
     First,
@@ -65,9 +65,9 @@ enum PollMode {
 /// How long a sleep may be.
 #[derive(Clone, Copy)]
 struct Sleep {
-    /// Rings may be taken by others.
+    /// Other processes may read the wake-ups.
     is_short: bool,
-    /// Nothing wakes it when a listener hears another channel.
+    /// A listener is without a channel, and its next one does not wake the thread.
     is_disconnected: bool,
 }
 
@@ -219,7 +219,7 @@ impl<S: PollTarget> Set<S> {
         if state.has_shared {
             state.has_shared = state.members.heat_shared();
             if !state.has_shared {
-                // Who shared them is gone, perhaps with rings that were not told of.
+                // The other processes exited, perhaps after they read wake-ups.
                 state.members.heat_all();
             }
         }
@@ -234,20 +234,20 @@ impl<S: PollTarget> Set<S> {
         (!is_ready).then_some(sleep)
     }
 
-    /// A wait in the kernel's set, without anything of ours; who makes the set ours meanwhile finds a sleeper. None
-    /// if it is ours already.
+    /// Waits in the kernel's set alone; a thread that adds a user-level member meanwhile finds a sleeper. `None` if the
+    /// set has one already.
     pub(crate) fn sleep_plainly<T>(&self, wait: impl Fn() -> T) -> Option<T> {
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        // After the count, as the other makes the set ours before it looks at the count.
+        // After the increment, as the other thread stores the flag before it loads the count.
         let told = (!self.is_ours()).then(wait);
         self.wake_up();
         told
     }
 
-    /// How many events are left of what the kernel wrote, without words of ours.
+    /// Number of events that remain of those that the kernel wrote, without tagged words.
     ///
     /// # Safety
-    /// The kernel wrote so many to the room, of which nothing is counted.
+    /// The kernel wrote `count` events to the room, none of which is counted yet.
     pub(crate) unsafe fn translate(&self, outer: RawFd, mut out: Events, count: usize) -> usize {
         let Ok(mut state) = self.lock() else {
             return 0;
@@ -258,7 +258,7 @@ impl<S: PollTarget> Set<S> {
         out.count()
     }
 
-    /// Whether a user-level member has something to report, without taking it; for those who watch the set.
+    /// Whether a user-level member has an event to report, without reporting it; for watchers of the set's number.
     pub(crate) fn has_offer(&self) -> bool {
         let Some(mut state) = self.try_lock() else {
             return false;
@@ -278,7 +278,7 @@ impl<S: PollTarget> Set<S> {
         is_ready || kernel::is_ready(state.outer, libc::POLLIN) != 0
     }
 
-    /// Somebody begins to sleep for this set by watching its number; true if it has something.
+    /// Begins a sleep of a watcher of this set's number; true if an event is there.
     pub(crate) fn begin_sleep(&self) -> bool {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         let Some(mut state) = self.try_lock() else {
@@ -294,7 +294,7 @@ impl<S: PollTarget> Set<S> {
         state.kernel_watched.sleep(true) | found.is_ready
     }
 
-    /// The end of [`Self::begin_sleep`].
+    /// Ends the sleep that [`Self::begin_sleep`] began.
     pub(crate) fn end_sleep(&self) {
         self.wake_up();
         if let Some(mut state) = self.try_lock() {
@@ -309,7 +309,7 @@ impl<S: PollTarget> State<S> {
         self.apply_notes();
     }
 
-    /// Makes hot whose rings others took.
+    /// Makes members hot whose wake-ups other threads read.
     fn apply_notes(&mut self) {
         let last = S::sets().last_note();
         if self.seen_note == last {
@@ -366,11 +366,11 @@ impl<S: PollTarget> State<S> {
         self.members.collect(self.inner, self.stamp, out);
     }
 
-    /// Counts what the kernel wrote behind the events, but for words of ours, which are put into effect.
+    /// Counts the events that the kernel wrote, except for tagged words, which are processed.
     fn report(&mut self, out: &mut Events, count: usize) {
         let first = out.count();
         for place in first..first + count {
-            // SAFETY: the kernel wrote so many; what is pushed meanwhile lies before this place.
+            // SAFETY: the kernel wrote `count` events; `push` writes only to slots before this one.
             let (events, data) = unsafe { out.at(place) };
             match self.word(data) {
                 None => out.push(events, data),

@@ -59,7 +59,7 @@ fn a_torn_connection_is_reset() {
     assert_eq!(run.text, expected);
 }
 
-/// A child is known to the monitor when it has something to say: its first connection, or before it may not any more.
+/// A child is known to the broker when it has something to say: its first connection, or before it may not any more.
 #[test]
 fn children_introduce_themselves_when_they_must() {
     let fixture = Fixture::new();
@@ -81,7 +81,7 @@ fn what_both_sides_of_a_fork_closed_is_gone() {
     assert_eq!(by_user.totals.counter("connects"), 1);
 }
 
-/// Servers whose workers only accept are found by the next monitor, however they wait.
+/// Servers whose workers only accept are found by the next broker, however they wait.
 #[test]
 fn listeners_are_announced_to_the_next_monitor() {
     let mut fixture = Fixture::new();
@@ -94,7 +94,7 @@ fn listeners_are_announced_to_the_next_monitor() {
     assert!(ended.success(), "{ended}");
 }
 
-/// Threads that wait for one listener announce it to the next monitor once, and all hear of what comes then.
+/// Threads that wait for one listener announce it to the next broker once, and all hear of what comes then.
 #[test]
 fn threads_announce_their_listener_once() {
     let mut fixture = Fixture::new();
@@ -107,7 +107,7 @@ fn threads_announce_their_listener_once() {
     crowd.end();
 }
 
-/// A monitor died whose channel to a listener lives on, as a process was lent it: threads that sleep for that channel
+/// A broker died whose channel to a listener lives on, as a process was lent it: threads that sleep for that channel
 /// hear of the next one, though it is another thread that has learned of the death.
 #[test]
 fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
@@ -127,7 +127,7 @@ fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
     crowd.end();
 }
 
-/// Who waits for a listener and leaves accepting to another process is told of a monitor's death once, as of a
+/// Who waits for a listener and leaves accepting to another process is told of a broker's death once, as of a
 /// connection that the other has taken.
 #[test]
 fn a_death_is_told_once() {
@@ -152,7 +152,7 @@ fn a_death_is_told_once() {
     assert!(ended.success(), "{ended}");
 }
 
-/// A monitor that is stopped does not hold up each connection of a program: it is asked once, and left alone for a
+/// A broker that is stopped does not hold up each connection of a program: it is asked once, and left alone for a
 /// while.
 #[test]
 fn a_stopped_monitor_is_left_alone() {
@@ -217,7 +217,7 @@ impl Crowd {
 }
 
 impl Fixture {
-    /// Ends the monitor and starts another one in its place.
+    /// Ends the broker and starts another one in its place.
     fn restart(&mut self) {
         drop(self.stop.take());
         let thread = self.thread.take().expect("it runs");
@@ -240,13 +240,13 @@ impl Fixture {
             .expect("it was compiled")
     }
 
-    /// How many listeners the monitor knows.
+    /// How many listeners the broker knows.
     fn listeners(&self) -> usize {
         let listeners = &self.status()["listeners"];
         listeners.as_array().expect("a list").len()
     }
 
-    /// How many requests of this name the monitor has served.
+    /// How many requests of this name the broker has served.
     fn requests(&self, name: &str) -> u64 {
         let requests = &self.status()["requests"];
         requests[name].as_u64().expect("a counter")

@@ -87,7 +87,7 @@ static inline void send_all(int fd, const void *bytes, size_t size)
     }
 }
 
-/* Waits until so many bytes have arrived: a plane moves what a call has sent a moment later. */
+/* Waits until so many bytes have arrived: a forwarder moves what a call has sent a moment later. */
 static inline void await(int fd, int count)
 {
     int there = 0;

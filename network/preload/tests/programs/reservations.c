@@ -27,7 +27,7 @@ static void put(const char *text)
     memcpy(places[0].iov_base, text, strlen(text));
 }
 
-/* Until there are so many bytes, which a plane may bring one after the other. */
+/* Until there are so many bytes, which a forwarder may bring one after the other. */
 static ssize_t borrow(ssize_t least)
 {
     ssize_t got;

@@ -1,4 +1,4 @@
-//! A source whose peer is the test.
+//! A source whose peer is the test itself.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -25,12 +25,12 @@ fn table() -> MutexGuard<'static, Option<HashMap<RawFd, Target<Fake>>>> {
     TABLE.lock().expect("no test panics with it")
 }
 
-/// Makes the number mean this.
+/// Gives the number to a fake source.
 pub(super) fn enter(fd: RawFd, target: Target<Fake>) {
     table().get_or_insert_default().insert(fd, target);
 }
 
-/// Makes the number the kernel's.
+/// Makes the number a kernel descriptor's.
 pub(super) fn leave(fd: RawFd) {
     table().get_or_insert_default().remove(&fd);
 }
@@ -52,7 +52,7 @@ pub(super) struct Fake {
     pub(super) is_shared: AtomicBool,
     pub(super) watchers: AtomicU32,
     pub(super) holds: AtomicU32,
-    /// What a listener hears; -1 if that is nothing.
+    /// Channel of a listener; -1 without one.
     channel: AtomicI32,
     /// Looks by loads: what a pass costs.
     pub(super) looks: AtomicU64,
@@ -60,7 +60,7 @@ pub(super) struct Fake {
 }
 
 impl Fake {
-    /// A source in the table, under the number of its bell.
+    /// A source in the table, under the number of its wake-up fd.
     pub(super) fn new() -> &'static Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -92,7 +92,7 @@ impl Fake {
         self.wakeup_fd.as_raw_fd()
     }
 
-    /// As a listener it hears this channel from now on.
+    /// Attaches this channel to a listener.
     pub(super) fn attach_channel(&self, channel: RawFd) {
         self.channel.store(channel, Ordering::SeqCst);
     }
@@ -104,7 +104,7 @@ impl Fake {
         }
     }
 
-    /// The peer sends.
+    /// One arrival from the peer.
     pub(super) fn arrive(&self) {
         self.arrived.fetch_add(1, Ordering::SeqCst);
         self.tell(&self.waits_for_data);
@@ -117,7 +117,7 @@ impl Fake {
         }
     }
 
-    /// The program takes one arrival; false if there is none.
+    /// Reads one arrival; false if there is none.
     pub(super) fn take(&self) -> bool {
         let take = |taken: u64| (taken < self.arrived.load(Ordering::SeqCst)).then_some(taken + 1);
         self.taken
@@ -134,25 +134,25 @@ impl Fake {
         }
     }
 
-    /// The peer makes room.
+    /// Room freed by the peer.
     pub(super) fn make_room(&self) {
         self.is_full.store(false, Ordering::SeqCst);
         self.tell(&self.waits_for_room);
     }
 
-    /// The peer ends its direction.
+    /// End of the peer's direction.
     pub(super) fn finish(&self) {
         self.is_finished.store(true, Ordering::SeqCst);
         self.arrive();
     }
 
-    /// The peer resets.
+    /// Reset by the peer.
     pub(super) fn abort(&self) {
         self.is_broken.store(true, Ordering::SeqCst);
         self.arrive();
     }
 
-    /// The peer dies: only its bell tells.
+    /// Exit of the peer, which only its wake-up fd shows.
     pub(super) fn die(&self) {
         self.peer.lock().expect("no test panics with it").take();
     }
@@ -326,13 +326,13 @@ impl Fixture {
             .collect())
     }
 
-    /// Without waiting.
+    /// `epoll_wait` with a timeout of zero.
     pub(super) fn look(&self, room: usize) -> Vec<(u32, u64)> {
         self.try_wait(room, Some(Duration::ZERO))
             .expect("nothing fails")
     }
 
-    /// As long as it takes.
+    /// `epoll_wait` without a timeout.
     pub(super) fn wait(&self, room: usize) -> Vec<(u32, u64)> {
         loop {
             match self.try_wait(room, None) {

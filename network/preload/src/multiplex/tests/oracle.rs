@@ -194,7 +194,7 @@ impl Walk {
         }
     }
 
-    /// All that is due is reported within so many waits as it takes to look at the kernel.
+    /// All due events are reported within the number of waits that includes a look at the kernel.
     fn end(&mut self) {
         let mut due: Vec<u64> = self
             .models

@@ -183,7 +183,7 @@ fn the_kernels_members_are_reported_among_ours() {
     fixture.add(plain.fd(), IN, 8);
     plain.arrive();
     assert_eq!(fixture.look(8), [(IN, 8)]);
-    // Ours are always ready: the kernel's are seen even so.
+    // User-level members are always ready: the kernel's members are reported even so.
     fake.arrive();
     for room in [1, 8] {
         let seen = (0..32)
@@ -328,7 +328,7 @@ fn a_shared_source_is_looked_at_without_rings() {
     fixture.add(fake.fd(), IN, 7);
     sleep_once(&fixture);
     fake.arrive();
-    // Another process takes the ring.
+    // Another process reads the wake-up.
     crate::readiness::Source::drain(fake);
     assert_eq!(fixture.wait(8), [(IN, 7)]);
 }

@@ -105,14 +105,14 @@ fn a_listener_gets_another_channel() {
     assert_eq!(fixture.look(8), [(IN, 7)]);
 }
 
-/// Two threads have collected one event from the kernel before either took the set's lock; and the kernel tells of an end
-/// whether it is asked or not.
+/// Two threads have collected one event from the kernel before either took the set's lock; and the kernel reports an
+/// end whether asked or not.
 #[test]
 fn the_end_of_a_channel_is_told_once_to_who_asks() {
     let (fixture, listening) = (Fixture::new(), Listening::new());
     let (outer, own) = (fixture.fd(), listening.own.fd());
     let mut room = [epoll_event { events: 0, u64: 0 }; 4];
-    // SAFETY: the array has so many places, and outlives it.
+    // SAFETY: the array has as many slots as the room says, and outlives it.
     let mut out = unsafe { Events::new(room.as_mut_ptr(), room.len()) };
     let mut kernel_watched = KernelWatched::new();
     let (new_member, channel) = (NewMember::Listener(listening.entry), Word::Channel(0));
@@ -222,7 +222,7 @@ fn what_is_remembered_of_another_descriptor_does_not_move() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let fd = listener.as_raw_fd();
     fixture.add(fd, IN, 7);
-    // Gone from the kernel's set, as after a close, which nobody told the set of.
+    // Removed from the kernel's set, as by a close that the set was not notified of.
     super::super::kernel::epoll_delete(fixture.fd(), fd).expect("it was there");
     let fake = Fake::new();
     fake.arrive();
@@ -237,7 +237,7 @@ fn a_child_has_sets_of_its_own() {
     fixture.add(plain.fd(), IN, 8);
     assert_eq!(fixture.try_wait(8, BRIEF), Ok(vec![]));
     SETS.before_fork();
-    // SAFETY: the child looks at sets, whose locks are held by this thread, and ends without unwinding.
+    // SAFETY: the child polls sets whose locks this thread holds, and exits without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
         SETS.after_fork_in_child();

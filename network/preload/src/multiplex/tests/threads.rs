@@ -1,4 +1,4 @@
-//! Several threads: nobody sleeps while something is there for him. A failure is a test that does not end.
+//! Several threads: none sleeps while an event for it is there. A failure is a test that does not end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
