@@ -167,7 +167,7 @@ impl Entry {
         Ok(entry)
     }
 
-    /// Makes the entry of a listener with this hidden channel.
+    /// Makes the entry of a listener with this private channel.
     pub(crate) fn listener(channel: RawFd) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Listener)?;
         entry.channel_owner.set(channel);
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_channel_with_the_number_of_one_that_was_told_is_heard() {
+    fn a_new_channel_may_reuse_the_number_of_a_reported_one() {
         let first = ended();
         let entry = Entry::listener(first).expect("there is memory");
         assert_eq!(PollTarget::channel(entry), first);

@@ -53,7 +53,7 @@ struct Place {
 #[derive(Clone, Copy)]
 struct Held {
     lease: Lease,
-    /// The hidden descriptor of the listener's channel.
+    /// The private descriptor of the listener's channel.
     channel: RawFd,
     /// How many of the ports were used.
     used: u16,

@@ -31,7 +31,7 @@
 //! - `dprintf` on a connection breaks it off on other machines than x86-64.
 //! - A signal that comes while a call still spins does not break it. Of calls that sleep, all are restarted if every
 //!   handler asks for that, else none.
-//! - `dup2` onto a hidden descriptor is `EBADF`: these sit at three quarters of the limit and above.
+//! - `dup2` onto a private descriptor is `EBADF`: these sit at three quarters of the limit and above.
 //! - `system` and `popen` hand nothing on. Children by a raw `clone` are not known to share anything.
 //!
 //! # Threads, signals, memory

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ones_own_lock_is_refused() {
+    fn a_lock_of_the_same_thread_is_refused() {
         let lock = Lock::new();
         assert!(!lock.is_own());
         let guard = lock.take().expect("it is free");
@@ -257,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_dead() {
+    fn a_zombie_has_exited() {
         let mut child = std::process::Command::new("true")
             .spawn()
-            .expect("it is there");
+            .expect("`true` is installed");
         while !is_zombie(child.id()) {
             std::thread::yield_now();
         }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_found_in_the_file_of_a_thread() {
+    fn text_in_a_file_of_a_thread() {
         let text = has_text(std::process::id(), "maps", b"[stack]");
         assert_eq!(text, Some(true));
         let text = has_text(std::process::id(), "maps", b"[not there]");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_owners_lock_is_taken_over() {
+    fn the_lock_of_an_exited_owner_is_taken_over() {
         let tid = std::thread::spawn(thread::tid)
             .join()
             .expect("it does not panic");

@@ -13,7 +13,7 @@ use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STR
 use crate::limits::NUMBERS;
 use crate::{real, socket_cache};
 
-/// Of each number, the family of a fresh socket, or [`COPIED`]; 0 is unknown.
+/// Of each number, the family of a pristine socket, or [`COPIED`]; 0 is unknown.
 static FAMILIES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 
 /// The highest number that was ever known.
@@ -71,7 +71,7 @@ fn note(fd: c_int, family: u8) {
     }
 }
 
-/// The family of a number's socket, if that is fresh.
+/// The family of a number's socket, if that is pristine.
 pub(crate) fn family(fd: c_int) -> Option<c_int> {
     let place = FAMILIES.get(usize::try_from(fd).ok()?)?;
     match place.load(Ordering::Relaxed) {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_socket_of_tcp_is_not_fresh() {
+    fn only_tcp_sockets_are_pristine() {
         let fd = 900_001;
         note(fd, family_of(AF_INET6, SOCK_STREAM, 0));
         assert_eq!(family(fd), Some(AF_INET6));

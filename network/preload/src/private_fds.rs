@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::errno::Outcome;
 use crate::limits::NUMBERS;
 
-/// Where hidden descriptors begin at the latest.
+/// Where private descriptors begin at the latest.
 const FIRST_MAX: u64 = 60_000;
 /// Below this number programs expect their own first descriptors.
 const LOWEST: c_int = 32;
@@ -25,10 +25,10 @@ fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     Some((HIDDEN.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// The lowest number that a hidden descriptor should have, as last looked up; 0 if it never was.
+/// The lowest number that a private descriptor should have, as last looked up; 0 if it never was.
 static FIRST: AtomicI32 = AtomicI32::new(0);
 
-/// Looks up how many descriptors there may be. Hidden ones have the upper quarter.
+/// Looks up how many descriptors there may be. Private ones have the upper quarter.
 fn look_up_first() -> c_int {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first = (limit / 4).saturating_mul(3).min(FIRST_MAX);
@@ -46,7 +46,7 @@ fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(fd, first) {
         return Ok(copy);
     }
-    // The limit may be another by now. The program's calls step round hidden numbers wherever they are.
+    // The limit may be another by now. The program's calls step round private numbers wherever they are.
     let mut first = look_up_first();
     loop {
         match rustix::io::fcntl_dupfd_cloexec(fd, first) {
@@ -56,7 +56,7 @@ fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     }
 }
 
-/// Moves a descriptor of this library to a hidden number, closed on exec.
+/// Moves a descriptor of this library to a private number, closed on exec.
 ///
 /// # Errors
 /// The kernel's, if no number is left; the descriptor is closed then.
@@ -65,7 +65,7 @@ pub(crate) fn hide(fd: OwnedFd) -> Outcome<RawFd> {
     Ok(number)
 }
 
-/// A hidden copy of a descriptor that may be done without: it takes none of the numbers that the program may need.
+/// A private copy of a descriptor that may be done without: it takes none of the numbers that the program may need.
 pub(crate) fn hide_if_room(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     let first = match FIRST.load(Ordering::Relaxed) {
         0 => look_up_first(),
@@ -84,7 +84,7 @@ pub(crate) fn hide_if_room(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     Ok(mark(copied?))
 }
 
-/// A hidden copy of a descriptor.
+/// A private copy of a descriptor.
 pub(crate) fn hide_copy(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     Ok(mark(copy(fd)?))
 }
@@ -128,7 +128,7 @@ pub(crate) fn adopt(fd: RawFd) {
     let _closed_on_exec = rustix::io::fcntl_setfd(borrow(fd), FdFlags::CLOEXEC);
 }
 
-/// Whether the number is a hidden descriptor's.
+/// Whether the number is a private descriptor's.
 #[inline]
 pub(crate) fn is_hidden(fd: c_int) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
@@ -142,7 +142,7 @@ pub(crate) fn close(fd: RawFd) {
     close_raw(fd);
 }
 
-/// All hidden numbers from `first` to `last`.
+/// All private numbers from `first` to `last`.
 pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = c_int> {
     let last = last.min(NUMBERS - 1);
     (first / 64..=last / 64).flat_map(move |word| {

@@ -197,7 +197,7 @@ const LINES_OUT_MIN: u32 = 72;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slab {
     first: NonNull<u8>,
-    /// The hidden descriptor of its file.
+    /// The private descriptor of its file.
     pub(crate) file: RawFd,
 }
 
@@ -205,7 +205,7 @@ pub(crate) struct Slab {
 static OWN: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// Below this number there was no free record when last looked at.
 static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
-/// The hidden descriptor of its file.
+/// The private descriptor of its file.
 static OWN_FILE: AtomicI32 = AtomicI32::new(-1);
 
 impl Slab {

@@ -22,7 +22,7 @@ const KEPT: Duration = Duration::from_millis(10);
 /// Number of cached sockets.
 const PLACES: usize = 16;
 
-/// Of each socket its hidden number, what it is, and until when it is kept; 0 is none.
+/// Of each socket its private number, what it is, and until when it is kept; 0 is none.
 static SPARES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 const NUMBER: u64 = (1 << 20) - 1;
@@ -36,7 +36,7 @@ fn time(at: Duration) -> u64 {
     u64::try_from(at.as_nanos()).unwrap_or(u64::MAX) / UNIT
 }
 
-/// A socket that is going to be replaced: a hidden copy, if it may be kept.
+/// A socket that is going to be replaced: a private copy, if it may be kept.
 pub(crate) fn save(fd: c_int) -> Option<RawFd> {
     let is_room = SPARES
         .iter()

@@ -123,7 +123,7 @@ mod tests {
     /// A lookup after the begin of a transition finds its result, also if the transition ends between the load of the
     /// slot and the check for transitions. (Such a lookup took the number for the kernel's.)
     #[test]
-    fn who_knows_of_a_change_finds_what_it_made() {
+    fn a_lookup_after_the_begin_of_a_transition_finds_its_result() {
         let entry = Entry::epoll_set(ptr::null_mut(), |_| ()).expect("there is memory");
         let (begun, looked) = (AtomicU32::new(0), AtomicU32::new(0));
         let missed = thread::scope(|scope| {

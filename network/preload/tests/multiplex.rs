@@ -8,6 +8,6 @@ programs! {
     direct:
         wait_edges wait_forks wait_handlers wait_levels wait_moves wait_nested wait_polls wait_selects wait_server
         wait_signals wait_threads;
-    by_plane:
+    by_forwarder:
         wait_forks wait_server wait_signals wait_threads
 }

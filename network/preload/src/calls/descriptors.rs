@@ -47,7 +47,7 @@ export! {
             return to_c_result(Err(Errno(libc::EINVAL)));
         }
         if flags.unsigned_abs() & libc::CLOSE_RANGE_CLOEXEC != 0 {
-            // Hidden descriptors are closed on exec already.
+            // private descriptors are closed on exec already.
             return real::close_range(first, last, flags);
         }
         pristine_sockets::forget_all(first as usize, last as usize);
@@ -102,7 +102,7 @@ export! {
     }
 }
 
-/// Closes what is the kernel's, between hidden descriptors.
+/// Closes what is the kernel's, between private descriptors.
 fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut start = first;
     for hidden in private_fds::numbers(first as usize, last as usize) {

@@ -1,4 +1,4 @@
-//! What differs from the kernel's TCP, and how calls wait: sleeps and rings are counted, times are not.
+//! Differences from the kernel's TCP, and the way calls wait: sleeps and wake-ups are counted, times are not.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -15,21 +15,21 @@ use serde_json::Value;
 
 use crate::fixture::{Fixture, library, run};
 
-/// A thread that yields to one which computes gets the processor back when that one's slice ends; one that sleeps gets
-/// it when its peer rings.
+/// A thread that yields to a computing one gets the processor back at the end of that one's time slice; a sleeping
+/// thread gets it when its peer notifies.
 #[test]
-fn nobody_yields_to_a_thread_that_computes() {
+fn no_thread_yields_to_one_that_computes() {
     let fixture = Fixture::new();
     let run = fixture.run(&fixture.compile("hogged"), true);
     assert_eq!(run.text, "trips: 300\nexit status: 0");
     let totals = run.totals;
-    let [sleeps, bells] = ["sleeps", "bells"].map(|name| totals.counter(name));
-    // Each trip waits twice. Some of the waits are tries.
+    let [sleeps, wakeups] = ["sleeps", "bells"].map(|name| totals.counter(name));
+    // Each round trip waits twice. Some of the waits probe.
     assert!(sleeps >= 300, "{totals:?}");
-    assert!(bells <= sleeps + 8, "{totals:?}");
+    assert!(wakeups <= sleeps + 8, "{totals:?}");
 }
 
-/// What was written past the library is told as a reset, though whoever wrote it is gone.
+/// A write past the library resets the connection, even after the writer has exited.
 #[test]
 fn foreign_bytes_reset() {
     let fixture = Fixture::new();
@@ -39,17 +39,17 @@ fn foreign_bytes_reset() {
     assert_eq!(run.text, expected);
 }
 
-/// A process that holds a connection and is killed, or does not know of it, is no reason to sleep for short times.
+/// A process that holds a connection and is killed, or does not claim it, does not shorten the sleeps of others.
 #[test]
-fn the_dead_hold_nothing() {
+fn records_of_killed_processes_are_released() {
     let fixture = Fixture::new();
     let run = fixture.run(&fixture.compile("killed"), true);
     let sleeps = run.totals.counter("sleeps");
-    // Three waits in vain, of which each would else be thirty sleeps.
+    // Three waits without a result; slices would make thirty sleeps of each.
     assert!(sleeps < 16, "{:?}", run.totals);
 }
 
-/// What a process has left half done when it died is broken off, for its own side and for the peer.
+/// A change that a killed process left half done resets the connection, for its own side and for the peer.
 #[test]
 fn a_torn_connection_is_reset() {
     let fixture = Fixture::new();
@@ -59,18 +59,18 @@ fn a_torn_connection_is_reset() {
     assert_eq!(run.text, expected);
 }
 
-/// A child is known to the broker when it has something to say: its first connection, or before it may not any more.
+/// A child introduces itself to the broker at its first connection, or before it drops privileges.
 #[test]
 fn children_introduce_themselves_when_they_must() {
     let fixture = Fixture::new();
     let run = fixture.run(&fixture.compile("forks"), true);
-    // The parent, two that serve, and who asks.
+    // The parent, two children that serve, and the client of the broker.
     assert_eq!(run.totals.requests("processes"), 4, "{:?}", run.totals);
     assert_eq!(run.totals.counter("accepts"), 2, "{:?}", run.totals);
 }
 
-/// What both sides of a fork have closed is gone, though a set had it, and though both live on. The kernel refuses who
-/// connects then.
+/// A connection that both sides of a fork have closed ends, though a set had it, and though both processes run on. The
+/// kernel refuses clients then.
 #[test]
 fn what_both_sides_of_a_fork_closed_is_gone() {
     let fixture = Fixture::new();
@@ -81,7 +81,7 @@ fn what_both_sides_of_a_fork_closed_is_gone() {
     assert_eq!(by_user.totals.counter("connects"), 1);
 }
 
-/// Servers whose workers only accept are found by the next broker, however they wait.
+/// Servers whose workers only accept register with the next broker, in every kind of wait.
 #[test]
 fn listeners_are_announced_to_the_next_monitor() {
     let mut fixture = Fixture::new();
@@ -94,7 +94,7 @@ fn listeners_are_announced_to_the_next_monitor() {
     assert!(ended.success(), "{ended}");
 }
 
-/// Threads that wait for one listener announce it to the next broker once, and all hear of what comes then.
+/// Threads that wait for one listener register it with the next broker once, and all accept its connections.
 #[test]
 fn threads_announce_their_listener_once() {
     let mut fixture = Fixture::new();
@@ -107,10 +107,10 @@ fn threads_announce_their_listener_once() {
     crowd.end();
 }
 
-/// A broker died whose channel to a listener lives on, as a process was lent it: threads that sleep for that channel
-/// hear of the next one, though it is another thread that has learned of the death.
+/// A broker exited while a lease keeps its channel to a listener open: threads that sleep for that channel get the next
+/// one, though another thread has found the exit.
 #[test]
-fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
+fn sleepers_get_the_next_channel_after_a_broker_exits() {
     let mut fixture = Fixture::new();
     let mut crowd = Crowd::start(&fixture);
     until(|| {
@@ -127,10 +127,10 @@ fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
     crowd.end();
 }
 
-/// Who waits for a listener and leaves accepting to another process is told of a broker's death once, as of a
-/// connection that the other has taken.
+/// A waiter that leaves accepting to another process gets one hang-up after the broker's exit, as for a connection that
+/// the other process has taken.
 #[test]
-fn a_death_is_told_once() {
+fn a_broker_exit_is_reported_once() {
     let mut fixture = Fixture::new();
     let mut watch = fixture.start(&fixture.compile("watch"), Stdio::piped());
     until(|| fixture.listeners() == 1);
@@ -152,8 +152,8 @@ fn a_death_is_told_once() {
     assert!(ended.success(), "{ended}");
 }
 
-/// A broker that is stopped does not hold up each connection of a program: it is asked once, and left alone for a
-/// while.
+/// A stopped broker does not delay each connection of a program: one request times out, and the next follows after a
+/// pause.
 #[test]
 fn a_stopped_monitor_is_left_alone() {
     let fixture = Fixture::new();
@@ -162,7 +162,7 @@ fn a_stopped_monitor_is_left_alone() {
     let stopped = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let stopped = stopped.expect("a socket");
     bind(&stopped, &SocketAddrUnix::new(&path).expect("short")).expect("the folder is new");
-    // The kernel lets programs in and takes what they send, and nobody answers.
+    // The kernel accepts connections and buffers requests, and no reply comes.
     listen(&stopped, 64).expect("it is bound");
     let text = fixture.text_of(&fixture.compile("visits"), Some(path));
     assert_eq!(text, "visits: 20\nexit status: 0");
@@ -170,7 +170,7 @@ fn a_stopped_monitor_is_left_alone() {
     assert_eq!(asked, 1);
 }
 
-/// Waits for what must come.
+/// Polls until the condition holds.
 fn until(mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -179,12 +179,12 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What `crowd.c` is told to do.
+/// Commands of `crowd.c`.
 const ONE: u8 = b'o';
 const ALL: u8 = b'a';
 const LEND: u8 = b'l';
 
-/// A program whose threads accept, and connect when they are told to.
+/// A program whose threads accept, and connect on command.
 struct Crowd {
     program: Child,
 }
@@ -195,7 +195,7 @@ impl Crowd {
         Self { program }
     }
 
-    /// Returns when it is done.
+    /// Sends a command, and returns after its reply.
     fn order(&mut self, order: u8) {
         let orders = self.program.stdin.as_mut().expect("it is a pipe");
         let answers = self.program.stdout.as_mut().expect("it is a pipe");
@@ -217,18 +217,18 @@ impl Crowd {
 }
 
 impl Fixture {
-    /// Ends the broker and starts another one in its place.
+    /// Stops the broker and starts another one in its place.
     fn restart(&mut self) {
         drop(self.stop.take());
         let thread = self.thread.take().expect("it runs");
-        thread.join().expect("the monitor ends well");
-        let broker =
-            Monitor::bind(&self.socket(), Settings::default()).expect("nobody listens there");
+        thread.join().expect("the broker stops without an error");
+        let broker = Monitor::bind(&self.socket(), Settings::default())
+            .expect("no other broker listens there");
         let (stop, thread) = run(broker);
         (self.stop, self.thread) = (Some(stop), Some(thread));
     }
 
-    /// Starts a program at user level that ends when its standard input does.
+    /// Starts a program at user level that exits at the end of its standard input.
     fn start(&self, program: &Path, output: Stdio) -> Child {
         Command::new(program)
             .current_dir(self.folder.path())
@@ -240,13 +240,13 @@ impl Fixture {
             .expect("it was compiled")
     }
 
-    /// How many listeners the broker knows.
+    /// Number of listeners that the broker has registered.
     fn listeners(&self) -> usize {
         let listeners = &self.status()["listeners"];
         listeners.as_array().expect("a list").len()
     }
 
-    /// How many requests of this name the broker has served.
+    /// Number of requests of this name that the broker has served.
     fn requests(&self, name: &str) -> u64 {
         let requests = &self.status()["requests"];
         requests[name].as_u64().expect("a counter")

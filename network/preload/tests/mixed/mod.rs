@@ -1,4 +1,4 @@
-//! Programs with connections of both kinds: by the kernel, too, where one is at user level.
+//! Programs with connections of both kinds, at user level and by the kernel.
 
 use crate::fixture::Fixture;
 

@@ -1,4 +1,4 @@
-/* Many bytes in both directions at once, on several connections and threads, with sums. */
+/* Bulk transfers in both directions at once, on several connections and threads, with checksums. */
 #include "fixture.h"
 
 enum { CONNECTIONS = 4, BYTES = 8 << 20 };

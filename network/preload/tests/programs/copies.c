@@ -1,4 +1,4 @@
-/* Files and pipes into and out of connections. */
+/* sendfile and splice between connections, files and pipes. */
 #include "fixture.h"
 
 static int ends[2];

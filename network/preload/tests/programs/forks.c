@@ -1,4 +1,4 @@
-/* Children that do nothing, one that serves, and one that gives up its rights first; both without an environment. */
+/* Children that do nothing, a child that serves, and one that drops privileges first; both without an environment. */
 #include "fixture.h"
 
 enum { IDLE = 8 };

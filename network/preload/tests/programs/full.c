@@ -1,4 +1,4 @@
-/* A stream that is ended when nothing more fits, and what is told of the sizes. */
+/* The end of a stream without room for it, and the sizes that the program sees. */
 #include "fixture.h"
 
 static int ends[2];

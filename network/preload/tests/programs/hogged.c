@@ -1,4 +1,4 @@
-/* Two threads that talk on a processor which a third one never gives up by itself. */
+/* Two threads that exchange messages on a processor that a third one never yields. */
 #include "fixture.h"
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* Connections and listeners that go on in another program. */
+/* Connections and listeners that another program inherits. */
 #include "fixture.h"
 #include <spawn.h>
 

@@ -1,4 +1,4 @@
-/* Options, names and the life of a connecting socket. */
+/* Options and addresses of a socket before, during and after its connection. */
 #include "fixture.h"
 
 static void number(int fd, const char *name, int level, int option)

@@ -1,4 +1,4 @@
-/* Flags of receiving. */
+/* Flags of recv. */
 #include "fixture.h"
 
 static int ends[2];

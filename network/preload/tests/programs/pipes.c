@@ -1,4 +1,4 @@
-/* SIGPIPE: it comes, it is kept away. */
+/* SIGPIPE: raised, and suppressed. */
 #include "fixture.h"
 
 static volatile int count;

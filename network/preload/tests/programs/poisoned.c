@@ -1,10 +1,10 @@
-/* A child that dies amid a send: what it has left half done is nobody's any more, though it is still a zombie. */
+/* A child that is killed amid a send: its lock is taken over although it is still a zombie. */
 #include "fixture.h"
 #include <sys/mman.h>
 
 enum { PART = 4096 };
 
-/* Bytes that end where the file does. */
+/* A mapping that ends where its file ends. */
 static void die(int fd)
 {
     char name[] = "/tmp/poisoned-XXXXXX";

@@ -1,4 +1,4 @@
-/* Servers whose workers accept and do nothing else, each waiting in its own way, until the standard input ends. */
+/* Servers whose workers only accept, each with another kind of wait, until the standard input ends. */
 #include "fixture.h"
 #include <sys/epoll.h>
 

@@ -1,4 +1,4 @@
-/* A class and a rate, said before and after a connection is there. */
+/* A class and a rate, set before and after the connection is made. */
 #include "fixture.h"
 
 enum { SIZE = 300000 };

@@ -1,4 +1,4 @@
-/* Threads that spawn programs at the same time, each of which gets a connection. */
+/* Threads that spawn programs at the same time, each of which inherits a connection. */
 #include "fixture.h"
 #include <spawn.h>
 

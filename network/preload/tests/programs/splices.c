@@ -1,4 +1,4 @@
-/* Splices lose nothing that the other side does not take at once. */
+/* Splices lose no bytes that the other side does not take at once. */
 #include "fixture.h"
 
 static char bytes[16384];

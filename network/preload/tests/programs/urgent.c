@@ -1,4 +1,4 @@
-/* Urgent bytes. */
+/* Urgent bytes, sent and received. */
 #include "fixture.h"
 
 static void mark(int fd)

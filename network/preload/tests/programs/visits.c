@@ -1,4 +1,4 @@
-/* Connections one after another, each with a byte there and back. */
+/* Connections one after another, each with a byte in both directions. */
 #include "fixture.h"
 
 int main(void)

@@ -1,4 +1,4 @@
-/* A listener that several processes share, and connections that go on in children. */
+/* A listener that several processes share, and connections that children serve. */
 #include "fixture.h"
 
 enum { WORKERS = 3, CLIENTS = 30 };

@@ -106,7 +106,7 @@ fn two_sleepers_for_one_source_both_wake() {
 }
 
 #[test]
-fn a_dead_peer_does_not_keep_the_others_from_sleeping() {
+fn a_hung_up_peer_does_not_keep_the_others_from_sleeping() {
     let (fake, plain) = (Fake::new(), Plain::new());
     fake.die();
     assert_eq!(

@@ -121,7 +121,7 @@ fn an_arrival_is_an_edge_for_room_even_if_it_was_taken() {
 }
 
 #[test]
-fn armed_members_are_found_by_their_rings() {
+fn armed_members_are_found_by_their_wakeups() {
     let (fixture, fake, other) = (Fixture::new(), Fake::new(), Fake::new());
     fixture.add(fake.fd(), IN, 7);
     fixture.add(other.fd(), IN, 8);
@@ -135,7 +135,7 @@ fn armed_members_are_found_by_their_rings() {
 }
 
 #[test]
-fn a_peer_that_dies_is_noticed() {
+fn a_hang_up_of_a_peer_is_noticed() {
     let (fixture, fake) = (Fixture::new(), Fake::new());
     fixture.add(fake.fd(), IN | RDHUP, 7);
     sleep_once(&fixture);
@@ -322,7 +322,7 @@ fn many_idle_hot_members_are_armed_without_a_sleep() {
 }
 
 #[test]
-fn a_shared_source_is_looked_at_without_rings() {
+fn a_shared_source_is_polled_without_wakeups() {
     let (fixture, fake) = (Fixture::new(), Fake::new());
     fake.is_shared.store(true, Ordering::SeqCst);
     fixture.add(fake.fd(), IN, 7);

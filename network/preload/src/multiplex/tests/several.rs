@@ -42,7 +42,7 @@ impl Drop for Listening {
 }
 
 #[test]
-fn a_listener_hears_both_and_is_reported_once() {
+fn a_listener_with_two_queues_is_reported_once() {
     let (fixture, listening) = (Fixture::new(), Listening::new());
     fixture.add(listening.own.fd(), IN, 7);
     assert_eq!(fixture.look(8), []);
@@ -108,7 +108,7 @@ fn a_listener_gets_another_channel() {
 /// Two threads have collected one event from the kernel before either took the set's lock; and the kernel reports an
 /// end whether asked or not.
 #[test]
-fn the_end_of_a_channel_is_told_once_to_who_asks() {
+fn the_end_of_a_channel_is_reported_once_if_asked_for() {
     let (fixture, listening) = (Fixture::new(), Listening::new());
     let (outer, own) = (fixture.fd(), listening.own.fd());
     let mut room = [epoll_event { events: 0, u64: 0 }; 4];
@@ -185,7 +185,7 @@ fn an_edge_of_a_set_within_is_reported_once() {
 }
 
 #[test]
-fn rings_that_one_set_takes_reach_the_other() {
+fn wakeups_that_one_set_reads_reach_the_other() {
     let (one, other, fake) = (Fixture::new(), Fixture::new(), Fake::new());
     for fixture in [&one, &other] {
         fixture.add(fake.fd(), IN, 7);
