@@ -10,12 +10,12 @@ use millrace_stream::sockets::ancillary::{Piece, Sender, numbers, pieces, words}
 use crate::errno::{self, Errno, Outcome};
 use crate::{private_fds, real};
 
-/// Descriptors that came with a packet; those that are not taken are closed.
+/// Descriptors that came with a packet; those that are not taken out are closed on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors([Option<RawFd>; DESCRIPTORS_MAX]);
 
 impl Descriptors {
-    /// Takes the first descriptor out.
+    /// Takes the first descriptor out; `None` if no descriptor came.
     pub(crate) fn take(&mut self) -> Option<RawFd> {
         self.0[0].take()
     }
@@ -53,7 +53,8 @@ impl Drop for Descriptors {
 const WORDS: usize = words(DESCRIPTORS_MAX);
 const SIZE: usize = WORDS * size_of::<usize>();
 
-/// Receives a packet: how many bytes, and what came along. The kernel closes descriptors that do not fit.
+/// Receives a packet: its size in bytes, its descriptors, and its sender. The kernel closes descriptors that do not
+/// fit.
 pub(crate) fn receive(
     socket: RawFd,
     bytes: &mut [u8],
@@ -91,7 +92,7 @@ pub(crate) fn receive(
     Ok((count, descriptors, sender))
 }
 
-/// Takes apart what the kernel has written.
+/// Parses the control messages of a packet.
 fn read(control: &[u8]) -> (Descriptors, Option<Sender>) {
     let (mut descriptors, mut sender) = (Descriptors::default(), None);
     for piece in pieces(control) {

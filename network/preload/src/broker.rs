@@ -50,11 +50,11 @@ static MISSED: AtomicU64 = AtomicU64::new(0);
 /// Address of the broker; see [`path`].
 static PATH: OnceLock<Option<SocketAddrUnix>> = OnceLock::new();
 
-/// What the broker says to a request to connect.
+/// Reply of the broker to a request to connect.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Connected(ConnectionFds),
-    /// The kernel's TCP is to serve it.
+    /// The kernel's TCP carries the connection.
     Kernel,
     /// The listener has its backlog full.
     Full,
@@ -74,7 +74,7 @@ pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     if let LeaseLookup::Connected(ends) = lease {
         return Ok(Answer::Connected(ends));
     }
-    // What the broker has made cannot be taken back: the other side would see a connection that ends.
+    // A connection that the broker made cannot be undone: the other side would see it end.
     if private_fds::spare(DESCRIPTORS_MAX).is_err() {
         return Ok(Answer::Kernel);
     }
@@ -86,7 +86,7 @@ pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     }
 }
 
-/// `None` if what came was a lease that did not help.
+/// `None` if the reply was a lease that did not help.
 fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<Answer>> {
     let message = Message::Connect {
         no_wait: true,
@@ -124,7 +124,7 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
     }
 }
 
-/// Announces a listening socket. The channel, hidden, if the broker listens to it.
+/// Registers a listening socket. The private descriptor of its channel, if the broker accepts it.
 pub(crate) fn listen(fd: c_int, backlog: u32) -> Option<RawFd> {
     let (reply, mut fds) = ask(Message::Listen { backlog }, Some(private_fds::borrow(fd)))?;
     if reply != Message::Listening {
@@ -187,7 +187,7 @@ fn is_readable(channel: RawFd) -> bool {
     !matches!(looked, Err(rustix::io::Errno::AGAIN))
 }
 
-/// Whether this thread asks a broker, so that it is a signal handler above what does.
+/// Whether this thread is in a request to the broker, so that the caller is a signal handler above it.
 pub(crate) fn is_own() -> bool {
     TALK.is_own()
 }
@@ -250,7 +250,7 @@ fn exchange(
             Ok(Received::Packet(parcel)) if parcel.packet.serial == serial => {
                 return Some((parcel.packet.message, parcel.descriptors));
             }
-            // To a request that was given up.
+            // Reply to an abandoned request.
             Ok(Received::Packet(_)) | Err(Errno(libc::EINTR)) => {}
             Err(Errno(libc::EAGAIN)) => {
                 miss(now() + REST - PATIENCE);
@@ -285,7 +285,7 @@ fn miss(at: Duration) {
     MISSED.store(nanos.max(1), Ordering::Relaxed);
 }
 
-/// Since when it is missed, unless that is set further on already.
+/// Time of the last failed connect, or the later one that a timeout has set.
 fn missed_since(now: Duration) -> Duration {
     now.max(Duration::from_nanos(MISSED.load(Ordering::Relaxed)))
 }

@@ -16,7 +16,7 @@ use crate::{broker_link, private_fds, real};
 
 /// The file system of memory that is a file, with pages of the usual size.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// Ports below this one are root's.
+/// Lowest port that needs no privilege.
 const LOW_PORTS: u16 = 1024;
 
 /// The broker that made a channel, and the user whose processes may lease it.
@@ -25,7 +25,7 @@ pub(crate) struct ChannelOwner {
     process: AtomicU32,
     user: AtomicU32,
     owner: AtomicU32,
-    /// How many deaths of brokers this process had met when it got the channel.
+    /// Number of broker exits that this process had seen when it got the channel.
     broker_exits: AtomicU32,
 }
 
@@ -114,7 +114,7 @@ fn is_sound(ends: &ConnectionFds) -> bool {
             .is_ok_and(|status| usize::try_from(status.st_size) == Ok(geometry.size()));
     let is_memory = rustix::fs::fstatfs(memory)
         .is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS_MAGIC));
-    // That it can neither shrink nor be opened by others is looked at when it is mapped.
+    // The mapping checks the seals against shrinking.
     has_size
         && is_memory
         && sockopt::socket_domain(wakeup_fd) == Ok(AddressFamily::UNIX)

@@ -45,15 +45,15 @@ pub(crate) fn is_over(fd: c_int, entry: &'static Entry) -> bool {
     is_over
 }
 
-/// Makes a connection's entry from what the broker gave, with the options of the kernel's socket `model`: the one
-/// that was to connect, or that listens. The memory's descriptor is hidden or closed, the wake-up fd stays as it is.
+/// Makes the entry of a connection from its descriptors, with the options of the kernel's socket `model`: the
+/// connecting one, or the listener. The memory's descriptor becomes private or is closed, the wake-up fd stays open.
 pub(crate) fn establish(
     ends: &ConnectionFds,
     side: Side,
     model: c_int,
     family: c_int,
 ) -> Outcome<&'static Entry> {
-    // Without it the connection does not outlive an exec.
+    // Without a private descriptor the connection does not outlive an exec.
     let memory = private_fds::hide_if_room(private_fds::borrow(ends.memory)).ok();
     let mapped = map(&ends.link, side, ends.memory);
     private_fds::close_raw(ends.memory);
@@ -137,7 +137,7 @@ pub(crate) fn enter(fd: c_int, entry: &'static Entry) -> Outcome<()> {
     Err(Errno(libc::EMFILE))
 }
 
-/// Numbers that were, or are, on the way out of the table; and those of which the kernel's part is done as well.
+/// Number of closes that have begun, and of those that have ended.
 static CLOSING: AtomicU32 = AtomicU32::new(0);
 static CLOSED: AtomicU32 = AtomicU32::new(0);
 
@@ -150,7 +150,7 @@ pub(crate) fn fd_table_consistent(own: u32) -> Option<u32> {
         .load(Ordering::SeqCst)
         .wrapping_sub(own)
         .wrapping_sub(left);
-    // In the child of a fork what its own thread was at comes on top.
+    // In the child of a fork the close of its own thread is not counted as ended.
     (others == 0 || others > u32::MAX / 2).then_some(left)
 }
 
@@ -159,8 +159,8 @@ pub(crate) fn after_fork() {
     CLOSED.store(CLOSING.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
-/// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes between this and
-/// what it returns.
+/// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes before
+/// [`ClosingFd::finish`].
 pub(crate) fn begin_close(fd: c_int) -> Option<ClosingFd> {
     FDS.lookup(fd)?;
     CLOSING.fetch_add(1, Ordering::SeqCst);

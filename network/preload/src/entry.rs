@@ -1,6 +1,6 @@
 //! State of one user-level descriptor in this process.
 //!
-//! # Who may touch what
+//! # Access rules
 //! | field | read | written |
 //! |---|---|---|
 //! | `kind`, `record`, `slab`, `sight`, `set`, `on_set_release` | with the entry pinned, or with a direction's lock after a second lookup | when the entry is made, before it is in the table |
@@ -8,7 +8,7 @@
 //! | the others | at any time | at any time, atomically |
 //!
 //! # Invariants
-//! 1. Entries are never unmapped: a stale reference finds an entry, be it another's.
+//! 1. Entries are never unmapped: a stale reference finds an entry, though perhaps another descriptor's.
 //! 2. [`Entry::holds`] counts descriptor numbers, system calls in progress, and interests of epoll sets. The last
 //!    release drops the parts of the entry, and frees it.
 //! 3. A thread that has taken a direction's lock *and then* found the number in the table, and the same record in the
@@ -35,7 +35,7 @@ use crate::private_fds;
 use crate::slab::{Record, Slab};
 use crate::table::FdTable;
 
-/// Kind of a user-level descriptor.
+/// Kind of a user-level descriptor, or free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
@@ -56,7 +56,7 @@ pub(crate) enum ListenerState {
     Connected(RawFd),
     /// Not at all: the channel is at its end, and there may be another soon.
     Disconnected,
-    /// Not at all, nor will it: it was shut down, or is no listener.
+    /// No channel, now or later: it was shut down, or is no listener.
     Closed,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum RefKind {
     Interest = 1 << 40,
 }
 
-/// Bits of one count within [`Entry::holds`].
+/// Mask of one of the three counts within [`Entry::holds`].
 const COUNT: u64 = (1 << 20) - 1;
 
 /// One user-level descriptor, shared by all of its numbers.
@@ -85,7 +85,7 @@ pub(crate) struct Entry {
     sender: UnsafeCell<Option<Sender>>,
     receiver: UnsafeCell<Option<Receiver>>,
     holds: AtomicU64,
-    /// How many sets and sleeping threads of this process watch it.
+    /// Number of sets and sleeping threads of this process that watch it.
     pub(crate) watchers: AtomicU32,
     /// Number of wake-ups that were read from the wake-up fd.
     pub(crate) wakeups: AtomicU64,
@@ -95,7 +95,7 @@ pub(crate) struct Entry {
     pub(crate) is_finished: AtomicBool,
     /// How often a sender found no room.
     pub(crate) stalls: AtomicU64,
-    /// How often a direction was shut down, even if it was before.
+    /// Number of calls of `shutdown`, which are edges for sets.
     pub(crate) shutdowns: AtomicU32,
     /// Receives in a row that found nothing.
     pub(crate) empty: AtomicU32,
@@ -107,7 +107,7 @@ pub(crate) struct Entry {
     pub(crate) is_disconnected: AtomicBool,
     /// Listener: channel whose `EPOLLHUP` was delivered; -1 if none.
     pub(crate) hangup_reported: AtomicI32,
-    /// Of a listener: other processes may have it, too.
+    /// Listener: other processes may have it, too.
     pub(crate) is_shared: AtomicBool,
     /// Of a listener: its socket's options.
     pub(crate) model: Model,
@@ -144,7 +144,7 @@ impl std::fmt::Debug for Entry {
 }
 
 impl Entry {
-    /// Makes the entry of a connection: one number, which is given to it by [`Entry::add_number`].
+    /// Makes the entry of a connection, without a number; see [`Entry::add_number`].
     pub(crate) fn connection(
         lane: Lane,
         slab: Slab,
@@ -264,7 +264,7 @@ impl Entry {
         }
     }
 
-    /// Kind of the descriptor.
+    /// Kind of the descriptor; it changes when the entry is freed.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self.kind.load(Ordering::Relaxed) {
@@ -288,8 +288,8 @@ impl Entry {
         unsafe { *self.slab.get() }
     }
 
-    /// What a connection may look at. The entry is pinned, or one of its directions is locked and was looked at
-    /// again.
+    /// Read access to both halves of the ring pair. The entry is pinned, or one of its directions is locked and was
+    /// looked up again.
     #[inline]
     pub(crate) fn sight(&self) -> Option<&Sight> {
         // SAFETY: as the invariants say, the part stays while the caller may use it.
@@ -299,8 +299,8 @@ impl Entry {
     /// Sender of a connection: its half of the ring pair.
     ///
     /// # Safety
-    /// The lock of the sending direction is held, after which the entry was pinned or looked at again, and no
-    /// other reference to it exists.
+    /// The lock of the sending direction is held, after which the entry was pinned or looked up again, and no other
+    /// reference to it exists.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     pub(crate) unsafe fn sender(&self) -> Option<&mut Sender> {
@@ -330,7 +330,7 @@ impl Entry {
         self.wakeup_fd.load(Ordering::Relaxed)
     }
 
-    /// The channel by which a listener gets connections, while it works.
+    /// Private descriptor of a connected listener's channel; `None` otherwise.
     pub(crate) fn channel(&self) -> Option<RawFd> {
         match self.listener_state() {
             ListenerState::Connected(channel) => Some(channel),
@@ -385,8 +385,8 @@ impl Entry {
         false
     }
 
-    /// After a number left the table: if it was the wake-up fd, another number is. True if it was the last number. The
-    /// caller has another hold.
+    /// Drops the reference of a number that left the table, and selects another wake-up fd. True if it was the last
+    /// number. The caller has another reference.
     pub(crate) fn drop_number(&'static self, fd: c_int) -> bool {
         let before = self.holds.fetch_sub(RefKind::Fd as u64, Ordering::AcqRel);
         if before & COUNT <= 1 {
@@ -413,14 +413,14 @@ impl Entry {
         self.holds.fetch_add(hold as u64, Ordering::Relaxed);
     }
 
-    /// Holds the entry that a number means, if it still does.
+    /// Takes a reference to the entry of a number; false if the number has another meaning by now.
     pub(crate) fn pin(&'static self, fd: c_int, hold: RefKind) -> bool {
         let mut holds = self.holds.load(Ordering::Relaxed);
         loop {
             if holds == 0 {
                 return false;
             }
-            // Acquire: what the entry became before the number was given to it is seen.
+            // Acquire: writes to the entry before it got the number are visible.
             match self.holds.compare_exchange_weak(
                 holds,
                 holds + hold as u64,
@@ -438,10 +438,10 @@ impl Entry {
         false
     }
 
-    /// Does what needs the parts of an entry for a call that is brief.
+    /// Runs a short call with a reference to the entry.
     ///
     /// # Errors
-    /// `EBADF` if the number means another by now; else what `run` says.
+    /// `EBADF` if the number has another meaning by now; else the error of `run`.
     pub(crate) fn held<T>(
         &'static self,
         fd: c_int,
@@ -457,7 +457,7 @@ impl Entry {
 
     /// Releases one reference. The last one drops the parts.
     pub(crate) fn release(&'static self, hold: RefKind) {
-        // Release: what was done under the hold comes before the parts go. Acquire: for the last one.
+        // Release: accesses under the reference come before the drop of the parts. Acquire: for the last one.
         if self.holds.fetch_sub(hold as u64, Ordering::AcqRel) == hold as u64 {
             self.destroy();
         }
@@ -505,7 +505,7 @@ impl Entry {
         }
         self.kind.store(Kind::Free as u32, Ordering::Relaxed);
         let Ok(_guard) = CONTROL.take() else {
-            // A signal handler above the code that has the lock: the entry is lost, and nothing else.
+            // In a signal handler above the code that has the lock: the entry leaks.
             return;
         };
         self.next
@@ -525,8 +525,8 @@ mod tests {
     fn ended() -> RawFd {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
-        let (channel, monitors) = pair.expect("there are descriptors left");
-        drop(monitors);
+        let (channel, broker_end) = pair.expect("there are descriptors left");
+        drop(broker_end);
         private_fds::hide(channel).expect("there are numbers left")
     }
 
@@ -540,7 +540,7 @@ mod tests {
         for _ in 0..2 {
             entry.attach_channel(ended());
         }
-        // The first one was closed: the lowest number that is free is its own, unless another test has it.
+        // The first channel was closed: the lowest free number is its own, unless another test has it.
         let next = ended();
         if next != first {
             private_fds::replace(next, first, true).expect("the number is below the limit");

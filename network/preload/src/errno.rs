@@ -5,7 +5,7 @@ use libc::c_int;
 /// Result of an operation: a value, or an error number.
 pub(crate) type Outcome<T> = Result<T, Errno>;
 
-/// An error number of `errno.h`.
+/// An error number of `errno.h`, or the pseudo error of a cancelled sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 

@@ -23,11 +23,11 @@ const PAUSE: Timespec = Timespec {
     tv_nsec: 50_000,
 };
 
-/// Only ever changed by reading and writing at once, so that each value carries all releases before it.
+/// Changed by read-modify-write operations alone, so that each value carries all earlier releases.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// How many places were ever used: a search ends there.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Of each change, the thread in the upper half and the number; 0 is none.
+/// Each pending transition: thread id in the upper half, number in the lower; 0 is a free slot.
 static CHANGES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 /// A number is changed by this thread until this is dropped.
@@ -72,14 +72,14 @@ pub(crate) fn has_pending() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Waits until no other thread changes the number, or one of which it may be a copy; not for longer than [`PATIENCE`],
-/// and not for changes that have found no place.
+/// Waits until no other thread has a transition of the number, or of a possible copy of it; at most [`PATIENCE`], and
+/// not for transitions without a slot.
 #[cold]
 pub(crate) fn wait(fd: c_int) {
     let own = u64::from(thread::tid());
     let is_copied = pristine_sockets::is_copied(fd);
     let is_of_another = |place: &AtomicU64| {
-        // Acquire pairs with the release of `Change::drop`: what the number means then is seen.
+        // Acquire pairs with the release of `FdTransition::drop`: the meaning of the number is visible.
         let word = place.load(Ordering::Acquire);
         if word == 0 || word >> 32 == own {
             return false;

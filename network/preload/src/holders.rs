@@ -4,8 +4,8 @@
 //! the slab's file: the kernel unlocks it when the process exits.
 //!
 //! # Protocol
-//! 1. [`Record::holders`] counts the tokens of a record, and one more for a process that has none there: it has never
-//!    shared the record, or there was no place ([`flag::MANY`]).
+//! 1. [`Record::holders`] counts the tokens of a record, and one more for a process without a token there: it has never
+//!    shared the record, or all slots were taken ([`flag::MANY`]).
 //! 2. Before a fork or a spawn, each record gets a token for the process that is *coming*. That process locks its byte
 //!    and then *claims* the token. Only processes with a claimed token may read wake-ups; the claim wakes the parent.
 //! 3. A process that clears a token decrements the count. The process that decrements it to zero frees the record.
@@ -32,17 +32,17 @@ const PATIENCE_S: u32 = 10;
 /// Token of this process, or 0.
 static OWN: AtomicU32 = AtomicU32::new(0);
 
-/// This process's token; 0 if it has none.
+/// Token of this process; 0 without one.
 pub(crate) fn own() -> u32 {
     OWN.load(Ordering::Relaxed)
 }
 
-/// Takes the token that another process has made for this one.
+/// Adopts the token that the parent has made for this process.
 pub(crate) fn take(token: u32) {
     OWN.store(token, Ordering::Relaxed);
 }
 
-/// A token for a process that is coming. This one has one from now on.
+/// Makes a token for a process that is coming, and one for this process if it has none.
 pub(crate) fn make() -> u32 {
     if own() == 0 {
         take(random());
@@ -73,11 +73,11 @@ fn is_dead(slab: Slab, token: u32) -> bool {
         let age = second().wrapping_sub(token >> SECOND_SHIFT) & SECOND_MASK;
         return age > PATIENCE_S;
     }
-    // What cannot be asked is taken to live.
+    // A process counts as running if the kernel cannot tell.
     fcntl(slab, libc::F_GETLK, token & !CLAIMED) == Some(libc::F_UNLCK)
 }
 
-/// Locks the byte of a token for writing, or asks whether another process has; what type of lock the kernel says.
+/// Locks the byte of a token for writing, or tests for another lock; the type of lock that the kernel returns.
 fn fcntl(slab: Slab, command: libc::c_int, token: u32) -> Option<libc::c_int> {
     // SAFETY: all bytes zero are a lock.
     let mut place: libc::flock = unsafe { std::mem::zeroed() };
@@ -102,7 +102,7 @@ fn fcntl(slab: Slab, command: libc::c_int, token: u32) -> Option<libc::c_int> {
 }
 
 impl Record {
-    /// Has a process that is coming hold the record, too. This process holds it, and has locked its own token.
+    /// Adds a reference for a process that is coming. This process holds the record, and has locked its own token.
     pub(crate) fn reserve_ref(&self, slab: Slab, token: u32) {
         let own = own() | CLAIMED;
         if !self.tokens.has(own) {
@@ -129,7 +129,7 @@ impl Record {
         }
     }
 
-    /// Says that this process, of this token, has come. False if it is too late, or if it was never expected.
+    /// Claims the reference for this process by its token. False if the token was removed, or never there.
     pub(crate) fn claim(&self, token: u32) -> bool {
         self.tokens.change(token, token | CLAIMED)
             || self.tokens.has(token | CLAIMED)
@@ -146,7 +146,7 @@ impl Record {
         self.holders.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Takes this process's token from the record, if it has one there; the count stays.
+    /// Removes this process's token from the record, if there is one; the count stays.
     pub(crate) fn take_own(&self) {
         if own() != 0 {
             self.tokens.change(own() | CLAIMED, 0);

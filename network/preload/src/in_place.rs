@@ -1,8 +1,8 @@
-//! Sending and receiving without copies, for programs that ask for it.
+//! Sending and receiving without copies, by the functions of `millrace_sockets.h`.
 //!
 //! A reservation is a flag and two words of the record; the lock is not held between the calls. While the flag is set
-//! nothing else is sent, so that the sender's position is the reservation's. `docs/user-level-sockets.md` says what
-//! the other calls do meanwhile.
+//! no other bytes are sent, so that the sender's position is the reservation's. `docs/user-level-sockets.md` states the
+//! results of other calls meanwhile.
 
 use std::ffi::c_int;
 use std::ops::ControlFlow;
@@ -97,7 +97,7 @@ fn try_reserve(
     Ok(room)
 }
 
-/// Sends the first `length` bytes of what was reserved. The rest is given back.
+/// Sends the first `length` bytes of the reservation, and frees the rest.
 pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.send)?;
@@ -139,7 +139,7 @@ fn end_reservation(entry: &Entry, record: &Record, length: usize) -> Outcome<usi
             record.void();
             Ok(reserved)
         }
-        // It may have been voided by what the connection came to.
+        // An end or a reset of the connection may have voided it.
         None if record.has(flag::SEND_SHUT | flag::RESET) => {
             is_over(entry, record)?;
             Err(Errno(libc::EPIPE))

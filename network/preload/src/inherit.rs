@@ -9,7 +9,7 @@
 //!   kind: 1 connection, 2 listener | inode of the descriptor | its memory, or channel
 //!   slab's descriptor | number of the record | token of the process
 //! ```
-//! Both sides are this library in programs of one user; still, what does not fit is left out and never trusted.
+//! Both sides are this library in programs of one user; still, entries that do not fit are skipped and never trusted.
 //!
 //! Epoll sets are not handed on: in the new program they are the kernel's, and have no user-level members.
 
@@ -40,30 +40,30 @@ static HANDOVER: Lock = Lock::new();
 /// Largest number of entries that are read from the file.
 const ENTRIES_MAX: usize = 1 << 16;
 
-/// What is on its way into another program. When it is dropped, all is as it was: the program was not replaced.
+/// Descriptors and records on their way into another program. The drop undoes all of it: the program was not replaced.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    /// The file that says what is what.
+    /// The file that describes the descriptors.
     file: Option<RawFd>,
     /// Private descriptors without `FD_CLOEXEC` during the handover.
     open: Vec<RawFd>,
-    /// Until all is as it was.
+    /// Held until the drop.
     _alone: Option<Guard<'static>>,
-    /// The token of the process that gets it.
+    /// Token of the new process or program.
     token: u32,
     /// Records that the new process holds, too.
     held: Vec<&'static Record>,
-    /// Records that this process does not hold any more when it is another program.
+    /// Records that this process releases by executing another program.
     left: Vec<(Slab, &'static Record)>,
     word: CString,
     environment: Vec<*const c_char>,
 }
 
 impl Handover {
-    /// Prepares for an `exec`, after which this process holds what it holds now, or for a new process.
+    /// Prepares for an `exec`, after which this process keeps its references, or for a new process.
     ///
     /// # Safety
-    /// The environment is one, or null.
+    /// `environment` is an array of C strings that a null ends, or null.
     pub(crate) unsafe fn begin(environment: *const *const c_char, is_new_process: bool) -> Self {
         // A signal handler above a handover of its own thread proceeds without the lock.
         let alone = HANDOVER.take().ok();
@@ -103,7 +103,7 @@ impl Handover {
         self.environment.as_ptr()
     }
 
-    /// The new process is there, and holds what it was given.
+    /// Keeps the references of the new process, after it was started.
     pub(crate) fn is_done(&mut self) {
         self.held.clear();
     }
@@ -173,7 +173,7 @@ impl Handover {
         }
     }
 
-    /// Copies the environment, with the word or without one of earlier times.
+    /// Copies the environment, with the variable of this handover and without that of an earlier one.
     unsafe fn extend(&mut self, environment: *const *const c_char) {
         let mut place = environment;
         while !place.is_null() {
@@ -248,7 +248,7 @@ fn store(words: &[u64]) -> Option<RawFd> {
     Some(file)
 }
 
-/// Takes over what the program before this one has handed on.
+/// Takes over the descriptors and records that the previous program handed over.
 pub(crate) fn take_over() {
     let Some(word) = variable(c"MILLRACE_INHERIT") else {
         return;
@@ -405,7 +405,7 @@ fn enter(memory: RawFd, slab: Slab, record: &'static Record) -> Option<&'static 
         Side::Connecting
     };
     let lane = attach(memory, geometry, side).ok()?;
-    // What this process had reserved before it became another program.
+    // A reservation of the previous program is void.
     record.void_own();
     Entry::connection(lane, slab, record, Some(memory)).ok()
 }

@@ -16,9 +16,9 @@ use crate::{private_fds, real};
 #[derive(Debug)]
 pub(crate) struct Model {
     options: Options,
-    /// How often they were changed, and one more.
+    /// Number of changes, plus one.
     changes: AtomicU32,
-    /// What `changes` was when they were read last; 0 if they never were.
+    /// Value of `changes` at the last read; 0 before the first.
     read_at: AtomicU32,
 }
 
@@ -31,7 +31,7 @@ impl Model {
         }
     }
 
-    /// Marks the options as changed.
+    /// Marks the options as changed, so that the next copy reads them.
     pub(crate) fn change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! Connections that this process makes itself, by a listener's channel that the broker has lent it.
+//! Connections that this process makes itself, by a listener's channel that the broker has leased to it.
 //!
 //! A process that connects to one address repeatedly gets a lease: the right to put connections into the listener's
 //! channel, for a number of ports and a time ([`Lease`]). After that the broker is asked again, so that its decision
@@ -29,7 +29,7 @@ const PLACES: usize = 8;
 /// Time within which a second connection to an address makes a lease worth a request.
 const OFTEN: Duration = Duration::from_millis(10);
 
-/// What there was for a connection.
+/// Outcome of a search for a lease.
 #[derive(Debug)]
 pub(crate) enum LeaseLookup {
     /// The connection, made by a lease.
@@ -53,7 +53,7 @@ struct Place {
 #[derive(Clone, Copy)]
 struct Held {
     lease: Lease,
-    /// The private descriptor of the listener's channel.
+    /// Private descriptor of the listener's channel.
     channel: RawFd,
     /// How many of the ports were used.
     used: u16,
@@ -78,7 +78,7 @@ static LEASES: Leases = Leases {
 };
 
 impl Leases {
-    /// `None` in a signal handler above code that has the lock.
+    /// Runs `work` under the lock; `None` in a signal handler above code that has it.
     fn with<T>(&self, work: impl FnOnce(&mut [Place; PLACES]) -> T) -> Option<T> {
         let _guard = self.lock.take().ok()?;
         // SAFETY: the lock is held, so that no other reference exists.
@@ -86,7 +86,7 @@ impl Leases {
     }
 }
 
-/// Makes a connection by a lease, if there is one for the address.
+/// Makes a connection by a lease for the address, if there is one.
 pub(crate) fn connect(peer: Address) -> LeaseLookup {
     let now = now();
     LEASES
@@ -103,7 +103,7 @@ pub(crate) fn connect(peer: Address) -> LeaseLookup {
         .unwrap_or(LeaseLookup::Never)
 }
 
-/// Takes a lease; the channel is an open descriptor, which is closed if it cannot be hidden.
+/// Stores a lease; the channel is an open descriptor, which is replaced by a private one, or closed.
 pub(crate) fn insert(peer: Address, lease: Lease, channel: RawFd) {
     let hidden = private_fds::hide_copy(private_fds::borrow(channel));
     private_fds::close_raw(channel);
@@ -146,7 +146,7 @@ impl Place {
         held: None,
     };
 
-    /// The place of an address; if it has none, that which was not needed for the longest time.
+    /// The slot of an address; for a new address, the one that was unused for the longest time.
     fn of(places: &mut [Self; PLACES], peer: Address) -> &mut Self {
         let known = places.iter().position(|place| place.peer == Some(peer));
         let index = known.unwrap_or_else(|| {
@@ -227,7 +227,7 @@ impl Held {
     }
 }
 
-/// The two ends of a wake-up fd, and memory as the broker makes it.
+/// The two ends of a wake-up socket pair, and memory as the broker makes it.
 fn objects(ring_lines: u32) -> Outcome<[RawFd; 3]> {
     let geometry = Geometry { ring_lines };
     let size = geometry.check().map_or(0, |()| geometry.size() as u64);

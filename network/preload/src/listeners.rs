@@ -1,4 +1,4 @@
-//! Listeners and their channels: how they are announced, to a broker and to the next one, and how channels end.
+//! Listeners and their channels: registration with a broker and with the next one, and ends of channels.
 //!
 //! # Invariants
 //! 1. A thread that changes a listener's channel holds [`CHANNELS`], and checks first whether another thread did so
@@ -56,7 +56,7 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
     if FDS.lookup(fd).is_some() {
         return;
     }
-    // The kernel takes a negative one for the most.
+    // The kernel takes a negative backlog for the largest one.
     let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
     let Some(channel) = broker::listen(fd, backlog) else {
         return;
@@ -97,7 +97,7 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
     Some(channel)
 }
 
-/// A thread has found the channel at its end: it is of no use any more, unless it is another by now.
+/// Marks a listener as disconnected, after a thread has found its channel at the end, unless it has another by now.
 ///
 /// # Errors
 /// `EBADF` if the number means another by now.

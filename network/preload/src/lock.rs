@@ -4,8 +4,8 @@
 //! 1. 0 is free; otherwise the low bits are the owner's thread id, and the highest bit says that a thread sleeps.
 //! 2. A waiter sleeps for at most 100 ms, then checks whether the owner has exited. The lock of an exited owner is
 //!    taken over; the data may be half changed, which [`Guard::taken_over`] says.
-//! 3. A thread that meets its own lock is a signal handler above the code that holds it: it gets
-//!    [`Refused`] and must not wait.
+//! 3. A thread that finds its own lock taken by itself is a signal handler above the holder: it gets [`Refused`] and
+//!    must not wait.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -57,7 +57,7 @@ impl Lock {
         drop(self.guard(false));
     }
 
-    /// In the child of a fork: the owner, if there was one, is not there.
+    /// Frees the lock in the child of a fork, which lacks its owner.
     pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -92,7 +92,7 @@ impl Lock {
     #[cold]
     fn wait(&self, own: u32) -> Result<Guard<'_>, Refused> {
         let mut looks = 0;
-        // Once this thread slept it cannot know whether others do.
+        // After a sleep this thread cannot know whether others sleep.
         let mut taken = own;
         loop {
             let word = self.0.load(Ordering::Relaxed);
@@ -155,11 +155,11 @@ pub(crate) fn is_dead(tid: u32) -> bool {
         .ok()
         .and_then(Pid::from_raw)
         .is_none_or(|tid| test_kill_process(tid) == Err(Errno::SRCH));
-    // What cannot be read, as its owner is another user, is taken to live.
+    // A process of another user, whose files are not readable, counts as running.
     is_gone || is_zombie(tid) || has_text(tid, "maps", SLAB) == Some(false)
 }
 
-/// What the kernel writes into the list of a process's memory for a slab.
+/// Name of a slab's mapping in `/proc/*/maps`.
 const SLAB: &[u8] = b"/memfd:millrace-slab";
 
 fn is_zombie(tid: u32) -> bool {
@@ -282,7 +282,7 @@ mod tests {
             .join()
             .expect("it does not panic");
         let lock = Lock(AtomicU32::new(tid));
-        let guard = lock.take().expect("the owner is dead");
+        let guard = lock.take().expect("the owner has exited");
         assert!(guard.taken_over);
     }
 }

@@ -39,7 +39,7 @@ macro_rules! export {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $ret $body
 
-        // Used, whether the name is given or not.
+        // A use in any case, also without the name.
         const _: unsafe extern "C-unwind" fn($($type),*) -> $ret = $name;
     };
 }

@@ -15,7 +15,7 @@ const _: () = assert!(INET as c_int == libc::AF_INET);
 const INET6: sa_family_t = 10;
 const _: () = assert!(INET6 as c_int == libc::AF_INET6);
 
-/// Reads an address of IPv4 or IPv6; `None` if it is another's, or too short.
+/// Reads an IPv4 or IPv6 address; `None` for another family, or if `size` is too small.
 ///
 /// # Safety
 /// There are `size` bytes, or the pointer is null.
@@ -43,10 +43,10 @@ pub(crate) unsafe fn read(address: *const sockaddr, size: socklen_t) -> Option<S
     }
 }
 
-/// Writes as much of an address as there is room for, and how long it is.
+/// Writes as much of an address as `size` permits, and its full size to `size`.
 ///
 /// # Errors
-/// `EINVAL` if the room is negative, `EFAULT` if a pointer cannot be one.
+/// `EINVAL` if the size is negative, `EFAULT` if a pointer is null or not of a program.
 ///
 /// # Safety
 /// The pointers are null or valid, the first for as many bytes as the second says.
@@ -57,7 +57,7 @@ pub(crate) unsafe fn write(
 ) -> Outcome<()> {
     check(address, size_of::<sa_family_t>())?;
     check(size, size_of::<socklen_t>())?;
-    // SAFETY: the caller keeps that it is valid.
+    // SAFETY: `size` is readable, as this function asks for; `check` excluded null.
     let room = unsafe { size.read() };
     if c_int::try_from(room).is_err() {
         return Err(Errno(libc::EINVAL));
@@ -66,7 +66,7 @@ pub(crate) unsafe fn write(
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
     let length = fill(value, &mut storage);
     let part = length.min(room as usize);
-    // SAFETY: the caller keeps that there is room for as many.
+    // SAFETY: `part` is at most the room that the program states.
     unsafe {
         address
             .cast::<u8>()
@@ -77,7 +77,7 @@ pub(crate) unsafe fn write(
     Ok(())
 }
 
-/// Lays an address out; how many bytes it has.
+/// Writes the C structure of an address; its size in bytes.
 fn fill(value: &SocketAddr, storage: &mut sockaddr_storage) -> usize {
     let place = ptr::from_mut(storage);
     match value {

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most bytes a second that `SO_MAX_PACING_RATE` lets a connection send. All ones is no limit, and so kept: as
-/// its complement.
+/// `SO_MAX_PACING_RATE` in bytes a second. All ones is no limit; stored as the complement, so that zeros are no limit.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct PacingRate(AtomicU64);

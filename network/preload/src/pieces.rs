@@ -1,4 +1,4 @@
-//! Bytes of the program, as it gives them to the C library.
+//! Buffers of the program, as calls of the C library pass them.
 
 use std::ffi::{c_int, c_void};
 use std::slice;
@@ -68,7 +68,7 @@ pub(crate) fn check<T>(first: *const T, size: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether it is where the kernel is, which is known before anything is done.
+/// Whether the address is the kernel's, which is checked before any other step.
 pub(crate) fn is_high<T>(first: *const T) -> bool {
     first.addr() >= HIGHEST
 }
@@ -86,7 +86,7 @@ impl<'a> Pieces<'a> {
     /// `EINVAL` for more than [`PIECES_MAX`] pieces; `EFAULT` if the pointer, or one in a piece, is null.
     ///
     /// # Safety
-    /// There are `count` pieces, each of which has the bytes that it says, or the pointer is null.
+    /// `first` has `count` pieces, each with the bytes that it states, or is null.
     pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
         // SAFETY: there are `count` pieces, as this function asks for.
         Ok(Self(unsafe { pieces(first, count) }?))
@@ -110,7 +110,7 @@ impl<'a> PiecesMut<'a> {
     /// As for [`Pieces::new`].
     ///
     /// # Safety
-    /// There are `count` pieces, each of which has the room that it says, or the pointer is null.
+    /// `first` has `count` pieces, each with the room that it states, or is null.
     pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
         // SAFETY: there are `count` pieces, as this function asks for.
         Ok(Self(unsafe { pieces(first, count) }?))

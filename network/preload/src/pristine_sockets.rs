@@ -13,7 +13,7 @@ use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STR
 use crate::limits::NUMBERS;
 use crate::{real, socket_cache};
 
-/// Of each number, the family of a pristine socket, or [`COPIED`]; 0 is unknown.
+/// Family of each number's pristine socket, or [`COPIED`]; 0 is unknown.
 static FAMILIES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 
 /// The highest number that was ever known.
@@ -21,7 +21,7 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 const V4: u8 = 1;
 const V6: u8 = 2;
-/// The number is one of several of the same file.
+/// Value of a number that is one of several for the same file.
 const COPIED: u8 = 3;
 
 export! {
@@ -71,7 +71,7 @@ fn note(fd: c_int, family: u8) {
     }
 }
 
-/// The family of a number's socket, if that is pristine.
+/// Address family of a pristine socket; `None` for other numbers.
 pub(crate) fn family(fd: c_int) -> Option<c_int> {
     let place = FAMILIES.get(usize::try_from(fd).ok()?)?;
     match place.load(Ordering::Relaxed) {
@@ -100,7 +100,7 @@ pub(crate) fn is_copied(fd: c_int) -> bool {
     place.is_some_and(|place| place.load(Ordering::Relaxed) == COPIED)
 }
 
-/// All numbers with copies.
+/// All numbers whose file has other numbers in this process.
 pub(crate) fn copies() -> impl Iterator<Item = c_int> {
     let last = HIGHEST.load(Ordering::Relaxed);
     (0..=last).filter_map(|number| {
@@ -109,7 +109,7 @@ pub(crate) fn copies() -> impl Iterator<Item = c_int> {
     })
 }
 
-/// The number's socket may not be as it was.
+/// Marks the socket of a number as modified.
 #[inline]
 pub(crate) fn mark_modified(fd: c_int) {
     if family(fd).is_some() {

@@ -1,5 +1,5 @@
-//! Descriptors of our own, which the program does not know of: they sit at high numbers, where it does not look,
-//! and its calls to close or replace descriptors step round them.
+//! Private descriptors of this library: they have high numbers, and the program's calls that close or replace
+//! descriptors skip them.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::errno::Outcome;
 use crate::limits::NUMBERS;
 
-/// Where private descriptors begin at the latest.
+/// Highest number at which private descriptors begin.
 const FIRST_MAX: u64 = 60_000;
 /// Below this number programs expect their own first descriptors.
 const LOWEST: c_int = 32;
@@ -25,10 +25,10 @@ fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     Some((HIDDEN.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// The lowest number that a private descriptor should have, as last looked up; 0 if it never was.
+/// Number from which private descriptors are allocated, as last computed; 0 before that.
 static FIRST: AtomicI32 = AtomicI32::new(0);
 
-/// Looks up how many descriptors there may be. Private ones have the upper quarter.
+/// Computes that number from the limit of the process: private descriptors have the upper quarter.
 fn look_up_first() -> c_int {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first = (limit / 4).saturating_mul(3).min(FIRST_MAX);
@@ -37,7 +37,7 @@ fn look_up_first() -> c_int {
     first
 }
 
-/// A copy with a high number; a lower one if those are taken.
+/// A copy with a high number, or a lower one if those are taken.
 fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     let first = match FIRST.load(Ordering::Relaxed) {
         0 => look_up_first(),
@@ -46,7 +46,7 @@ fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(fd, first) {
         return Ok(copy);
     }
-    // The limit may be another by now. The program's calls step round private numbers wherever they are.
+    // The limit may have changed. The program's calls skip private numbers at any place.
     let mut first = look_up_first();
     loop {
         match rustix::io::fcntl_dupfd_cloexec(fd, first) {
@@ -65,7 +65,7 @@ pub(crate) fn hide(fd: OwnedFd) -> Outcome<RawFd> {
     Ok(number)
 }
 
-/// A private copy of a descriptor that may be done without: it takes none of the numbers that the program may need.
+/// A private copy of a descriptor that is optional: it takes none of the numbers that the program may need.
 pub(crate) fn hide_if_room(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     let first = match FIRST.load(Ordering::Relaxed) {
         0 => look_up_first(),
@@ -84,7 +84,7 @@ pub(crate) fn hide_if_room(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     Ok(mark(copied?))
 }
 
-/// A private copy of a descriptor.
+/// A private copy of a descriptor, closed on exec.
 pub(crate) fn hide_copy(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     Ok(mark(copy(fd)?))
 }
@@ -119,7 +119,7 @@ pub(crate) fn spare(count: usize) -> Outcome<()> {
     outcome
 }
 
-/// Takes a descriptor as hidden that another program has left under this number.
+/// Marks a descriptor that the previous program has left under this number as private.
 pub(crate) fn adopt(fd: RawFd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
@@ -160,8 +160,8 @@ pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = c_int> 
     })
 }
 
-/// Gives up a descriptor's ownership. The standard library would close it by the C library's name, before which
-/// this library stands.
+/// Gives up the ownership of a descriptor. The standard library would close it by the name `close`, which this library
+/// defines.
 pub(crate) fn into_raw(fd: OwnedFd) -> RawFd {
     std::os::fd::IntoRawFd::into_raw_fd(fd)
 }
@@ -172,7 +172,7 @@ pub(crate) fn close_raw(fd: RawFd) {
     unsafe { rustix::io::close(fd) };
 }
 
-/// Lends a descriptor and closes it.
+/// Runs `work` with a borrowed descriptor, and closes it.
 fn close_after<T>(fd: OwnedFd, work: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
     let raw = into_raw(fd);
     let result = work(borrow(raw));

@@ -60,7 +60,7 @@ extern "C" fn end() {
     }
 }
 
-/// The end of a process that does not run what it registered for that.
+/// Exit of a process without exit handlers.
 fn end_at_once(status: c_int) -> ! {
     end();
     loop {
@@ -102,7 +102,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
         .map(|(_, entry)| entry)
 }
 
-/// Before a fork: the child holds what the parent holds.
+/// Before a fork: adds references for the child.
 unsafe extern "C" fn prepare() {
     // Sets release entries under their locks, which takes this one.
     hooks::before_fork();
@@ -183,7 +183,7 @@ fn claim() {
 
 export! {
     fn vfork() -> libc::pid_t {
-        // The child of a real one would change this process's table.
+        // The child of a real `vfork` would change this process's table.
         libc::fork()
     }
 }

@@ -1,4 +1,4 @@
-//! The readiness of a descriptor: `EPOLL*` bits, and the trait of what has them.
+//! The readiness of a descriptor: `EPOLL*` bits, and the trait of pollable descriptors.
 
 use std::os::fd::RawFd;
 
@@ -21,14 +21,14 @@ pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
 
 /// Bits whose edge is an arrival.
 pub(crate) const NEWS: u32 = IN | RDNORM | PRI;
-/// What moves by room that was freed.
+/// Bits that are set when room is freed.
 pub(crate) const ROOM: u32 = OUT | WRNORM;
 /// Reported whether asked for or not.
 pub(crate) const ALWAYS: u32 = ERR | HUP;
 /// Where the state begins in the second part of [`Source::progress`].
 pub(crate) const STATE: u32 = 56;
 
-/// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
+/// A descriptor that can be polled by loads. The entry is pinned, or its number is known to be open.
 pub(crate) trait Source {
     /// Current readiness: loads alone, and one question to the kernel if the peer hinted at a close.
     fn ready(&self) -> Ready;
@@ -38,7 +38,7 @@ pub(crate) trait Source {
     fn wakeup_fd(&self) -> RawFd;
     /// Reads all wake-ups. True if the peer has hung up.
     fn drain(&self) -> bool;
-    /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a
-    /// direction and every call that asked for one.
+    /// Counters of arrivals | of sends without room; above [`STATE`], of ends of directions and of calls that asked for
+    /// one.
     fn progress(&self) -> (u64, u64);
 }

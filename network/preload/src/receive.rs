@@ -23,7 +23,7 @@ const DISCARD_CHUNK: usize = 4096;
 /// Bytes that are looked at through several pieces at most.
 const PEEKED_MAX: usize = 1 << 20;
 
-/// Outcome of one attempt.
+/// Outcome of one attempt to receive without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// Number of bytes: at least one, or none for an empty buffer.
@@ -84,7 +84,7 @@ fn receive_slowly(
     let mut done = 0;
     let mut wait = Wait::new(IN);
     loop {
-        // What is looked at only is looked at from the start again.
+        // A peek starts from the first byte again.
         let start = if peeks { 0 } else { done };
         let attempted = match first.take() {
             Some(attempted) => Ok(attempted),
@@ -127,7 +127,7 @@ pub(crate) fn wait_for_bytes(
     wait.wait(fd, entry, timeout)
 }
 
-/// Takes the urgent byte, or looks at it. It is not waited for.
+/// Takes the urgent byte, or peeks at it, without waiting.
 fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.receive)?;
@@ -186,7 +186,7 @@ pub(crate) fn discard(
     while discarded < size {
         let mut bytes = [0; DISCARD_CHUNK];
         let part = (size - discarded).min(DISCARD_CHUNK);
-        // After the first part only what is there.
+        // After the first part the call does not wait.
         let how = if discarded > 0 && flags & MSG_WAITALL == 0 {
             flags | MSG_DONTWAIT
         } else {
@@ -259,7 +259,7 @@ fn peek_pieces(
     Ok(count)
 }
 
-/// Takes what is there, or looks at it, and wakes a peer that sleeps for room.
+/// Takes the received bytes, or peeks at them, and notifies a peer that waits for room.
 #[inline]
 fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<Attempt> {
     // A receive into an empty buffer waits for bytes nevertheless.
@@ -281,7 +281,7 @@ fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Ou
     })
 }
 
-/// Receives by a call of the receiver, which takes nothing if it `peeks`, and wakes a peer that sleeps for room.
+/// Receives by a call of the receiver, which takes nothing if it `peeks`, and notifies a peer that waits for room.
 #[inline]
 pub(crate) fn attempt_by(
     fd: c_int,

@@ -1,7 +1,7 @@
 //! The registration of listeners with the next broker, after theirs exited.
 //!
-//! A program that only accepts asks the broker for nothing. So as long as there is such a listener, waits that begin
-//! are cut into sleeps of a second, and between them it is announced again.
+//! A program that only accepts sends no requests to the broker. So while a listener is without a channel, waits are
+//! split into sleeps of a second, and between them the listener is registered again.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

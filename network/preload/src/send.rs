@@ -148,7 +148,7 @@ pub(crate) fn send_pieces(
     Ok(sent)
 }
 
-/// What is not known is not looked at, as by the kernel's TCP.
+/// Unknown flags are ignored, as by the kernel's TCP.
 fn check(flags: c_int) -> Outcome<()> {
     if flags & libc::MSG_FASTOPEN != 0 {
         return Err(Errno(libc::EOPNOTSUPP));
@@ -210,7 +210,7 @@ pub(crate) fn wait_for_room(
     wait.wait(fd, entry, timeout)
 }
 
-/// Sends what there is room for, and wakes the peer if it sleeps.
+/// Sends as many bytes as there is room for, and notifies a sleeping peer.
 #[inline]
 fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;

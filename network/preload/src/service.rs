@@ -2,9 +2,9 @@
 //!
 //! | priority | 0 | 1 2 3 | 4 5 6 7 |
 //! |---|---|---|---|
-//! | class | 3, or what the broker says | 0 1 2 | 4 5 6 7 |
+//! | class | 3, or the broker's default | 0 1 2 | 4 5 6 7 |
 //!
-//! So 0 lies in the middle, as in the kernel, which takes 1 and 2 for what may wait and 6 and 7 for what may not.
+//! So 0 lies in the middle, as in the kernel, which takes 1 and 2 for bulk and 6 and 7 for interactive traffic.
 
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;

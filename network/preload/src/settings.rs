@@ -57,10 +57,10 @@ const RECEIVE_BUFFER_MIN: u32 = 2304;
 const ORPHAN_SECONDS_MAX: c_int = 120;
 /// Size of the `tcp_info` that is reported, in bytes: all fields up to `tcpi_total_retrans`.
 const TCP_INFO_SIZE: usize = size_of::<libc::tcp_info>();
-/// The most bytes that one slot carries.
+/// Largest number of bytes in one slot.
 const SEGMENT: c_int = 8192;
 
-/// What an option is kept as.
+/// Storage of an option.
 enum Place<'a> {
     /// A bit of the module [`option`].
     Bit(u32),
@@ -162,7 +162,7 @@ pub(crate) unsafe fn get(
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     check(size, size_of::<socklen_t>())?;
     check(value, 1)?;
-    // SAFETY: the caller keeps that it is valid.
+    // SAFETY: `size` is readable, as this function asks for; `check` excluded null.
     let room = unsafe { size.read() };
     let room = c_int::try_from(room)
         .ok()
@@ -214,7 +214,7 @@ pub(crate) unsafe fn get(
         Place::Name(name) => put(&mut bytes, name),
     };
     let length = length.min(room);
-    // SAFETY: the caller keeps that there is room for as many bytes as it says.
+    // SAFETY: `length` is at most the room that the program states.
     unsafe {
         value
             .cast::<u8>()
@@ -230,7 +230,7 @@ fn put(bytes: &mut [u8], value: &[u8]) -> usize {
     value.len()
 }
 
-/// The state as `tcp_info` has it.
+/// State as in `tcp_info`, a `TCP_*` number.
 fn state(entry: &Entry) -> u8 {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT2: u8 = 5;
@@ -387,7 +387,7 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
         .ok()
         .filter(|micros| *micros < 1_000_000)
         .ok_or(Errno(EDOM))?;
-    // The kernel takes a time before now for none at all.
+    // The kernel takes a negative time for the shortest one.
     let Ok(seconds) = u64::try_from(word(0)) else {
         return Ok(1);
     };
@@ -396,7 +396,7 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
         .saturating_add(u64::from(micros) * 1000))
 }
 
-/// Takes over the options of a kernel's socket: the one that was to connect, or that listens.
+/// Copies the options of a kernel's socket: the connecting one, or the listener.
 pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     let options = &record.options;
     if let Some(listener) = FDS.lookup(socket) {
@@ -412,7 +412,7 @@ pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
         read(socket, family, options);
     }
     if record.side.load(Ordering::Relaxed) != 0 {
-        // A socket that is accepted has it not from its listener.
+        // An accepted socket does not inherit the priority.
         options.priority.store(0, Ordering::Relaxed);
     }
     if options.has(option::OOBINLINE) {
@@ -424,6 +424,6 @@ pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     }
 }
 
-/// What the kernel's sockets begin with.
+/// Options of a pristine socket, by family.
 static FRESH_V4: Model = Model::new();
 static FRESH_V6: Model = Model::new();

@@ -1,7 +1,7 @@
-//! Slabs in this process's memory: its own, and those of the processes it descends from.
+//! Slabs in this process's memory: its own, and those of its ancestors.
 //!
-//! A slab is mapped once and stays. What lies in it is shared with other processes of the same program, and trusted
-//! as these are; all of it is accessed by atomic operations.
+//! A slab is mapped once and stays. It is shared with other processes of the same program, and trusted as they are; all
+//! accesses are atomic.
 
 use std::mem::offset_of;
 use std::net::SocketAddr;
@@ -39,14 +39,14 @@ struct Header {
     counters: [AtomicU64; header::counter::COUNT],
 }
 
-/// What the ends of one connection have in common over all processes that hold this end.
+/// State of one end of a connection, shared by all processes that hold this end.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Record {
     state: AtomicU32,
-    /// How many processes hold it: see [`crate::holders`].
+    /// Number of processes that hold the record: see [`crate::holders`].
     pub(crate) holders: AtomicU32,
-    /// Bits of the module [`flag`].
+    /// State of the connection: bits of the module [`flag`].
     pub(crate) flags: AtomicU32,
     /// Pending error: of the next call, or of `SO_ERROR`.
     pub(crate) error: AtomicU32,
@@ -63,7 +63,7 @@ pub(crate) struct Record {
     reserved: AtomicU32,
     /// Tokens of the processes that hold the record.
     pub(crate) tokens: Tokens,
-    /// Socket options of the program.
+    /// Socket options as the program has set them.
     pub(crate) options: Options,
     /// Sending direction of the connection.
     pub(crate) send: Direction,
@@ -79,7 +79,7 @@ struct Address([AtomicU64; 3]);
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// Bits of the module [`option`].
+    /// Boolean options: bits of the module [`option`].
     pub(crate) bits: AtomicU32,
     /// `SO_LINGER` in seconds; -1 is off.
     pub(crate) linger: AtomicI32,
@@ -124,7 +124,7 @@ pub(crate) struct Direction {
     cursor: [AtomicU64; 8],
 }
 
-/// Bits of the field [`Record::flags`].
+/// Bits of [`Record::flags`]: how far the connection has ended.
 pub(crate) mod flag {
     /// `SHUT_WR` was called: nothing more is sent.
     pub(crate) const SEND_SHUT: u32 = 1;
@@ -132,7 +132,7 @@ pub(crate) mod flag {
     pub(crate) const RECEIVE_SHUT: u32 = 1 << 1;
     /// The end of the peer's stream was reached, or the peer has hung up and all its bytes were read.
     pub(crate) const END_SEEN: u32 = 1 << 2;
-    /// The connection was broken off, by whichever side.
+    /// The connection was reset, by either side.
     pub(crate) const RESET: u32 = 1 << 3;
     /// The kernel said that no process holds the peer's end.
     pub(crate) const HUNG_UP: u32 = 1 << 4;
@@ -144,7 +144,7 @@ pub(crate) mod flag {
     pub(crate) const MANY: u32 = 1 << 16;
 }
 
-/// Values of the field [`Record::mode`].
+/// Values of [`Record::mode`]: the path of the bytes.
 pub(crate) mod mode {
     /// The two processes share the rings.
     pub(crate) const DIRECT: u32 = 1;
@@ -152,7 +152,7 @@ pub(crate) mod mode {
     pub(crate) const PROXY: u32 = 2;
 }
 
-/// Bits of the field [`Options::bits`].
+/// Bits of [`Options::bits`], one for each boolean option.
 pub(crate) mod option {
     pub(crate) const NONBLOCK: u32 = 1;
     pub(crate) const NODELAY: u32 = 1 << 1;
@@ -190,14 +190,14 @@ const _: () = assert!(offset_of!(Direction, cursor) == record::CURSOR);
 const _: () = assert!(size_of::<SendCursor>() == 64 && offset_of!(SendCursor, total) == 16);
 const _: () = assert!(size_of::<ReceiveCursor>() == 64 && offset_of!(ReceiveCursor, total) == 32);
 
-/// A receiver gives fewer lines back than this only when it has more to come.
+/// Number of lines below which a receiver returns credit only when it expects more.
 const LINES_OUT_MIN: u32 = 72;
 
 /// A slab that is mapped. It stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slab {
     first: NonNull<u8>,
-    /// The private descriptor of its file.
+    /// Private descriptor of the slab's file.
     pub(crate) file: RawFd,
 }
 
@@ -205,11 +205,11 @@ pub(crate) struct Slab {
 static OWN: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// Below this number there was no free record when last looked at.
 static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
-/// The private descriptor of its file.
+/// Private descriptor of this process's own slab.
 static OWN_FILE: AtomicI32 = AtomicI32::new(-1);
 
 impl Slab {
-    /// Makes a slab and takes it as this process's own.
+    /// Makes a slab, which becomes this process's own.
     pub(crate) fn create() -> Outcome<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"millrace-slab", flags)?;
@@ -272,14 +272,14 @@ impl Slab {
         Ok(Self { first, file })
     }
 
-    /// This process's own slab, once it has one.
+    /// This process's own slab, or `None` before its first connection.
     pub(crate) fn own() -> Option<Self> {
         let first = NonNull::new(OWN.load(Ordering::Acquire))?;
         let file = OWN_FILE.load(Ordering::Relaxed);
         Some(Self { first, file })
     }
 
-    /// In the child of a fork: the slab is the parent's, for what was inherited.
+    /// Leaves the slab to the parent, in the child of a fork.
     pub(crate) fn disown() -> Option<Self> {
         let slab = Self::own();
         OWN.store(ptr::null_mut(), Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl Slab {
     /// Unmaps a slab, and closes its file.
     ///
     /// # Safety
-    /// No entry has a record of it, nor will any thread look at one that it had.
+    /// No entry has a record of it, and no thread has a reference into it.
     pub(crate) unsafe fn discard(self) {
         // SAFETY: the mapping was made with this size, and no reference into it is used any more, as this function asks
         // for.
@@ -303,7 +303,8 @@ impl Slab {
         unsafe { self.first.cast::<Header>().as_ref() }
     }
 
-    /// Runs `work` as the only one of all processes that share listeners of this slab's process; false if another does.
+    /// Runs `work` exclusively among all processes that share listeners of this slab's process; false if another one
+    /// runs it.
     pub(crate) fn alone(self, work: impl FnOnce()) -> bool {
         let (word, own) = (&self.header().accepting, thread::tid());
         if let Err(owner) = word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
@@ -318,7 +319,7 @@ impl Slab {
         true
     }
 
-    /// The record of this number, if there can be one.
+    /// The record with this number; `None` beyond the last one.
     pub(crate) fn record(self, number: usize) -> Option<&'static Record> {
         if number >= RECORDS {
             return None;
@@ -402,7 +403,7 @@ impl Slab {
     fn end<T>(self, end: impl FnOnce() -> T) -> T {
         let counters = &self.header().counters;
         counters[header::counter::ENDING].fetch_add(1, Ordering::Relaxed);
-        // Before what follows.
+        // Orders the counter before the writes of `end`.
         fence(Ordering::Release);
         let ended = end();
         counters[header::counter::ENDED].fetch_add(1, Ordering::Release);
@@ -450,13 +451,13 @@ impl Record {
 
     /// Records that this process has reserved `bytes` bytes. The sender's lock is held.
     pub(crate) fn reserve(&self, bytes: usize) {
-        let bytes = u32::try_from(bytes).expect("a ring is small");
+        let bytes = u32::try_from(bytes).expect("a reservation lies in one ring, below 4 GiB");
         self.reserved.store(bytes, Ordering::Relaxed);
         self.reserver.store(thread::pid(), Ordering::Relaxed);
         self.flags.fetch_or(flag::RESERVED, Ordering::Relaxed);
     }
 
-    /// What is reserved, if anything is.
+    /// Size of this process's reservation in bytes, if there is one.
     ///
     /// # Errors
     /// `EBUSY` if another running process reserved room. The reservation of an exited one is void.
@@ -480,8 +481,8 @@ impl Record {
         self.flags.fetch_and(!flag::RESERVED, Ordering::Relaxed);
     }
 
-    /// This process has no places any more to which it could write. The sender's lock is held, or there is no other
-    /// thread yet.
+    /// Voids a reservation of this process, which has lost its places. The sender's lock is held, or no other thread
+    /// exists yet.
     pub(crate) fn void_own(&self) {
         if matches!(self.reserved(), Ok(Some(_))) {
             self.void();
@@ -512,7 +513,7 @@ impl Record {
         self.flags.load(Ordering::Relaxed) & flags != 0
     }
 
-    /// Sets flags; true if none of them was.
+    /// Sets flags; true if all of them were clear.
     pub(crate) fn set(&self, flags: u32) -> bool {
         self.flags.fetch_or(flags, Ordering::Relaxed) & flags == 0
     }
@@ -550,7 +551,7 @@ impl Address {
 }
 
 impl Options {
-    /// Default options of a socket.
+    /// Default options of a socket: low-water mark 1, linger off, all others zero.
     pub(crate) const fn new() -> Self {
         Self {
             bits: AtomicU32::new(0),
@@ -580,7 +581,7 @@ impl Options {
         }
     }
 
-    /// Takes over what the kernel says of a socket.
+    /// Copies the options that the kernel returned for a socket.
     pub(crate) fn copy(&self, model: &Self) {
         for (place, from) in [
             (&self.send_timeout, &model.send_timeout),
@@ -678,7 +679,7 @@ impl Direction {
     /// Takes the lock of the direction.
     ///
     /// # Errors
-    /// `EAGAIN` in a handler of a signal above the thread that has it; `ECONNRESET` if the cursor is poisoned.
+    /// `EAGAIN` in a signal handler above the lock's owner; `ECONNRESET` if the cursor is poisoned.
     #[inline]
     pub(crate) fn take(&self) -> Outcome<Guard<'_>> {
         let guard = self.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
@@ -691,7 +692,7 @@ impl Direction {
         Ok(guard)
     }
 
-    /// Takes the lock for what does not need the cursor.
+    /// Takes the lock also of a poisoned direction, whose cursor must not be used.
     pub(crate) fn take_poisoned(&self) -> Result<Guard<'_>, Refused> {
         let guard = self.lock.take();
         if matches!(&guard, Ok(guard) if guard.taken_over) {

@@ -1,4 +1,4 @@
-//! Sockets of TCP that were left over: each connection takes the number of one that was made for nothing.
+//! Cached TCP sockets: each connection replaces a socket that was made for nothing.
 //!
 //! The kernel needs as long to make and close a socket as to make a connection's wake-up fd. So the socket that a
 //! connection replaces is kept for a moment, if it is pristine ([`pristine_sockets`](crate::pristine_sockets)), and
@@ -22,7 +22,7 @@ const KEPT: Duration = Duration::from_millis(10);
 /// Number of cached sockets.
 const PLACES: usize = 16;
 
-/// Of each socket its private number, what it is, and until when it is kept; 0 is none.
+/// Private number, kind and expiry time of each cached socket; 0 is a free slot.
 static SPARES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 const NUMBER: u64 = (1 << 20) - 1;
@@ -36,7 +36,7 @@ fn time(at: Duration) -> u64 {
     u64::try_from(at.as_nanos()).unwrap_or(u64::MAX) / UNIT
 }
 
-/// A socket that is going to be replaced: a private copy, if it may be kept.
+/// A private copy of a socket that is about to be replaced, if there is room in the cache.
 pub(crate) fn save(fd: c_int) -> Option<RawFd> {
     let is_room = SPARES
         .iter()
@@ -45,7 +45,7 @@ pub(crate) fn save(fd: c_int) -> Option<RawFd> {
     is_room.then(copy).flatten()
 }
 
-/// Keeps what [`save`] gave, the only copy by now.
+/// Puts the result of [`save`], the only copy by now, into the cache.
 pub(crate) fn keep(copy: RawFd, family: c_int, flags: OFlags) {
     let mut word = time(now() + KEPT) << TIME;
     if family == AF_INET6 {
@@ -65,7 +65,7 @@ pub(crate) fn keep(copy: RawFd, family: c_int, flags: OFlags) {
     }
 }
 
-/// A socket for a program, under the lowest number that is free. `None`: the kernel is to make one.
+/// A socket for a program, under the lowest free number. `None`: the kernel makes one.
 pub(crate) fn take(family: c_int, flags: c_int) -> Option<RawFd> {
     let wanted = if family == AF_INET6 { IS_V6 } else { 0 };
     let mut now_at = None;

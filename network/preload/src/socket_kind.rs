@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::{pristine_sockets, private_fds};
 
-/// Whether it is a socket of TCP.
+/// Whether the descriptor is a TCP socket.
 pub(crate) fn is_stream(fd: c_int) -> bool {
     family(fd).is_some()
         && sockopt::socket_type(private_fds::borrow(fd)) == Ok(SocketType::STREAM)

@@ -1,4 +1,4 @@
-//! A user-level descriptor as waiting sees it.
+//! A connection as a pollable source.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -133,7 +133,7 @@ impl Source for Entry {
 }
 
 impl Entry {
-    /// Whether the connection was broken off, or both sides have sent their ends: then it has no peer any more.
+    /// Whether the connection was reset, or both sides have sent their ends: then it has no peer any more.
     pub(crate) fn is_closed(&self) -> bool {
         let ready = self.ready();
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
@@ -190,7 +190,7 @@ impl Entry {
 
     /// Up to where there are arrivals, and notes whether they end there.
     fn scan_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
-        // What lies before was looked at, or taken since.
+        // Earlier lines were scanned, or read since.
         let known = self.arrived.load(Ordering::Relaxed);
         if self.is_finished.load(Ordering::Relaxed) {
             return known;
@@ -254,11 +254,11 @@ impl Entry {
         }
     }
 
-    /// Takes a direction of a connection that may be closed meanwhile. One that a process has left poisoned breaks the
-    /// connection off.
+    /// Takes the lock of a direction of a connection that may be closed meanwhile. A poisoned direction aborts the
+    /// connection.
     ///
     /// # Errors
-    /// `EAGAIN` in a handler of a signal; `ECONNRESET` if it is poisoned.
+    /// `EAGAIN` in a signal handler above the lock's owner; `ECONNRESET` if the direction is poisoned.
     #[inline]
     pub(crate) fn take_direction<'r>(
         &'static self,
@@ -277,7 +277,7 @@ impl Entry {
         taken
     }
 
-    /// Breaks the connection off if a process has left one of its directions poisoned. The entry is pinned.
+    /// Aborts the connection if one of its directions is poisoned. The entry is pinned.
     #[cold]
     fn abort_if_poisoned(&self, record: &Record) {
         let is_poisoned = record.send.is_poisoned() || record.receive.is_poisoned();

@@ -11,7 +11,7 @@ use crate::slab::{self, Record, flag};
 pub(crate) const CONNRESET: u16 = 104;
 const _: () = assert!(CONNRESET as i32 == libc::ECONNRESET);
 
-/// Sends the end, if there is room, or remembers that it is to be sent.
+/// Sends the end of the stream, or marks it as pending if there is no room.
 pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
     let guard = record.send.take()?;
     // SAFETY: the lock is held, and the caller has pinned the entry.
@@ -51,7 +51,7 @@ pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
     Ok(())
 }
 
-/// Breaks the connection off, if it is not over.
+/// Resets the connection with an error number, if it is not over.
 pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
     let Ok(_guard) = record.send.take_poisoned() else {
         return;

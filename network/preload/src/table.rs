@@ -102,10 +102,10 @@ mod tests {
     use crate::entry::{Entry, FDS};
     use crate::fd_transition::FdTransition;
 
-    /// No descriptor of this process has it.
+    /// A number without a descriptor in this process.
     const FD: c_int = 900_000;
     const ROUNDS: u32 = 100_000;
-    /// So often a count is looked at before the processor is given away.
+    /// Number of spins before the test yields.
     const SPINS: u32 = 1000;
 
     /// Waits until a count is reached.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many processes can have a token in one record.
+/// Number of token slots in one record.
 pub(crate) const TOKENS: usize = 10;
 
 /// Tokens of one record, at most [`TOKENS`].

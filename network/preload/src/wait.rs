@@ -1,4 +1,4 @@
-//! A call that must wait: it spins for a while, then sleeps.
+//! The wait of a blocking call: a spin, then a sleep.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -28,12 +28,12 @@ const GONE: PollFlags = PollFlags::HUP
     .union(PollFlags::ERR)
     .union(PollFlags::NVAL);
 
-/// State of one waiting call.
+/// Events, deadline and mode of one waiting call.
 #[derive(Debug)]
 pub(crate) struct Wait {
     events: Ready,
     deadline: Option<Duration>,
-    /// What is there is not enough: only what comes counts.
+    /// Whether the present bytes are not enough, and only new ones end the wait.
     pub(crate) is_for_more: bool,
 }
 
@@ -114,7 +114,7 @@ impl Wait {
                     has_come = true;
                 }
                 Ok(WakeReason::PeerGone) => {
-                    // If it is not the peer then it is the number.
+                    // Without a hang-up of the peer, the number was closed.
                     if !entry.check_peer() && !FDS.holds(wakeup_fd, entry) {
                         return Err(Errno(libc::EBADF));
                     }

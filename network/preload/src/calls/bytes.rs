@@ -38,7 +38,7 @@ pub(super) unsafe fn sending(
     // SAFETY: there are `size` bytes, as this function asks for.
     match unsafe { pieces::bytes(bytes, size) } {
         Ok(bytes) => send_bytes(fd, entry, bytes, flags),
-        // As the kernel: what the connection has to say comes first.
+        // As the kernel: errors of the connection come before those of the buffer.
         Err(fault) => send_bytes(fd, entry, &[], flags).and(Err(fault)),
     }
 }
@@ -65,7 +65,7 @@ pub(super) unsafe fn receiving(
     }
 }
 
-/// As the kernel: bytes are waited for before it is found that there is no place for them.
+/// As the kernel: the call waits for bytes before it finds that they have no buffer.
 #[cold]
 fn faulty(fd: c_int, entry: &'static Entry, flags: c_int, fault: Errno) -> Outcome<usize> {
     match receive(fd, entry, &mut [0], flags | libc::MSG_PEEK) {
@@ -168,7 +168,7 @@ export_points! {
     fn read(fd: c_int, bytes: *mut c_void, size: size_t) -> ssize_t {
         match lookup(fd) {
             None => real::read(fd, bytes, size),
-            // As the kernel: a read of nothing does not wait for it.
+            // As the kernel: a read of no bytes does not wait.
             Some(_) if size == 0 => 0,
             Some(entry) => counted(receiving(fd, entry, bytes, size, 0)),
         }
@@ -177,7 +177,7 @@ export_points! {
     fn sendto(fd: c_int, bytes: *const c_void, size: size_t, flags: c_int, to: *const sockaddr, to_size: socklen_t) -> ssize_t {
         match lookup(fd) {
             None => touched(real::sendto(fd, bytes, size, flags, to, to_size)),
-            // A connected stream has but one to send to, and the kernel does not look at another.
+            // A connected stream has one peer, and the kernel ignores another address.
             Some(entry) => counted(sending(fd, entry, bytes, size, flags)),
         }
     }
@@ -298,7 +298,7 @@ export_points! {
     fn __read_chk(fd: c_int, bytes: *mut c_void, size: size_t, room: size_t) -> ssize_t {
         match lookup(fd) {
             None => real::__read_chk(fd, bytes, size, room),
-            // The next definition ends the program, as it has to.
+            // The next definition aborts the program, as its contract demands.
             Some(_) if room < size => real::__read_chk(fd, bytes, size, room),
             Some(entry) => counted(receiving(fd, entry, bytes, size, 0)),
         }

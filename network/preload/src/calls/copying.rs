@@ -176,7 +176,7 @@ impl ScratchPipe {
         })
     }
 
-    /// Copies what is in the pipe, and leaves it there.
+    /// Copies the contents of the pipe without removing them.
     fn look(&self, pipe: c_int, into: &mut [u8]) -> Outcome<usize> {
         let (pipe, input) = (private_fds::borrow(pipe), private_fds::borrow(self.input));
         let seen = rustix::pipe::tee(pipe, input, into.len(), SpliceFlags::NONBLOCK)?;
@@ -184,7 +184,7 @@ impl ScratchPipe {
         Ok(seen)
     }
 
-    /// Puts bytes into the pipe, as many as it takes. It is used once.
+    /// Puts as many bytes into the pipe as it takes; consumes the scratch pipe.
     fn put(self, pipe: c_int, bytes: &[u8]) -> Outcome<usize> {
         let written = rustix::io::write(private_fds::borrow(self.input), bytes)?;
         let (output, pipe) = (private_fds::borrow(self.output), private_fds::borrow(pipe));

@@ -34,7 +34,7 @@ export! {
         match closing {
             None => touched(real::close(fd)),
             Some(closing) => {
-                // No thread is broken off here.
+                // `close` of a connection is no cancellation point.
                 private_fds::close_raw(fd);
                 closing.finish();
                 touched(0)
@@ -75,7 +75,7 @@ export! {
 
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         if fd == to || flags & !libc::O_CLOEXEC != 0 {
-            // It fails before it closes anything.
+            // The call fails before it closes a descriptor.
             return real::dup3(fd, to, flags);
         }
         replaced(fd, to, || real::dup3(fd, to, flags))
@@ -102,7 +102,7 @@ export! {
     }
 }
 
-/// Closes what is the kernel's, between private descriptors.
+/// Closes the kernel's descriptors between private ones.
 fn close_gaps(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let mut start = first;
     for hidden in private_fds::numbers(first as usize, last as usize) {
@@ -158,7 +158,7 @@ fn kept(fd: c_int, own: u32, work: impl Fn() -> c_int) -> c_int {
     -1
 }
 
-/// Copies a number that is the kernel's alone; none if it may have been a connection's that another thread is closing.
+/// Copies a number of the kernel; `None` if it may have been a connection's that another thread is closing.
 fn copied_plainly(fd: c_int, own: u32, work: impl Fn() -> c_int, tries: u32) -> Option<c_int> {
     /// Bound on the retries: the closing thread may be one that a signal handler, this call, has interrupted.
     const TRIES_MAX: u32 = 1000;
@@ -240,7 +240,8 @@ fn controlled(fd: c_int, command: c_int, argument: usize, work: impl Fn() -> c_i
     }
 }
 
-/// Whether a request leaves a socket as it is, but for the flag that is asked for before it is replaced.
+/// Whether a request leaves the options of a socket as they are, but for `O_NONBLOCK`, which is read before the socket
+/// is replaced.
 fn is_harmless(request: usize) -> bool {
     [libc::FIONBIO, libc::FIONREAD, libc::FIOCLEX, libc::FIONCLEX]
         .into_iter()
@@ -256,7 +257,7 @@ fn flags_of(argument: usize) -> c_int {
 /// `ioctl` on a connection: the result of the C function, with `errno` set.
 ///
 /// # Safety
-/// The argument is what the request asks for.
+/// The argument is of the type that the request demands.
 unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usize) -> c_int {
     // A caller that declares the request as `int` may leave anything in the upper half.
     let request = request & 0xffff_ffff;
@@ -300,7 +301,7 @@ unsafe fn asked(fd: c_int, entry: &'static Entry, request: usize, argument: usiz
     to_c_result(Err(Errno(libc::ENOTTY)))
 }
 
-/// Whether the next byte is the urgent one.
+/// 1 if the next byte is the urgent one, else 0.
 fn is_at_mark(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
     if !entry.pin(fd, RefKind::Syscall) {
         return Err(Errno(libc::EBADF));

@@ -87,7 +87,7 @@ unsafe fn each<'a>(messages: *mut mmsghdr, count: c_uint) -> Outcome<&'a mut [mm
     Ok(unsafe { std::slice::from_raw_parts_mut(messages, count) })
 }
 
-/// Does it for one message after the other, until one fails or says that there is no use in going on.
+/// Runs `work` for each message in turn, until one fails or returns false; the number of messages done.
 fn many(
     messages: &mut [mmsghdr],
     mut work: impl FnMut(&mut mmsghdr) -> Outcome<(usize, bool)>,
@@ -129,7 +129,7 @@ unsafe fn send_one(
     check(message, size_of::<msghdr>())?;
     // SAFETY: the message is valid, as this function asks for.
     let header = unsafe { message.as_ref() }.ok_or(Errno(libc::EFAULT))?;
-    // Descriptors in a message are not looked at, as by TCP: a stream of bytes carries none.
+    // Descriptors in a message are ignored, as by TCP: a stream of bytes carries none.
     // SAFETY: the message describes pieces that are there.
     let pieces = unsafe { Pieces::new(header.msg_iov, header.msg_iovlen) }.map_err(of_message)?;
     send_pieces(fd, entry, pieces, flags)
@@ -206,7 +206,7 @@ unsafe fn carries_ours(message: *const msghdr) -> bool {
                 let place = unsafe { first.add(number) };
                 // SAFETY: the message says that there is a descriptor at this place; it need not be aligned.
                 let fd = unsafe { place.read_unaligned() };
-                // Another process has it, too.
+                // The receiver has a copy of the descriptor.
                 pristine_sockets::copied(fd, fd);
                 lookup(fd).is_some() && FDS.lookup(fd).is_some()
             })

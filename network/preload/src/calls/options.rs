@@ -34,14 +34,14 @@ export! {
     fn getpeername(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
         match connection::recorded(fd) {
             None => real::getpeername(fd, address, size),
-            // As with TCP, what is over has no peer.
+            // As with TCP, a connection that is over has no peer.
             Some((entry, _)) if connection::is_over(fd, entry) => to_c_result(Err(Errno(libc::ENOTCONN))),
             Some((_, record)) => to_c_result(names::write(&record.peer(), address, size).map(|()| 0)),
         }
     }
 }
 
-/// An option of a socket of the kernel was set: what is known of its options is old.
+/// Passes on the result of `setsockopt` on a kernel socket, and drops its cached options.
 fn changed(fd: c_int, done: c_int) -> c_int {
     pristine_sockets::mark_modified(fd);
     if let Some(listener) = FDS.lookup(fd) {

@@ -9,7 +9,7 @@ use super::cancel;
 use crate::connection::lookup;
 use crate::real;
 
-/// Arguments that were collected: by the conventions of x86-64, aarch64 and ppc64le one pointer.
+/// A `va_list`: by the conventions of x86-64, aarch64 and ppc64le one pointer.
 type List = *mut c_void;
 
 unsafe extern "C" {
@@ -38,7 +38,7 @@ export! {
     }
 }
 
-/// Sends the text that `print` puts into memory; how many bytes it has, or -1.
+/// Sends the text that `print` formats into memory; its size in bytes, or -1.
 fn send_text(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
     let mut text: *mut c_char = ptr::null_mut();
     let printed = print(&raw mut text);
@@ -69,9 +69,9 @@ unsafe fn write_all(fd: c_int, text: *const c_char, size: usize) -> Option<()> {
     Some(())
 }
 
-/// `dprintf` takes as many arguments as its format says: by the conventions of x86-64 the first of them are in
-/// registers for numbers and in registers for floats, the others where a large structure would be that is passed by
-/// value. Elsewhere these calls are the C library's, and break the connection off.
+/// `dprintf` is variadic. By the conventions of x86-64 the first arguments are in registers for integers and in
+/// registers for floats, and the others lie where a large structure passed by value would. On other machines these
+/// functions stay the C library's, and abort the connection.
 #[cfg(target_arch = "x86_64")]
 mod lists {
     use std::ffi::{c_char, c_int};
@@ -79,11 +79,11 @@ mod lists {
 
     use super::{__vdprintf_chk, vdprintf};
 
-    /// Arguments on the stack. Behind the last of them there may be anything; it is not looked at.
+    /// Arguments on the stack. Bytes behind the last of them are not read.
     #[repr(C)]
     pub(crate) struct Rest([usize; 250]);
 
-    /// What was in registers, in the order in which a list has it.
+    /// Contents of registers, in the order of a `va_list`.
     #[repr(C, align(16))]
     struct Registers {
         numbers: [usize; 6],
@@ -101,7 +101,7 @@ mod lists {
         registers: *const Registers,
     }
 
-    /// Calls `print` with a list of all arguments but the `given` first ones.
+    /// Calls `print` with a list of all arguments but the first `given` ones.
     fn collected(
         given: u32,
         numbers: [usize; 6],

@@ -81,15 +81,14 @@ mod lists {
     use super::{execve, execvpe, own_environment};
     use crate::errno::{Errno, to_c_result};
 
-    /// Arguments that are looked at on the stack. Behind the last of them, and before the next null, there may be
-    /// anything; it is not used.
+    /// Number of arguments on the stack that are searched for the null. Values behind it are not used.
     const REST: usize = 250;
 
     /// Arguments on the stack, behind those in registers.
     #[repr(C)]
     pub(crate) struct Rest([*const c_char; REST]);
 
-    /// The arguments with the null that ends them, and what comes behind it.
+    /// The arguments with the null that ends them, and the value behind it.
     fn collect(
         first: &[*const c_char],
         rest: &Rest,

@@ -146,7 +146,7 @@ unsafe fn sets_up(number: c_long, arguments: Arguments) -> Option<c_long> {
     long(answer)
 }
 
-/// Calls about what a descriptor is.
+/// System calls that read or change properties of a descriptor.
 ///
 /// # Safety
 /// The arguments are those of the system call with this number.
@@ -164,8 +164,7 @@ unsafe fn describes(number: c_long, arguments: Arguments) -> Option<c_long> {
     long(answer)
 }
 
-/// Calls that wait for several descriptors. Those with a signal mask of the kernel's own size go through if they
-/// have one.
+/// System calls that wait for several descriptors. Those with a signal mask of the kernel's own size go to the kernel.
 ///
 /// # Safety
 /// The arguments are those of the system call with this number.

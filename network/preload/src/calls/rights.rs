@@ -7,7 +7,7 @@ use libc::{gid_t, size_t, uid_t};
 
 use crate::{broker, real};
 
-/// Names that are the C library's but for what comes first.
+/// Defines names that introduce the process, and then call the next definition.
 macro_rules! after_introduction {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> c_int;)*) => {
         export! {

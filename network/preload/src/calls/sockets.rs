@@ -35,7 +35,7 @@ use crate::{
 /// For how long a call that blocks waits for room in a backlog before the kernel's TCP does: after as long that sends
 /// its request again.
 const BACKLOG_PATIENCE: Duration = Duration::from_secs(1);
-/// How many copies of a socket become connections with it.
+/// Number of a socket's copies that become connections with it, at most.
 const COPIES_MAX: usize = 16;
 /// A timeout of zero.
 const NOW: Timespec = Timespec {
@@ -167,8 +167,8 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     }
 }
 
-/// Asks the broker; for a socket that blocks, again and again as long as the listener has its backlog full. A signal
-/// ends that: the kernel's call then does what is to be done.
+/// Asks the broker; for a blocking socket, repeatedly while the listener has its backlog full. A signal ends that: the
+/// kernel's call then follows.
 fn ask(local: Address, peer: SocketAddr, waits_on: Option<c_int>) -> Outcome<Answer> {
     let mut answer = broker::connect(local, Address::from(peer))?;
     let (Answer::Full, Some(fd)) = (&answer, waits_on) else {
@@ -222,7 +222,7 @@ fn replace(fd: c_int, ends: &ConnectionFds, family: c_int, flags: OFlags) -> Out
         return made.map(drop);
     };
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
-    // Sets look at the entry when it has its number.
+    // Sets look the entry up when it has its number.
     entry.hold(RefKind::Syscall);
     if let Some(record) = entry.record() {
         record.options.set(
@@ -236,7 +236,7 @@ fn replace(fd: c_int, ends: &ConnectionFds, family: c_int, flags: OFlags) -> Out
         connection::enter(fd, entry)
     });
     for copy in copies.into_iter().flatten().filter(|_| placed.is_ok()) {
-        // One that cannot be replaced stays what it was.
+        // A copy that cannot be replaced stays a socket.
         let _replaced = hooks::moved(copy, || {
             place(copy, ends.wakeup_fd, is_nonblocking)?;
             connection::enter(copy, entry)
@@ -275,7 +275,7 @@ fn place(fd: c_int, wakeup_fd: c_int, is_nonblocking: bool) -> Outcome<()> {
     private_fds::replace(wakeup_fd, fd, is_closed_on_exec)
 }
 
-/// Accepts from a listener: first what comes by the broker, then what comes by the kernel.
+/// Accepts from a listener: first from the channel, then from the kernel.
 ///
 /// # Safety
 /// The pointers are null or valid, as the call asks for.
@@ -340,7 +340,7 @@ fn in_turn(
             accepted = Some(accept());
         }
     };
-    // The one number keeps it: no call of the program's may close it under this one.
+    // The pin keeps the entry: the program may close the number meanwhile.
     let slab = entry.held(fd, || Ok(entry.slab())).ok().flatten();
     match slab {
         Some(slab) => {
@@ -364,7 +364,7 @@ fn real_accept(accepted: c_int) -> Outcome<c_int> {
     ))
 }
 
-/// A connection from the channel, if there is one.
+/// Number of a connection from the channel, if there is one.
 fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Option<c_int>> {
     let channel = entry.channel();
     let Some(channel) = channel.or_else(|| listeners::announce_again(fd, entry)) else {
@@ -384,7 +384,7 @@ fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Opti
 fn enter_incoming(fd: c_int, ends: &ConnectionFds, is_nonblocking: bool) -> Outcome<c_int> {
     let family = family(fd).unwrap_or(libc::AF_INET);
     let entered = establish(ends, Side::Accepting, fd, family).and_then(|entry| {
-        // Without a number it ends with this.
+        // Without a number the entry ends with this reference.
         entry.hold(RefKind::Syscall);
         let mut entered = Ok(());
         if is_nonblocking {
@@ -411,7 +411,7 @@ fn enter_incoming(fd: c_int, ends: &ConnectionFds, is_nonblocking: bool) -> Outc
 enum Queue {
     /// From the kernel, which does not wait or is all there is.
     Kernel,
-    /// From the kernel, unless another takes it.
+    /// From the kernel, unless another thread takes it.
     KernelInTurn,
     /// From the channel to the broker.
     Channel,
@@ -479,7 +479,7 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
     if outcome.is_ok() {
         record.set(flags);
         if flags & flag::SEND_SHUT != 0 && was_open {
-            // It fails in a signal handler above a send alone: then the last close says it.
+            // It fails only in a signal handler above a send: then the last close sends the end.
             let _unsaid = stream_end::finish(entry, record);
         }
     }

@@ -38,7 +38,7 @@ struct Head {
 
 const _: () = assert!(std::mem::offset_of!(Head, number) == 112);
 
-/// What the variables of the streams 0, 1 and 2 were before a connection had their numbers.
+/// Values of the variables `stdin`, `stdout` and `stderr` before connections had their numbers.
 static BEFORE: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(ptr::null_mut()) }; 3];
 
 unsafe extern "C" {
@@ -79,7 +79,7 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
     stream
 }
 
-/// The variable of a stream, and the mode in which it is opened.
+/// Variable of a standard stream, its mode, and its index.
 fn standard(fd: c_int) -> Option<(&'static AtomicPtr<FILE>, &'static CStr, usize)> {
     // SAFETY: the C library defines it, as a word that is aligned.
     let [first, second, third] = unsafe { [&stdin, &stdout, &stderr] };
@@ -148,8 +148,8 @@ pub(crate) fn restore_stdio(fd: c_int) {
     }
     let stream = variable.swap(before, Ordering::Relaxed);
     if fd != libc::STDIN_FILENO && !stream.is_null() {
-        // It stays open, as others may have it.
-        // SAFETY: what the variable held are streams.
+        // The stream stays open, as other threads may use it.
+        // SAFETY: the variable held two streams in turn.
         unsafe { take_unwritten(stream, before) };
     }
 }

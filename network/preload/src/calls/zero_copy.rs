@@ -1,4 +1,4 @@
-//! The names of `millrace_sockets.h`: sending and receiving without copies, for programs that ask for it.
+//! The functions of `millrace_sockets.h`: sending and receiving without copies.
 
 use std::ffi::c_int;
 use std::slice;

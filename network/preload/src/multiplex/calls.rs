@@ -111,7 +111,7 @@ unsafe fn wait_in(
 /// Waits by the next definition, if this is no set that has other members than the kernel's.
 ///
 /// # Errors
-/// What the call is to return. Otherwise the set, in which the wait is to begin (again).
+/// `Err` has the result of the call; `Ok` the set, in which the wait is to begin (again).
 ///
 /// # Safety
 /// As `epoll_wait` asks, of which `wait` is the call.
@@ -176,7 +176,7 @@ unsafe fn control(
         _ => return Err(Errno(libc::EINVAL)),
     }
     if FDS.lookup(outer).is_none() {
-        // The kernel knows whether it is a set; if it is, it does not have the descriptor.
+        // The kernel checks that the number is a set; a set does not have the descriptor.
         match kernel::epoll_delete(outer, fd) {
             Ok(()) | Err(Errno(libc::ENOENT)) => adopt(outer, true),
             Err(error) => return Err(error),
@@ -213,7 +213,7 @@ unsafe fn poll_here(
     unsafe { poll_ours::<Entry>(members, timeout?, mask) }
 }
 
-/// Whether one of the members is not the kernel's alone.
+/// Whether any member is user-level.
 ///
 /// # Safety
 /// `fds` points to `count` members.
@@ -353,7 +353,7 @@ export_points! {
             let limit = duration_of(*time)?;
             let deadline = Deadline::after(Some(limit));
             let outcome = select_ours::<Entry>(&mut asked, Some(limit), ptr::null());
-            // As the kernel does: what is left of the time.
+            // As the kernel: the remaining time.
             let left = deadline.left().unwrap_or_default();
             time.tv_sec = libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX);
             time.tv_usec = libc::suseconds_t::from(left.subsec_micros());
@@ -370,14 +370,14 @@ export_points! {
     }
 }
 
-/// What select is given; more microseconds than a second has are taken as such, as the kernel does.
+/// Timeout of `select`; microseconds of a second or more are added up, as by the kernel.
 fn duration_of(time: timeval) -> Outcome<Duration> {
     let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno(libc::EINVAL))?;
     let micros = u64::try_from(time.tv_usec).map_err(|_| Errno(libc::EINVAL))?;
     Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
 }
 
-/// What the C library does when a program asks for more than its array holds.
+/// Aborts a program that passes a larger count than its array, as the C library does.
 #[cold]
 fn overflow() -> ! {
     std::process::abort()

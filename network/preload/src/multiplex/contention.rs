@@ -1,4 +1,4 @@
-//! Whether it is of use to yield.
+//! The choice whether a waiting thread yields.
 //!
 //! Waiting threads that yield hand a processor on within microseconds. A thread that computes keeps it to the end of
 //! its time slice, for milliseconds, and a thread that yielded to it misses all wake-ups until then; a thread that
@@ -19,7 +19,7 @@ const GROWTH: u32 = 4;
 /// Number of short yields of the probing thread after which all threads yield again.
 const TRIES: u32 = 16;
 
-/// What a thread may do that waits.
+/// Behaviour of a waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpinMode {
     /// It yields while it spins.
@@ -47,7 +47,7 @@ impl Contention {
         }
     }
 
-    /// What a thread may do that begins to wait.
+    /// Mode of a wait that begins.
     #[inline]
     pub(super) fn mode(&self, now: impl FnOnce() -> Duration) -> SpinMode {
         match self.until.load(Ordering::Relaxed) {
@@ -61,7 +61,7 @@ impl Contention {
         if now < until {
             return SpinMode::Short;
         }
-        // As long as one tries, the others go on as before.
+        // During the probe the other threads keep the backoff.
         let next = now + self.length.load(Ordering::Relaxed);
         let is_first =
             self.until

@@ -36,7 +36,10 @@ impl Events {
     }
 
     pub(crate) fn push(&mut self, events: u32, data: u64) {
-        assert!(self.count < self.room, "the caller looks for room first");
+        assert!(
+            self.count < self.room,
+            "event array is full: the caller checks `room()` first"
+        );
         let event = epoll_event { events, u64: data };
         // SAFETY: below the room which `new` was promised; the program need not have aligned it.
         unsafe { self.next().write_unaligned(event) };
@@ -48,7 +51,7 @@ impl Events {
     /// # Safety
     /// The slot was written: by `push`, or by the kernel behind the count.
     pub(crate) unsafe fn at(&self, place: usize) -> (u32, u64) {
-        assert!(place < self.room, "the kernel keeps to the room");
+        assert!(place < self.room, "event index lies beyond the array");
         // SAFETY: the place lies within the room, and was written, as this function asks for.
         let event = unsafe { self.first.wrapping_add(place).read_unaligned() };
         (event.events, event.u64)

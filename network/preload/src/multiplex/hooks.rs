@@ -99,8 +99,8 @@ pub(crate) fn set_of(entry: &'static Entry) -> Option<&'static Set<Entry>> {
     unsafe { set.as_ref() }.filter(|_| entry.kind() == Kind::EpollSet)
 }
 
-/// A number of the program's is a set of the kernel's from now on; `has_members` if it may have members already.
-/// Where that fails, the set stays the kernel's alone.
+/// Adopts a number of the program as an epoll set; `has_members` if it may have members already. After a failure the
+/// set stays the kernel's alone.
 pub(crate) fn adopt(outer: RawFd, has_members: bool) {
     if outer < 0 {
         return;
@@ -126,13 +126,13 @@ fn end(set: *mut std::ffi::c_void) {
     }
 }
 
-/// The last number of the entry is about to be closed: sets have no interest in it any more.
+/// Ends all interests of sets in an entry, before its last number closes.
 pub(crate) fn forget(entry: &'static Entry) {
     SETS.forget(entry);
 }
 
-/// What a kernel socket's number means is about to change to an entry: `change` does it, in the kernel and in the
-/// table. Interests of sets in the number stay, in what it means then.
+/// Runs `change`, by which a kernel socket's number gets an entry in the kernel and in the table. Interests of sets in
+/// the number move to the entry.
 pub(crate) fn moved<T>(fd: RawFd, change: impl FnOnce() -> T) -> T {
     let mut outcome = None;
     let mut target = Target::Kernel;
@@ -150,12 +150,12 @@ pub(crate) fn broadcast(entry: &'static Entry) {
     SETS.broadcast(entry.key());
 }
 
-/// A listener's channel is another now, or none; the last one is not closed yet.
+/// Updates the sets after a listener got another channel, or none; the last one is still open.
 pub(crate) fn change_channel(entry: &'static Entry) {
     SETS.change_channel(entry);
 }
 
-/// Whether this thread has the lock of a set, so that it is a signal handler above what does.
+/// Whether this thread holds the lock of a set, so that the caller is a signal handler above it.
 pub(crate) fn has_own() -> bool {
     SETS.has_own()
 }

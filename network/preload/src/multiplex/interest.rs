@@ -1,4 +1,4 @@
-//! What a program asked of one descriptor in one set.
+//! The interest of one set in one descriptor.
 
 use std::os::fd::RawFd;
 
@@ -6,8 +6,8 @@ use crate::readiness::STATE;
 
 use crate::readiness::{ALWAYS, EDGE, EXCLUSIVE, NEWS, ONCE, ROOM, Ready};
 
-/// What a look at a source gave. The progress was read before the bits, so that what comes between the two is
-/// an edge once more, and none is lost.
+/// Result of polling a source. The progress was read before the bits, so that an event between the two is reported
+/// again, and none is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) progress: (u64, u64),
@@ -16,16 +16,15 @@ pub(crate) struct Look {
 
 /// An interest and the state of its edge.
 ///
-/// An edge is: a bit that was not there at the last look or was not reported since, or progress since the last
-/// report in a direction that was asked for and is ready. As in the kernel, a report then holds all bits that are
-/// ready, of those asked for.
+/// An edge is: a bit that was clear at the last look or not reported since, or progress since the last report in a
+/// ready direction of interest. As in the kernel, a report then has all ready bits of interest.
 #[derive(Debug, Clone)]
 pub(crate) struct Interest {
     pub(crate) fd: RawFd,
     pub(crate) data: u64,
     /// As the program gave them, with the bits that are always reported.
     asked: u32,
-    /// False after a report of a one-shot interest: nothing is reported, not even an error.
+    /// False after a report of a one-shot interest: no event is reported, not even an error.
     enabled: bool,
     reported: Ready,
     seen: (u64, u64),
@@ -43,7 +42,7 @@ impl Interest {
         }
     }
 
-    /// A change by the program: what is ready is news again.
+    /// Replaces events and data: ready bits are reported again.
     pub(crate) fn modify(&mut self, events: u32, data: u64) {
         *self = Self::new(self.fd, events, data);
     }
@@ -69,7 +68,7 @@ impl Interest {
         self.asked
     }
 
-    /// What is to be reported, or 0; nothing is taken as reported yet.
+    /// Bits to be reported, or 0; the interest keeps its state.
     pub(crate) fn offer(&mut self, look: Look) -> Ready {
         if !self.enabled {
             return 0;

@@ -34,7 +34,7 @@ fn word(fd: RawFd) -> usize {
     fd as isize as usize
 }
 
-/// A time as the kernel takes it.
+/// A duration in the kernel's type.
 pub(crate) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -67,7 +67,7 @@ fn hide(fd: RawFd) -> Outcome<RawFd> {
     hidden
 }
 
-/// Puts what `source` stands for under the number `target` too.
+/// Duplicates `source` to the number `target`, as `dup3(2)`.
 pub(crate) fn replace(source: RawFd, target: RawFd, flags: c_int) -> Outcome<()> {
     // SAFETY: takes no addresses.
     unsafe {
@@ -79,7 +79,7 @@ pub(crate) fn replace(source: RawFd, target: RawFd, flags: c_int) -> Outcome<()>
     .map(drop)
 }
 
-/// The descriptor's flags, as F_GETFD gives them.
+/// Descriptor flags, as `F_GETFD` returns them.
 pub(crate) fn descriptor_flags(fd: RawFd) -> c_int {
     // SAFETY: takes no addresses.
     let flags = unsafe {
@@ -134,7 +134,7 @@ pub(crate) fn epoll_delete(epoll: RawFd, fd: RawFd) -> Outcome<()> {
 }
 
 /// # Safety
-/// `event` is an event, or one that the kernel refuses.
+/// `event` is valid, or null where the operation permits that.
 pub(crate) unsafe fn epoll_ctl(
     epoll: RawFd,
     operation: c_int,

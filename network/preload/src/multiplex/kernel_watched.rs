@@ -17,7 +17,7 @@ use super::poll_target::PollTarget;
 use super::set::Set;
 use crate::readiness::{HUP, IN, ONCE, RDNORM};
 
-/// What a member of this kind is.
+/// Kind of a member.
 #[derive(Debug)]
 enum Link<S: 'static> {
     /// The kernel's listener and its channel, both in the kernel's set; the channel is -1 after its end.
@@ -33,9 +33,9 @@ enum Link<S: 'static> {
 struct KernelMember<S: 'static> {
     interest: Interest,
     link: Link<S>,
-    /// The pass in which it was reported last: never twice in one.
+    /// Number of the pass that reported it last, so that no pass reports it twice.
     stamp: u64,
-    /// Of a set within: how many sleep for it by way of this one.
+    /// Nested set: number of threads that sleep for it by way of this set.
     sleeps: usize,
 }
 
@@ -46,7 +46,7 @@ impl<S: PollTarget> KernelMember<S> {
         }
     }
 
-    /// Takes it out of the kernel's set.
+    /// Removes the member from the kernel's set.
     fn leave(&self, outer: RawFd) {
         let _ = kernel::epoll_delete(outer, self.interest.fd);
         match self.link {
@@ -58,7 +58,7 @@ impl<S: PollTarget> KernelMember<S> {
     }
 }
 
-/// A tagged word.
+/// Meaning of a tagged word in the kernel's set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     /// The inner set is readable.
@@ -69,7 +69,7 @@ pub(crate) enum Word {
     Channel(usize),
 }
 
-/// A member to be added.
+/// A listener or a nested set that is to be added.
 #[derive(Debug)]
 pub(crate) enum NewMember<S: 'static> {
     Listener(&'static S),
@@ -109,7 +109,7 @@ impl<S: PollTarget> KernelWatched<S> {
         self.own_word(index).wrapping_add(1)
     }
 
-    /// Which of our words it is, if it is one.
+    /// Meaning of a tagged word; `None` for a word of the program.
     #[inline]
     pub(crate) fn word(&self, data: u64) -> Option<Word> {
         let number = usize::try_from(data.wrapping_sub(self.secret)).ok()?;
@@ -249,7 +249,7 @@ impl<S: PollTarget> KernelWatched<S> {
         for index in 0..self.list.len() {
             let one = self.list[index].as_ref();
             if one.is_some_and(|one| one.entry().is_closed()) {
-                // The kernel drops it by itself; the number may be another's.
+                // The kernel removes a closed file by itself; the number may be another file's.
                 self.dismiss(None, index);
             }
         }
@@ -262,7 +262,7 @@ impl<S: PollTarget> KernelWatched<S> {
         }
     }
 
-    /// A listener got another channel, or none.
+    /// Replaces the channel of a listener in the kernel's set.
     pub(crate) fn change_channel(&mut self, outer: RawFd, entry: &'static S) {
         let new = entry.channel();
         for index in 0..self.list.len() {
@@ -333,7 +333,7 @@ impl<S: PollTarget> KernelWatched<S> {
         }
     }
 
-    /// Reports what the kernel said of one of our words, if it is news to the program.
+    /// Reports an event of a tagged word, unless the program has seen it.
     pub(crate) fn report(
         &mut self,
         outer: RawFd,
@@ -385,7 +385,7 @@ impl<S: PollTarget> KernelWatched<S> {
         }
     }
 
-    /// After a report of a one-shot interest: what the kernel did not switch off by itself.
+    /// Disables the parts of a one-shot interest that the kernel did not disable by itself.
     fn disarm_one_shot(outer: RawFd, one: &KernelMember<S>, by_own: bool, own_word: u64) {
         match one.link {
             Link::Listener { channel, .. } if by_own => {

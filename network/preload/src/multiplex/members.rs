@@ -5,15 +5,14 @@
 //!   is readable, when its interest changes, or when another thread read its wake-ups.
 //! - *armed*: its peer notifies at the next arrival (or freed room), and the private inner set of the kernel reports
 //!   that. It was idle for many passes among many, or before its waiter slept.
-//! - *parked*: nothing is asked of it, as after a one-shot report, or after its last interest was deleted. A change
-//!   makes it hot.
+//! - *parked*: neither polled nor armed, as after a one-shot report, or after its last interest was deleted. A
+//!   modification makes it hot.
 //!
 //! # Invariants
 //! 1. `hot[member.place]` is the member's index, for all hot members and no other.
 //! 2. A member that is neither hot nor parked was armed after its last report, and a poll after that found nothing to
 //!    report: any later event notifies.
-//! 3. The cursor is where the next pass begins, so that of more ready members than there is room for, none is
-//!    passed over for ever.
+//! 3. The cursor is the start of the next pass, so that each of more ready members than the room has its turn.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -35,14 +34,14 @@ const IDLE_PASSES: u32 = 64;
 #[derive(Debug)]
 struct Member<S: 'static> {
     source: &'static S,
-    /// Where it is in the hot list.
+    /// Index in the hot list; `None` if it is not hot.
     place: Option<usize>,
     /// The number under which the inner set watches its wake-up fd.
     wakeup_fd: Option<RawFd>,
     idle: u32,
     /// Index of the interest that is reported next.
     turn: usize,
-    /// The pass that reported it last.
+    /// Number of the last pass that reported it.
     stamp: u64,
     interests: Vec<Interest>,
 }
@@ -76,7 +75,7 @@ impl<S: PollTarget> Member<S> {
     }
 }
 
-/// What a visit of a hot member found.
+/// Result of the visit to a hot member.
 enum Visit {
     Reported,
     Idle,
@@ -84,7 +83,7 @@ enum Visit {
     NoRoom,
 }
 
-/// What arming all hot members found.
+/// Result of arming hot members before a sleep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Armed {
     /// Something is to be reported: do not sleep.
@@ -347,7 +346,7 @@ impl<S: PollTarget> Members<S> {
         self.heat(index);
     }
 
-    /// The pass of this number: reports what is ready, as far as there is room.
+    /// One pass: reports ready members, as far as there is room.
     pub(crate) fn collect(&mut self, inner: RawFd, stamp: u64, out: &mut Events) {
         let is_crowded = self.hot.len() > SPARED && inner >= 0;
         for _ in 0..self.hot.len() {
@@ -447,7 +446,7 @@ impl<S: PollTarget> Members<S> {
     /// `reported`, for which they need not wake.
     pub(crate) fn arm_all(&mut self, inner: RawFd, reported: Option<u64>) -> Armed {
         let mut found = Armed::default();
-        // Backwards, as those that are armed leave their place to the last.
+        // Backwards, as removal moves the last member to the free index.
         for place in (0..self.hot.len()).rev() {
             let index = self.hot[place];
             let is_known = reported == Some(self.known(index).stamp);

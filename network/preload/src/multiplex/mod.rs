@@ -1,16 +1,16 @@
-//! Waiting for several descriptors at once: epoll, poll and select, with user-level and kernel descriptors
-//! mixed, and what any blocking call needs in order to wait.
+//! Waiting for several descriptors at once: epoll, poll and select, with user-level and kernel descriptors mixed, and
+//! the parts that every blocking call uses.
 //!
 //! # Parts
 //! - [`Source`](crate::readiness::Source), [`PollTarget`](poll_target::PollTarget): the view of a user-level connection
 //!   for its waiters.
-//! - [`interest`]: what a program asked of one descriptor in one set; edges, one shots.
+//! - [`interest`]: the interest of one set in one descriptor; edges, one shots.
 //! - [`set`]: an epoll set: its members, the *hot* ones (polled by loads) and the *armed* ones (whose peers notify);
 //!   [`kernel_watched`] holds the members that the kernel reports, [`wait`] the loop of `epoll_wait`.
-//! - [`sets`]: all sets of the process; what happens to them as descriptors close, move and fork.
+//! - [`sets`]: all sets of the process, and their updates when descriptors close, move and fork.
 //! - [`poll`], [`select`]: the calls without a set.
 //! - [`spin`], [`sleepers`]: the time of spinning before a sleep, and the list of sleeping threads.
-//! - [`touched`]: what this process does to the kernel's descriptors.
+//! - [`touched`]: the count of calls that may change kernel descriptors.
 //! - [`calls`]: the C library's names.
 //!
 //! # Cost

@@ -25,7 +25,7 @@ use crate::readiness::{ALWAYS, IN, RDNORM};
 
 /// Number of members that are kept on the stack.
 const FEW: usize = 64;
-/// Spinning looks from one at the kernel's members to the next.
+/// Spins from one poll of the kernel's members to the next.
 const LOOK_EVERY: u32 = 256;
 const READABLE: c_short = libc::POLLIN;
 const NOBODY: pollfd = pollfd {
@@ -37,7 +37,7 @@ const NOBODY: pollfd = pollfd {
 /// `poll`, `ppoll`: how many members have events. `None` waits for ever.
 ///
 /// # Errors
-/// `EINTR` by a signal; what the kernel says of its own members.
+/// `EINTR` after a signal; errors of the kernel's `ppoll`.
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
@@ -63,8 +63,7 @@ struct Poll<'a, S: PollTarget> {
     members: &'a mut [pollfd],
     /// Targets of the members, pinned for the call.
     targets: &'a mut [Target<S>],
-    /// What the kernel polls: in the first part member for member, then the listeners' channels in their order, then
-    /// the eventfd.
+    /// Array for the kernel: one slot for each member, then the listeners' channels in their order, then the eventfd.
     room: &'a mut [pollfd],
     channels: usize,
     has_kernel: bool,
@@ -358,6 +357,6 @@ fn events_of(member: &pollfd) -> u32 {
 fn answer(ready: u32, events: c_short) -> c_short {
     let wanted = u16::from_ne_bytes(events.to_ne_bytes());
     let bits = u16::try_from(ready & 0xffff).expect("masked to sixteen bits");
-    let always = u16::try_from(ALWAYS).expect("low bits");
+    let always = u16::try_from(ALWAYS).expect("`ALWAYS` has bits below the sixteenth alone");
     c_short::from_ne_bytes((bits & (wanted | always)).to_ne_bytes())
 }

@@ -6,7 +6,7 @@ use super::set::Set;
 use super::sets::Sets;
 use crate::readiness::Source;
 
-/// Target of a descriptor number.
+/// Target of a descriptor number: the kernel's, or a pinned entry.
 #[derive(Debug)]
 pub(crate) enum Target<S: 'static> {
     /// A descriptor of the kernel's alone.
@@ -41,12 +41,12 @@ impl<S: PollTarget> Target<S> {
     }
 }
 
-/// A source in a table of descriptors, with the counts that keep it.
+/// A source in a table of descriptors, with reference counts.
 pub(crate) trait PollTarget: Source + Sync + Sized + 'static {
     /// The sets which hold sources of this type.
     fn sets() -> &'static Sets<Self>;
 
-    /// What the number means, pinned until [`Target::unpin`].
+    /// Target of the number, pinned until [`Target::unpin`].
     fn find(fd: RawFd) -> Target<Self>;
 
     /// Releases one pin.
@@ -55,13 +55,13 @@ pub(crate) trait PollTarget: Source + Sync + Sized + 'static {
     /// Adds or drops a reference of a set, which keeps the target from being freed.
     fn hold(&'static self, more: bool);
 
-    /// One more sleeps for it, or holds it in a set, or one less.
+    /// Changes the number of its sleeping threads and sets by one.
     fn watch(&self, more: bool);
 
     /// Number of sleeping threads and sets that watch it.
     fn watchers(&self) -> u32;
 
-    /// True if no number of this process means it any more.
+    /// Whether all its numbers in this process are closed.
     fn is_closed(&self) -> bool;
 
     /// Whether other processes hold it too, and may read its wake-ups.

@@ -22,7 +22,7 @@ const WORD: usize = usize::BITS as usize;
 /// Number of members that are kept on the stack.
 const FEW: usize = 64;
 
-/// A program's set of descriptors; absent if it gave none. The C library's type ends at 1024, the kernel's does not.
+/// A program's set of descriptors, or null. The C library's type ends at 1024, the kernel's does not.
 #[derive(Debug)]
 pub(crate) struct Bits {
     first: *mut usize,
@@ -88,12 +88,12 @@ impl Asked {
         })
     }
 
-    /// Whether one of the numbers is such.
+    /// Whether the condition holds for any number of the sets.
     pub(crate) fn any(&self, is_such: impl Fn(RawFd) -> bool) -> bool {
         self.members().any(|member| is_such(member.fd))
     }
 
-    /// Leaves the bits of what is ready; how many that are.
+    /// Clears the bits of members that are not ready; the number of bits that remain.
     fn answer(&mut self, members: &[pollfd]) -> usize {
         let mut found = 0;
         for member in members {

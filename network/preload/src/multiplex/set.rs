@@ -5,7 +5,7 @@
 //! wait in the kernel ends by either, and a watcher of the program's number sees the wake-ups too. Beside the wake-up
 //! fds the inner set has an eventfd, the *waker*, by which a thread of this process wakes those that sleep in the set.
 //!
-//! # Who may touch what
+//! # Access rules
 //! `asleep` counts threads blocked or about to block; it is incremented before the final check and decremented after
 //! the wake. All else is behind the lock. Locks of nested sets are only tried: the hooks of fork hold all of them, in
 //! any order.
@@ -40,7 +40,7 @@ pub(super) const WAKER: u64 = u64::MAX;
 /// An epoll set that this library knows. It lives for ever, and is used again after its end.
 #[derive(Debug)]
 pub(crate) struct Set<S: 'static> {
-    /// It has, or had, more than kernel descriptors: the kernel's set alone does not serve it.
+    /// Whether the set has, or had, user-level members: then the kernel's set alone does not serve it.
     is_ours: AtomicBool,
     pub(super) asleep: AtomicUsize,
     /// The kernel's sets are the parent's of a fork too.
@@ -49,17 +49,17 @@ pub(crate) struct Set<S: 'static> {
     /// Copy of the waker for threads without the lock; -1 without one.
     waker: AtomicI32,
     pub(super) state: Lock<State<S>>,
-    /// Bits of [`deferred_work`].
+    /// Bits of the module [`deferred_work`] that the next release runs.
     pub(super) deferred: AtomicU32,
     /// The thread that forks has taken the lock for that.
     pub(super) is_kept: AtomicBool,
     pub(super) next: AtomicPtr<Self>,
 }
 
-/// What the lock of a set protects.
+/// State of a set under its lock.
 #[derive(Debug)]
 pub(super) struct State<S: 'static> {
-    /// The program's number, as it was last used.
+    /// Number of the set, as last used by the program.
     pub(super) outer: RawFd,
     /// -1 before the first user-level member, as for the waker.
     pub(super) inner: RawFd,
@@ -114,9 +114,9 @@ impl<S: PollTarget> Set<S> {
         self.is_ours.load(Ordering::SeqCst)
     }
 
-    /// The last number of the set is closed, and no call uses it.
+    /// Closes the set, after its last number closed and the last call returned.
     pub(crate) fn close(&self) {
-        // A handler above a look from another set: the set is lost, and nothing else.
+        // In a signal handler above a pass of another set: the set leaks.
         let Ok(mut state) = self.lock() else {
             return;
         };
@@ -135,7 +135,7 @@ impl<S: PollTarget> Set<S> {
     /// `epoll_ctl`. The event is there unless the operation is to delete.
     ///
     /// # Errors
-    /// As the kernel's: `EEXIST`, `ENOENT`, `EINVAL`, and what it says itself of descriptors of its own.
+    /// As the kernel's: `EEXIST`, `ENOENT`, `EINVAL`, and its own errors for its descriptors.
     pub(crate) fn control(
         &self,
         outer: RawFd,
@@ -203,7 +203,7 @@ impl<S: PollTarget> Set<S> {
         Ok(())
     }
 
-    /// Whether a sleep for it must be short.
+    /// Whether a sleep for this set must be short.
     pub(crate) fn is_unsure(&self) -> bool {
         self.try_lock().is_none_or(|state| state.has_shared)
     }
@@ -227,17 +227,17 @@ impl<S: PollTarget> Set<S> {
         state.kernel_watched.forget(outer, entry);
     }
 
-    /// Takes the kernel's interest in this number away; the events and data, if there was one.
+    /// Removes the kernel's interest in this number; returns its events and data, if there was one.
     pub(super) fn withdraw(&self, fd: RawFd) -> Option<(u32, u64)> {
         let mut state = self.lock().ok()?;
         let interest = state.remembered.remove(&fd)?;
         self.own(&mut state).ok()?;
-        // What is remembered may be of a descriptor that had this number before.
+        // The interest may be of an earlier descriptor with this number.
         kernel::epoll_delete(state.outer, fd).ok()?;
         Some(interest)
     }
 
-    /// Gives an interest that was withdrawn to what has the number now.
+    /// Adds a withdrawn interest to the new target of the number.
     pub(super) fn restore(&self, fd: RawFd, target: Target<S>, interest: (u32, u64)) {
         let event = epoll_event {
             events: interest.0,
@@ -255,7 +255,7 @@ impl<S: PollTarget> Set<S> {
         self.state.is_own()
     }
 
-    /// A listener has another channel, or none.
+    /// Updates the channel of a listener, or removes it.
     pub(super) fn change_channel(&self, entry: &'static S) {
         let Ok(mut state) = self.lock() else {
             return;
@@ -360,7 +360,7 @@ impl<S: PollTarget> State<S> {
             _ => Err(Errno(libc::EINVAL)),
         };
         if result == Err(Errno(libc::ENOENT)) {
-            // It may have come into the kernel's set before this library knew what it is.
+            // The descriptor may have joined the kernel's set before it became user-level.
             return self.control_kernel(operation, fd, event);
         }
         result
@@ -397,8 +397,8 @@ impl<S: PollTarget> State<S> {
         Ok(())
     }
 
-    /// Makes the kernel's sets this process's own, by the list that the kernel shows of the outer one. Interests in
-    /// descriptors that are closed here are not carried over.
+    /// Makes the kernel's sets this process's own, from the kernel's list of the outer one. Interests in descriptors
+    /// that are closed here are not carried over.
     fn take_over(&mut self) -> Outcome<()> {
         let list = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.outer));
         let list = list.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
@@ -423,7 +423,7 @@ impl<S: PollTarget> State<S> {
         Ok(())
     }
 
-    /// Takes what the inner set says.
+    /// Reads the events of the inner set.
     pub(super) fn absorb(&mut self) {
         const ROOM: usize = 32;
         if self.inner < 0 {
@@ -465,7 +465,7 @@ fn parse_interest(line: &str) -> Option<(RawFd, u32, u64)> {
     Some((fd, events, data))
 }
 
-/// What the kernel checks of an event before it looks for the descriptor in the set.
+/// Checks an event as the kernel does, before a search for the descriptor in the set.
 fn check_events(operation: c_int, event: Option<epoll_event>) -> Outcome<()> {
     const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | WAKEUP | EDGE | EXCLUSIVE;
     let events = event.map_or(0, |event| event.events);

@@ -1,4 +1,4 @@
-//! The lock of a set as its holders have it, and what it takes to fork.
+//! The guard of a set's lock, deferred work, and the hooks of fork.
 
 use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
@@ -32,13 +32,17 @@ impl<S: PollTarget> Deref for Held<'_, S> {
     type Target = State<S>;
 
     fn deref(&self) -> &State<S> {
-        self.guard.as_ref().expect("it is held")
+        self.guard
+            .as_ref()
+            .expect("the guard is `Some` until the drop")
     }
 }
 
 impl<S: PollTarget> DerefMut for Held<'_, S> {
     fn deref_mut(&mut self) -> &mut State<S> {
-        self.guard.as_mut().expect("it is held")
+        self.guard
+            .as_mut()
+            .expect("the guard is `Some` until the drop")
     }
 }
 
@@ -56,7 +60,7 @@ impl<S: PollTarget> Set<S> {
         Ok(self.held(self.state.lock()?))
     }
 
-    /// The lock, if it comes free soon.
+    /// Takes the lock within a few rounds, or returns `None`.
     pub(super) fn try_lock(&self) -> Option<Held<'_, S>> {
         Some(self.held(self.state.try_lock()?))
     }
@@ -113,7 +117,7 @@ impl<S: PollTarget> Set<S> {
         }
     }
 
-    /// The kernel's sets, as far as they are this process's own: the inner one, and the outer one.
+    /// The inner and the outer set of the kernel, as far as they are this process's own.
     pub(super) fn own_sets(&self, state: &State<S>) -> (RawFd, Option<RawFd>) {
         if self.is_inherited.load(Ordering::Relaxed) {
             return (-1, None);

@@ -1,4 +1,4 @@
-//! All epoll sets of the process, and what happens to them as descriptors close, move and fork.
+//! All epoll sets of the process, and their updates when descriptors close, move and fork.
 //!
 //! # Broadcasts
 //! The first thread that wakes reads the wake-ups; where a connection has several watchers, the others learn of it by a
@@ -6,7 +6,7 @@
 //! A thread may write a note at any time, also while it holds a set's lock: no lock is taken for it.
 //!
 //! # Invariants
-//! 1. Sets are never freed; one that ended is used again. So the list may be walked at any time.
+//! 1. Sets are never freed; a closed one is used again. So the list may be walked at any time.
 //! 2. A note is published before `asleep` is read; a set increments `asleep` before it applies the notes for the last
 //!    time. Both with sequential consistency: one sees the other.
 
@@ -31,13 +31,13 @@ pub(crate) struct Sets<S: 'static> {
     first: AtomicPtr<Set<S>>,
     /// Held while a set is made, and over a fork.
     making: Lock<()>,
-    /// The thread that forks has taken it for that.
+    /// Whether the forking thread has taken the lock for the fork.
     is_kept: AtomicBool,
     last_note: AtomicU64,
     notes: [AtomicU64; NOTES],
 }
 
-/// What happened since a set last heeded the notes.
+/// A note, as a set reads it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Note {
     /// The source of this key was drained, or found no room.
@@ -67,8 +67,8 @@ impl<S: PollTarget> Sets<S> {
         })
     }
 
-    /// A set for the program's number. `has_kernel` says that it may have members already. None in a signal handler
-    /// above this.
+    /// Makes a set for the program's number. `has_kernel` says that it may have members already. `None` in a signal
+    /// handler above this.
     pub(crate) fn make(&self, outer: RawFd, has_kernel: bool) -> Option<&'static Set<S>> {
         let _guard = self.making.lock().ok()?;
         let used = self.each().find(|set| {
@@ -135,7 +135,7 @@ impl<S: PollTarget> Sets<S> {
         sleepers::wake(key);
     }
 
-    /// Ends all interests in the entry. Called before its last number is closed in the kernel, if it has watchers.
+    /// Ends all interests in the entry, if it has watchers. Called before its last number closes in the kernel.
     pub(crate) fn forget(&self, entry: &'static S) {
         if entry.watchers() == 0 {
             return;
@@ -147,8 +147,8 @@ impl<S: PollTarget> Sets<S> {
         }
     }
 
-    /// The number of a kernel socket is about to mean something else: `change` makes it so, in the kernel and in the
-    /// table, and says what it means then, which is pinned. Interests of sets move with it.
+    /// Runs `change`, which gives the number of a kernel socket another target in the kernel and in the table, and
+    /// returns it pinned. Interests of sets move with it.
     pub(crate) fn moved(&self, fd: RawFd, change: impl FnOnce() -> Target<S>) {
         let withdrawn: Vec<_> = self
             .each()
@@ -160,19 +160,19 @@ impl<S: PollTarget> Sets<S> {
         }
     }
 
-    /// A listener's channel is another now, or none; the last one is not closed yet.
+    /// Updates all sets after a listener got another channel, or none; the last one is still open.
     pub(crate) fn change_channel(&self, entry: &'static S) {
         for set in self.each().filter(|set| set.is_ours()) {
             set.change_channel(entry);
         }
     }
 
-    /// Whether this thread has a set's lock, or that of making one.
+    /// Whether this thread holds a set's lock, or the lock of making one.
     pub(crate) fn has_own(&self) -> bool {
         self.making.is_own() || self.each().any(Set::is_own)
     }
 
-    /// Before a fork: no set is amid a change.
+    /// Takes all locks before a fork, so that no set is amid a change.
     pub(crate) fn before_fork(&self) {
         let is_kept = self.making.acquire().is_ok();
         self.is_kept.store(is_kept, Ordering::Relaxed);
@@ -202,5 +202,5 @@ impl<S: PollTarget> Sets<S> {
 }
 
 fn place(number: u64) -> usize {
-    usize::try_from(number % NOTES as u64).expect("fewer than NOTES")
+    usize::try_from(number % NOTES as u64).expect("a remainder below `NOTES` fits `usize`")
 }

@@ -4,7 +4,7 @@
 //! others: each sleeper has an eventfd, which it polls beside its descriptors.
 //!
 //! # Invariants
-//! 1. A place belongs to the thread that took it, until it drops the [`Sleeper`]. Its eventfd stays with the place.
+//! 1. A slot belongs to the thread that took it, until it drops the [`Sleeper`]. Its eventfd stays with the slot.
 //! 2. A sleeper publishes its key, and checks again, before it sleeps; a broadcast makes its news visible before it
 //!    reads the keys. All with sequential consistency, so that one of the two sees the other.
 
@@ -18,7 +18,7 @@ use super::kernel;
 /// How many threads sleep at once with an eventfd; others sleep for short times.
 const PLACES: usize = 1024;
 
-/// Sleeps for more than one descriptor.
+/// Key of a sleep for more than one descriptor.
 pub(crate) const ANY: usize = 1;
 /// Key of a free slot.
 const NOTHING: usize = 0;
@@ -48,8 +48,8 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Says that the thread sleeps for the source of this key, or for [`ANY`]. It must look once more before it
-    /// sleeps. None if there are too many: the thread then sleeps for short times.
+    /// Announces a sleep for the source of this key, or for [`ANY`]. The thread must check once more before it sleeps.
+    /// `None` without a free slot: the thread then sleeps for short times.
     pub(crate) fn begin(key: usize) -> Option<Self> {
         let (index, place) = PLACE.iter().enumerate().find(|(_, place)| {
             !place.is_taken.load(Ordering::Relaxed) && !place.is_taken.swap(true, Ordering::Acquire)
@@ -93,7 +93,7 @@ pub(crate) fn wake(key: usize) {
     }
 }
 
-/// Wakes all sleeping threads.
+/// Wakes all threads of this process that sleep outside of sets.
 pub(crate) fn wake_all() {
     for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
         if place.key.load(Ordering::SeqCst) != NOTHING {

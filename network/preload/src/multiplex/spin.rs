@@ -1,4 +1,4 @@
-//! How long a thread looks before it sleeps.
+//! The time that a thread spins before it sleeps.
 //!
 //! Each thread has a budget: a hit doubles it, up to `MILLRACE_SPIN_US` microseconds; a miss halves it, down to zero.
 //! Without a budget one wait in [`PROBE_EVERY`] tries a short spin.
@@ -23,7 +23,7 @@ use super::kernel;
 const MAX_US_DEFAULT: u32 = 50;
 /// Upper limit of the environment variable, in microseconds.
 const MAX_US_LIMIT: u32 = 10_000;
-/// What the first look of a thread may take, and a probe without a budget.
+/// Budget of a thread's first spin, and of a probe, in microseconds.
 const PROBE_US: u32 = 5;
 /// Waits without a budget from one probe to the next.
 const PROBE_EVERY: u32 = 64;
@@ -72,14 +72,14 @@ fn max_us() -> u32 {
     }
 }
 
-/// Sets how long a thread spins at most, unless the environment says it.
+/// Sets the maximum time of a spin in microseconds, unless the environment variable does.
 pub(crate) fn limit(us: u32) {
     if std::env::var_os("MILLRACE_SPIN_US").is_none() {
         MAX_US.store(us.min(MAX_US_LIMIT), Ordering::Relaxed);
     }
 }
 
-/// Looks until something is there, or it has not been worth it.
+/// Spins until the condition holds, or the budget is used up; true if it holds.
 pub(crate) fn spin(mut is_there: impl FnMut() -> bool) -> bool {
     if is_there() {
         return true;
@@ -94,7 +94,7 @@ pub(crate) fn spin(mut is_there: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// What a wait may spend on looking.
+/// Microseconds that a wait may spin.
 fn allowance(budget: u32, max: u32, skipped: u32) -> u32 {
     match budget {
         UNKNOWN => PROBE_US.min(max),
@@ -112,8 +112,7 @@ fn next_budget(spent: u32, max: u32, is_hit: bool) -> u32 {
     }
 }
 
-/// One wait's looking: `while spin.again() { if look() { spin.hit(); .. } }`; dropped without [`Spin::hit`] it
-/// has found nothing.
+/// Spinning of one wait: `while spin.again() { if look() { spin.hit(); .. } }`; a drop without [`Spin::hit`] is a miss.
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed_us: u32,
@@ -161,7 +160,7 @@ impl Spin {
         }
     }
 
-    /// Pauses for a moment; false when it is time to sleep.
+    /// Pauses or yields once; false when the budget is used up.
     #[inline]
     pub(crate) fn again(&mut self) -> bool {
         if self.allowed_us == 0 {
@@ -186,7 +185,7 @@ impl Spin {
         true
     }
 
-    /// Records a hit.
+    /// Records a hit, and so doubles the thread's budget.
     #[inline]
     pub(crate) fn hit(mut self) {
         self.is_hit = true;

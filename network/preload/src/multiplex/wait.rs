@@ -25,16 +25,16 @@ use super::sets::{Note, Sets};
 use super::spin::Spin;
 use super::{kernel, touched};
 
-/// Waits from one look at the kernel to the next, and the time that is too long between them.
+/// Number of waits from one look at the kernel to the next, and the longest time between two.
 const LOOK_EVERY: u32 = 16;
 const LOOK_AFTER: Duration = Duration::from_micros(50);
-/// The same among spinning passes: nothing is lost by a look then but the time it takes.
+/// The same for spinning passes, which lose only time by a look.
 const SPIN_LOOK_EVERY: u32 = 16;
 const SPIN_LOOK_AFTER: Duration = Duration::from_micros(10);
 /// Longest sleep while other processes may read the wake-ups, or without a wake-up fd.
 pub(super) const SHORT: Duration = Duration::from_millis(10);
 
-/// When a wait must end; none: never.
+/// End of a wait; `None` is never.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Duration>);
 
@@ -43,7 +43,7 @@ impl Deadline {
         Self(timeout.and_then(|timeout| clock::now().checked_add(timeout)))
     }
 
-    /// What is left; zero at the end.
+    /// Remaining time; zero at the end.
     pub(crate) fn left(self) -> Option<Duration> {
         self.0.map(|end| end.saturating_sub(clock::now()))
     }
@@ -71,7 +71,7 @@ struct Sleep {
     is_disconnected: bool,
 }
 
-/// What is known after a pass.
+/// State after a pass.
 #[derive(Clone, Copy)]
 struct Passed {
     has_hot: bool,
@@ -82,7 +82,7 @@ impl<S: PollTarget> Set<S> {
     /// `epoll_wait` and its like: the count of events.
     ///
     /// # Errors
-    /// `EINTR` by a signal; what the kernel says of its own set.
+    /// `EINTR` after a signal; errors of the kernel's `epoll_pwait2`.
     ///
     /// # Safety
     /// `mask` is null or a signal mask.
@@ -157,7 +157,7 @@ impl<S: PollTarget> Set<S> {
         })
     }
 
-    /// Sleeps once, if there is nothing to be reported, and reports what there is then.
+    /// Sleeps once, unless an event is there, and reports the events after it.
     ///
     /// # Safety
     /// `mask` is null or a signal mask.
@@ -209,7 +209,7 @@ impl<S: PollTarget> Set<S> {
         Ok(())
     }
 
-    /// Arms all; none if there is something to report, otherwise how long the sleep may be.
+    /// Arms all members; `None` if an event is there, otherwise the kind of sleep.
     fn prepare(&self) -> Option<Sleep> {
         let Ok(mut state) = self.lock() else {
             return None;

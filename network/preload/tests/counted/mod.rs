@@ -83,7 +83,7 @@ fn what_both_sides_of_a_fork_closed_is_gone() {
 
 /// Servers whose workers only accept register with the next broker, in every kind of wait.
 #[test]
-fn listeners_are_announced_to_the_next_monitor() {
+fn listeners_register_with_the_next_broker() {
     let mut fixture = Fixture::new();
     let mut servers = fixture.start(&fixture.compile("servers"), Stdio::inherit());
     until(|| fixture.listeners() == 3);
@@ -155,7 +155,7 @@ fn a_broker_exit_is_reported_once() {
 /// A stopped broker does not delay each connection of a program: one request times out, and the next follows after a
 /// pause.
 #[test]
-fn a_stopped_monitor_is_left_alone() {
+fn a_stopped_broker_is_asked_once() {
     let fixture = Fixture::new();
     let path = fixture.folder.path().join("stopped");
     let flags = SocketFlags::NONBLOCK;

@@ -54,7 +54,7 @@ pub(super) struct Fake {
     pub(super) holds: AtomicU32,
     /// Channel of a listener; -1 without one.
     channel: AtomicI32,
-    /// Looks by loads: what a pass costs.
+    /// Number of polls, each by loads: the cost of passes.
     pub(super) looks: AtomicU64,
     pub(super) arms: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! Long walks at random, against a model that states what epoll must report.
+//! Long random walks, against a model that states the events that epoll must report.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::readiness::{ALWAYS, EDGE, ERR, HUP, IN, ONCE, OUT, RDHUP};
 const SOURCES: usize = 6;
 const STEPS: usize = 4000;
 
-/// A source and an interest in it, as the model has them.
+/// State of a source and an interest in the model.
 #[derive(Debug, Default, Clone)]
 struct Model {
     pending: u64,
@@ -26,7 +26,7 @@ struct Asked {
     events: u32,
     data: u64,
     is_enabled: bool,
-    /// Something happened since the last report: to what has arrived, to the room.
+    /// Whether bytes arrived, or room was freed, since the last report.
     has_arrival: bool,
     has_room: bool,
 }
@@ -49,11 +49,11 @@ impl Model {
         ready
     }
 
-    /// What must be reported now, if there is room.
+    /// Events that must be reported now, if there is room.
     fn due(&self) -> Option<(u32, u64)> {
         let asked = self.interest.as_ref().filter(|asked| asked.is_enabled)?;
         let ready = self.ready() & (asked.events | ALWAYS);
-        // Even if it was taken since.
+        // Also if the bytes were read since.
         let arrived = asked.has_arrival && asked.events & IN != 0;
         let ended = asked.has_arrival && ready & (IN | RDHUP | HUP | ERR) != 0;
         let freed = asked.has_room && ready & OUT != 0;
@@ -176,7 +176,7 @@ impl Walk {
             .enumerate()
             .filter_map(|(index, model)| model.due().map(|(ready, data)| (data, (index, ready))))
             .collect();
-        // What is armed is found by a look at the kernel, which need not come before hot ones are reported.
+        // Armed members are found by a look at the kernel, which need not come before hot ones are reported.
         let enough = usize::from(!due.is_empty());
         assert!(
             told.len() >= enough && told.len() <= room,

@@ -13,7 +13,7 @@ use crate::readiness::{EDGE, ERR, EXCLUSIVE, HUP, IN, ONCE, OUT, RDHUP};
 const ADD: i32 = libc::EPOLL_CTL_ADD;
 const MOD: i32 = libc::EPOLL_CTL_MOD;
 const DEL: i32 = libc::EPOLL_CTL_DEL;
-/// Long enough that a test which needs it has failed.
+/// A time after which a test has failed.
 const BRIEF: Option<Duration> = Some(Duration::from_millis(1));
 
 /// Everything is armed: a wait that ended without an event.

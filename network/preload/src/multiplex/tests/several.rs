@@ -15,7 +15,7 @@ use crate::readiness::{EDGE, EXCLUSIVE, HUP, IN, ONCE, OUT};
 
 const BRIEF: Option<Duration> = Some(Duration::from_millis(1));
 
-/// A listener: a kernel descriptor, a channel, and what the table has of it.
+/// A listener: a kernel descriptor, a channel, and its entry in the table.
 struct Listening {
     own: Plain,
     channel: Plain,
@@ -255,7 +255,7 @@ fn a_child_has_sets_of_its_own() {
     // SAFETY: room for the status of a child of this process.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!((waited, status), (child, 0));
-    // What the child forgot, the parent still has.
+    // The parent still has the members that the child forgot.
     crate::readiness::Source::drain(fake);
     fake.arrive();
     assert_eq!(fixture.wait(8), [(IN, 7)]);

@@ -9,7 +9,7 @@ const SOURCES: u64 = 8;
 const ARRIVALS: u64 = 3000;
 const END: u64 = 99;
 
-/// Threads wait in one set while others send; what is reported is taken, until all has come.
+/// Threads wait in one set while others send; each report is read, until all bytes have arrived.
 fn all_is_taken(flags: u32, waiters: usize, room: usize) {
     let fixture = Fixture::new();
     let fakes: Vec<_> = (0..SOURCES).map(|_| Fake::new()).collect();
