@@ -224,10 +224,10 @@ pub(crate) fn reset_unaccepted(entry: &'static Entry) {
     let Some(channel) = entry.channel() else {
         return;
     };
-    if entry.is_shared.load(Ordering::Relaxed) {
+    if entry.listener.is_shared.load(Ordering::Relaxed) {
         return;
     }
-    while let Ok(Some(ends)) = broker::incoming(channel, &entry.channel_owner, true) {
+    while let Ok(Some(ends)) = broker::incoming(channel, &entry.listener.channel_owner, true) {
         if let Ok(mut lane) = map(&ends.link, Side::Accepting, ends.memory) {
             lane.sender.reset(CONNRESET);
             notify::notify_fd(ends.wakeup_fd);

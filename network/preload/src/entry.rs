@@ -3,8 +3,8 @@
 //! # Access rules
 //! | field | read | written |
 //! |---|---|---|
-//! | `kind`, `record`, `slab`, `sight`, `set`, `on_set_release` | with the entry pinned, or with a direction's lock after a second lookup | when the entry is made, before it is in the table |
-//! | `sender`, `receiver` | with the lock of the record's direction | likewise |
+//! | `kind`, `slab`; `record`, `sight` of a connection; `set`, `on_release` of an epoll set | with the entry pinned, or with a direction's lock after a second lookup | when the entry is made, before it is in the table |
+//! | `sender`, `receiver` of a connection | with the lock of the record's direction | likewise |
 //! | the others | at any time | at any time, atomically |
 //!
 //! # Invariants
@@ -26,10 +26,9 @@ use std::sync::atomic::{
 use millrace_stream::{Lane, Receiver, Sender, Sight};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::channel_owner::ChannelOwner;
 use crate::errno::{Errno, Outcome};
-use crate::kernel_options::Model;
 use crate::limits::NUMBERS;
+use crate::listener::{Listener, ListenerState};
 use crate::lock::Lock;
 use crate::private_fds;
 use crate::slab::{Record, Slab};
@@ -49,17 +48,6 @@ pub(crate) enum Kind {
     EpollSet = 3,
 }
 
-/// How a listener gets connections from a broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ListenerState {
-    /// Connected by this private descriptor.
-    Connected(RawFd),
-    /// Not at all: the channel is at its end, and there may be another soon.
-    Disconnected,
-    /// No channel, now or later: it was shut down, or is no listener.
-    Closed,
-}
-
 /// One thing that keeps an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -75,48 +63,79 @@ pub(crate) enum RefKind {
 /// Mask of one of the three counts within [`Entry::holds`].
 const COUNT: u64 = (1 << 20) - 1;
 
-/// One user-level descriptor, shared by all of its numbers.
+/// One user-level descriptor, shared by all of its numbers. Each kind uses one of the three parts.
 #[repr(align(128))]
 pub(crate) struct Entry {
     kind: AtomicU32,
     wakeup_fd: AtomicI32,
+    holds: AtomicU64,
+    /// Number of sets and sleeping threads of this process that watch it.
+    pub(crate) watchers: AtomicU32,
+    slab: UnsafeCell<Option<Slab>>,
+    /// Part of a connection.
+    pub(crate) connection: Connection,
+    /// Part of a listener.
+    pub(crate) listener: Listener,
+    epoll_set: EpollSet,
+    next: AtomicPtr<Entry>,
+}
+
+/// The part of an entry that a connection has.
+pub(crate) struct Connection {
     record: AtomicPtr<Record>,
     sight: UnsafeCell<Option<Sight>>,
     sender: UnsafeCell<Option<Sender>>,
     receiver: UnsafeCell<Option<Receiver>>,
-    holds: AtomicU64,
-    /// Number of sets and sleeping threads of this process that watch it.
-    pub(crate) watchers: AtomicU32,
+    /// Private descriptor of the memory; -1 without one.
+    memory: AtomicI32,
     /// Number of wake-ups that were read from the wake-up fd.
     pub(crate) wakeups: AtomicU64,
-    /// Up to where arrivals were looked at.
+    /// Ring position, in 64-byte lines, already scanned for arrivals.
     pub(crate) arrived: AtomicU64,
     /// Whether the stream ends at `arrived`.
     pub(crate) is_finished: AtomicBool,
-    /// How often a sender found no room.
+    /// Number of sends that found no room.
     pub(crate) stalls: AtomicU64,
     /// Number of calls of `shutdown`, which are edges for sets.
     pub(crate) shutdowns: AtomicU32,
-    /// Receives in a row that found nothing.
+    /// Number of receives in a row that found no bytes.
     pub(crate) empty: AtomicU32,
-    /// Private descriptor of a connection's memory, or of a listener's channel; -1 without one.
-    pub(crate) hidden: AtomicI32,
-    /// Private descriptor of a listener's previous channel; -1 without one.
-    ended: AtomicI32,
-    /// Listener: the broker exited, connections come by the kernel alone.
-    pub(crate) is_disconnected: AtomicBool,
-    /// Listener: channel whose `EPOLLHUP` was delivered; -1 if none.
-    pub(crate) hangup_reported: AtomicI32,
-    /// Listener: other processes may have it, too.
-    pub(crate) is_shared: AtomicBool,
-    /// Of a listener: its socket's options.
-    pub(crate) model: Model,
-    /// Listener: the owner of its channel.
-    pub(crate) channel_owner: ChannelOwner,
-    slab: UnsafeCell<Option<Slab>>,
+}
+
+/// The part of an entry that an epoll set has.
+struct EpollSet {
     set: AtomicPtr<c_void>,
-    on_set_release: UnsafeCell<Option<fn(*mut c_void)>>,
-    next: AtomicPtr<Entry>,
+    on_release: UnsafeCell<Option<fn(*mut c_void)>>,
+}
+
+impl Connection {
+    const fn new() -> Self {
+        Self {
+            record: AtomicPtr::new(ptr::null_mut()),
+            sight: UnsafeCell::new(None),
+            sender: UnsafeCell::new(None),
+            receiver: UnsafeCell::new(None),
+            memory: AtomicI32::new(-1),
+            wakeups: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            is_finished: AtomicBool::new(false),
+            stalls: AtomicU64::new(0),
+            shutdowns: AtomicU32::new(0),
+            empty: AtomicU32::new(0),
+        }
+    }
+
+    /// Resets the counters for another connection.
+    fn reset(&self) {
+        for counter in [&self.empty, &self.shutdowns] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        for counter in [&self.wakeups, &self.stalls, &self.arrived] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.is_finished.store(false, Ordering::Relaxed);
+        self.memory.store(-1, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: the cells are accessed as the table above says; all else is atomic.
@@ -152,28 +171,31 @@ impl Entry {
         memory: Option<RawFd>,
     ) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Connection)?;
-        entry
+        let connection = &entry.connection;
+        connection
             .record
             .store(ptr::from_ref(record).cast_mut(), Ordering::Release);
-        entry.hidden.store(memory.unwrap_or(-1), Ordering::Relaxed);
+        connection
+            .memory
+            .store(memory.unwrap_or(-1), Ordering::Relaxed);
         // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.slab.get() = Some(slab) };
         // SAFETY: the entry was just taken, and no other reference to it exists.
-        unsafe { *entry.sight.get() = Some(lane.sight) };
+        unsafe { *connection.sight.get() = Some(lane.sight) };
         // SAFETY: the entry was just taken, and no other reference to it exists.
-        unsafe { *entry.sender.get() = Some(lane.sender) };
+        unsafe { *connection.sender.get() = Some(lane.sender) };
         // SAFETY: the entry was just taken, and no other reference to it exists.
-        unsafe { *entry.receiver.get() = Some(lane.receiver) };
+        unsafe { *connection.receiver.get() = Some(lane.receiver) };
         Ok(entry)
     }
 
     /// Makes the entry of a listener with this private channel.
     pub(crate) fn listener(channel: RawFd) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Listener)?;
-        entry.channel_owner.set(channel);
+        entry.listener.channel_owner.set(channel);
         // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.slab.get() = Slab::own() };
-        entry.hidden.store(channel, Ordering::Relaxed);
+        entry.listener.attach_channel(channel);
         Ok(entry)
     }
 
@@ -184,8 +206,8 @@ impl Entry {
     ) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::EpollSet)?;
         // SAFETY: `take` removed the entry from the free list, and no number means it yet: this is the only reference.
-        unsafe { *entry.on_set_release.get() = Some(on_release) };
-        entry.set.store(set, Ordering::Release);
+        unsafe { *entry.epoll_set.on_release.get() = Some(on_release) };
+        entry.epoll_set.set.store(set, Ordering::Release);
         Ok(entry)
     }
 
@@ -198,21 +220,11 @@ impl Entry {
         // SAFETY: entries live for ever, and there is one now.
         let entry: &'static Self = unsafe { first.as_ref() }.ok_or(Errno(libc::ENOMEM))?;
         FREE.store(entry.next.load(Ordering::Relaxed), Ordering::Relaxed);
-        for counter in [&entry.watchers, &entry.empty, &entry.shutdowns] {
-            counter.store(0, Ordering::Relaxed);
-        }
-        entry.wakeups.store(0, Ordering::Relaxed);
-        entry.stalls.store(0, Ordering::Relaxed);
-        entry.arrived.store(0, Ordering::Relaxed);
-        entry.is_finished.store(false, Ordering::Relaxed);
+        entry.watchers.store(0, Ordering::Relaxed);
         entry.holds.store(0, Ordering::Relaxed);
         entry.wakeup_fd.store(-1, Ordering::Relaxed);
-        entry.hidden.store(-1, Ordering::Relaxed);
-        entry.ended.store(-1, Ordering::Relaxed);
-        entry.is_disconnected.store(false, Ordering::Relaxed);
-        entry.hangup_reported.store(-1, Ordering::Relaxed);
-        entry.is_shared.store(false, Ordering::Relaxed);
-        entry.model.change();
+        entry.connection.reset();
+        entry.listener.reset();
         entry.kind.store(kind as u32, Ordering::Relaxed);
         Ok(entry)
     }
@@ -238,28 +250,15 @@ impl Entry {
         Self {
             kind: AtomicU32::new(Kind::Free as u32),
             wakeup_fd: AtomicI32::new(-1),
-            record: AtomicPtr::new(ptr::null_mut()),
-            sight: UnsafeCell::new(None),
-            sender: UnsafeCell::new(None),
-            receiver: UnsafeCell::new(None),
             holds: AtomicU64::new(0),
             watchers: AtomicU32::new(0),
-            wakeups: AtomicU64::new(0),
-            stalls: AtomicU64::new(0),
-            shutdowns: AtomicU32::new(0),
-            arrived: AtomicU64::new(0),
-            is_finished: AtomicBool::new(false),
-            empty: AtomicU32::new(0),
-            hidden: AtomicI32::new(-1),
-            ended: AtomicI32::new(-1),
-            is_disconnected: AtomicBool::new(false),
-            hangup_reported: AtomicI32::new(-1),
-            is_shared: AtomicBool::new(false),
-            model: Model::new(),
-            channel_owner: ChannelOwner::new(),
             slab: UnsafeCell::new(None),
-            set: AtomicPtr::new(ptr::null_mut()),
-            on_set_release: UnsafeCell::new(None),
+            connection: Connection::new(),
+            listener: Listener::new(),
+            epoll_set: EpollSet {
+                set: AtomicPtr::new(ptr::null_mut()),
+                on_release: UnsafeCell::new(None),
+            },
             next: AtomicPtr::new(next),
         }
     }
@@ -279,7 +278,7 @@ impl Entry {
     #[inline]
     pub(crate) fn record(&self) -> Option<&'static Record> {
         // SAFETY: what is stored came from a reference; slabs stay mapped.
-        unsafe { self.record.load(Ordering::Acquire).as_ref() }
+        unsafe { self.connection.record.load(Ordering::Acquire).as_ref() }
     }
 
     /// The slab of a connection's record. The entry is pinned.
@@ -293,7 +292,7 @@ impl Entry {
     #[inline]
     pub(crate) fn sight(&self) -> Option<&Sight> {
         // SAFETY: as the invariants say, the part stays while the caller may use it.
-        unsafe { &*self.sight.get() }.as_ref()
+        unsafe { &*self.connection.sight.get() }.as_ref()
     }
 
     /// Sender of a connection: its half of the ring pair.
@@ -305,7 +304,7 @@ impl Entry {
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     pub(crate) unsafe fn sender(&self) -> Option<&mut Sender> {
         // SAFETY: the caller holds the lock, so that no other reference exists.
-        unsafe { &mut *self.sender.get() }.as_mut()
+        unsafe { &mut *self.connection.sender.get() }.as_mut()
     }
 
     /// Receiver of a connection: its half of the ring pair.
@@ -316,12 +315,12 @@ impl Entry {
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     pub(crate) unsafe fn receiver(&self) -> Option<&mut Receiver> {
         // SAFETY: the caller holds the lock, so that no other reference exists.
-        unsafe { &mut *self.receiver.get() }.as_mut()
+        unsafe { &mut *self.connection.receiver.get() }.as_mut()
     }
 
     /// The pointer of an epoll set.
     pub(crate) fn set(&self) -> *mut c_void {
-        self.set.load(Ordering::Acquire)
+        self.epoll_set.set.load(Ordering::Acquire)
     }
 
     /// An open number of this entry, which is also its wake-up fd; -1 after the last one closed.
@@ -343,28 +342,15 @@ impl Entry {
         if self.kind() != Kind::Listener {
             return ListenerState::Closed;
         }
-        // A connected listener has its channel, a disconnected one was counted as lost. A thread that makes a set
-        // user-level before it loads this, and a thread that walks such sets after it stored this, see each other's
-        // stores.
-        let is_disconnected = self.is_disconnected.load(Ordering::SeqCst);
-        match self.hidden.load(Ordering::SeqCst) {
-            ..0 => ListenerState::Closed,
-            _ if is_disconnected => ListenerState::Disconnected,
-            channel => ListenerState::Connected(channel),
-        }
+        self.listener.state()
     }
 
-    /// Attaches a channel to a listener. Its previous channel, which is at its end, stays open until the next call, so
-    /// that two channels in a row have different numbers.
-    pub(crate) fn attach_channel(&self, channel: RawFd) {
-        // The number of a reported channel is free again after two more.
-        self.hangup_reported.store(-1, Ordering::Relaxed);
-        let last = self.hidden.swap(channel, Ordering::SeqCst);
-        self.is_disconnected.store(false, Ordering::SeqCst);
-        let ended = self.ended.swap(last, Ordering::Relaxed);
-        if ended >= 0 {
-            private_fds::close(ended);
+    /// Private descriptor of a connection's memory, or of a listener's channel; `None` without one.
+    pub(crate) fn private_fd(&self) -> Option<RawFd> {
+        if self.kind() == Kind::Listener {
+            return self.listener.channel_fd();
         }
+        Some(self.connection.memory.load(Ordering::Relaxed)).filter(|memory| *memory >= 0)
     }
 
     /// How many numbers mean this entry.
@@ -476,7 +462,9 @@ impl Entry {
             let _send = record.send.take_poisoned();
             let _receive = record.receive.take_poisoned();
             record.void_own();
-            self.record.store(ptr::null_mut(), Ordering::Release);
+            self.connection
+                .record
+                .store(ptr::null_mut(), Ordering::Release);
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             if let Some(slab) = unsafe { *self.slab.get() } {
                 if record.release_ref(slab) {
@@ -484,25 +472,24 @@ impl Entry {
                 }
             }
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
-            drop(unsafe { (*self.sight.get()).take() });
+            drop(unsafe { (*self.connection.sight.get()).take() });
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
-            drop(unsafe { (*self.sender.get()).take() });
+            drop(unsafe { (*self.connection.sender.get()).take() });
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
-            drop(unsafe { (*self.receiver.get()).take() });
+            drop(unsafe { (*self.connection.receiver.get()).take() });
         }
-        let set = self.set.swap(ptr::null_mut(), Ordering::AcqRel);
+        let set = self.epoll_set.set.swap(ptr::null_mut(), Ordering::AcqRel);
         if !set.is_null() {
             // SAFETY: nothing holds the entry any more, so that the cell is this call's alone.
-            if let Some(release) = unsafe { (*self.on_set_release.get()).take() } {
+            if let Some(release) = unsafe { (*self.epoll_set.on_release.get()).take() } {
                 release(set);
             }
         }
-        for descriptor in [&self.hidden, &self.ended] {
-            let descriptor = descriptor.swap(-1, Ordering::Relaxed);
-            if descriptor >= 0 {
-                private_fds::close(descriptor);
-            }
+        let memory = self.connection.memory.swap(-1, Ordering::Relaxed);
+        if memory >= 0 {
+            private_fds::close(memory);
         }
+        self.listener.destroy();
         self.kind.store(Kind::Free as u32, Ordering::Relaxed);
         let Ok(_guard) = CONTROL.take() else {
             // In a signal handler above the code that has the lock: the entry leaks.
@@ -538,7 +525,7 @@ mod tests {
         assert!(entry.report_hangup_once(first));
         assert_eq!(PollTarget::channel(entry), -1);
         for _ in 0..2 {
-            entry.attach_channel(ended());
+            entry.listener.attach_channel(ended());
         }
         // The first channel was closed: the lowest free number is its own, unless another test has it.
         let next = ended();
@@ -546,7 +533,7 @@ mod tests {
             private_fds::replace(next, first, true).expect("the number is below the limit");
             private_fds::close(next);
         }
-        entry.attach_channel(first);
+        entry.listener.attach_channel(first);
         assert_eq!(PollTarget::channel(entry), first);
     }
 }

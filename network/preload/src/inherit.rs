@@ -132,7 +132,9 @@ impl Handover {
         is_new_process: bool,
         words: &mut Vec<u64>,
     ) {
-        let hidden = entry.hidden.load(Ordering::Relaxed);
+        let Some(hidden) = entry.private_fd() else {
+            return;
+        };
         let (Ok(hidden_word), Ok(status)) = (u64::try_from(hidden), fstat(private_fds::borrow(fd)))
         else {
             return;
@@ -157,7 +159,7 @@ impl Handover {
                 words.extend([CONNECTION, inode, hidden_word, file, number as u64, token]);
             }
             (Kind::Listener, ..) => {
-                entry.is_shared.store(true, Ordering::Relaxed);
+                entry.listener.is_shared.store(true, Ordering::Relaxed);
                 words.extend([LISTENER, inode, hidden_word, 0, 0, 0]);
             }
             _ => return,
@@ -418,7 +420,7 @@ fn listener(entry: &[u64], found: &[RawFd]) -> Option<&'static Entry> {
         Entry::listener(channel).ok()
     };
     if let Some(made) = made {
-        made.is_shared.store(true, Ordering::Relaxed);
+        made.listener.is_shared.store(true, Ordering::Relaxed);
     }
     if made.is_none() {
         private_fds::close(channel);

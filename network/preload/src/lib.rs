@@ -66,6 +66,7 @@ mod inherit;
 mod kernel_options;
 mod leases;
 mod limits;
+mod listener;
 mod listeners;
 mod lock;
 mod lost_channels;

@@ -13,7 +13,6 @@
 //!    channel stays in the sets: its end wakes threads that sleep there.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
 
 use rustix::net::Shutdown;
 
@@ -91,8 +90,8 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
         return None;
     }
     let channel = broker::listen(fd, BACKLOG_AGAIN)?;
-    entry.channel_owner.set(channel);
-    entry.attach_channel(channel);
+    entry.listener.channel_owner.set(channel);
+    entry.listener.attach_channel(channel);
     hooks::change_channel(entry);
     Some(channel)
 }
@@ -116,14 +115,17 @@ pub(crate) fn mark_disconnected(fd: c_int, entry: &'static Entry) -> Outcome<()>
 /// Shuts down the channel of a listener whose broker exited, as leases may keep it open. All waiters wake, read its
 /// last packets, and then find its end.
 pub(crate) fn close_if_broker_exited(fd: c_int, entry: &'static Entry) {
-    if !entry.channel_owner.is_gone() {
+    if !entry.listener.channel_owner.is_gone() {
         return;
     }
     let end = || {
         let Ok(_guard) = change() else {
             return Ok(());
         };
-        if let Some(channel) = entry.channel().filter(|_| entry.channel_owner.is_gone()) {
+        if let Some(channel) = entry
+            .channel()
+            .filter(|_| entry.listener.channel_owner.is_gone())
+        {
             rustix::net::shutdown(private_fds::borrow(channel), Shutdown::Both)?;
         }
         Ok(())
@@ -142,9 +144,9 @@ pub(crate) fn stop(fd: c_int) {
     };
     connection::reset_unaccepted(entry);
     let guard = change();
-    let channel = entry.hidden.swap(-1, Ordering::SeqCst);
+    let channel = entry.listener.close();
     hooks::change_channel(entry);
-    if channel >= 0 {
+    if let Some(channel) = channel {
         private_fds::close(channel);
     }
     drop(guard);
@@ -154,7 +156,7 @@ pub(crate) fn stop(fd: c_int) {
 /// The caller has [`CHANNELS`] and a hold.
 fn disconnect(entry: &'static Entry) {
     lost_channels::note();
-    entry.is_disconnected.store(true, Ordering::SeqCst);
+    entry.listener.disconnect();
 }
 
 /// Number of lost channels whose listeners are all marked disconnected.

@@ -125,7 +125,7 @@ unsafe extern "C" fn prepare() {
             record.reserve_ref(slab, token);
         }
         if entry.kind() == Kind::Listener {
-            entry.is_shared.store(true, Ordering::Relaxed);
+            entry.listener.is_shared.store(true, Ordering::Relaxed);
         }
     }
     CHILD.store(token, Ordering::Relaxed);

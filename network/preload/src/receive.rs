@@ -310,8 +310,8 @@ pub(crate) fn attempt_by(
     }
     match received {
         Ok(received) if received.bytes > 0 => {
-            if entry.empty.load(Ordering::Relaxed) != 0 {
-                entry.empty.store(0, Ordering::Relaxed);
+            if entry.connection.empty.load(Ordering::Relaxed) != 0 {
+                entry.connection.empty.store(0, Ordering::Relaxed);
             }
             Ok(Attempt::Bytes(received.bytes))
         }
@@ -353,7 +353,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
     let is_hinted = entry
         .sight()
         .is_none_or(|sight| sight.closing() != millrace_stream::Closing::Open);
-    let empty = entry.empty.fetch_add(1, Ordering::Relaxed);
+    let empty = entry.connection.empty.fetch_add(1, Ordering::Relaxed);
     let was_gone = record.has(flag::HUNG_UP);
     if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.check_peer()) {
         // Bytes that the peer published before its exit are visible now, though they may not have been at the check.

@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::entry::{FDS, Kind, ListenerState};
+use crate::entry::{FDS, Kind};
+use crate::listener::ListenerState;
 use crate::listeners;
 use crate::lost_channels::{is_due, noted, shortened};
 

@@ -197,7 +197,7 @@ pub(crate) fn wait_for_room(
     flags: c_int,
     wait: &mut Wait,
 ) -> Outcome<()> {
-    entry.stalls.fetch_add(1, Ordering::Relaxed);
+    entry.connection.stalls.fetch_add(1, Ordering::Relaxed);
     if entry.watchers.load(Ordering::Relaxed) > 0 {
         // Room of which the peer notified may be used up again.
         hooks::broadcast(entry);

@@ -400,7 +400,7 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
 pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     let options = &record.options;
     if let Some(listener) = FDS.lookup(socket) {
-        listener.model.copy_to(socket, family, options);
+        listener.listener.model.copy_to(socket, family, options);
     } else if pristine_sockets::family(socket).is_some() {
         let model = if family == libc::AF_INET6 {
             &FRESH_V6

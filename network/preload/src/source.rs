@@ -56,7 +56,7 @@ impl Source for Entry {
         } else if sight.is_readable(record.receive.position()) {
             self.scan_arrivals(record, sight);
             let low_water = record.options.low_water.load(Ordering::Relaxed);
-            if self.is_finished.load(Ordering::Relaxed) {
+            if self.connection.is_finished.load(Ordering::Relaxed) {
                 ready |= IN | RDNORM | RDHUP;
             } else if low_water <= 1 || self.reaches(record, sight, low_water) {
                 ready |= IN | RDNORM;
@@ -115,15 +115,15 @@ impl Source for Entry {
     }
 
     fn progress(&self) -> (u64, u64) {
-        let stalls = self.stalls.load(Ordering::Relaxed);
+        let stalls = self.connection.stalls.load(Ordering::Relaxed);
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
             return (0, stalls);
         };
         let arrived = self.scan_arrivals(record, sight);
         let is_over = record.has(flag::HUNG_UP | flag::RESET);
-        let has_ended = is_over || self.is_finished.load(Ordering::Relaxed);
+        let has_ended = is_over || self.connection.is_finished.load(Ordering::Relaxed);
         let shut = record.flags.load(Ordering::Relaxed) & (flag::SEND_SHUT | flag::RECEIVE_SHUT);
-        let shutdowns = self.shutdowns.load(Ordering::Relaxed);
+        let shutdowns = self.connection.shutdowns.load(Ordering::Relaxed);
         let state = u64::from(shut) | u64::from(has_ended) << 2 | u64::from(shutdowns & 0x1f) << 3;
         (
             arrived.wrapping_add(u64::from(is_over)),
@@ -140,8 +140,8 @@ impl Entry {
             return true;
         };
         self.scan_arrivals(record, sight);
-        let has_finished =
-            record.has(flag::HUNG_UP | flag::END_SEEN) || self.is_finished.load(Ordering::Relaxed);
+        let has_finished = record.has(flag::HUNG_UP | flag::END_SEEN)
+            || self.connection.is_finished.load(Ordering::Relaxed);
         let is_broken = record.has(flag::RESET) || matches!(sight.closing(), Closing::Reset(_));
         ready & HUP != 0 && (is_broken || has_finished)
     }
@@ -163,7 +163,7 @@ impl Entry {
             RecvFlags::DONTWAIT,
         ) {
             Ok((_, 0)) => {
-                self.wakeups.fetch_add(1, Ordering::Relaxed);
+                self.connection.wakeups.fetch_add(1, Ordering::Relaxed);
                 Taken::Wakeup
             }
             Ok(_) => {
@@ -191,14 +191,16 @@ impl Entry {
     /// Up to where there are arrivals, and notes whether they end there.
     fn scan_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
         // Earlier lines were scanned, or read since.
-        let known = self.arrived.load(Ordering::Relaxed);
-        if self.is_finished.load(Ordering::Relaxed) {
+        let known = self.connection.arrived.load(Ordering::Relaxed);
+        if self.connection.is_finished.load(Ordering::Relaxed) {
             return known;
         }
         let (arrived, is_finished) = sight.arrived(known.max(record.receive.position()));
-        self.arrived.fetch_max(arrived, Ordering::Relaxed);
+        self.connection
+            .arrived
+            .fetch_max(arrived, Ordering::Relaxed);
         if is_finished {
-            self.is_finished.store(true, Ordering::Relaxed);
+            self.connection.is_finished.store(true, Ordering::Relaxed);
         }
         arrived
     }

@@ -45,7 +45,7 @@ export! {
 fn changed(fd: c_int, done: c_int) -> c_int {
     pristine_sockets::mark_modified(fd);
     if let Some(listener) = FDS.lookup(fd) {
-        listener.model.change();
+        listener.listener.model.change();
     }
     done
 }

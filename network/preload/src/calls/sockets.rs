@@ -19,9 +19,10 @@ use crate::broker::{self, Answer};
 use crate::clock::now;
 use crate::connection::{self, establish};
 use crate::connection_fds::ConnectionFds;
-use crate::entry::{Entry, FDS, Kind, ListenerState, RefKind};
+use crate::entry::{Entry, FDS, Kind, RefKind};
 use crate::errno::{Errno, Outcome, to_c_result};
 use crate::fd_transition::FdTransition;
+use crate::listener::ListenerState;
 use crate::multiplex::hooks;
 use crate::multiplex::touched::touched;
 use crate::multiplex::wait::Deadline;
@@ -370,7 +371,11 @@ fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Opti
     let Some(channel) = channel.or_else(|| listeners::announce_again(fd, entry)) else {
         return Ok(None);
     };
-    match broker::incoming(channel, &entry.channel_owner, flags & SOCK_CLOEXEC != 0) {
+    match broker::incoming(
+        channel,
+        &entry.listener.channel_owner,
+        flags & SOCK_CLOEXEC != 0,
+    ) {
         Ok(Some(ends)) => enter_incoming(fd, &ends, flags & SOCK_NONBLOCK != 0).map(Some),
         Ok(None) => {
             listeners::mark_disconnected(fd, entry)?;
@@ -484,7 +489,7 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
         }
     }
     // As the kernel does, even if nothing has changed.
-    entry.shutdowns.fetch_add(1, Ordering::Relaxed);
+    entry.connection.shutdowns.fetch_add(1, Ordering::Relaxed);
     hooks::broadcast(entry);
     entry.release(RefKind::Syscall);
     outcome

@@ -69,7 +69,7 @@ impl PollTarget for Entry {
 
     fn channel(&self) -> RawFd {
         let channel = Self::channel(self).unwrap_or(-1);
-        if channel == self.hangup_reported.load(Ordering::Relaxed) {
+        if channel == self.listener.hangup_reported.load(Ordering::Relaxed) {
             return -1;
         }
         channel
@@ -78,7 +78,9 @@ impl PollTarget for Entry {
     fn report_hangup_once(&self, channel: RawFd) -> bool {
         let is_dead = broker_link::is_dead(channel);
         if is_dead {
-            self.hangup_reported.store(channel, Ordering::Relaxed);
+            self.listener
+                .hangup_reported
+                .store(channel, Ordering::Relaxed);
         }
         is_dead
     }
