@@ -1,4 +1,4 @@
-//! What comes along with a packet: descriptors, and who has sent it.
+//! Control messages of a packet: descriptors, and the credentials of its sender.
 
 use std::ffi::c_int;
 use std::mem;
@@ -8,24 +8,24 @@ use millrace_stream::control::DESCRIPTORS_MAX;
 use millrace_stream::sockets::ancillary::{Piece, Sender, numbers, pieces, words};
 
 use crate::errno::{self, Errno, Outcome};
-use crate::{hidden, real};
+use crate::{private_fds, real};
 
-/// Descriptors that came with a packet; those that are not taken are closed.
+/// Descriptors that came with a packet; those that are not taken out are closed on drop.
 #[derive(Debug, Default)]
 pub(crate) struct Descriptors([Option<RawFd>; DESCRIPTORS_MAX]);
 
 impl Descriptors {
-    /// The first one.
+    /// Takes the first descriptor out; `None` if no descriptor came.
     pub(crate) fn take(&mut self) -> Option<RawFd> {
         self.0[0].take()
     }
 
-    /// Whether there are two.
+    /// Whether two descriptors came with the packet.
     pub(crate) fn is_both(&self) -> bool {
         self.0[1].is_some()
     }
 
-    /// Both of two.
+    /// Both descriptors, or `None` if fewer came; a single one is closed.
     pub(crate) fn both(mut self) -> Option<[RawFd; 2]> {
         let [Some(first), Some(second)] = self.0 else {
             return None;
@@ -37,7 +37,7 @@ impl Descriptors {
     fn push(&mut self, fd: RawFd) {
         match self.0.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(fd),
-            None => hidden::close_raw(fd),
+            None => private_fds::close_raw(fd),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Descriptors {
 impl Drop for Descriptors {
     fn drop(&mut self) {
         for fd in self.0.iter().flatten() {
-            hidden::close_raw(*fd);
+            private_fds::close_raw(*fd);
         }
     }
 }
@@ -53,7 +53,8 @@ impl Drop for Descriptors {
 const WORDS: usize = words(DESCRIPTORS_MAX);
 const SIZE: usize = WORDS * size_of::<usize>();
 
-/// Receives a packet: how many bytes, and what came along. The kernel closes descriptors that do not fit.
+/// Receives a packet: its size in bytes, its descriptors, and its sender. The kernel closes descriptors that do not
+/// fit.
 pub(crate) fn receive(
     socket: RawFd,
     bytes: &mut [u8],
@@ -71,8 +72,8 @@ pub(crate) fn receive(
     message.msg_control = space.as_mut_ptr().cast();
     message.msg_controllen = SIZE as _;
     let before = errno::get();
-    // SAFETY: the header names `bytes` and `space` with their sizes; both live until the call is over, and nobody
-    // else has them.
+    // SAFETY: the header names `bytes` and `space` with their sizes; both outlive the call, and no other reference to
+    // them is used.
     let count = unsafe { real::recvmsg(socket, &raw mut message, flags) };
     let Ok(count) = usize::try_from(count) else {
         let failed = errno::get();
@@ -91,7 +92,7 @@ pub(crate) fn receive(
     Ok((count, descriptors, sender))
 }
 
-/// Takes apart what the kernel has written.
+/// Parses the control messages of a packet.
 fn read(control: &[u8]) -> (Descriptors, Option<Sender>) {
     let (mut descriptors, mut sender) = (Descriptors::default(), None);
     for piece in pieces(control) {

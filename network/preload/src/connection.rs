@@ -10,25 +10,23 @@ use millrace_stream::slab::header::counter;
 use millrace_stream::{End, Geometry, Lane, Side};
 use millrace_window::Window;
 
-use crate::entry::{Entry, Hold, Kind};
+use crate::broker;
+use crate::connection_fds::ConnectionFds;
+use crate::entry::{Entry, FDS, Kind, RefKind};
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
-use crate::monitor::{self, Ends};
 use crate::multiplex::hooks;
-use crate::process;
-use crate::send;
+use crate::notify;
+use crate::private_fds;
 use crate::service;
 use crate::settings;
-use crate::slab::{self, Record, Slab, flag};
-use crate::table;
-
-/// [`Record::mode`] of a connection whose bytes a proxy moves.
-pub(crate) const PROXY: u32 = 2;
+use crate::slab::{self, Record, Slab, flag, mode};
+use crate::stream_end::{self, CONNRESET};
 
 /// The connection that a number means.
 #[inline]
 pub(crate) fn lookup(fd: c_int) -> Option<&'static Entry> {
-    table::lookup(fd).filter(|entry| entry.kind() == Kind::Connection)
+    FDS.lookup(fd)
+        .filter(|entry| entry.kind() == Kind::Connection)
 }
 
 /// The connection that a number means, and its record.
@@ -39,32 +37,32 @@ pub(crate) fn recorded(fd: c_int) -> Option<(&'static Entry, &'static Record)> {
 
 /// Whether a connection has ended by both sides.
 pub(crate) fn is_over(fd: c_int, entry: &'static Entry) -> bool {
-    if !entry.pin(fd, Hold::Call) {
+    if !entry.pin(fd, RefKind::Syscall) {
         return true;
     }
     let is_over = entry.is_closed();
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     is_over
 }
 
-/// Makes a connection's entry from what the monitor gave, with the options of the kernel's socket `model`: the one
-/// that was to connect, or that listens. The memory's descriptor is hidden or closed, the bell stays as it is.
+/// Makes the entry of a connection from its descriptors, with the options of the kernel's socket `model`: the
+/// connecting one, or the listener. The memory's descriptor becomes private or is closed, the wake-up fd stays open.
 pub(crate) fn establish(
-    ends: &Ends,
+    ends: &ConnectionFds,
     side: Side,
     model: c_int,
     family: c_int,
 ) -> Outcome<&'static Entry> {
-    // Without it the connection does not outlive an exec.
-    let memory = hidden::hide_if_room(hidden::borrow(ends.memory)).ok();
+    // Without a private descriptor the connection does not outlive an exec.
+    let memory = private_fds::hide_if_room(private_fds::borrow(ends.memory)).ok();
     let mapped = map(&ends.link, side, ends.memory);
-    hidden::close_raw(ends.memory);
+    private_fds::close_raw(ends.memory);
     let made =
         mapped.and_then(|lane| record(&ends.link, side, model, family).map(|made| (lane, made)));
     let entry = made.and_then(|(lane, (slab, record))| {
         let entry = Entry::connection(lane, slab, record, memory);
         match &entry {
-            Ok(entry) => service::begin(entry, record, ends.bell),
+            Ok(entry) => service::begin(entry, record, ends.wakeup_fd),
             Err(_) => slab.release(record),
         }
         entry
@@ -74,13 +72,13 @@ pub(crate) fn establish(
             Side::Connecting => counter::CONNECTS,
             Side::Accepting => counter::ACCEPTS,
         }),
-        (Err(_), Some(memory)) => hidden::close(memory),
+        (Err(_), Some(memory)) => private_fds::close(memory),
         (Err(_), None) => {}
     }
     entry
 }
 
-/// Maps a connection's memory.
+/// Maps the memory of a connection that the broker or a lease handed over.
 fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
     let geometry = Geometry {
         ring_lines: link.ring_lines,
@@ -88,9 +86,9 @@ fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
     attach(memory, geometry, side)
 }
 
-/// Maps a connection's memory.
+/// Maps the memory of a connection.
 pub(crate) fn attach(memory: RawFd, geometry: Geometry, side: Side) -> Outcome<Lane> {
-    let window = Window::attach(hidden::borrow(memory)).map_err(|_| Errno(libc::ENOMEM))?;
+    let window = Window::attach(private_fds::borrow(memory)).map_err(|_| Errno(libc::ENOMEM))?;
     Lane::new(&window, geometry, side).map_err(|_| Errno(libc::ENOMEM))
 }
 
@@ -100,15 +98,15 @@ fn record(
     model: c_int,
     family: c_int,
 ) -> Outcome<(Slab, &'static Record)> {
-    process::introduce();
+    broker::introduce();
     let slab = match Slab::own() {
         Some(slab) => slab,
         None => Slab::create()?,
     };
     let record = slab.allocate().ok_or(Errno(libc::ENOMEM))?;
     let mode = match link.mode {
-        Mode::Direct => 1,
-        Mode::Proxy => PROXY,
+        Mode::Direct => mode::DIRECT,
+        Mode::Proxy => mode::PROXY,
     };
     record.mode.store(mode, Ordering::Relaxed);
     record
@@ -139,65 +137,66 @@ pub(crate) fn enter(fd: c_int, entry: &'static Entry) -> Outcome<()> {
     Err(Errno(libc::EMFILE))
 }
 
-/// Numbers that were, or are, on the way out of the table; and those of which the kernel's part is done as well.
-static LEAVING: AtomicU32 = AtomicU32::new(0);
-static LEFT: AtomicU32 = AtomicU32::new(0);
+/// Number of closes that have begun, and of those that have ended.
+static CLOSING: AtomicU32 = AtomicU32::new(0);
+static CLOSED: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the table speaks the truth about the kernel's numbers: an answer to be asked for before, and again after.
-/// None while a number is no longer in the table, but still the kernel's; so many such are the caller's `own`.
-pub(crate) fn table_is_true(own: u32) -> Option<u32> {
-    let left = LEFT.load(Ordering::SeqCst);
-    let others = LEAVING
+/// Version of the descriptor table, to be read before and after an operation of the kernel: equal versions mean that
+/// the table and the kernel agreed in between. `None` while a number has left the table but not the kernel; `own` is
+/// the number of such closes that the caller itself has begun.
+pub(crate) fn fd_table_consistent(own: u32) -> Option<u32> {
+    let left = CLOSED.load(Ordering::SeqCst);
+    let others = CLOSING
         .load(Ordering::SeqCst)
         .wrapping_sub(own)
         .wrapping_sub(left);
-    // In the child of a fork what its own thread was at comes on top.
+    // In the child of a fork the close of its own thread is not counted as ended.
     (others == 0 || others > u32::MAX / 2).then_some(left)
 }
 
 /// In the child of a fork: the other threads are not there.
 pub(crate) fn after_fork() {
-    LEFT.store(LEAVING.load(Ordering::SeqCst), Ordering::SeqCst);
+    CLOSED.store(CLOSING.load(Ordering::SeqCst), Ordering::SeqCst);
 }
 
-/// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes between this and
-/// what it returns.
-pub(crate) fn leave(fd: c_int) -> Option<Left> {
-    table::lookup(fd)?;
-    LEAVING.fetch_add(1, Ordering::SeqCst);
-    let Some(entry) = table::remove(fd) else {
-        LEFT.fetch_add(1, Ordering::SeqCst);
+/// Takes a number from its entry, before the kernel closes or replaces it. The kernel's part comes before
+/// [`ClosingFd::finish`].
+pub(crate) fn begin_close(fd: c_int) -> Option<ClosingFd> {
+    FDS.lookup(fd)?;
+    CLOSING.fetch_add(1, Ordering::SeqCst);
+    let Some(entry) = FDS.remove(fd) else {
+        CLOSED.fetch_add(1, Ordering::SeqCst);
         return None;
     };
-    entry.hold(Hold::Call);
+    entry.hold(RefKind::Syscall);
     if entry.drop_number(fd) {
         hooks::forget(entry);
         match entry.kind() {
-            Kind::Connection => part(entry),
-            Kind::Listener => refuse(entry),
+            Kind::Connection => on_last_close(entry),
+            Kind::Listener => reset_unaccepted(entry),
             _ => {}
         }
-        entry.mute();
+        entry.detach_wakeup();
     }
-    Some(Left(entry))
+    Some(ClosingFd(entry))
 }
 
 /// An entry that has lost a number.
 #[must_use]
 #[derive(Debug)]
-pub(crate) struct Left(&'static Entry);
+pub(crate) struct ClosingFd(&'static Entry);
 
-impl Left {
+impl ClosingFd {
     /// After the kernel has closed the number.
-    pub(crate) fn done(self) {
-        LEFT.fetch_add(1, Ordering::SeqCst);
-        self.0.release(Hold::Call);
+    pub(crate) fn finish(self) {
+        CLOSED.fetch_add(1, Ordering::SeqCst);
+        self.0.release(RefKind::Syscall);
     }
 }
 
-/// What the last number of this process does to the connection when it goes. If no other process has this end, the
-/// peer is told: a reset if bytes are lost or the program wants one, else that the kernel is to be asked.
-pub(crate) fn part(entry: &'static Entry) {
+/// Ends a connection when its last number in this process closes. If no other process has this end, the peer is
+/// notified: by a reset if unread bytes are lost or the program asked for one, else by a hint to check for the hang-up.
+pub(crate) fn on_last_close(entry: &'static Entry) {
     let (Some(record), Some(slab)) = (entry.record(), entry.slab()) else {
         return;
     };
@@ -206,38 +205,39 @@ pub(crate) fn part(entry: &'static Entry) {
     }
     let is_hard = record.options.linger.load(Ordering::Relaxed) == 0;
     if !record.has(flag::RESET) && (is_hard || loses(entry, record)) {
-        // The peer gets it when it has received all; rings of the kernel's come when the bell is closed.
-        send::reset(entry, record, 104);
-        send::ring(entry);
+        // The peer sees the reset after all bytes that were sent; the kernel reports the hang-up when the wake-up fd
+        // closes.
+        stream_end::reset(entry, record, CONNRESET);
+        notify::notify_peer(entry);
     } else {
-        if record.mode.load(Ordering::Relaxed) == PROXY && !record.has(flag::SEND_SHUT) {
-            // A proxy that dies is told from an end by this.
-            let _unsaid = send::finish(entry, record);
+        if record.mode.load(Ordering::Relaxed) == mode::PROXY && !record.has(flag::SEND_SHUT) {
+            // The end in the stream distinguishes an orderly close from the exit of a forwarder.
+            let _unsaid = stream_end::finish(entry, record);
         }
-        send::close(entry, record);
+        stream_end::close(entry, record);
     }
 }
 
-/// Resets the connections that a listener has not accepted, as nobody will. If other processes may have the listener
-/// then they may accept them; when the last of those goes, what is left ends like a stream.
-pub(crate) fn refuse(entry: &'static Entry) {
+/// Resets the connections that a listener has not accepted. Other processes that share the listener may still accept
+/// them; when the last of those closes it, the remaining connections end without a reset.
+pub(crate) fn reset_unaccepted(entry: &'static Entry) {
     let Some(channel) = entry.channel() else {
         return;
     };
-    if entry.is_shared.load(Ordering::Relaxed) {
+    if entry.listener.is_shared.load(Ordering::Relaxed) {
         return;
     }
-    while let Ok(Some(ends)) = monitor::incoming(channel, &entry.introducer, true) {
+    while let Ok(Some(ends)) = broker::incoming(channel, &entry.listener.channel_owner, true) {
         if let Ok(mut lane) = map(&ends.link, Side::Accepting, ends.memory) {
-            lane.sender.reset(104);
-            send::ring_at(ends.bell);
+            lane.sender.reset(CONNRESET);
+            notify::notify_fd(ends.wakeup_fd);
         }
-        hidden::close_raw(ends.memory);
-        hidden::close_raw(ends.bell);
+        private_fds::close_raw(ends.memory);
+        private_fds::close_raw(ends.wakeup_fd);
     }
 }
 
-/// Whether there are bytes that nobody has received.
+/// Whether received bytes remain unread.
 fn loses(entry: &Entry, record: &Record) -> bool {
     let Ok(_guard) = record.receive.take() else {
         return false;

@@ -1,130 +1,157 @@
-//! What this process knows of a descriptor of ours.
+//! State of one user-level descriptor in this process.
 //!
-//! # Who may touch what
+//! # Access rules
 //! | field | read | written |
 //! |---|---|---|
-//! | `kind`, `record`, `slab`, `sight`, `set` | by who pinned the entry, or has a direction's lock and looked again | when the entry is made, before it is in the table |
-//! | `sender`, `receiver` | with the lock of the record's direction | likewise |
+//! | `kind`, `slab`; `record`, `sight` of a connection; `set`, `on_release` of an epoll set | with the entry pinned, or with a direction's lock after a second lookup | when the entry is made, before it is in the table |
+//! | `sender`, `receiver` of a connection | with the lock of the record's direction | likewise |
 //! | the others | at any time | at any time, atomically |
 //!
 //! # Invariants
-//! 1. Entries are never unmapped: a stale reference finds an entry, be it another's.
-//! 2. [`Entry::holds`] counts descriptor numbers, calls that sleep, and interests of sets. An entry's parts are
-//!    dropped, and it becomes free, when the last of them goes.
-//! 3. Whoever has taken a direction's lock *and then* found the number in the table, and the same record in the
-//!    entry, may use that direction until it lets the lock go: parts are dropped under both locks, after the
-//!    numbers left the table. (Both the locker and the dropper change the lock's word, so that one of them comes
-//!    second and sees what the other did.)
+//! 1. Entries are never unmapped: a stale reference finds an entry, though perhaps another descriptor's.
+//! 2. [`Entry::holds`] counts descriptor numbers, system calls in progress, and interests of epoll sets. The last
+//!    release drops the parts of the entry, and frees it.
+//! 3. A thread that has taken a direction's lock *and then* found the number in the table, and the same record in the
+//!    entry, may use that direction until it releases the lock: parts are dropped under both locks, after the numbers
+//!    left the table. (Both threads change the lock's word, so that the second one sees what the first one did.)
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use millrace_stream::{Lane, Receiver, Sender, Sight};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
-use crate::introducer::Introducer;
+use crate::limits::NUMBERS;
+use crate::listener::{Listener, ListenerState};
 use crate::lock::Lock;
-use crate::multiplex::hooks;
-use crate::settings::Model;
+use crate::private_fds;
 use crate::slab::{Record, Slab};
-use crate::table;
+use crate::table::FdTable;
 
-/// What a descriptor is.
+/// Kind of a user-level descriptor, or free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
-    /// The entry is nobody's.
+    /// A free entry.
     Free = 0,
-    /// One end of a connection; the number is its bell's.
+    /// One end of a connection; the number is its wake-up fd's.
     Connection = 1,
-    /// A listening socket of the kernel that the monitor knows as well.
+    /// A listening socket of the kernel that the broker knows as well.
     Listener = 2,
     /// An epoll set with interests in connections or listeners.
     EpollSet = 3,
 }
 
-/// How a listener gets connections from a monitor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hearing {
-    /// By this channel.
-    Channel(RawFd),
-    /// Not at all: the channel is at its end, and there may be another soon.
-    Deaf,
-    /// Not at all, nor will it: it was shut down, or is no listener.
-    Nothing,
-}
-
 /// One thing that keeps an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub(crate) enum Hold {
-    /// A descriptor number.
-    Number = 1,
+pub(crate) enum RefKind {
+    /// One descriptor number.
+    Fd = 1,
     /// A call of some thread, that may sleep.
-    Call = 1 << 20,
+    Syscall = 1 << 20,
     /// An interest of an epoll set.
     Interest = 1 << 40,
 }
 
-/// Bits of one count within [`Entry::holds`].
+/// Mask of one of the three counts within [`Entry::holds`].
 const COUNT: u64 = (1 << 20) - 1;
 
-/// A descriptor of ours.
+/// One user-level descriptor, shared by all of its numbers. Each kind uses one of the three parts.
 #[repr(align(128))]
 pub(crate) struct Entry {
     kind: AtomicU32,
-    bell: AtomicI32,
+    wakeup_fd: AtomicI32,
+    holds: AtomicU64,
+    /// Number of sets and sleeping threads of this process that watch it.
+    pub(crate) watchers: AtomicU32,
+    slab: UnsafeCell<Option<Slab>>,
+    /// Part of a connection.
+    pub(crate) connection: Connection,
+    /// Part of a listener.
+    pub(crate) listener: Listener,
+    epoll_set: EpollSet,
+    next: AtomicPtr<Entry>,
+}
+
+/// The part of an entry that a connection has.
+pub(crate) struct Connection {
     record: AtomicPtr<Record>,
     sight: UnsafeCell<Option<Sight>>,
     sender: UnsafeCell<Option<Sender>>,
     receiver: UnsafeCell<Option<Receiver>>,
-    holds: AtomicU64,
-    /// How many sets and sleeping threads of this process watch it.
-    pub(crate) watchers: AtomicU32,
-    /// Rings of the bell that were taken.
-    pub(crate) rings: AtomicU64,
-    /// Up to where arrivals were looked at.
+    /// Private descriptor of the memory; -1 without one.
+    memory: AtomicI32,
+    /// Number of wake-ups that were read from the wake-up fd.
+    pub(crate) wakeups: AtomicU64,
+    /// Ring position, in 64-byte lines, already scanned for arrivals.
     pub(crate) arrived: AtomicU64,
-    /// What has arrived ends there.
+    /// Whether the stream ends at `arrived`.
     pub(crate) is_finished: AtomicBool,
-    /// How often a sender found no room.
+    /// Number of sends that found no room.
     pub(crate) stalls: AtomicU64,
-    /// How often a direction was shut down, even if it was before.
+    /// Number of calls of `shutdown`, which are edges for sets.
     pub(crate) shutdowns: AtomicU32,
-    /// Receives in a row that found nothing.
+    /// Number of receives in a row that found no bytes.
     pub(crate) empty: AtomicU32,
-    /// The hidden descriptor of a connection's memory, or of a listener's channel; -1 if there is none.
-    pub(crate) hidden: AtomicI32,
-    /// The hidden descriptor of the channel that a listener had before; -1 if there is none.
-    ended: AtomicI32,
-    /// Of a listener: the channel is dead, the kernel's queue is all there is.
-    pub(crate) is_deaf: AtomicBool,
-    /// Of a listener: the channel whose end was told to who polls it; -1 if there is none.
-    pub(crate) told: AtomicI32,
-    /// Of a listener: other processes may have it, too.
-    pub(crate) is_shared: AtomicBool,
-    /// Of a listener: its socket's options.
-    pub(crate) model: Model,
-    /// Of a listener: who may put connections into its channel.
-    pub(crate) introducer: Introducer,
-    slab: UnsafeCell<Option<Slab>>,
+}
+
+/// The part of an entry that an epoll set has.
+struct EpollSet {
     set: AtomicPtr<c_void>,
-    next: AtomicPtr<Entry>,
+    on_release: UnsafeCell<Option<fn(*mut c_void)>>,
+}
+
+impl Connection {
+    const fn new() -> Self {
+        Self {
+            record: AtomicPtr::new(ptr::null_mut()),
+            sight: UnsafeCell::new(None),
+            sender: UnsafeCell::new(None),
+            receiver: UnsafeCell::new(None),
+            memory: AtomicI32::new(-1),
+            wakeups: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
+            is_finished: AtomicBool::new(false),
+            stalls: AtomicU64::new(0),
+            shutdowns: AtomicU32::new(0),
+            empty: AtomicU32::new(0),
+        }
+    }
+
+    /// Resets the counters for another connection.
+    fn reset(&self) {
+        for counter in [&self.empty, &self.shutdowns] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        for counter in [&self.wakeups, &self.stalls, &self.arrived] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.is_finished.store(false, Ordering::Relaxed);
+        self.memory.store(-1, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: the cells are accessed as the table above says; all else is atomic.
 unsafe impl Sync for Entry {}
 
+/// User-level descriptors of this process, by number.
+pub(crate) static FDS: FdTable<Entry> = FdTable {
+    slots: [const { AtomicPtr::new(ptr::null_mut()) }; NUMBERS],
+    highest: AtomicUsize::new(0),
+};
+
 /// Entries that are mapped at once.
 const CHUNK: usize = 1024;
-/// Who makes, frees or renames entries.
+/// Lock of making, freeing and renaming entries.
 pub(crate) static CONTROL: Lock = Lock::new();
-/// Free entries; changed by who has [`CONTROL`].
+/// List of free entries; changed under [`CONTROL`].
 static FREE: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 
 impl std::fmt::Debug for Entry {
@@ -136,7 +163,7 @@ impl std::fmt::Debug for Entry {
 }
 
 impl Entry {
-    /// Makes the entry of a connection: one number, which is given to it by [`Entry::add_number`].
+    /// Makes the entry of a connection, without a number; see [`Entry::add_number`].
     pub(crate) fn connection(
         lane: Lane,
         slab: Slab,
@@ -144,35 +171,43 @@ impl Entry {
         memory: Option<RawFd>,
     ) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Connection)?;
-        entry
+        let connection = &entry.connection;
+        connection
             .record
             .store(ptr::from_ref(record).cast_mut(), Ordering::Release);
-        entry.hidden.store(memory.unwrap_or(-1), Ordering::Relaxed);
-        // SAFETY: the entry was just taken, nobody else knows it.
+        connection
+            .memory
+            .store(memory.unwrap_or(-1), Ordering::Relaxed);
+        // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.slab.get() = Some(slab) };
-        // SAFETY: as above.
-        unsafe { *entry.sight.get() = Some(lane.sight) };
-        // SAFETY: as above.
-        unsafe { *entry.sender.get() = Some(lane.sender) };
-        // SAFETY: as above.
-        unsafe { *entry.receiver.get() = Some(lane.receiver) };
+        // SAFETY: the entry was just taken, and no other reference to it exists.
+        unsafe { *connection.sight.get() = Some(lane.sight) };
+        // SAFETY: the entry was just taken, and no other reference to it exists.
+        unsafe { *connection.sender.get() = Some(lane.sender) };
+        // SAFETY: the entry was just taken, and no other reference to it exists.
+        unsafe { *connection.receiver.get() = Some(lane.receiver) };
         Ok(entry)
     }
 
-    /// Makes the entry of a listener with this hidden channel.
+    /// Makes the entry of a listener with this private channel.
     pub(crate) fn listener(channel: RawFd) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::Listener)?;
-        entry.introducer.set(channel);
-        // SAFETY: the entry was just taken, nobody else knows it.
+        entry.listener.channel_owner.set(channel);
+        // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.slab.get() = Slab::own() };
-        entry.hidden.store(channel, Ordering::Relaxed);
+        entry.listener.attach_channel(channel);
         Ok(entry)
     }
 
-    /// Makes the entry of an epoll set; what the pointer means is its maker's affair.
-    pub(crate) fn epoll_set(set: *mut c_void) -> Outcome<&'static Self> {
+    /// Makes the entry of an epoll set. The last release of the entry passes `set` to `on_release`.
+    pub(crate) fn epoll_set(
+        set: *mut c_void,
+        on_release: fn(*mut c_void),
+    ) -> Outcome<&'static Self> {
         let entry = Self::take(Kind::EpollSet)?;
-        entry.set.store(set, Ordering::Release);
+        // SAFETY: `take` removed the entry from the free list, and no number means it yet: this is the only reference.
+        unsafe { *entry.epoll_set.on_release.get() = Some(on_release) };
+        entry.epoll_set.set.store(set, Ordering::Release);
         Ok(entry)
     }
 
@@ -185,21 +220,11 @@ impl Entry {
         // SAFETY: entries live for ever, and there is one now.
         let entry: &'static Self = unsafe { first.as_ref() }.ok_or(Errno(libc::ENOMEM))?;
         FREE.store(entry.next.load(Ordering::Relaxed), Ordering::Relaxed);
-        for counter in [&entry.watchers, &entry.empty, &entry.shutdowns] {
-            counter.store(0, Ordering::Relaxed);
-        }
-        entry.rings.store(0, Ordering::Relaxed);
-        entry.stalls.store(0, Ordering::Relaxed);
-        entry.arrived.store(0, Ordering::Relaxed);
-        entry.is_finished.store(false, Ordering::Relaxed);
+        entry.watchers.store(0, Ordering::Relaxed);
         entry.holds.store(0, Ordering::Relaxed);
-        entry.bell.store(-1, Ordering::Relaxed);
-        entry.hidden.store(-1, Ordering::Relaxed);
-        entry.ended.store(-1, Ordering::Relaxed);
-        entry.is_deaf.store(false, Ordering::Relaxed);
-        entry.told.store(-1, Ordering::Relaxed);
-        entry.is_shared.store(false, Ordering::Relaxed);
-        entry.model.change();
+        entry.wakeup_fd.store(-1, Ordering::Relaxed);
+        entry.connection.reset();
+        entry.listener.reset();
         entry.kind.store(kind as u32, Ordering::Relaxed);
         Ok(entry)
     }
@@ -212,9 +237,9 @@ impl Entry {
             unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), size, protection, flags) }?;
         let first = first.cast::<Self>();
         for number in 0..CHUNK {
-            // SAFETY: the mapping has so many places, aligned as a page is.
+            // SAFETY: the mapping has `CHUNK` slots, and begins at a page, so that all are aligned.
             let place = unsafe { first.add(number) };
-            // SAFETY: as above, and nobody else knows of it.
+            // SAFETY: the slot was just mapped, is aligned, and no other reference to it exists.
             unsafe { place.write(Self::free(FREE.load(Ordering::Relaxed))) };
             FREE.store(place, Ordering::Relaxed);
         }
@@ -224,33 +249,21 @@ impl Entry {
     const fn free(next: *mut Self) -> Self {
         Self {
             kind: AtomicU32::new(Kind::Free as u32),
-            bell: AtomicI32::new(-1),
-            record: AtomicPtr::new(ptr::null_mut()),
-            sight: UnsafeCell::new(None),
-            sender: UnsafeCell::new(None),
-            receiver: UnsafeCell::new(None),
+            wakeup_fd: AtomicI32::new(-1),
             holds: AtomicU64::new(0),
             watchers: AtomicU32::new(0),
-            rings: AtomicU64::new(0),
-            stalls: AtomicU64::new(0),
-            shutdowns: AtomicU32::new(0),
-            arrived: AtomicU64::new(0),
-            is_finished: AtomicBool::new(false),
-            empty: AtomicU32::new(0),
-            hidden: AtomicI32::new(-1),
-            ended: AtomicI32::new(-1),
-            is_deaf: AtomicBool::new(false),
-            told: AtomicI32::new(-1),
-            is_shared: AtomicBool::new(false),
-            model: Model::new(),
-            introducer: Introducer::new(),
             slab: UnsafeCell::new(None),
-            set: AtomicPtr::new(ptr::null_mut()),
+            connection: Connection::new(),
+            listener: Listener::new(),
+            epoll_set: EpollSet {
+                set: AtomicPtr::new(ptr::null_mut()),
+                on_release: UnsafeCell::new(None),
+            },
             next: AtomicPtr::new(next),
         }
     }
 
-    /// What it is.
+    /// Kind of the descriptor; it changes when the entry is freed.
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
         match self.kind.load(Ordering::Relaxed) {
@@ -261,11 +274,11 @@ impl Entry {
         }
     }
 
-    /// The record of a connection.
+    /// Record of a connection in its slab.
     #[inline]
     pub(crate) fn record(&self) -> Option<&'static Record> {
         // SAFETY: what is stored came from a reference; slabs stay mapped.
-        unsafe { self.record.load(Ordering::Acquire).as_ref() }
+        unsafe { self.connection.record.load(Ordering::Acquire).as_ref() }
     }
 
     /// The slab of a connection's record. The entry is pinned.
@@ -274,82 +287,70 @@ impl Entry {
         unsafe { *self.slab.get() }
     }
 
-    /// What a connection may look at. The entry is pinned, or one of its directions is locked and was looked at
-    /// again.
+    /// Read access to both halves of the ring pair. The entry is pinned, or one of its directions is locked and was
+    /// looked up again.
     #[inline]
     pub(crate) fn sight(&self) -> Option<&Sight> {
         // SAFETY: as the invariants say, the part stays while the caller may use it.
-        unsafe { &*self.sight.get() }.as_ref()
+        unsafe { &*self.connection.sight.get() }.as_ref()
     }
 
-    /// What a connection sends by.
+    /// Sender of a connection: its half of the ring pair.
     ///
     /// # Safety
-    /// The lock of the sending direction is held, after which the entry was pinned or looked at again, and no
-    /// other reference to it exists.
+    /// The lock of the sending direction is held, after which the entry was pinned or looked up again, and no other
+    /// reference to it exists.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     pub(crate) unsafe fn sender(&self) -> Option<&mut Sender> {
-        // SAFETY: the caller keeps that nobody else has it.
-        unsafe { &mut *self.sender.get() }.as_mut()
+        // SAFETY: the caller holds the lock, so that no other reference exists.
+        unsafe { &mut *self.connection.sender.get() }.as_mut()
     }
 
-    /// What a connection receives by.
+    /// Receiver of a connection: its half of the ring pair.
     ///
     /// # Safety
     /// As for [`Entry::sender`], of the receiving direction.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
     pub(crate) unsafe fn receiver(&self) -> Option<&mut Receiver> {
-        // SAFETY: the caller keeps that nobody else has it.
-        unsafe { &mut *self.receiver.get() }.as_mut()
+        // SAFETY: the caller holds the lock, so that no other reference exists.
+        unsafe { &mut *self.connection.receiver.get() }.as_mut()
     }
 
     /// The pointer of an epoll set.
     pub(crate) fn set(&self) -> *mut c_void {
-        self.set.load(Ordering::Acquire)
+        self.epoll_set.set.load(Ordering::Acquire)
     }
 
-    /// A number of this entry that is open; -1 if there is none any more.
+    /// An open number of this entry, which is also its wake-up fd; -1 after the last one closed.
     #[inline]
-    pub(crate) fn bell(&self) -> RawFd {
-        self.bell.load(Ordering::Relaxed)
+    pub(crate) fn wakeup_fd(&self) -> RawFd {
+        self.wakeup_fd.load(Ordering::Relaxed)
     }
 
-    /// The channel by which a listener gets connections, while it works.
+    /// Private descriptor of a connected listener's channel; `None` otherwise.
     pub(crate) fn channel(&self) -> Option<RawFd> {
-        match self.hearing() {
-            Hearing::Channel(channel) => Some(channel),
-            Hearing::Deaf | Hearing::Nothing => None,
+        match self.listener_state() {
+            ListenerState::Connected(channel) => Some(channel),
+            ListenerState::Disconnected | ListenerState::Closed => None,
         }
     }
 
     /// How a listener gets connections besides the kernel's.
-    pub(crate) fn hearing(&self) -> Hearing {
+    pub(crate) fn listener_state(&self) -> ListenerState {
         if self.kind() != Kind::Listener {
-            return Hearing::Nothing;
+            return ListenerState::Closed;
         }
-        // The channel of one that hears is there, what is known of one that is deaf was noted. And who makes a set its
-        // own before it looks here, and who looks for such sets afterwards, do not miss each other.
-        let is_deaf = self.is_deaf.load(Ordering::SeqCst);
-        match self.hidden.load(Ordering::SeqCst) {
-            ..0 => Hearing::Nothing,
-            _ if is_deaf => Hearing::Deaf,
-            channel => Hearing::Channel(channel),
-        }
+        self.listener.state()
     }
 
-    /// A listener hears this channel from now on. Its last one, which has ended, stays open until there is another, so
-    /// that no two in a row have one number.
-    pub(crate) fn hear(&self, channel: RawFd) {
-        // After two more it may have the number of the one that was told.
-        self.told.store(-1, Ordering::Relaxed);
-        let last = self.hidden.swap(channel, Ordering::SeqCst);
-        self.is_deaf.store(false, Ordering::SeqCst);
-        let ended = self.ended.swap(last, Ordering::Relaxed);
-        if ended >= 0 {
-            hidden::close(ended);
+    /// Private descriptor of a connection's memory, or of a listener's channel; `None` without one.
+    pub(crate) fn private_fd(&self) -> Option<RawFd> {
+        if self.kind() == Kind::Listener {
+            return self.listener.channel_fd();
         }
+        Some(self.connection.memory.load(Ordering::Relaxed)).filter(|memory| *memory >= 0)
     }
 
     /// How many numbers mean this entry.
@@ -359,51 +360,53 @@ impl Entry {
 
     /// Gives a number to the entry. False if the number is too high to be kept.
     pub(crate) fn add_number(&'static self, fd: c_int) -> bool {
-        self.holds.fetch_add(Hold::Number as u64, Ordering::Relaxed);
-        if self.bell() < 0 {
-            self.bell.store(fd, Ordering::Relaxed);
+        self.holds.fetch_add(RefKind::Fd as u64, Ordering::Relaxed);
+        if self.wakeup_fd() < 0 {
+            self.wakeup_fd.store(fd, Ordering::Relaxed);
         }
-        if table::insert(fd, self) {
+        if FDS.insert(fd, self) {
             return true;
         }
-        self.holds.fetch_sub(Hold::Number as u64, Ordering::Relaxed);
+        self.holds.fetch_sub(RefKind::Fd as u64, Ordering::Relaxed);
         false
     }
 
-    /// After a number left the table: if it was the bell, another number is. True if it was the last number. The
-    /// caller has another hold.
+    /// Drops the reference of a number that left the table, and selects another wake-up fd. True if it was the last
+    /// number. The caller has another reference.
     pub(crate) fn drop_number(&'static self, fd: c_int) -> bool {
-        let before = self.holds.fetch_sub(Hold::Number as u64, Ordering::AcqRel);
+        let before = self.holds.fetch_sub(RefKind::Fd as u64, Ordering::AcqRel);
         if before & COUNT <= 1 {
             return true;
         }
-        if self.bell() == fd {
-            let other = table::numbers(0, usize::MAX).find(|(_, entry)| ptr::eq(*entry, self));
+        if self.wakeup_fd() == fd {
+            let other = FDS
+                .numbers(0, usize::MAX)
+                .find(|(_, entry)| ptr::eq(*entry, self));
             if let Some((other, _)) = other {
-                self.bell.store(other, Ordering::Relaxed);
+                self.wakeup_fd.store(other, Ordering::Relaxed);
             }
         }
         false
     }
 
-    /// The last number is about to be another's: nobody may take rings from it, or ring it.
-    pub(crate) fn mute(&self) {
-        self.bell.store(-1, Ordering::Relaxed);
+    /// Detaches the wake-up fd before the last number gets another meaning: no thread may read it, or notify by it.
+    pub(crate) fn detach_wakeup(&self) {
+        self.wakeup_fd.store(-1, Ordering::Relaxed);
     }
 
     /// Holds an entry that is held already.
-    pub(crate) fn hold(&self, hold: Hold) {
+    pub(crate) fn hold(&self, hold: RefKind) {
         self.holds.fetch_add(hold as u64, Ordering::Relaxed);
     }
 
-    /// Holds the entry that a number means, if it still does.
-    pub(crate) fn pin(&'static self, fd: c_int, hold: Hold) -> bool {
+    /// Takes a reference to the entry of a number; false if the number has another meaning by now.
+    pub(crate) fn pin(&'static self, fd: c_int, hold: RefKind) -> bool {
         let mut holds = self.holds.load(Ordering::Relaxed);
         loop {
             if holds == 0 {
                 return false;
             }
-            // Acquire: what the entry became before the number was given to it is seen.
+            // Acquire: writes to the entry before it got the number are visible.
             match self.holds.compare_exchange_weak(
                 holds,
                 holds + hold as u64,
@@ -414,78 +417,82 @@ impl Entry {
                 Err(now) => holds = now,
             }
         }
-        if table::holds(fd, self) {
+        if FDS.holds(fd, self) {
             return true;
         }
         self.release(hold);
         false
     }
 
-    /// Does what needs the parts of an entry for a call that is brief.
+    /// Runs a short call with a reference to the entry.
     ///
     /// # Errors
-    /// `EBADF` if the number means another by now; else what `run` says.
+    /// `EBADF` if the number has another meaning by now; else the error of `run`.
     pub(crate) fn held<T>(
         &'static self,
         fd: c_int,
         run: impl FnOnce() -> Outcome<T>,
     ) -> Outcome<T> {
-        if !self.pin(fd, Hold::Call) {
+        if !self.pin(fd, RefKind::Syscall) {
             return Err(Errno(libc::EBADF));
         }
         let outcome = run();
-        self.release(Hold::Call);
+        self.release(RefKind::Syscall);
         outcome
     }
 
-    /// Lets go. The last one drops the parts.
-    pub(crate) fn release(&'static self, hold: Hold) {
-        // Release: what was done under the hold comes before the parts go. Acquire: for the last one.
+    /// Releases one reference. The last one drops the parts.
+    pub(crate) fn release(&'static self, hold: RefKind) {
+        // Release: accesses under the reference come before the drop of the parts. Acquire: for the last one.
         if self.holds.fetch_sub(hold as u64, Ordering::AcqRel) == hold as u64 {
-            self.dissolve();
+            self.destroy();
         }
     }
 
     /// In the child of a fork: the other threads, and so their calls, are not there.
     pub(crate) fn forget_calls(&self) {
         self.holds.fetch_and(!(COUNT << 20), Ordering::Relaxed);
-        // Sets count themselves anew.
+        // Sets count their interests again.
         self.watchers.store(0, Ordering::Relaxed);
     }
 
     #[cold]
-    fn dissolve(&'static self) {
+    fn destroy(&'static self) {
         if let Some(record) = self.record() {
-            let _send = record.send.take_torn();
-            let _receive = record.receive.take_torn();
+            let _send = record.send.take_poisoned();
+            let _receive = record.receive.take_poisoned();
             record.void_own();
-            self.record.store(ptr::null_mut(), Ordering::Release);
-            // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
+            self.connection
+                .record
+                .store(ptr::null_mut(), Ordering::Release);
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             if let Some(slab) = unsafe { *self.slab.get() } {
-                if record.let_go(slab) {
+                if record.release_ref(slab) {
                     slab.release(record);
                 }
             }
-            // SAFETY: nobody holds the entry, and both locks are held: invariant 3.
-            drop(unsafe { (*self.sight.get()).take() });
-            // SAFETY: as above.
-            drop(unsafe { (*self.sender.get()).take() });
-            // SAFETY: as above.
-            drop(unsafe { (*self.receiver.get()).take() });
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
+            drop(unsafe { (*self.connection.sight.get()).take() });
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
+            drop(unsafe { (*self.connection.sender.get()).take() });
+            // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
+            drop(unsafe { (*self.connection.receiver.get()).take() });
         }
-        let set = self.set.swap(ptr::null_mut(), Ordering::AcqRel);
+        let set = self.epoll_set.set.swap(ptr::null_mut(), Ordering::AcqRel);
         if !set.is_null() {
-            hooks::end(set);
-        }
-        for descriptor in [&self.hidden, &self.ended] {
-            let descriptor = descriptor.swap(-1, Ordering::Relaxed);
-            if descriptor >= 0 {
-                hidden::close(descriptor);
+            // SAFETY: nothing holds the entry any more, so that the cell is this call's alone.
+            if let Some(release) = unsafe { (*self.epoll_set.on_release.get()).take() } {
+                release(set);
             }
         }
+        let memory = self.connection.memory.swap(-1, Ordering::Relaxed);
+        if memory >= 0 {
+            private_fds::close(memory);
+        }
+        self.listener.destroy();
         self.kind.store(Kind::Free as u32, Ordering::Relaxed);
         let Ok(_guard) = CONTROL.take() else {
-            // A signal handler above the code that has the lock: the entry is lost, and nothing else.
+            // In a signal handler above the code that has the lock: the entry leaks.
             return;
         };
         self.next
@@ -499,34 +506,34 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
-    use crate::multiplex::Kept;
+    use crate::multiplex::poll_target::PollTarget;
 
-    /// A channel whose monitor is dead.
+    /// A channel whose other end is closed.
     fn ended() -> RawFd {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let pair = socketpair(AddressFamily::UNIX, kind, flags, None);
-        let (channel, monitors) = pair.expect("there are descriptors left");
-        drop(monitors);
-        hidden::hide(channel).expect("there are numbers left")
+        let (channel, broker_end) = pair.expect("there are descriptors left");
+        drop(broker_end);
+        private_fds::hide(channel).expect("there are numbers left")
     }
 
     #[test]
-    fn a_channel_with_the_number_of_one_that_was_told_is_heard() {
+    fn a_new_channel_may_reuse_the_number_of_a_reported_one() {
         let first = ended();
         let entry = Entry::listener(first).expect("there is memory");
-        assert_eq!(Kept::channel(entry), first);
-        assert!(entry.tell_end(first));
-        assert_eq!(Kept::channel(entry), -1);
+        assert_eq!(PollTarget::channel(entry), first);
+        assert!(entry.report_hangup_once(first));
+        assert_eq!(PollTarget::channel(entry), -1);
         for _ in 0..2 {
-            entry.hear(ended());
+            entry.listener.attach_channel(ended());
         }
-        // The first one was closed: the lowest number that is free is its own, unless another test has it.
+        // The first channel was closed: the lowest free number is its own, unless another test has it.
         let next = ended();
         if next != first {
-            hidden::replace(next, first, true).expect("the number is below the limit");
-            hidden::close(next);
+            private_fds::replace(next, first, true).expect("the number is below the limit");
+            private_fds::close(next);
         }
-        entry.hear(first);
-        assert_eq!(Kept::channel(entry), first);
+        entry.listener.attach_channel(first);
+        assert_eq!(PollTarget::channel(entry), first);
     }
 }

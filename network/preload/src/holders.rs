@@ -1,29 +1,27 @@
 //! Which processes hold a record, and whether they live.
 //!
-//! A process that is killed does not say that it lets go. So each process has a *token*, and locks the byte of that
-//! number in the slab's file: the kernel unlocks it when the process ends, however that comes.
+//! A killed process does not release its records. So each process has a *token*, and locks the byte at that offset in
+//! the slab's file: the kernel unlocks it when the process exits.
 //!
 //! # Protocol
-//! 1. [`Record::holders`] counts the tokens of a record, and one more for a process that has none there: it has never
-//!    shared the record, or there was no place ([`flag::MANY`]).
-//! 2. Before a fork, and before a spawn, each record gets a token for the process that is *coming*. That one locks its
-//!    byte and then *claims* the token. Only claimed ones may take rings; who forked is woken to see that.
-//! 3. Whoever changes a token to nothing takes one from the count. Who takes the last one gives the record back.
-//! 4. A claimed token whose byte is not locked is a dead process's, one that has been coming for longer than
-//!    [`PATIENCE_S`] is of a process that never came, or that knows nothing of tokens. Anybody may remove both.
+//! 1. [`Record::holders`] counts the tokens of a record, and one more for a process without a token there: it has never
+//!    shared the record, or all slots were taken ([`flag::MANY`]).
+//! 2. Before a fork or a spawn, each record gets a token for the process that is *coming*. That process locks its byte
+//!    and then *claims* the token. Only processes with a claimed token may read wake-ups; the claim wakes the parent.
+//! 3. A process that clears a token decrements the count. The process that decrements it to zero frees the record.
+//! 4. A claimed token whose byte is not locked belongs to an exited process. A token that has been coming for longer
+//!    than [`PATIENCE_S`] belongs to a process that failed to start, or that does not use this library. Any process may
+//!    remove both.
 //! 5. No process closes a descriptor of a slab in which it has locked a byte: the kernel would unlock it.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::clock::now;
 use crate::real;
 use crate::slab::{Record, Slab, flag};
-use crate::wait::now;
 
-/// How many processes can have a token in one record.
-pub(crate) const TOKENS: usize = 10;
-
-/// The process has come.
+/// Flag of a token that its process has claimed.
 const CLAIMED: u32 = 1 << 31;
 /// Below the second of its making: a random number.
 const SECOND_SHIFT: u32 = 20;
@@ -31,48 +29,20 @@ const SECOND_MASK: u32 = 0x7ff;
 /// How long a token may be coming.
 const PATIENCE_S: u32 = 10;
 
-/// This process's token, or 0.
+/// Token of this process, or 0.
 static OWN: AtomicU32 = AtomicU32::new(0);
 
-/// The tokens of a record.
-#[derive(Debug)]
-#[repr(transparent)]
-pub(crate) struct Tokens([AtomicU32; TOKENS]);
-
-impl Tokens {
-    pub(crate) fn clear(&self) {
-        for place in &self.0 {
-            place.store(0, Ordering::Relaxed);
-        }
-    }
-
-    fn change(&self, from: u32, to: u32) -> bool {
-        self.0.iter().any(|place| {
-            place.load(Ordering::Relaxed) == from
-                && place
-                    .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-        })
-    }
-
-    fn has(&self, token: u32) -> bool {
-        self.0
-            .iter()
-            .any(|place| place.load(Ordering::Relaxed) == token)
-    }
-}
-
-/// This process's token; 0 if it has none.
+/// Token of this process; 0 without one.
 pub(crate) fn own() -> u32 {
     OWN.load(Ordering::Relaxed)
 }
 
-/// Takes the token that another process has made for this one.
+/// Adopts the token that the parent has made for this process.
 pub(crate) fn take(token: u32) {
     OWN.store(token, Ordering::Relaxed);
 }
 
-/// A token for a process that is coming. This one has one from now on.
+/// Makes a token for a process that is coming, and one for this process if it has none.
 pub(crate) fn make() -> u32 {
     if own() == 0 {
         take(random());
@@ -87,8 +57,8 @@ pub(crate) fn lock(slab: Slab, token: u32) -> bool {
 
 fn random() -> u32 {
     let mut word = 0u32;
-    // Without randomness two processes may have one token: then one that died seems to live.
-    // SAFETY: there is room for so many bytes.
+    // Without randomness two processes may share a token: then an exited one counts as running.
+    // SAFETY: `word` has four writable bytes.
     let _filled = unsafe { libc::getrandom((&raw mut word).cast(), 4, libc::GRND_NONBLOCK) };
     let low = word & ((1 << SECOND_SHIFT) - 1);
     low.max(1) | second() << SECOND_SHIFT
@@ -103,11 +73,11 @@ fn is_dead(slab: Slab, token: u32) -> bool {
         let age = second().wrapping_sub(token >> SECOND_SHIFT) & SECOND_MASK;
         return age > PATIENCE_S;
     }
-    // What cannot be asked is taken to live.
+    // A process counts as running if the kernel cannot tell.
     fcntl(slab, libc::F_GETLK, token & !CLAIMED) == Some(libc::F_UNLCK)
 }
 
-/// Locks the byte of a token for writing, or asks whether another process has; what type of lock the kernel says.
+/// Locks the byte of a token for writing, or tests for another lock; the type of lock that the kernel returns.
 fn fcntl(slab: Slab, command: libc::c_int, token: u32) -> Option<libc::c_int> {
     // SAFETY: all bytes zero are a lock.
     let mut place: libc::flock = unsafe { std::mem::zeroed() };
@@ -132,8 +102,8 @@ fn fcntl(slab: Slab, command: libc::c_int, token: u32) -> Option<libc::c_int> {
 }
 
 impl Record {
-    /// Has a process that is coming hold the record, too. This process holds it, and has locked its own token.
-    pub(crate) fn expect(&self, slab: Slab, token: u32) {
+    /// Adds a reference for a process that is coming. This process holds the record, and has locked its own token.
+    pub(crate) fn reserve_ref(&self, slab: Slab, token: u32) {
         let own = own() | CLAIMED;
         if !self.tokens.has(own) {
             self.put(slab, own);
@@ -146,53 +116,53 @@ impl Record {
         if self.tokens.change(0, token) {
             return;
         }
-        self.let_dead_go(slab);
+        self.reap_dead_owners(slab);
         if !self.tokens.change(0, token) {
             self.set(flag::MANY);
         }
     }
 
     /// The process that was expected does not come.
-    pub(crate) fn expect_no_more(&self, token: u32) {
+    pub(crate) fn cancel_ref(&self, token: u32) {
         if self.tokens.change(token, 0) || self.has(flag::MANY) {
             self.holders.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Says that this process, of this token, has come. False if it is too late, or if it was never expected.
+    /// Claims the reference for this process by its token. False if the token was removed, or never there.
     pub(crate) fn claim(&self, token: u32) -> bool {
         self.tokens.change(token, token | CLAIMED)
             || self.tokens.has(token | CLAIMED)
             || self.has(flag::MANY)
     }
 
-    /// Lets go of the record for this process; true if it was the last that held it.
+    /// Releases the record for this process; true if that was the last reference.
     #[must_use]
-    pub(crate) fn let_go(&self, slab: Slab) -> bool {
+    pub(crate) fn release_ref(&self, slab: Slab) -> bool {
         if self.holders.load(Ordering::Relaxed) > 1 {
-            self.let_dead_go(slab);
+            self.reap_dead_owners(slab);
         }
         self.take_own();
         self.holders.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Takes this process's token from the record, if it has one there; the count stays.
+    /// Removes this process's token from the record, if there is one; the count stays.
     pub(crate) fn take_own(&self) {
         if own() != 0 {
             self.tokens.change(own() | CLAIMED, 0);
         }
     }
 
-    /// Undoes [`Record::leave`].
-    pub(crate) fn come_back(&self, slab: Slab) {
+    /// Undoes [`Record::release_on_exit`] after a failed `exec`.
+    pub(crate) fn reacquire(&self, slab: Slab) {
         self.holders.fetch_add(1, Ordering::Relaxed);
         if own() != 0 {
             self.put(slab, own() | CLAIMED);
         }
     }
 
-    /// Lets go of the record for processes that are dead, or never came; true if nobody holds it then.
-    pub(crate) fn let_dead_go(&self, slab: Slab) -> bool {
+    /// Releases the record for processes that exited, or never came; true if no reference remains.
+    pub(crate) fn reap_dead_owners(&self, slab: Slab) -> bool {
         let own = own() | CLAIMED;
         let mut was_last = false;
         for place in &self.tokens.0 {
@@ -210,10 +180,10 @@ impl Record {
         was_last
     }
 
-    /// Whether other processes may take rings that are for this one.
+    /// Whether other processes may read wake-ups that are meant for this one.
     pub(crate) fn is_shared(&self, slab: Slab) -> bool {
         self.holders.load(Ordering::Relaxed) > 1 && self.has_others() && {
-            self.let_dead_go(slab);
+            self.reap_dead_owners(slab);
             self.has_others()
         }
     }
@@ -230,7 +200,7 @@ impl Record {
     /// Whether another process holds the record, or is about to.
     pub(crate) fn is_held_by_others(&self, slab: Slab) -> bool {
         self.holders.load(Ordering::Relaxed) > 1 && {
-            self.let_dead_go(slab);
+            self.reap_dead_owners(slab);
             self.holders.load(Ordering::Relaxed) > 1
         }
     }

@@ -1,8 +1,8 @@
-//! Sending and receiving without copies, for programs that ask for it.
+//! Sending and receiving without copies, by the functions of `millrace_sockets.h`.
 //!
 //! A reservation is a flag and two words of the record; the lock is not held between the calls. While the flag is set
-//! nothing else is sent, so that the sender's position is the reservation's. `docs/user-level-sockets.md` says what
-//! the other calls do meanwhile.
+//! no other bytes are sent, so that the sender's position is the reservation's. `docs/user-level-sockets.md` states the
+//! results of other calls meanwhile.
 
 use std::ffi::c_int;
 use std::ops::ControlFlow;
@@ -11,22 +11,22 @@ use std::ptr;
 use libc::{MSG_DONTWAIT, iovec};
 use millrace_stream::Reserved;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
+use crate::notify::notify_peer;
+use crate::readiness::{IN, OUT};
 use crate::receive::{Attempt, attempt_by, target, wait_for_bytes};
-use crate::send::{allowed, is_over, is_record, is_special, ring, take_error, wait_for_room};
+use crate::send::{allowed, is_over, is_record, is_special, take_error, wait_for_room};
 use crate::slab::{Record, flag};
-use crate::source::{IN, OUT};
-use crate::table;
 use crate::wait::Wait;
 
-/// No piece.
+/// An empty piece.
 const NOTHING: iovec = iovec {
     iov_base: ptr::null_mut(),
     iov_len: 0,
 };
 
-/// Reserves up to `length` bytes in up to so many places, and returns how many bytes they have.
+/// Reserves up to `length` bytes in up to `places.len()` pieces, and returns their size in bytes.
 pub(crate) fn reserve(
     fd: c_int,
     entry: &'static Entry,
@@ -64,7 +64,7 @@ fn try_reserve(
 ) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let _guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -80,7 +80,7 @@ fn try_reserve(
     let reserved = sender.reserve(sight, &mut cursor, length);
     record.send.set_send_cursor(&cursor);
     let Ok(reserved) = reserved else {
-        entry.intrude();
+        entry.mark_corrupt();
         return Err(take_error(record).err().unwrap_or(Errno(libc::ECONNRESET)));
     };
     let mut room = 0;
@@ -97,11 +97,11 @@ fn try_reserve(
     Ok(room)
 }
 
-/// Sends the first `length` bytes of what was reserved. The rest is given back.
+/// Sends the first `length` bytes of the reservation, and frees the rest.
 pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -113,33 +113,33 @@ pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome
         return Ok(0);
     }
     if is_special(record, sight) && is_over(entry, record)? {
-        // As what is sent to a peer that is gone, but was not known to be.
+        // As for a send after which the peer is found closed: the bytes are lost.
         return Ok(length);
     }
     let mut cursor = record.send.send_cursor();
     let reserved = Reserved::at(&cursor, reserved);
     let sent = sender.commit(&mut cursor, reserved, length);
-    let must_ring = sent.is_ok() && sender.wake(sight, &mut cursor);
+    let must_notify = sent.is_ok() && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     sent.map_err(|_| {
-        entry.intrude();
+        entry.mark_corrupt();
         take_error(record).err().unwrap_or(Errno(libc::ECONNRESET))
     })?;
     Ok(length)
 }
 
-/// Ends the reservation of which so many bytes are wanted, and returns how many it had.
+/// Ends the reservation after `length` of its bytes were written, and returns its size in bytes.
 fn end_reservation(entry: &Entry, record: &Record, length: usize) -> Outcome<usize> {
     match record.reserved()? {
         Some(reserved) if length <= reserved => {
             record.void();
             Ok(reserved)
         }
-        // It may have been voided by what the connection came to.
+        // An end or a reset of the connection may have voided it.
         None if record.has(flag::SEND_SHUT | flag::RESET) => {
             is_over(entry, record)?;
             Err(Errno(libc::EPIPE))
@@ -148,7 +148,7 @@ fn end_reservation(entry: &Entry, record: &Record, length: usize) -> Outcome<usi
     }
 }
 
-/// Shows the next bytes where they lie, in up to so many places, and returns how many there are; none is the end.
+/// Lends the next received bytes in place, in up to `places.len()` pieces, and returns their number; 0 at the end.
 pub(crate) fn borrow(
     fd: c_int,
     entry: &'static Entry,

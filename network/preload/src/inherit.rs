@@ -1,16 +1,15 @@
 //! Connections and listeners that go on in another program: by `exec`, or in a process that was spawned.
 //!
-//! The kernel hands descriptors on by itself; what it does not know is the memory that belongs to them. So the memory
-//! and the slabs go along under their hidden numbers, and the word `MILLRACE_INHERIT` of the environment is the number
-//! of a file that says what is what. The new program finds the descriptors by their inodes, whatever numbers they have
-//! by then.
+//! The kernel hands descriptors over by itself, but not the memory that belongs to them. So the memory and the slabs go
+//! along under their private numbers, and the environment variable `MILLRACE_INHERIT` holds the descriptor of a file
+//! that describes them. The new program finds the descriptors by their inodes.
 //!
 //! ```text
 //! the file: for each entry six u64
 //!   kind: 1 connection, 2 listener | inode of the descriptor | its memory, or channel
 //!   slab's descriptor | number of the record | token of the process
 //! ```
-//! Both sides are this library in programs of one user; still, what does not fit is left out and never trusted.
+//! Both sides are this library in programs of one user; still, entries that do not fit are skipped and never trusted.
 //!
 //! Epoll sets are not handed on: in the new program they are the kernel's, and have no user-level members.
 
@@ -23,50 +22,50 @@ use millrace_stream::{Geometry, Side};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::FdFlags;
 
+use crate::broker::variable;
 use crate::calls::streams;
 use crate::connection::attach;
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, FDS, Kind};
 use crate::lock::{Guard, Lock};
-use crate::monitor::variable;
 use crate::slab::{Record, Slab};
-use crate::{hidden, holders, table};
+use crate::{holders, private_fds};
 
 const NAME: &str = "MILLRACE_INHERIT";
 const CONNECTION: u64 = 1;
 const LISTENER: u64 = 2;
 /// Words of an entry in the file.
 const WORDS: usize = 6;
-/// Who hands over: what one lets pass the other would close.
+/// Lock of a handover: two at a time would close each other's descriptors.
 static HANDOVER: Lock = Lock::new();
-/// No more entries are read than this.
+/// Largest number of entries that are read from the file.
 const ENTRIES_MAX: usize = 1 << 16;
 
-/// What is on its way into another program. When it is dropped, all is as it was: the program was not replaced.
+/// Descriptors and records on their way into another program. The drop undoes all of it: the program was not replaced.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    /// The file that says what is what.
+    /// The file that describes the descriptors.
     file: Option<RawFd>,
-    /// Hidden descriptors that go along.
+    /// Private descriptors without `FD_CLOEXEC` during the handover.
     open: Vec<RawFd>,
-    /// Until all is as it was.
+    /// Held until the drop.
     _alone: Option<Guard<'static>>,
-    /// The token of the process that gets it.
+    /// Token of the new process or program.
     token: u32,
     /// Records that the new process holds, too.
     held: Vec<&'static Record>,
-    /// Records that this process does not hold any more when it is another program.
+    /// Records that this process releases by executing another program.
     left: Vec<(Slab, &'static Record)>,
     word: CString,
     environment: Vec<*const c_char>,
 }
 
 impl Handover {
-    /// Prepares for an `exec`, after which this process holds what it holds now, or for a new process.
+    /// Prepares for an `exec`, after which this process keeps its references, or for a new process.
     ///
     /// # Safety
-    /// The environment is one, or null.
+    /// `environment` is an array of C strings that a null ends, or null.
     pub(crate) unsafe fn begin(environment: *const *const c_char, is_new_process: bool) -> Self {
-        // A handler of a signal that meets its own thread's goes on without it.
+        // A signal handler above a handover of its own thread proceeds without the lock.
         let alone = HANDOVER.take().ok();
         let token = if is_new_process {
             holders::make()
@@ -84,9 +83,9 @@ impl Handover {
             environment: Vec::new(),
         };
         let mut words = Vec::new();
-        for (fd, entry) in table::numbers(0, usize::MAX) {
+        for (fd, entry) in FDS.numbers(0, usize::MAX) {
             let is_closed = flags(fd).contains(FdFlags::CLOEXEC);
-            if entry.bell() == fd && is_new_process || !is_closed {
+            if entry.wakeup_fd() == fd && is_new_process || !is_closed {
                 handover.add(fd, entry, is_new_process, &mut words);
             }
         }
@@ -94,7 +93,7 @@ impl Handover {
             handover.leave_behind();
         }
         handover.file = store(&words);
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the environment is one, or null, as this function asks for.
         unsafe { handover.extend(environment) };
         handover
     }
@@ -104,22 +103,23 @@ impl Handover {
         self.environment.as_ptr()
     }
 
-    /// The new process is there, and holds what it was given.
+    /// Keeps the references of the new process, after it was started.
     pub(crate) fn is_done(&mut self) {
         self.held.clear();
     }
 
-    /// Lets go of what is closed on exec.
+    /// Releases connections that are closed on exec.
     fn leave_behind(&mut self) {
-        let all = table::numbers(0, usize::MAX);
-        for (_, entry) in all.filter(|(fd, entry)| entry.bell() == *fd) {
+        let all = FDS.numbers(0, usize::MAX);
+        for (_, entry) in all.filter(|(fd, entry)| entry.wakeup_fd() == *fd) {
             let is_open = |fd| !flags(fd).contains(FdFlags::CLOEXEC);
-            let is_kept = is_open(entry.bell())
+            let is_kept = is_open(entry.wakeup_fd())
                 || entry.numbers() > 1
-                    && table::numbers(0, usize::MAX)
+                    && FDS
+                        .numbers(0, usize::MAX)
                         .any(|(fd, other)| ptr::eq(entry, other) && is_open(fd));
             if let (Some(record), Some(slab), false) = (entry.record(), entry.slab(), is_kept) {
-                record.leave();
+                record.release_on_exit();
                 self.left.push((slab, record));
             }
         }
@@ -132,8 +132,10 @@ impl Handover {
         is_new_process: bool,
         words: &mut Vec<u64>,
     ) {
-        let hidden = entry.hidden.load(Ordering::Relaxed);
-        let (Ok(hidden_word), Ok(status)) = (u64::try_from(hidden), fstat(hidden::borrow(fd)))
+        let Some(hidden) = entry.private_fd() else {
+            return;
+        };
+        let (Ok(hidden_word), Ok(status)) = (u64::try_from(hidden), fstat(private_fds::borrow(fd)))
         else {
             return;
         };
@@ -149,7 +151,7 @@ impl Handover {
                 };
                 if is_new_process {
                     holders::lock(slab, holders::own());
-                    record.expect(slab, self.token);
+                    record.reserve_ref(slab, self.token);
                     self.held.push(record);
                 }
                 self.let_pass(slab.file);
@@ -157,7 +159,7 @@ impl Handover {
                 words.extend([CONNECTION, inode, hidden_word, file, number as u64, token]);
             }
             (Kind::Listener, ..) => {
-                entry.is_shared.store(true, Ordering::Relaxed);
+                entry.listener.is_shared.store(true, Ordering::Relaxed);
                 words.extend([LISTENER, inode, hidden_word, 0, 0, 0]);
             }
             _ => return,
@@ -167,17 +169,17 @@ impl Handover {
 
     fn let_pass(&mut self, fd: RawFd) {
         if !self.open.contains(&fd)
-            && rustix::io::fcntl_setfd(hidden::borrow(fd), FdFlags::empty()).is_ok()
+            && rustix::io::fcntl_setfd(private_fds::borrow(fd), FdFlags::empty()).is_ok()
         {
             self.open.push(fd);
         }
     }
 
-    /// Copies the environment, with the word or without one of earlier times.
+    /// Copies the environment, with the variable of this handover and without that of an earlier one.
     unsafe fn extend(&mut self, environment: *const *const c_char) {
         let mut place = environment;
         while !place.is_null() {
-            // SAFETY: as the caller keeps it: the null that ends it was not met yet.
+            // SAFETY: the pointer lies in the array; the null that ends the array was not reached.
             let variable = unsafe { place.read() };
             if variable.is_null() {
                 break;
@@ -190,7 +192,7 @@ impl Handover {
             if !is_word {
                 self.environment.push(variable);
             }
-            // SAFETY: as above.
+            // SAFETY: the element was not null, so that another one follows.
             place = unsafe { place.add(1) };
         }
         let word = self.file.map(|file| format!("{NAME}={file}"));
@@ -205,17 +207,18 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         for record in &self.held {
-            record.expect_no_more(self.token);
+            record.cancel_ref(self.token);
         }
         for (slab, record) in &self.left {
-            record.come_back(*slab);
+            record.reacquire(*slab);
         }
         for fd in &self.open {
             // It was open a moment ago.
-            let _closed_on_exec = rustix::io::fcntl_setfd(hidden::borrow(*fd), FdFlags::CLOEXEC);
+            let _closed_on_exec =
+                rustix::io::fcntl_setfd(private_fds::borrow(*fd), FdFlags::CLOEXEC);
         }
         if let Some(file) = self.file {
-            hidden::close(file);
+            private_fds::close(file);
         }
     }
 }
@@ -226,27 +229,28 @@ pub(crate) fn after_fork() {
 }
 
 fn flags(fd: RawFd) -> FdFlags {
-    rustix::io::fcntl_getfd(hidden::borrow(fd)).unwrap_or(FdFlags::CLOEXEC)
+    rustix::io::fcntl_getfd(private_fds::borrow(fd)).unwrap_or(FdFlags::CLOEXEC)
 }
 
-/// Puts words into a file that goes along; `None` if there are none.
+/// Writes words into a file that is inherited; `None` without words.
 fn store(words: &[u64]) -> Option<RawFd> {
     if words.is_empty() {
         return None;
     }
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let file = hidden::hide(memfd_create(c"millrace-inherit", MemfdFlags::empty()).ok()?).ok()?;
-    let written = rustix::io::pwrite(hidden::borrow(file), &bytes, 0);
+    let file =
+        private_fds::hide(memfd_create(c"millrace-inherit", MemfdFlags::empty()).ok()?).ok()?;
+    let written = rustix::io::pwrite(private_fds::borrow(file), &bytes, 0);
     if written != Ok(bytes.len())
-        || rustix::io::fcntl_setfd(hidden::borrow(file), FdFlags::empty()).is_err()
+        || rustix::io::fcntl_setfd(private_fds::borrow(file), FdFlags::empty()).is_err()
     {
-        hidden::close(file);
+        private_fds::close(file);
         return None;
     }
     Some(file)
 }
 
-/// Takes over what the program before this one has handed on.
+/// Takes over the descriptors and records that the previous program handed over.
 pub(crate) fn take_over() {
     let Some(word) = variable(c"MILLRACE_INHERIT") else {
         return;
@@ -262,8 +266,8 @@ pub(crate) fn take_over() {
         return;
     };
     let words = claim(file);
-    hidden::adopt(file);
-    hidden::close(file);
+    private_fds::adopt(file);
+    private_fds::close(file);
     let numbers = sockets();
     let mut slabs = Vec::new();
     for entry in words.chunks_exact(WORDS) {
@@ -280,40 +284,40 @@ pub(crate) fn take_over() {
         for number in found {
             if let Some(entry) = made {
                 entry.add_number(number);
-                streams::stand_in(number);
+                streams::redirect_stdio(number);
             }
         }
     }
     for (file, slab) in slabs {
         if slab.is_none() {
-            hidden::close(file);
+            private_fds::close(file);
         }
     }
 }
 
-/// The words, for whoever asks first: a program that knows nothing of them may leave the file to several others.
+/// Words of the file, for the first process that asks: a program without this library may pass the file on to several.
 fn claim(file: RawFd) -> Vec<u64> {
-    // Between processes, and gone with the last of their descriptors.
+    // A lock between processes, which ends with the last descriptor of the file.
     let lock = rustix::fs::FlockOperation::LockExclusive;
-    if rustix::fs::fcntl_lock(hidden::borrow(file), lock).is_err() {
+    if rustix::fs::fcntl_lock(private_fds::borrow(file), lock).is_err() {
         return Vec::new();
     }
     let words = load(file);
-    match rustix::fs::ftruncate(hidden::borrow(file), 0) {
+    match rustix::fs::ftruncate(private_fds::borrow(file), 0) {
         Ok(()) => words,
         Err(_) => Vec::new(),
     }
 }
 
 fn load(file: RawFd) -> Vec<u64> {
-    let Ok(status) = fstat(hidden::borrow(file)) else {
+    let Ok(status) = fstat(private_fds::borrow(file)) else {
         return Vec::new();
     };
     let size = usize::try_from(status.st_size)
         .unwrap_or(0)
         .min(ENTRIES_MAX * WORDS * 8);
     let mut bytes = vec![0; size];
-    let read = rustix::io::pread(hidden::borrow(file), &mut bytes, 0).unwrap_or(0);
+    let read = rustix::io::pread(private_fds::borrow(file), &mut bytes, 0).unwrap_or(0);
     bytes[..read]
         .chunks_exact(8)
         .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
@@ -328,9 +332,9 @@ fn sockets() -> Vec<(u64, RawFd)> {
     folder
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok())
         .filter_map(|fd| {
-            let status = fstat(hidden::borrow(fd)).ok()?;
+            let status = fstat(private_fds::borrow(fd)).ok()?;
             let kind = rustix::fs::FileType::from_raw_mode(status.st_mode);
-            (kind == rustix::fs::FileType::Socket && !hidden::is_hidden(fd))
+            (kind == rustix::fs::FileType::Socket && !private_fds::is_hidden(fd))
                 .then_some((status.st_ino, fd))
         })
         .collect()
@@ -338,8 +342,8 @@ fn sockets() -> Vec<(u64, RawFd)> {
 
 fn descriptor(word: u64) -> Option<RawFd> {
     let fd = RawFd::try_from(word).ok()?;
-    rustix::io::fcntl_getfd(hidden::borrow(fd)).ok()?;
-    hidden::adopt(fd);
+    rustix::io::fcntl_getfd(private_fds::borrow(fd)).ok()?;
+    private_fds::adopt(fd);
     Some(fd)
 }
 
@@ -361,13 +365,13 @@ fn connection(
         } else {
             enter(memory, slab, record)
         };
-        if made.is_none() && record.let_go(slab) {
+        if made.is_none() && record.release_ref(slab) {
             slab.release(record);
         }
         made
     });
     if made.is_none() {
-        hidden::close(memory);
+        private_fds::close(memory);
     }
     made
 }
@@ -403,7 +407,7 @@ fn enter(memory: RawFd, slab: Slab, record: &'static Record) -> Option<&'static 
         Side::Connecting
     };
     let lane = attach(memory, geometry, side).ok()?;
-    // What this process had reserved before it became another program.
+    // A reservation of the previous program is void.
     record.void_own();
     Entry::connection(lane, slab, record, Some(memory)).ok()
 }
@@ -416,10 +420,10 @@ fn listener(entry: &[u64], found: &[RawFd]) -> Option<&'static Entry> {
         Entry::listener(channel).ok()
     };
     if let Some(made) = made {
-        made.is_shared.store(true, Ordering::Relaxed);
+        made.listener.is_shared.store(true, Ordering::Relaxed);
     }
     if made.is_none() {
-        hidden::close(channel);
+        private_fds::close(channel);
     }
     made
 }

@@ -1,8 +1,8 @@
-//! Connections that this process makes itself, by a listener's channel that the monitor has lent it.
+//! Connections that this process makes itself, by a listener's channel that the broker has leased to it.
 //!
-//! Whoever connects to one address again within a lease's time is given one: the right to put connections into the
-//! listener's channel, for so many ports and so much time ([`Lease`]). Then the monitor is asked again, so that what it
-//! has looked at (rules, who listens, whose turn it is) is never older than that.
+//! A process that connects to one address repeatedly gets a lease: the right to put connections into the listener's
+//! channel, for a number of ports and a time ([`Lease`]). After that the broker is asked again, so that its decision
+//! (rules, the listener, the turn among several) is never older than the lease.
 
 use std::cell::UnsafeCell;
 use std::io::IoSlice;
@@ -18,25 +18,25 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
+use crate::clock::now;
+use crate::connection_fds::ConnectionFds;
 use crate::errno::Outcome;
-use crate::hidden;
 use crate::lock::Lock;
-use crate::monitor::Ends;
-use crate::wait::now;
+use crate::private_fds;
 
 /// To how many addresses there are leases at once.
 const PLACES: usize = 8;
-/// Whoever connects to one address twice within this time wants a lease.
+/// Time within which a second connection to an address makes a lease worth a request.
 const OFTEN: Duration = Duration::from_millis(10);
 
-/// What there was for a connection.
+/// Outcome of a search for a lease.
 #[derive(Debug)]
-pub(crate) enum Borrowed {
-    /// It is made.
-    Connected(Ends),
+pub(crate) enum LeaseLookup {
+    /// The connection, made by a lease.
+    Connected(ConnectionFds),
     /// A lease would be of use: the last connection to the address is not long ago.
-    Wanted,
-    /// None is there, nor wanted.
+    ShouldRequest,
+    /// No lease, and no use for one.
     Never,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Borrowed {
 #[derive(Clone, Copy)]
 struct Place {
     peer: Option<Address>,
-    /// When.
+    /// Time of the last connection.
     last: Duration,
     held: Option<Held>,
 }
@@ -53,19 +53,19 @@ struct Place {
 #[derive(Clone, Copy)]
 struct Held {
     lease: Lease,
-    /// The hidden descriptor of the listener's channel.
+    /// Private descriptor of the listener's channel.
     channel: RawFd,
     /// How many of the ports were used.
     used: u16,
     until: Duration,
-    /// Who this process was when it got the lease.
+    /// User and process that got the lease.
     user: u32,
     process: u32,
 }
 
 struct Leases {
     lock: Lock,
-    /// Touched by who has the lock.
+    /// Accessed under the lock.
     places: UnsafeCell<[Place; PLACES]>,
 }
 
@@ -78,16 +78,16 @@ static LEASES: Leases = Leases {
 };
 
 impl Leases {
-    /// `None` in a signal handler above code that has the lock.
+    /// Runs `work` under the lock; `None` in a signal handler above code that has it.
     fn with<T>(&self, work: impl FnOnce(&mut [Place; PLACES]) -> T) -> Option<T> {
         let _guard = self.lock.take().ok()?;
-        // SAFETY: the lock is held, so that nobody else has a reference.
+        // SAFETY: the lock is held, so that no other reference exists.
         Some(work(unsafe { &mut *self.places.get() }))
     }
 }
 
-/// Makes a connection by a lease, if there is one for the address.
-pub(crate) fn connect(peer: Address) -> Borrowed {
+/// Makes a connection by a lease for the address, if there is one.
+pub(crate) fn connect(peer: Address) -> LeaseLookup {
     let now = now();
     LEASES
         .with(|places| {
@@ -95,18 +95,18 @@ pub(crate) fn connect(peer: Address) -> Borrowed {
             let is_often = place.last != Duration::ZERO && now < place.last + OFTEN;
             place.last = now;
             match place.connect(peer, now) {
-                Some(ends) => Borrowed::Connected(ends),
-                None if is_often && place.held.is_none() => Borrowed::Wanted,
-                None => Borrowed::Never,
+                Some(ends) => LeaseLookup::Connected(ends),
+                None if is_often && place.held.is_none() => LeaseLookup::ShouldRequest,
+                None => LeaseLookup::Never,
             }
         })
-        .unwrap_or(Borrowed::Never)
+        .unwrap_or(LeaseLookup::Never)
 }
 
-/// Takes a lease; the channel is an open descriptor, which is closed if it cannot be hidden.
+/// Stores a lease; the channel is an open descriptor, which is replaced by a private one, or closed.
 pub(crate) fn insert(peer: Address, lease: Lease, channel: RawFd) {
-    let hidden = hidden::hide_copy(hidden::borrow(channel));
-    hidden::close_raw(channel);
+    let hidden = private_fds::hide_copy(private_fds::borrow(channel));
+    private_fds::close_raw(channel);
     let Ok(channel) = hidden else {
         return;
     };
@@ -124,11 +124,11 @@ pub(crate) fn insert(peer: Address, lease: Lease, channel: RawFd) {
         place.held = Some(held);
     });
     if kept.is_none() {
-        hidden::close(channel);
+        private_fds::close(channel);
     }
 }
 
-/// Gives all leases up: the monitor that gave them is gone.
+/// Drops all leases, after the broker that granted them exited.
 pub(crate) fn forget_all() {
     LEASES.with(|places| places.iter_mut().for_each(Place::end));
 }
@@ -146,7 +146,7 @@ impl Place {
         held: None,
     };
 
-    /// The place of an address; if it has none, that which was not needed for the longest time.
+    /// The slot of an address; for a new address, the one that was unused for the longest time.
     fn of(places: &mut [Self; PLACES], peer: Address) -> &mut Self {
         let known = places.iter().position(|place| place.peer == Some(peer));
         let index = known.unwrap_or_else(|| {
@@ -164,11 +164,11 @@ impl Place {
 
     fn end(&mut self) {
         if let Some(held) = self.held.take() {
-            hidden::close(held.channel);
+            private_fds::close(held.channel);
         }
     }
 
-    fn connect(&mut self, peer: Address, now: Duration) -> Option<Ends> {
+    fn connect(&mut self, peer: Address, now: Duration) -> Option<ConnectionFds> {
         let held = self.held.as_mut()?;
         if now >= held.until || held.used >= held.lease.ports {
             self.end();
@@ -185,9 +185,9 @@ impl Place {
 }
 
 impl Held {
-    /// Makes a connection and puts it into the channel. `None` if there is no room: who asks the monitor is told what
-    /// then is to be done.
-    fn connect(&mut self, peer: Address) -> Outcome<Option<Ends>> {
+    /// Makes a connection and puts it into the channel. `None` if the channel is full: a request to the broker then
+    /// decides.
+    fn connect(&mut self, peer: Address) -> Outcome<Option<ConnectionFds>> {
         let lease = self.lease;
         if !is_writable(self.channel)? {
             return Ok(None);
@@ -210,15 +210,15 @@ impl Held {
             },
         };
         let sent = send(self.channel, &packet, [theirs, memory]);
-        hidden::close_raw(theirs);
+        private_fds::close_raw(theirs);
         if sent.is_err() {
-            hidden::close_raw(ours);
-            hidden::close_raw(memory);
+            private_fds::close_raw(ours);
+            private_fds::close_raw(memory);
         }
         match sent {
-            Ok(()) => Ok(Some(Ends {
+            Ok(()) => Ok(Some(ConnectionFds {
                 link: link(local, lease.peer, peer.is_mapped()),
-                bell: ours,
+                wakeup_fd: ours,
                 memory,
             })),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::TOOMANYREFS) => Ok(None),
@@ -227,12 +227,12 @@ impl Held {
     }
 }
 
-/// The two ends of a bell, and memory as the monitor makes it.
+/// The two ends of a wake-up socket pair, and memory as the broker makes it.
 fn objects(ring_lines: u32) -> Outcome<[RawFd; 3]> {
     let geometry = Geometry { ring_lines };
     let size = geometry.check().map_or(0, |()| geometry.size() as u64);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = hidden::into_raw(rustix::fs::memfd_create(c"millrace-connection", flags)?);
+    let memory = private_fds::into_raw(rustix::fs::memfd_create(c"millrace-connection", flags)?);
     let made = shape(memory, size).and_then(|()| {
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         Ok(rustix::net::socketpair(
@@ -243,16 +243,20 @@ fn objects(ring_lines: u32) -> Outcome<[RawFd; 3]> {
         )?)
     });
     match made {
-        Ok((ours, theirs)) => Ok([hidden::into_raw(ours), hidden::into_raw(theirs), memory]),
+        Ok((ours, theirs)) => Ok([
+            private_fds::into_raw(ours),
+            private_fds::into_raw(theirs),
+            memory,
+        ]),
         Err(errno) => {
-            hidden::close_raw(memory);
+            private_fds::close_raw(memory);
             Err(errno)
         }
     }
 }
 
 fn shape(memory: RawFd, size: u64) -> Outcome<()> {
-    let memory = hidden::borrow(memory);
+    let memory = private_fds::borrow(memory);
     rustix::fs::fchmod(memory, FileMode::RUSR | FileMode::WUSR)?;
     rustix::fs::ftruncate(memory, size)?;
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -261,7 +265,7 @@ fn shape(memory: RawFd, size: u64) -> Outcome<()> {
 
 fn send(channel: RawFd, packet: &Packet, descriptors: [RawFd; 2]) -> rustix::io::Result<()> {
     let bytes = packet.encode();
-    let descriptors = descriptors.map(hidden::borrow);
+    let descriptors = descriptors.map(private_fds::borrow);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
@@ -269,12 +273,12 @@ fn send(channel: RawFd, packet: &Packet, descriptors: [RawFd; 2]) -> rustix::io:
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let pieces = [IoSlice::new(&bytes)];
-    rustix::net::sendmsg(hidden::borrow(channel), &pieces, &mut control, flags).map(drop)
+    rustix::net::sendmsg(private_fds::borrow(channel), &pieces, &mut control, flags).map(drop)
 }
 
 /// Whether fewer connections wait than may.
 fn is_writable(channel: RawFd) -> Outcome<bool> {
-    let channel = hidden::borrow(channel);
+    let channel = private_fds::borrow(channel);
     let mut polled = [PollFd::new(&channel, PollFlags::OUT)];
     let time = Timespec {
         tv_sec: 0,

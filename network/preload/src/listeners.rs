@@ -1,46 +1,47 @@
-//! Listeners and their channels: how they are announced, to a monitor and to the next one, and how channels end.
+//! Listeners and their channels: registration with a broker and with the next one, and ends of channels.
 //!
 //! # Invariants
-//! 1. Who changes a listener's channel has [`CHANNELS`], and looks first whether another thread was there before it.
+//! 1. A thread that changes a listener's channel holds [`CHANNELS`], and checks first whether another thread did so
+//!    before.
 //! 2. A channel that has ended stays open beside the next one, until that ends too, unless the listener is shut down:
-//!    other threads may be about to use its number, or sleep for it. They find its end. (Who sleeps in `poll` looks at
-//!    a number again when it is woken, but is not woken by what has the number by then: so the next channel may not
-//!    have it.)
-//! 3. A listener hears a channel before the sets are told of it. These look there under their own locks, so that one
-//!    of both sees what the other did.
-//! 4. A listener is noted ([`again::note`]) before it is deaf, both under [`CHANNELS`]. The channel stays in the sets:
-//!    its end wakes who sleeps there.
+//!    other threads may be about to use its number, or sleep for it. They find its end. (A thread in `poll` reads the
+//!    number again when it wakes, but a new file under the number does not wake it: so the next channel may not have
+//!    the same number.)
+//! 3. A listener has its channel before the sets are updated. The sets read it under their own locks, so that one of
+//!    both sees what the other did.
+//! 4. A listener is counted ([`lost_channels::note`]) before it is marked disconnected, both under [`CHANNELS`]. The
+//!    channel stays in the sets: its end wakes threads that sleep there.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
 
 use rustix::net::Shutdown;
 
-use crate::calls::sockets::is_stream;
-use crate::entry::{CONTROL, Entry, Hold, Kind};
+use crate::broker_link::is_dead;
+use crate::entry::{CONTROL, Entry, FDS, Kind, RefKind};
 use crate::errno::Outcome;
 use crate::lock::{Guard, Lock, Refused};
 use crate::multiplex::hooks;
-use crate::{again, connection, hidden, monitor, table};
+use crate::socket_kind::is_stream;
+use crate::{broker, connection, lost_channels, private_fds};
 
-/// The backlog that a new monitor is told: the kernel does not say what the program wanted.
+/// Backlog that a new broker is given: the kernel does not return the value that the program set.
 const BACKLOG_AGAIN: u32 = 4096;
 
-/// Who changes the channels of listeners.
+/// Lock of all changes to channels of listeners.
 static CHANNELS: Lock = Lock::new();
 
-/// Takes [`CHANNELS`]. Whoever has it waits for the other locks: a signal handler above code that has one of these may
-/// neither wait for who does, nor do so itself.
+/// Takes [`CHANNELS`]. The holder waits for the other locks: a signal handler above code that has one of these may
+/// neither wait for the holder, nor wait itself.
 fn change() -> Result<Guard<'static>, Refused> {
-    if monitor::is_own() || CONTROL.is_own() || hooks::has_own() {
+    if broker::is_own() || CONTROL.is_own() || hooks::has_own() {
         return Err(Refused);
     }
     CHANNELS.take()
 }
 
-/// Tells the monitor of a listening socket, if it is one of TCP and was not told before.
+/// Registers a listening TCP socket with the broker, once.
 pub(crate) fn announce(fd: c_int, backlog: c_int) {
-    if let Some(entry) = table::lookup(fd) {
+    if let Some(entry) = FDS.lookup(fd) {
         announce_again(fd, entry);
         return;
     }
@@ -51,12 +52,12 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
     let Ok(_guard) = change() else {
         return;
     };
-    if table::lookup(fd).is_some() {
+    if FDS.lookup(fd).is_some() {
         return;
     }
-    // The kernel takes a negative one for the most.
+    // The kernel takes a negative backlog for the largest one.
     let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
-    let Some(channel) = monitor::listen(fd, backlog) else {
+    let Some(channel) = broker::listen(fd, backlog) else {
         return;
     };
     match Entry::listener(channel) {
@@ -64,22 +65,22 @@ pub(crate) fn announce(fd: c_int, backlog: c_int) {
             // A number too high to be kept is the kernel's alone.
             let _is_kept = hooks::moved(fd, || entry.add_number(fd));
         }
-        Err(_) => hidden::close(channel),
+        Err(_) => private_fds::close(channel),
     }
 }
 
-/// The channel of a listener. If it has none, a monitor is told of it, once there is one. Other processes that share
-/// the listener do so themselves: several channels of one address take turns.
+/// Channel of a listener. A listener without one is registered with the next broker, once there is one. Other processes
+/// that share the listener register it too: several channels of one address take turns.
 #[cold]
 pub(crate) fn announce_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
-    if !entry.pin(fd, Hold::Call) {
+    if !entry.pin(fd, RefKind::Syscall) {
         return None;
     }
     let channel = match change() {
         Ok(_guard) => entry.channel().or_else(|| open_again(fd, entry)),
         Err(Refused) => None,
     };
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     channel
 }
 
@@ -88,41 +89,44 @@ fn open_again(fd: c_int, entry: &'static Entry) -> Option<c_int> {
     if entry.kind() != Kind::Listener {
         return None;
     }
-    let channel = monitor::listen(fd, BACKLOG_AGAIN)?;
-    entry.introducer.set(channel);
-    entry.hear(channel);
+    let channel = broker::listen(fd, BACKLOG_AGAIN)?;
+    entry.listener.channel_owner.set(channel);
+    entry.listener.attach_channel(channel);
     hooks::change_channel(entry);
     Some(channel)
 }
 
-/// A thread has found the channel at its end: it is of no use any more, unless it is another by now.
+/// Marks a listener as disconnected, after a thread has found its channel at the end, unless it has another by now.
 ///
 /// # Errors
 /// `EBADF` if the number means another by now.
-pub(crate) fn deafen(fd: c_int, entry: &'static Entry) -> Outcome<()> {
+pub(crate) fn mark_disconnected(fd: c_int, entry: &'static Entry) -> Outcome<()> {
     entry.held(fd, || {
         let guard = change();
-        let is_dead = || entry.channel().is_some_and(monitor::is_dead);
+        let has_ended = || entry.channel().is_some_and(is_dead);
         // Without the lock, a signal handler would find the end again and again.
-        if guard.is_err() || is_dead() {
-            silence(entry);
+        if guard.is_err() || has_ended() {
+            disconnect(entry);
         }
         Ok(())
     })
 }
 
-/// Ends the channel of a listener whose monitor died, which may have been lent and so be open still. All who wait for
-/// it wake, take what it has, and then find its end.
-pub(crate) fn end_if_forsaken(fd: c_int, entry: &'static Entry) {
-    if !entry.introducer.is_gone() {
+/// Shuts down the channel of a listener whose broker exited, as leases may keep it open. All waiters wake, read its
+/// last packets, and then find its end.
+pub(crate) fn close_if_broker_exited(fd: c_int, entry: &'static Entry) {
+    if !entry.listener.channel_owner.is_gone() {
         return;
     }
     let end = || {
         let Ok(_guard) = change() else {
             return Ok(());
         };
-        if let Some(channel) = entry.channel().filter(|_| entry.introducer.is_gone()) {
-            rustix::net::shutdown(hidden::borrow(channel), Shutdown::Both)?;
+        if let Some(channel) = entry
+            .channel()
+            .filter(|_| entry.listener.channel_owner.is_gone())
+        {
+            rustix::net::shutdown(private_fds::borrow(channel), Shutdown::Both)?;
         }
         Ok(())
     };
@@ -130,36 +134,38 @@ pub(crate) fn end_if_forsaken(fd: c_int, entry: &'static Entry) {
     let _ = entry.held(fd, end);
 }
 
-/// The kernel's socket listens no more: nor does its channel.
+/// Closes the channel of a socket that was shut down.
 pub(crate) fn stop(fd: c_int) {
-    let listener = table::lookup(fd).filter(|entry| entry.kind() == Kind::Listener);
-    let Some(entry) = listener.filter(|entry| entry.pin(fd, Hold::Call)) else {
+    let listener = FDS
+        .lookup(fd)
+        .filter(|entry| entry.kind() == Kind::Listener);
+    let Some(entry) = listener.filter(|entry| entry.pin(fd, RefKind::Syscall)) else {
         return;
     };
-    connection::refuse(entry);
+    connection::reset_unaccepted(entry);
     let guard = change();
-    let channel = entry.hidden.swap(-1, Ordering::SeqCst);
+    let channel = entry.listener.close();
     hooks::change_channel(entry);
-    if channel >= 0 {
-        hidden::close(channel);
+    if let Some(channel) = channel {
+        private_fds::close(channel);
     }
     drop(guard);
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
 }
 
 /// The caller has [`CHANNELS`] and a hold.
-fn silence(entry: &'static Entry) {
-    again::note();
-    entry.is_deaf.store(true, Ordering::SeqCst);
+fn disconnect(entry: &'static Entry) {
+    lost_channels::note();
+    entry.listener.disconnect();
 }
 
-/// What was noted until now, all of which is deaf by now.
+/// Number of lost channels whose listeners are all marked disconnected.
 pub(crate) fn noted() -> u32 {
     let _guard = change();
-    again::noted()
+    lost_channels::noted()
 }
 
-/// In the child of a fork: whoever had the lock is not there.
+/// Resets the lock in the child of a fork, which lacks the thread that held it.
 pub(crate) fn after_fork() {
     CHANNELS.reset();
 }

@@ -1,11 +1,11 @@
-//! A lock in memory that processes share: a futex whose word is its owner's thread number.
+//! A lock in memory that processes share: a futex whose word is its owner's thread id.
 //!
 //! # Protocol
-//! 1. 0 is free; otherwise the low bits are the owner, and the highest bit says that somebody sleeps.
-//! 2. Whoever sleeps does so for 100 ms at most, then looks whether the owner is alive. A dead owner's lock is
-//!    taken over; what it protected may be half changed, which [`Guard::taken_over`] says.
-//! 3. A thread that meets its own lock is a signal handler above the code that holds it: it gets
-//!    [`Refused`] and must not wait.
+//! 1. 0 is free; otherwise the low bits are the owner's thread id, and the highest bit says that a thread sleeps.
+//! 2. A waiter sleeps for at most 100 ms, then checks whether the owner has exited. The lock of an exited owner is
+//!    taken over; the data may be half changed, which [`Guard::taken_over`] says.
+//! 3. A thread that finds its own lock taken by itself is a signal handler above the holder: it gets [`Refused`] and
+//!    must not wait.
 
 use std::ffi::CStr;
 use std::io::Write;
@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::thread::futex;
 
-use crate::{hidden, thread};
+use crate::{private_fds, thread};
 
-/// Somebody sleeps.
+/// Flag of a lock with a sleeping waiter.
 const CONTENDED: u32 = 1 << 31;
 /// How often a taken lock is looked at before the thread sleeps.
 const LOOKS: u32 = 100;
@@ -42,32 +42,32 @@ pub(crate) struct Refused;
 #[derive(Debug)]
 pub(crate) struct Guard<'a> {
     lock: &'a Lock,
-    /// Its last owner died while it held the lock.
+    /// Whether the last owner exited while it held the lock.
     pub(crate) taken_over: bool,
 }
 
 impl Lock {
-    /// A free one.
+    /// A free lock.
     pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Lets a lock go whose guard was forgotten.
+    /// Releases a lock whose guard was forgotten.
     pub(crate) fn release(&self) {
         drop(self.guard(false));
     }
 
-    /// In the child of a fork: the owner, if there was one, is not there.
+    /// Frees the lock in the child of a fork, which lacks its owner.
     pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Whether this thread has it.
+    /// Whether this thread holds the lock.
     pub(crate) fn is_own(&self) -> bool {
         self.0.load(Ordering::Relaxed) & !CONTENDED == thread::tid()
     }
 
-    /// Takes the lock.
+    /// Takes the lock, and waits for it if another thread holds it.
     #[inline]
     pub(crate) fn take(&self) -> Result<Guard<'_>, Refused> {
         let own = thread::tid();
@@ -92,7 +92,7 @@ impl Lock {
     #[cold]
     fn wait(&self, own: u32) -> Result<Guard<'_>, Refused> {
         let mut looks = 0;
-        // Once this thread slept it cannot know whether others do.
+        // After a sleep this thread cannot know whether others sleep.
         let mut taken = own;
         loop {
             let word = self.0.load(Ordering::Relaxed);
@@ -141,24 +141,25 @@ impl Lock {
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release pairs with the acquire of whoever takes it next.
+        // Release pairs with the acquire of the next owner.
         if self.lock.0.swap(0, Ordering::Release) & CONTENDED != 0 {
             let _woken = futex::wake(&self.lock.0, futex::Flags::empty(), 1);
         }
     }
 }
 
-/// Whether the thread of this number is gone, or is a zombie, or has the number of one that is gone: it has no slab.
+/// Whether the thread with this id has exited, is a zombie, or is another program's thread that has the id now: one
+/// without a slab.
 pub(crate) fn is_dead(tid: u32) -> bool {
     let is_gone = i32::try_from(tid)
         .ok()
         .and_then(Pid::from_raw)
         .is_none_or(|tid| test_kill_process(tid) == Err(Errno::SRCH));
-    // What cannot be read, as its owner is another user, is taken to live.
+    // A process of another user, whose files are not readable, counts as running.
     is_gone || is_zombie(tid) || has_text(tid, "maps", SLAB) == Some(false)
 }
 
-/// What the kernel writes into the list of a process's memory for a slab.
+/// Name of a slab's mapping in `/proc/*/maps`.
 const SLAB: &[u8] = b"/memfd:millrace-slab";
 
 fn is_zombie(tid: u32) -> bool {
@@ -199,11 +200,11 @@ fn open(tid: u32, name: &str) -> Option<Owned> {
     let path = CStr::from_bytes_until_nul(&path).ok()?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    Some(Owned(hidden::into_raw(file)))
+    Some(Owned(private_fds::into_raw(file)))
 }
 
 fn read(file: &Owned, into: &mut [u8]) -> Option<usize> {
-    rustix::io::read(hidden::borrow(file.0), into).ok()
+    rustix::io::read(private_fds::borrow(file.0), into).ok()
 }
 
 /// A descriptor that is closed by the kernel's own call.
@@ -211,7 +212,7 @@ struct Owned(RawFd);
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        hidden::close_raw(self.0);
+        private_fds::close_raw(self.0);
     }
 }
 
@@ -222,7 +223,7 @@ mod tests {
 
     struct Shared(Lock, UnsafeCell<u64>);
 
-    // SAFETY: the cell is accessed by whoever holds the lock.
+    // SAFETY: the cell is accessed under the lock.
     unsafe impl Sync for Shared {}
 
     #[test]
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ones_own_lock_is_refused() {
+    fn a_lock_of_the_same_thread_is_refused() {
         let lock = Lock::new();
         assert!(!lock.is_own());
         let guard = lock.take().expect("it is free");
@@ -256,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_dead() {
+    fn a_zombie_has_exited() {
         let mut child = std::process::Command::new("true")
             .spawn()
-            .expect("it is there");
+            .expect("`true` is installed");
         while !is_zombie(child.id()) {
             std::thread::yield_now();
         }
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_found_in_the_file_of_a_thread() {
+    fn text_in_a_file_of_a_thread() {
         let text = has_text(std::process::id(), "maps", b"[stack]");
         assert_eq!(text, Some(true));
         let text = has_text(std::process::id(), "maps", b"[not there]");
@@ -276,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_owners_lock_is_taken_over() {
+    fn the_lock_of_an_exited_owner_is_taken_over() {
         let tid = std::thread::spawn(thread::tid)
             .join()
             .expect("it does not panic");
         let lock = Lock(AtomicU32::new(tid));
-        let guard = lock.take().expect("the owner is dead");
+        let guard = lock.take().expect("the owner has exited");
         assert!(guard.taken_over);
     }
 }

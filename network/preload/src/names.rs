@@ -11,9 +11,11 @@ use crate::pieces::check;
 
 /// The families, as an address has them.
 const INET: sa_family_t = 2;
+const _: () = assert!(INET as c_int == libc::AF_INET);
 const INET6: sa_family_t = 10;
+const _: () = assert!(INET6 as c_int == libc::AF_INET6);
 
-/// Reads an address of IPv4 or IPv6; `None` if it is another's, or too short.
+/// Reads an IPv4 or IPv6 address; `None` for another family, or if `size` is too small.
 ///
 /// # Safety
 /// There are `size` bytes, or the pointer is null.
@@ -26,13 +28,13 @@ pub(crate) unsafe fn read(address: *const sockaddr, size: socklen_t) -> Option<S
     let family = unsafe { address.cast::<sa_family_t>().read_unaligned() };
     match c_int::from(family) {
         libc::AF_INET if size >= size_of::<sockaddr_in>() => {
-            // SAFETY: as above.
+            // SAFETY: `size` covers a `sockaddr_in`; the place need not be aligned.
             let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Some((ip, u16::from_be(v4.sin_port)).into())
         }
         libc::AF_INET6 if size >= size_of::<sockaddr_in6>() => {
-            // SAFETY: as above.
+            // SAFETY: `size` covers a `sockaddr_in6`; the place need not be aligned.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), 0, v6.sin6_scope_id).into())
@@ -41,10 +43,10 @@ pub(crate) unsafe fn read(address: *const sockaddr, size: socklen_t) -> Option<S
     }
 }
 
-/// Writes as much of an address as there is room for, and how long it is.
+/// Writes as much of an address as `size` permits, and its full size to `size`.
 ///
 /// # Errors
-/// `EINVAL` if the room is negative, `EFAULT` if a pointer cannot be one.
+/// `EINVAL` if the size is negative, `EFAULT` if a pointer is null or not of a program.
 ///
 /// # Safety
 /// The pointers are null or valid, the first for as many bytes as the second says.
@@ -55,7 +57,7 @@ pub(crate) unsafe fn write(
 ) -> Outcome<()> {
     check(address, size_of::<sa_family_t>())?;
     check(size, size_of::<socklen_t>())?;
-    // SAFETY: the caller keeps that it is valid.
+    // SAFETY: `size` is readable, as this function asks for; `check` excluded null.
     let room = unsafe { size.read() };
     if c_int::try_from(room).is_err() {
         return Err(Errno(libc::EINVAL));
@@ -64,18 +66,18 @@ pub(crate) unsafe fn write(
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
     let length = fill(value, &mut storage);
     let part = length.min(room as usize);
-    // SAFETY: the caller keeps that there is room for as many.
+    // SAFETY: `part` is at most the room that the program states.
     unsafe {
         address
             .cast::<u8>()
             .copy_from_nonoverlapping(ptr::from_ref(&storage).cast(), part)
     };
-    // SAFETY: as above.
+    // SAFETY: the place of the size was read before, and is writable, as this function asks for.
     unsafe { size.write(socklen_t::try_from(length).unwrap_or(0)) };
     Ok(())
 }
 
-/// Lays an address out; how many bytes it has.
+/// Writes the C structure of an address; its size in bytes.
 fn fill(value: &SocketAddr, storage: &mut sockaddr_storage) -> usize {
     let place = ptr::from_mut(storage);
     match value {
@@ -102,7 +104,7 @@ fn fill(value: &SocketAddr, storage: &mut sockaddr_storage) -> usize {
                 },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: as above.
+            // SAFETY: a storage has room for every address and is aligned for it.
             unsafe { place.cast::<sockaddr_in6>().write(laid) };
             size_of::<sockaddr_in6>()
         }

@@ -1,4 +1,4 @@
-//! Bytes of the program, as it gives them to the C library.
+//! Buffers of the program, as calls of the C library pass them.
 
 use std::ffi::{c_int, c_void};
 use std::slice;
@@ -18,45 +18,45 @@ const HIGHEST: usize = if cfg!(target_arch = "x86_64") {
     1 << 63
 };
 
-/// Bytes to be sent.
+/// Bytes of the program that are to be sent.
 ///
 /// # Errors
 /// `EFAULT` if no program has anything there.
 ///
 /// # Safety
-/// There are `size` bytes, which nobody changes meanwhile, or [`check`] fails.
+/// `first` has `size` readable bytes that stay unchanged for the lifetime, or [`check`] fails.
 #[inline]
 pub(crate) unsafe fn bytes<'a>(first: *const c_void, size: usize) -> Outcome<&'a [u8]> {
     if size == 0 {
         return Ok(&[]);
     }
     check(first, size)?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: the `size` bytes are there and stay unchanged, as this function asks for; `check` excluded null.
     Ok(unsafe { slice::from_raw_parts(first.cast(), size) })
 }
 
-/// Room for bytes.
+/// Buffer of the program that receives bytes.
 ///
 /// # Errors
-/// As for [`bytes`].
+/// `EFAULT` if no program has memory there.
 ///
 /// # Safety
-/// There is room for `size` bytes, which nobody else uses meanwhile, or [`check`] fails.
+/// `first` has `size` writable bytes that nothing else accesses for the lifetime, or [`check`] fails.
 #[inline]
 pub(crate) unsafe fn room<'a>(first: *mut c_void, size: usize) -> Outcome<&'a mut [u8]> {
     if size == 0 {
         return Ok(&mut []);
     }
     check(first, size)?;
-    // SAFETY: as the caller keeps it. The bytes may never have been written, but any are bytes.
+    // SAFETY: the `size` bytes are there and nothing else uses them, as this function asks for; any value is a byte.
     Ok(unsafe { slice::from_raw_parts_mut(first.cast(), size) })
 }
 
-/// Looks whether a program may have so many bytes there: it has none in the first page, nor where the kernel is.
-/// Whether it does have them is found out by using them.
+/// Checks that a program can have `size` bytes there: not in the first page, nor in the kernel's addresses. Accesses
+/// alone find out whether the memory is mapped.
 ///
 /// # Errors
-/// `EFAULT` if not.
+/// `EFAULT` for such addresses.
 #[inline]
 pub(crate) fn check<T>(first: *const T, size: usize) -> Outcome<()> {
     let is_high = HIGHEST
@@ -68,27 +68,27 @@ pub(crate) fn check<T>(first: *const T, size: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether it is where the kernel is, which is known before anything is done.
+/// Whether the address is the kernel's, which is checked before any other step.
 pub(crate) fn is_high<T>(first: *const T) -> bool {
     first.addr() >= HIGHEST
 }
 
-/// Pieces to be sent.
+/// Pieces of the program that are to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pieces<'a>(&'a [iovec]);
 
-/// Room in pieces.
+/// Buffers of the program that receive bytes.
 #[derive(Debug)]
 pub(crate) struct PiecesMut<'a>(&'a [iovec]);
 
 impl<'a> Pieces<'a> {
     /// # Errors
-    /// `EINVAL` if there cannot be so many; `EFAULT` if the pointer, or one in a piece, is null.
+    /// `EINVAL` for more than [`PIECES_MAX`] pieces; `EFAULT` if the pointer, or one in a piece, is null.
     ///
     /// # Safety
-    /// There are `count` pieces, each of which has the bytes that it says, or the pointer is null.
+    /// `first` has `count` pieces, each with the bytes that it states, or is null.
     pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: there are `count` pieces, as this function asks for.
         Ok(Self(unsafe { pieces(first, count) }?))
     }
 
@@ -98,7 +98,7 @@ impl<'a> Pieces<'a> {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
-        // SAFETY: who made this keeps that the bytes are there; null was looked for.
+        // SAFETY: the caller of `new` keeps that the bytes of each piece are there; `pieces` excluded null.
         self.0
             .iter()
             .filter_map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) }.ok())
@@ -110,9 +110,9 @@ impl<'a> PiecesMut<'a> {
     /// As for [`Pieces::new`].
     ///
     /// # Safety
-    /// There are `count` pieces, each of which has the room that it says, or the pointer is null.
+    /// `first` has `count` pieces, each with the room that it states, or is null.
     pub(crate) unsafe fn new(first: *const iovec, count: usize) -> Outcome<Self> {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: there are `count` pieces, as this function asks for.
         Ok(Self(unsafe { pieces(first, count) }?))
     }
 
@@ -122,7 +122,7 @@ impl<'a> PiecesMut<'a> {
     }
 
     pub(crate) fn iter(&mut self) -> impl Iterator<Item = &'a mut [u8]> {
-        // SAFETY: who made this keeps that the room is there; null was looked for.
+        // SAFETY: the caller of `new` keeps that the buffer of each piece is there; `pieces` excluded null.
         self.0
             .iter()
             .filter_map(|piece| unsafe { room(piece.iov_base, piece.iov_len) }.ok())
@@ -142,7 +142,7 @@ unsafe fn pieces<'a>(first: *const iovec, count: usize) -> Outcome<&'a [iovec]> 
         return Ok(&[]);
     }
     check(first, count * size_of::<iovec>())?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there are `count` pieces, as this function asks for; `check` excluded null.
     let pieces = unsafe { slice::from_raw_parts(first, count) };
     for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
         if isize::try_from(piece.iov_len).is_ok() {

@@ -4,11 +4,15 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::calls::cancel;
 use crate::connection;
-use crate::entry::{CONTROL, Entry, Kind};
+use crate::entry::{CONTROL, Entry, FDS, Kind};
 use crate::multiplex::hooks;
 use crate::slab::Slab;
-use crate::{fresh, holders, inherit, listeners, monitor, real, spares, table, thread, under_way};
+use crate::{
+    broker, fd_transition, holders, inherit, listeners, pristine_sockets, real, socket_cache,
+    thread,
+};
 
 /// Runs when the library is loaded.
 #[cfg(not(test))]
@@ -25,10 +29,7 @@ static END: extern "C" fn() = end;
 /// The token of the child, during a fork.
 static CHILD: AtomicU32 = AtomicU32::new(0);
 
-/// The parent is known to the monitor, and this process is not yet.
-static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
-
-/// The process's ends were let go of.
+/// Whether the connections of the process were released.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 #[cfg_attr(
@@ -37,29 +38,29 @@ static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 )]
 extern "C" fn begin() {
     real::find_all();
-    monitor::path();
+    broker::path();
     // SAFETY: the functions stay where they are as long as the process lives.
     unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
     inherit::take_over();
 }
 
-/// Lets go of all ends, as far as the kernel does not do it.
+/// Releases all connections, as far as the kernel does not do so.
 extern "C" fn end() {
     if HAS_ENDED.swap(true, Ordering::Relaxed) {
         return;
     }
     for entry in entries().filter(|entry| entry.kind() == Kind::Listener) {
-        connection::refuse(entry);
+        connection::reset_unaccepted(entry);
     }
     for entry in connections() {
-        connection::part(entry);
+        connection::on_last_close(entry);
         if let Some(record) = entry.record() {
-            record.leave();
+            record.release_on_exit();
         }
     }
 }
 
-/// The end of a process that does not run what it registered for that.
+/// Exit of a process without exit handlers.
 fn end_at_once(status: c_int) -> ! {
     end();
     loop {
@@ -79,12 +80,12 @@ fn end_at_once(status: c_int) -> ! {
 }
 
 export! {
-    fn _exit(status: c_int) -> ! {
+    safe fn _exit(status: c_int) -> ! {
         end_at_once(status)
     }
 
     #[cfg_attr(test, expect(non_snake_case, reason = "the C library's name"))]
-    fn _Exit(status: c_int) -> ! {
+    safe fn _Exit(status: c_int) -> ! {
         end_at_once(status)
     }
 }
@@ -96,18 +97,18 @@ fn connections() -> impl Iterator<Item = &'static Entry> {
 
 /// All entries with a number, each once.
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    table::numbers(0, usize::MAX)
-        .filter(|(fd, entry)| entry.bell() == *fd)
+    FDS.numbers(0, usize::MAX)
+        .filter(|(fd, entry)| entry.wakeup_fd() == *fd)
         .map(|(_, entry)| entry)
 }
 
-/// Before a fork: the child holds what the parent holds.
+/// Before a fork: adds references for the child.
 unsafe extern "C" fn prepare() {
-    // Sets let go of entries under their locks, which takes this one.
+    // Sets release entries under their locks, which takes this one.
     hooks::before_fork();
-    spares::drop_all();
+    socket_cache::drop_all();
     // Parent and child have them in common from now on.
-    fresh::change_all();
+    pristine_sockets::mark_all_modified();
     if let Ok(guard) = CONTROL.take() {
         std::mem::forget(guard);
     }
@@ -121,10 +122,10 @@ unsafe extern "C" fn prepare() {
                 holders::lock(slab, holders::own());
                 locked = Some(slab);
             }
-            record.expect(slab, token);
+            record.reserve_ref(slab, token);
         }
         if entry.kind() == Kind::Listener {
-            entry.is_shared.store(true, Ordering::Relaxed);
+            entry.listener.is_shared.store(true, Ordering::Relaxed);
         }
     }
     CHILD.store(token, Ordering::Relaxed);
@@ -137,14 +138,12 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     thread::forget();
-    under_way::forget();
+    fd_transition::forget();
     CONTROL.reset();
     listeners::after_fork();
     HAS_ENDED.store(false, Ordering::Relaxed);
     inherit::after_fork();
-    if monitor::forget() {
-        IS_UNKNOWN.store(true, Ordering::Relaxed);
-    }
+    broker::forget();
     let slab = Slab::disown();
     claim();
     if let Some(slab) = slab.filter(|slab| entries().all(|entry| entry.slab() != Some(*slab))) {
@@ -154,19 +153,13 @@ unsafe extern "C" fn in_child() {
     for entry in entries() {
         entry.forget_calls();
     }
+    cancel::after_fork();
+    connection::after_fork();
     hooks::after_fork_in_child();
 }
 
-/// Says to the monitor who this process is, if that is a child of one that it knows: when it has a connection of its
-/// own, or before it gives up the rights to say so. Most children do neither, and become another program.
-pub(crate) fn introduce() {
-    if IS_UNKNOWN.load(Ordering::Relaxed) && IS_UNKNOWN.swap(false, Ordering::Relaxed) {
-        monitor::introduce();
-    }
-}
-
-/// In the child of a fork: says that it holds what it was given. What the parent made when it prepared itself no
-/// more is not the child's.
+/// Claims the records that the parent reserved for this child. A record that the parent did not reserve is not the
+/// child's.
 fn claim() {
     let token = CHILD.load(Ordering::Relaxed);
     holders::take(token);
@@ -180,9 +173,9 @@ fn claim() {
             locked = Some(slab);
         }
         if token == 0 || !record.claim(token) {
-            let numbers = table::numbers(0, usize::MAX);
+            let numbers = FDS.numbers(0, usize::MAX);
             for (fd, _) in numbers.filter(|(_, other)| ptr::eq(*other, entry)) {
-                table::remove(fd);
+                FDS.remove(fd);
             }
         }
     }
@@ -190,8 +183,7 @@ fn claim() {
 
 export! {
     fn vfork() -> libc::pid_t {
-        // The child of a real one would change this process's table.
-        // SAFETY: as the caller keeps it.
-        unsafe { libc::fork() }
+        // The child of a real `vfork` would change this process's table.
+        libc::fork()
     }
 }

@@ -1,4 +1,4 @@
-//! The definitions before which ours stand: the next ones, mostly the C library's.
+//! The next definitions of the names that this library defines, mostly the C library's.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem;
@@ -12,7 +12,7 @@ use libc::{
 
 use crate::errno;
 
-/// A name and, once it was looked for, what the next library has under it.
+/// A name and the address of its next definition, once found.
 struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -46,7 +46,7 @@ impl Next {
     }
 }
 
-/// What a function returns that fails.
+/// Failure value of a function's return type.
 trait Failure {
     const FAILURE: Self;
 }
@@ -71,10 +71,10 @@ impl Failure for *mut c_void {
 macro_rules! next {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $ret:ty;)*) => {
         $(
-            /// The next definition; it fails with `ENOSYS` if there is none.
+            /// The next definition of this name; fails with `ENOSYS` without one.
             ///
             /// # Safety
-            /// As the C library says.
+            /// The arguments meet the contract of the C function.
             #[inline]
             pub(crate) unsafe fn $name($($arg: $type),*) -> $ret {
                 let address = names::$name.get();
@@ -86,17 +86,17 @@ macro_rules! next {
                 let function = unsafe {
                     mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($type),*) -> $ret>(address)
                 };
-                // SAFETY: the caller keeps what the function asks for.
+                // SAFETY: the arguments meet the contract of the C function, as this function asks for.
                 unsafe { function($($arg),*) }
             }
         )*
 
-        /// Looks for all of them, so that none is looked for in a signal handler.
+        /// Finds all definitions, so that no signal handler has to.
         pub(crate) fn find_all() {
             $( names::$name.find(); )*
         }
 
-        /// The places of what was found.
+        /// The cached definition of each name.
         #[expect(non_upper_case_globals, reason = "they are called as the functions are")]
         mod names {
             use super::Next;

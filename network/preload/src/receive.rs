@@ -6,37 +6,37 @@ use std::sync::atomic::Ordering;
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use millrace_stream::{End, ReceiveCursor, Received, Receiver, Sight, Urgent};
 
-use crate::connection::PROXY;
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
+use crate::notify::notify_peer;
 use crate::pieces::PiecesMut;
-use crate::send::{is_record, ring, take_error};
-use crate::slab::{Record, flag, option};
-use crate::source::IN;
-use crate::table;
+use crate::readiness::IN;
+use crate::send::{is_record, take_error};
+use crate::slab::{Record, flag, mode, option};
+use crate::stream_end::finish;
 use crate::wait::Wait;
 
 /// Receives in a row that find nothing, after which the kernel is asked for the peer.
 const EMPTY_MAX: u32 = 64;
 /// Bytes that are taken at once to be thrown away.
-const THROWN: usize = 4096;
+const DISCARD_CHUNK: usize = 4096;
 /// Bytes that are looked at through several pieces at most.
 const PEEKED_MAX: usize = 1 << 20;
 
-/// What an attempt came to.
+/// Outcome of one attempt to receive without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// So many bytes, at least one, or none where none were wanted.
+    /// Number of bytes: at least one, or none for an empty buffer.
     Bytes(usize),
-    /// Nothing is there yet.
+    /// No bytes are there yet.
     Empty,
-    /// Something has come in between.
+    /// Bytes arrived during the check.
     Again,
-    /// Nothing will come any more.
+    /// The end of the stream.
     End,
 }
 
-/// Receives as `recv(2)` does.
+/// Receives as `recv(2)`; the number of bytes, 0 at the end.
 #[inline]
 pub(crate) fn receive(
     fd: c_int,
@@ -76,7 +76,7 @@ fn receive_slowly(
         return Err(Errno(libc::EAGAIN));
     }
     if flags & MSG_TRUNC != 0 && !into.is_empty() {
-        return throw(fd, entry, into.len(), flags);
+        return discard(fd, entry, into.len(), flags);
     }
     let peeks = flags & MSG_PEEK != 0;
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
@@ -84,7 +84,7 @@ fn receive_slowly(
     let mut done = 0;
     let mut wait = Wait::new(IN);
     loop {
-        // What is looked at only is looked at from the start again.
+        // A peek starts from the first byte again.
         let start = if peeks { 0 } else { done };
         let attempted = match first.take() {
             Some(attempted) => Ok(attempted),
@@ -127,11 +127,11 @@ pub(crate) fn wait_for_bytes(
     wait.wait(fd, entry, timeout)
 }
 
-/// Takes the urgent byte, or looks at it. It is not waited for.
+/// Takes the urgent byte, or peeks at it, without waiting.
 fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.receive)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -152,7 +152,7 @@ fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Out
         Ok(Urgent::Announced) => Err(Errno(libc::EAGAIN)),
         Ok(Urgent::Nothing) => Err(Errno(libc::EINVAL)),
         Err(_) => {
-            entry.intrude();
+            entry.mark_corrupt();
             Err(Errno(libc::ECONNRESET))
         }
     }
@@ -167,7 +167,7 @@ pub(crate) fn target(record: &Record, size: usize, flags: c_int) -> usize {
         low_water.min(size)
     };
     if flags & MSG_PEEK != 0 {
-        // More than the ring holds cannot be looked at.
+        // A peek sees at most the ring.
         let lines = record.options.ring_lines.load(Ordering::Relaxed) as usize;
         return target.min(lines * 32);
     }
@@ -175,29 +175,34 @@ pub(crate) fn target(record: &Record, size: usize, flags: c_int) -> usize {
 }
 
 /// Takes bytes and throws them away.
-pub(crate) fn throw(fd: c_int, entry: &'static Entry, size: usize, flags: c_int) -> Outcome<usize> {
+pub(crate) fn discard(
+    fd: c_int,
+    entry: &'static Entry,
+    size: usize,
+    flags: c_int,
+) -> Outcome<usize> {
     let flags = flags & !MSG_TRUNC;
-    let mut thrown = 0;
-    while thrown < size {
-        let mut bytes = [0; THROWN];
-        let part = (size - thrown).min(THROWN);
-        // After the first part only what is there.
-        let how = if thrown > 0 && flags & MSG_WAITALL == 0 {
+    let mut discarded = 0;
+    while discarded < size {
+        let mut bytes = [0; DISCARD_CHUNK];
+        let part = (size - discarded).min(DISCARD_CHUNK);
+        // After the first part the call does not wait.
+        let how = if discarded > 0 && flags & MSG_WAITALL == 0 {
             flags | MSG_DONTWAIT
         } else {
             flags
         };
         match receive(fd, entry, &mut bytes[..part], how) {
             Ok(0) => break,
-            Ok(taken) => thrown += taken,
-            Err(_) if thrown > 0 => break,
+            Ok(taken) => discarded += taken,
+            Err(_) if discarded > 0 => break,
             Err(errno) => return Err(errno),
         }
         if flags & MSG_PEEK != 0 {
             break;
         }
     }
-    Ok(thrown)
+    Ok(discarded)
 }
 
 /// Receives into pieces as `readv(2)` does.
@@ -254,10 +259,10 @@ fn peek_pieces(
     Ok(count)
 }
 
-/// Takes what is there, or looks at it, and wakes a peer that sleeps for room.
+/// Takes the received bytes, or peeks at them, and notifies a peer that waits for room.
 #[inline]
 fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<Attempt> {
-    // Whoever wants nothing waits until there is something nevertheless.
+    // A receive into an empty buffer waits for bytes nevertheless.
     if into.is_empty() {
         let looked = attempt_by(fd, entry, true, |sight, receiver, cursor| {
             receiver.peek(sight, cursor, &mut [0])
@@ -276,7 +281,7 @@ fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Ou
     })
 }
 
-/// Receives by a call of the receiver, which takes nothing if it `peeks`, and wakes a peer that sleeps for room.
+/// Receives by a call of the receiver, which takes nothing if it `peeks`, and notifies a peer that waits for room.
 #[inline]
 pub(crate) fn attempt_by(
     fd: c_int,
@@ -286,7 +291,7 @@ pub(crate) fn attempt_by(
 ) -> Outcome<Attempt> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.receive)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -295,30 +300,30 @@ pub(crate) fn attempt_by(
     };
     let mut cursor = record.receive.receive_cursor();
     let received = receive(sight, receiver, &mut cursor);
-    let must_ring = !peeks && receiver.wake(sight, &mut cursor);
+    let must_notify = !peeks && receiver.wake(sight, &mut cursor);
     if !peeks {
         record.receive.set_receive_cursor(&cursor);
     }
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     match received {
         Ok(received) if received.bytes > 0 => {
-            if entry.empty.load(Ordering::Relaxed) != 0 {
-                entry.empty.store(0, Ordering::Relaxed);
+            if entry.connection.empty.load(Ordering::Relaxed) != 0 {
+                entry.connection.empty.store(0, Ordering::Relaxed);
             }
             Ok(Attempt::Bytes(received.bytes))
         }
         Ok(received) => nothing(entry, record, received.end),
         Err(_) => {
-            entry.intrude();
+            entry.mark_corrupt();
             nothing(entry, record, None)
         }
     }
 }
 
-/// Why there is nothing.
+/// Reason why an attempt found no bytes.
 #[cold]
 fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt> {
     match end {
@@ -332,7 +337,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
         return Ok(Attempt::End);
     }
     if record.has(flag::RESET) {
-        // A broken pipe is the sender's affair.
+        // A broken pipe is an error of the sender only.
         if record.error.load(Ordering::Relaxed) != libc::EPIPE.unsigned_abs() {
             take_error(record)?;
         }
@@ -343,16 +348,16 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
         return Ok(Attempt::End);
     }
     if record.has(flag::FINISH_WAITS) {
-        crate::send::finish(entry, record)?;
+        finish(entry, record)?;
     }
     let is_hinted = entry
         .sight()
         .is_none_or(|sight| sight.closing() != millrace_stream::Closing::Open);
-    let empty = entry.empty.fetch_add(1, Ordering::Relaxed);
+    let empty = entry.connection.empty.fetch_add(1, Ordering::Relaxed);
     let was_gone = record.has(flag::HUNG_UP);
-    if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.look_for_peer()) {
-        // What it published before it died is there now, though it may not have been when it was looked for. And
-        // somebody may have broken the connection off.
+    if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.check_peer()) {
+        // Bytes that the peer published before its exit are visible now, though they may not have been at the check.
+        // And the connection may have been reset.
         let is_readable = entry
             .sight()
             .is_some_and(|sight| sight.is_readable(record.receive.position()));
@@ -360,8 +365,8 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
             return Ok(Attempt::Again);
         }
         record.set(flag::END_SEEN);
-        if record.mode.load(Ordering::Relaxed) == PROXY && record.set(flag::RESET) {
-            // The proxy is gone, and nobody knows what it had still to bring.
+        if record.mode.load(Ordering::Relaxed) == mode::PROXY && record.set(flag::RESET) {
+            // The forwarder exited, and bytes on its way may be lost.
             return Err(Errno(libc::ECONNRESET));
         }
         return Ok(Attempt::End);

@@ -5,25 +5,21 @@ use std::sync::atomic::Ordering;
 
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB};
 use millrace_stream::{Closing, Sight};
-use rustix::net::SendFlags;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
 use crate::multiplex::hooks;
+use crate::notify::notify_peer;
 use crate::pieces::Pieces;
-use crate::slab::{self, Record, flag, option};
-use crate::source::{self, OUT};
-use crate::table;
+use crate::readiness::OUT;
+use crate::slab::{Record, flag, option};
+use crate::source;
 use crate::wait::{self, Wait};
 
-/// Pieces of up to so many bytes in all are sent as one.
+/// Largest sum of pieces, in bytes, that is copied and sent as one.
 pub(crate) const GATHERED_MAX: usize = 4096;
 
-/// Connect and send in one: not here.
-const MSG_FASTOPEN: c_int = 0x2000_0000;
-
-/// Sends bytes as `send(2)` does.
+/// Sends as `send(2)`; the number of bytes.
 #[inline]
 pub(crate) fn send(fd: c_int, entry: &'static Entry, bytes: &[u8], flags: c_int) -> Outcome<usize> {
     if flags & !(MSG_NOSIGNAL | MSG_DONTWAIT) == 0 {
@@ -84,7 +80,7 @@ fn send_urgent(
 fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
@@ -96,19 +92,19 @@ fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
     }
     let mut cursor = record.send.send_cursor();
     let sent = sender.send_urgent(sight, &mut cursor, byte);
-    let must_ring = matches!(sent, Ok(true)) && sender.wake(sight, &mut cursor);
+    let must_notify = matches!(sent, Ok(true)) && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     sent.map_err(|_| {
-        entry.intrude();
+        entry.mark_corrupt();
         Errno(libc::ECONNRESET)
     })
 }
 
-/// Sends pieces as `writev(2)` does.
+/// Sends as `writev(2)`; the number of bytes.
 pub(crate) fn send_pieces(
     fd: c_int,
     entry: &'static Entry,
@@ -130,7 +126,7 @@ pub(crate) fn send_pieces(
     let was_reset = is_reset();
     let mut sent = 0;
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-        // What ends the connection after the first piece is told by the next call.
+        // An end of the connection after the first piece is reported by the next call.
         let how = if sent > 0 {
             flags | MSG_NOSIGNAL
         } else {
@@ -143,7 +139,7 @@ pub(crate) fn send_pieces(
                     break;
                 }
             }
-            // The first piece was lost, as the peer is gone, and so are the others.
+            // The first piece was lost, as the peer has closed, and so are the others.
             Err(Errno(libc::EPIPE)) if sent > 0 && !was_reset && is_reset() => return Ok(size),
             Err(_) if sent > 0 => break,
             Err(errno) => return Err(errno),
@@ -152,15 +148,15 @@ pub(crate) fn send_pieces(
     Ok(sent)
 }
 
-/// What is not known is not looked at, as by the kernel's TCP.
+/// Unknown flags are ignored, as by the kernel's TCP.
 fn check(flags: c_int) -> Outcome<()> {
-    if flags & MSG_FASTOPEN != 0 {
+    if flags & libc::MSG_FASTOPEN != 0 {
         return Err(Errno(libc::EOPNOTSUPP));
     }
     Ok(())
 }
 
-/// Goes on after a first attempt that did not send all: waits, unless the call must not.
+/// Continues after an attempt that did not send all bytes: waits, unless the call must not.
 #[cold]
 fn go_on(
     fd: c_int,
@@ -201,9 +197,9 @@ pub(crate) fn wait_for_room(
     flags: c_int,
     wait: &mut Wait,
 ) -> Outcome<()> {
-    entry.stalls.fetch_add(1, Ordering::Relaxed);
+    entry.connection.stalls.fetch_add(1, Ordering::Relaxed);
     if entry.watchers.load(Ordering::Relaxed) > 0 {
-        // The peer may have rung for room that is gone again.
+        // Room of which the peer notified may be used up again.
         hooks::broadcast(entry);
     }
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
@@ -214,19 +210,19 @@ pub(crate) fn wait_for_room(
     wait.wait(fd, entry, timeout)
 }
 
-/// Sends what there is room for, and wakes the peer if it sleeps.
+/// Sends as many bytes as there is room for, and notifies a sleeping peer.
 #[inline]
 fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.send)?;
-    if !table::holds(fd, entry) || !is_record(entry, record) {
+    if !FDS.holds(fd, entry) || !is_record(entry, record) {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
     let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
-    // Where nothing is sent nothing is lost, and a peer that is gone has no answer to it.
+    // An empty send loses nothing, and a closed peer does not reset it.
     let can_fail = !bytes.is_empty()
         || record.has(flag::SEND_SHUT | flag::RESET)
         || matches!(sight.closing(), Closing::Reset(_));
@@ -236,19 +232,19 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
     let mut cursor = record.send.send_cursor();
     let bytes = &bytes[..allowed(record, sight, bytes.len())];
     let sent = sender.send(sight, &mut cursor, bytes);
-    let must_ring = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
+    let must_notify = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
-    if must_ring {
-        ring(entry);
+    if must_notify {
+        notify_peer(entry);
     }
     sent.map_err(|_| {
-        entry.intrude();
+        entry.mark_corrupt();
         take_error(record).err().unwrap_or(Errno(libc::ECONNRESET))
     })
 }
 
-/// As many of so many bytes as the program's own limit lets out.
+/// Number of bytes, of `bytes`, that `SO_SNDBUF` permits to send now.
 #[inline]
 pub(crate) fn allowed(record: &Record, sight: &Sight, bytes: usize) -> usize {
     match record.options.lines_out_max.load(Ordering::Relaxed) {
@@ -271,7 +267,7 @@ pub(crate) fn is_record(entry: &Entry, record: &'static Record) -> bool {
     entry.record().is_some_and(|now| std::ptr::eq(now, record))
 }
 
-/// The error that waits to be told, which is told once.
+/// Takes the pending error of the socket, which is reported once.
 pub(crate) fn take_error(record: &Record) -> Outcome<()> {
     if record.error.load(Ordering::Relaxed) == 0 {
         return Ok(());
@@ -283,7 +279,7 @@ pub(crate) fn take_error(record: &Record) -> Outcome<()> {
     }
 }
 
-/// Takes note of a reset by the peer. Whoever is told of it first is the only one.
+/// Records a reset by the peer, and its error for the first caller alone.
 pub(crate) fn note_reset(entry: &Entry, record: &Record) {
     if record.has(flag::RESET) {
         return;
@@ -296,11 +292,11 @@ pub(crate) fn note_reset(entry: &Entry, record: &Record) {
     }
 }
 
-/// Whether what is sent goes nowhere, as the peer is gone but this side does not know it yet: as with TCP, the
-/// first bytes after that are lost, and then the pipe is broken.
+/// Whether the bytes of a send are lost, because the peer has closed and this side did not know: as with TCP, the first
+/// send after that succeeds, and the next one fails with `EPIPE`.
 ///
 /// # Errors
-/// What a send says that goes nowhere; `EBUSY` if room is reserved.
+/// `EPIPE` or the pending error after an end or a reset; `EBUSY` if room is reserved.
 #[cold]
 pub(crate) fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
     if record.has(flag::SEND_SHUT) {
@@ -315,7 +311,7 @@ pub(crate) fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
     if record.reserved()?.is_some() {
         return Err(Errno(libc::EBUSY));
     }
-    if !entry.look_for_peer() {
+    if !entry.check_peer() {
         return Ok(false);
     }
     if record.has(flag::RESET) {
@@ -327,92 +323,4 @@ pub(crate) fn is_over(entry: &Entry, record: &Record) -> Outcome<bool> {
         .store(libc::EPIPE.unsigned_abs(), Ordering::Relaxed);
     record.set(flag::RESET);
     Ok(true)
-}
-
-/// Wakes the peer.
-#[cold]
-pub(crate) fn ring(entry: &Entry) {
-    let bell = entry.bell();
-    if bell >= 0 {
-        ring_at(bell);
-    }
-}
-
-/// Wakes who has the other end of a bell.
-pub(crate) fn ring_at(bell: c_int) {
-    // If it is full then rings are pending; if the peer is gone then nobody sleeps.
-    let _sent = rustix::net::send(
-        hidden::borrow(bell),
-        &[],
-        SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
-    );
-    slab::count(millrace_stream::slab::header::counter::BELLS);
-}
-
-/// Sends the end, if there is room, or remembers that it is to be sent.
-pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
-    let guard = record.send.take()?;
-    // SAFETY: the lock is held, and the caller has pinned the entry.
-    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
-        return Err(Errno(libc::EBADF));
-    };
-    // The end lies where something may be reserved.
-    record.void();
-    let mut cursor = record.send.send_cursor();
-    let mut must_ring = false;
-    for _ in 0..2 {
-        match sender.finish(sight, &mut cursor) {
-            Ok(true) => {
-                record
-                    .flags
-                    .fetch_and(!flag::FINISH_WAITS, Ordering::Relaxed);
-                must_ring = sender.wake(sight, &mut cursor);
-                break;
-            }
-            Ok(false) => {
-                record.set(flag::FINISH_WAITS);
-                if !sender.arm(sight, &mut cursor) {
-                    break;
-                }
-            }
-            Err(_) => {
-                entry.intrude();
-                break;
-            }
-        }
-    }
-    record.send.set_send_cursor(&cursor);
-    drop(guard);
-    if must_ring {
-        ring(entry);
-    }
-    Ok(())
-}
-
-/// Breaks the connection off, if it is not over.
-pub(crate) fn reset(entry: &Entry, record: &Record, errno: u16) {
-    let Ok(_guard) = record.send.take_torn() else {
-        return;
-    };
-    // SAFETY: the lock is held, and the caller has pinned the entry.
-    if let Some(sender) = unsafe { entry.sender() } {
-        sender.reset(errno);
-        slab::count(millrace_stream::slab::header::counter::RESETS);
-    }
-}
-
-/// Hints that this end is let go of.
-pub(crate) fn close(entry: &Entry, record: &Record) {
-    let Ok(_guard) = record.send.take_torn() else {
-        return;
-    };
-    // SAFETY: the lock is held, and the caller has pinned the entry.
-    if let Some(sender) = unsafe { entry.sender() } {
-        // The hint stands where the reset does.
-        if record.has(flag::RESET) {
-            sender.reset(104);
-        } else {
-            sender.close();
-        }
-    }
 }

@@ -5,28 +5,27 @@
 //! | `SO_ERROR`, `SO_TYPE`, `SO_DOMAIN`, `SO_PROTOCOL`, `SO_ACCEPTCONN` | honoured; they cannot be set |
 //! | `SO_LINGER` | honoured: `{1, 0}` makes the last close a reset; a time has no effect, as all that was sent is in the peer's reach at once |
 //! | `SO_RCVTIMEO`, `SO_SNDTIMEO`, `SO_RCVLOWAT` | honoured |
-//! | `TCP_NODELAY`, `TCP_CORK`, `TCP_QUICKACK` | kept and told; every send is visible to the peer at once in any case |
-//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | kept and told; the kernel says at once when the peer is gone |
-//! | `SO_SNDBUF` | kept and told; one that is smaller than half of the ring bounds what is on its way |
-//! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | kept and told; the rings have the size that the monitor gives |
+//! | `TCP_NODELAY`, `TCP_CORK`, `TCP_QUICKACK` | stored and returned; every send is visible to the peer at once in any case |
+//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | stored and returned; the kernel reports an exit of the peer at once |
+//! | `SO_SNDBUF` | stored and returned; a size below half of the ring bounds the bytes in flight |
+//! | `SO_RCVBUF`, `TCP_NOTSENT_LOWAT` | stored and returned; the broker sets the size of the rings |
 //! | `SO_OOBINLINE` | honoured |
-//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_DONTROUTE`, `SO_BROADCAST` | kept and told |
-//! | `SO_PRIORITY`, `SO_MAX_PACING_RATE` | kept and told; honoured by a plane, as its class and its rate ([`service`]) |
-//! | `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | kept and told; there are no packets that could carry them |
-//! | `SO_BUSY_POLL` | kept and told; how long a call looks before it sleeps is the library's affair |
-//! | `TCP_LINGER2`, `TCP_SYNCNT` | kept and told; there is neither a wait for the peer's end nor a repetition |
-//! | `TCP_DEFER_ACCEPT` | kept and told, rounded as TCP does; a listener that has it is given connections at once nevertheless |
-//! | `SO_PEEK_OFF` | told as -1: none |
-//! | `IPV6_V6ONLY` | told; setting it is refused as for every connected socket |
-//! | `TCP_MAXSEG` | told: the largest slot |
-//! | `TCP_INFO` | told: the state, and nothing else |
-//! | `TCP_FASTOPEN` | told as 0 |
-//! | `TCP_CONGESTION` | told as `none` |
-//! | all others, among them `SO_TIMESTAMP` and its kin | refused with `ENOPROTOOPT` |
+//! | `SO_REUSEADDR`, `SO_REUSEPORT`, `SO_DONTROUTE`, `SO_BROADCAST` | stored and returned |
+//! | `SO_PRIORITY`, `SO_MAX_PACING_RATE` | stored and returned; a forwarder honours them as class and rate ([`service`]) |
+//! | `SO_MARK`, `IP_TOS`, `IPV6_TCLASS`, `IP_TTL`, `IPV6_UNICAST_HOPS` | stored and returned; there are no packets that could carry them |
+//! | `SO_BUSY_POLL` | stored and returned; the library decides how long a call spins before it sleeps |
+//! | `TCP_LINGER2`, `TCP_SYNCNT` | stored and returned; there is neither a wait for the peer's end nor a retransmission |
+//! | `TCP_DEFER_ACCEPT` | stored and returned, rounded as TCP does; a listener with it gets connections at once nevertheless |
+//! | `SO_PEEK_OFF` | returned as -1: off |
+//! | `IPV6_V6ONLY` | returned; setting it is refused as for every connected socket |
+//! | `TCP_MAXSEG` | returned: the largest slot |
+//! | `TCP_INFO` | returned: the state, all other fields 0 |
+//! | `TCP_FASTOPEN` | returned as 0 |
+//! | `TCP_CONGESTION` | returned as `none` |
+//! | all others, among them `SO_TIMESTAMP` and its variants | refused with `ENOPROTOOPT` |
 
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -34,43 +33,44 @@ use libc::{
     EDOM, EINVAL, ENOPROTOOPT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, socklen_t,
     timeval,
 };
-use rustix::net::sockopt;
-use rustix::net::sockopt::Timeout;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
+use crate::kernel_options::{Model, read};
+use crate::pacing_rate::PacingRate;
 use crate::pieces::check;
+use crate::pristine_sockets;
+use crate::readiness::{HUP, RDHUP, Source};
 use crate::send::{note_reset, take_error};
-use crate::service::{self, PacingRate};
-use crate::slab::{Options, Record, flag, option};
-use crate::source::{HUP, RDHUP, Source};
-use crate::{fresh, hidden, real, table};
+use crate::service;
+use crate::slab::{Record, flag, option};
 
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
-const TCP_NOTSENT_LOWAT: c_int = 25;
 /// The kernel's limits of buffer sizes, by default.
 const BUFFER_MAX: u32 = 212_992;
 const SEND_BUFFER_MIN: u32 = 4608;
-/// The size that the kernel begins with; a socket with a smaller one was told so by its program.
+/// Initial size of the kernel's send buffer, in bytes; the program set any smaller one.
 const SEND_BUFFER_DEFAULT: u32 = 16_384;
 const RECEIVE_BUFFER_MIN: u32 = 2304;
-/// The most that `TCP_LINGER2` takes.
+/// Largest value of `TCP_LINGER2`, in seconds.
 const ORPHAN_SECONDS_MAX: c_int = 120;
-/// The most bytes that one slot carries.
+/// Size of the `tcp_info` that is reported, in bytes: all fields up to `tcpi_total_retrans`.
+const TCP_INFO_SIZE: usize = size_of::<libc::tcp_info>();
+/// Largest number of bytes in one slot.
 const SEGMENT: c_int = 8192;
 
-/// What an option is kept as.
+/// Storage of an option.
 enum Place<'a> {
-    /// A bit of [`option`].
+    /// A bit of the module [`option`].
     Bit(u32),
-    /// A number.
+    /// A 32-bit number that can be set.
     Number(&'a AtomicU32),
-    /// A number that is told and cannot be set.
-    Told(c_int),
+    /// A constant that cannot be set.
+    Fixed(c_int),
     /// A buffer's size, at least this.
     Buffer(&'a AtomicU32, u32),
-    /// A time in nanoseconds.
+    /// A time in nanoseconds, set as a `timeval`.
     Time(&'a AtomicU64),
     Rate(&'a PacingRate),
     Linger(&'a AtomicI32),
@@ -84,14 +84,14 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
     Ok(match level {
         SOL_SOCKET => match name {
             libc::SO_ERROR => Place::Error,
-            libc::SO_TYPE => Place::Told(libc::SOCK_STREAM),
-            libc::SO_DOMAIN => Place::Told(family(record)),
-            libc::SO_PROTOCOL => Place::Told(IPPROTO_TCP),
-            libc::SO_ACCEPTCONN => Place::Told(0),
-            libc::SO_PEEK_OFF => Place::Told(-1),
+            libc::SO_TYPE => Place::Fixed(libc::SOCK_STREAM),
+            libc::SO_DOMAIN => Place::Fixed(family(record)),
+            libc::SO_PROTOCOL => Place::Fixed(IPPROTO_TCP),
+            libc::SO_ACCEPTCONN => Place::Fixed(0),
+            libc::SO_PEEK_OFF => Place::Fixed(-1),
             libc::SO_DONTROUTE => Place::Bit(option::DONTROUTE),
             libc::SO_BROADCAST => Place::Bit(option::BROADCAST),
-            libc::SO_SNDLOWAT => Place::Told(1),
+            libc::SO_SNDLOWAT => Place::Fixed(1),
             libc::SO_KEEPALIVE => Place::Bit(option::KEEPALIVE),
             libc::SO_REUSEADDR => Place::Bit(option::REUSEADDR),
             libc::SO_REUSEPORT => Place::Bit(option::REUSEPORT),
@@ -116,12 +116,12 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
             libc::TCP_KEEPINTVL => Place::Number(&options.keep_interval),
             libc::TCP_KEEPCNT => Place::Number(&options.keep_count),
             libc::TCP_USER_TIMEOUT => Place::Number(&options.user_timeout),
-            TCP_NOTSENT_LOWAT => Place::Number(&options.keep_unsent),
+            libc::TCP_NOTSENT_LOWAT => Place::Number(&options.keep_unsent),
             libc::TCP_LINGER2 => Place::Number(&options.orphan_seconds),
             libc::TCP_SYNCNT => Place::Number(&options.connect_tries),
             libc::TCP_DEFER_ACCEPT => Place::Number(&options.defer_accept),
-            libc::TCP_FASTOPEN => Place::Told(0),
-            libc::TCP_MAXSEG => Place::Told(SEGMENT),
+            libc::TCP_FASTOPEN => Place::Fixed(0),
+            libc::TCP_MAXSEG => Place::Fixed(SEGMENT),
             libc::TCP_INFO => Place::Info,
             libc::TCP_CONGESTION => Place::Name(b"none\0\0\0\0\0\0\0\0\0\0\0\0"),
             _ => return Err(Errno(ENOPROTOOPT)),
@@ -134,7 +134,7 @@ fn place<'a>(record: &'a Record, level: c_int, name: c_int) -> Outcome<Place<'a>
         IPPROTO_IPV6 if family(record) == libc::AF_INET6 => match name {
             libc::IPV6_TCLASS => Place::Number(&options.type_of_service),
             libc::IPV6_UNICAST_HOPS => Place::Number(&options.hop_limit),
-            libc::IPV6_V6ONLY => Place::Told(c_int::from(options.has(option::V6ONLY))),
+            libc::IPV6_V6ONLY => Place::Fixed(c_int::from(options.has(option::V6ONLY))),
             _ => return Err(Errno(ENOPROTOOPT)),
         },
         _ => return Err(Errno(ENOPROTOOPT)),
@@ -148,7 +148,7 @@ fn family(record: &Record) -> c_int {
     }
 }
 
-/// As `getsockopt(2)`.
+/// Option of a connection, as `getsockopt(2)`.
 ///
 /// # Safety
 /// The pointers are null or valid, as the call asks for.
@@ -162,7 +162,7 @@ pub(crate) unsafe fn get(
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     check(size, size_of::<socklen_t>())?;
     check(value, 1)?;
-    // SAFETY: the caller keeps that it is valid.
+    // SAFETY: `size` is readable, as this function asks for; `check` excluded null.
     let room = unsafe { size.read() };
     let room = c_int::try_from(room)
         .ok()
@@ -181,7 +181,7 @@ pub(crate) unsafe fn get(
         Place::Number(number) | Place::Buffer(number, _) => {
             put(&mut bytes, &number.load(Ordering::Relaxed).to_ne_bytes())
         }
-        Place::Told(number) => put(&mut bytes, &number.to_ne_bytes()),
+        Place::Fixed(number) => put(&mut bytes, &number.to_ne_bytes()),
         Place::Error => {
             note_reset(entry, record);
             let error = match take_error(record) {
@@ -199,7 +199,7 @@ pub(crate) unsafe fn get(
             put(&mut bytes, &time.as_secs().to_ne_bytes()) + 8
         }
         Place::Rate(rate) => {
-            let (told, length) = rate.told(room);
+            let (told, length) = rate.to_bytes(room);
             put(&mut bytes, &told[..length])
         }
         Place::Linger(seconds) => {
@@ -209,18 +209,18 @@ pub(crate) unsafe fn get(
         }
         Place::Info => {
             bytes[0] = state(entry);
-            104
+            TCP_INFO_SIZE
         }
         Place::Name(name) => put(&mut bytes, name),
     };
     let length = length.min(room);
-    // SAFETY: the caller keeps that there is room for as many bytes as it says.
+    // SAFETY: `length` is at most the room that the program states.
     unsafe {
         value
             .cast::<u8>()
             .copy_from_nonoverlapping(bytes.as_ptr(), length)
     };
-    // SAFETY: as above.
+    // SAFETY: the place of the size was read before, and is writable, as this function asks for.
     unsafe { size.write(socklen_t::try_from(length).unwrap_or(0)) };
     Ok(0)
 }
@@ -230,7 +230,7 @@ fn put(bytes: &mut [u8], value: &[u8]) -> usize {
     value.len()
 }
 
-/// The state as `tcp_info` has it.
+/// State as in `tcp_info`, a `TCP_*` number.
 fn state(entry: &Entry) -> u8 {
     const ESTABLISHED: u8 = 1;
     const FIN_WAIT2: u8 = 5;
@@ -248,10 +248,10 @@ fn state(entry: &Entry) -> u8 {
     }
 }
 
-/// As `setsockopt(2)`.
+/// Sets an option of a connection, as `setsockopt(2)`.
 ///
 /// # Safety
-/// The pointer is null or valid for so many bytes.
+/// The pointer is null, or `value` has `size` readable bytes.
 pub(crate) unsafe fn set(
     entry: &'static Entry,
     level: c_int,
@@ -267,7 +267,7 @@ pub(crate) unsafe fn set(
         }
         check(value, count)?;
         let mut bytes = [0u8; 16];
-        // SAFETY: the caller keeps that there are as many bytes as it says, and these are no more.
+        // SAFETY: `size` readable bytes are there, as this function asks for, and `count` is at most `size`.
         unsafe {
             bytes
                 .as_mut_ptr()
@@ -317,8 +317,8 @@ pub(crate) unsafe fn set(
             };
             place.store(seconds, Ordering::Relaxed);
         }
-        Place::Told(_) if level == IPPROTO_IPV6 => return Err(Errno(EINVAL)),
-        Place::Told(_) | Place::Error | Place::Info | Place::Name(_) => {
+        Place::Fixed(_) if level == IPPROTO_IPV6 => return Err(Errno(EINVAL)),
+        Place::Fixed(_) | Place::Error | Place::Info | Place::Name(_) => {
             return Err(Errno(ENOPROTOOPT));
         }
     }
@@ -365,8 +365,7 @@ fn set_number(place: &AtomicU32, level: c_int, name: c_int, number: c_int) -> Ou
     Ok(())
 }
 
-/// The seconds after which a first segment and its repetitions, each after twice the time, have come that take at
-/// least so many.
+/// Time in seconds of the first segment and its retransmissions, each after twice the time, that covers `seconds`.
 fn whole_tries(seconds: c_int) -> c_int {
     const APART_MAX: c_int = 120;
     let (mut sum, mut apart) = (c_int::from(seconds > 0), 1);
@@ -380,7 +379,7 @@ fn whole_tries(seconds: c_int) -> c_int {
     sum
 }
 
-/// A `timeval` in nanoseconds.
+/// A `timeval` in nanoseconds; `EDOM` for microseconds of a second or more.
 fn time(bytes: [u8; 16]) -> Outcome<u64> {
     const _: () = assert!(size_of::<timeval>() == 16);
     let word = |at: usize| i64::from_ne_bytes(std::array::from_fn(|byte| bytes[at + byte]));
@@ -388,7 +387,7 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
         .ok()
         .filter(|micros| *micros < 1_000_000)
         .ok_or(Errno(EDOM))?;
-    // The kernel takes a time before now for none at all.
+    // The kernel takes a negative time for the shortest one.
     let Ok(seconds) = u64::try_from(word(0)) else {
         return Ok(1);
     };
@@ -397,12 +396,12 @@ fn time(bytes: [u8; 16]) -> Outcome<u64> {
         .saturating_add(u64::from(micros) * 1000))
 }
 
-/// Takes over the options of a kernel's socket: the one that was to connect, or that listens.
+/// Copies the options of a kernel's socket: the connecting one, or the listener.
 pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     let options = &record.options;
-    if let Some(listener) = table::lookup(socket) {
-        listener.model.copy_to(socket, family, options);
-    } else if fresh::family(socket).is_some() {
+    if let Some(listener) = FDS.lookup(socket) {
+        listener.listener.model.copy_to(socket, family, options);
+    } else if pristine_sockets::family(socket).is_some() {
         let model = if family == libc::AF_INET6 {
             &FRESH_V6
         } else {
@@ -413,7 +412,7 @@ pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
         read(socket, family, options);
     }
     if record.side.load(Ordering::Relaxed) != 0 {
-        // A socket that is accepted has it not from its listener.
+        // An accepted socket does not inherit the priority.
         options.priority.store(0, Ordering::Relaxed);
     }
     if options.has(option::OOBINLINE) {
@@ -425,155 +424,6 @@ pub(crate) fn carry(socket: c_int, family: c_int, record: &Record) {
     }
 }
 
-/// What the kernel's sockets begin with.
+/// Options of a pristine socket, by family.
 static FRESH_V4: Model = Model::new();
 static FRESH_V6: Model = Model::new();
-
-/// The options of a kernel's socket, which are asked for once as long as they stay the same.
-#[derive(Debug)]
-pub(crate) struct Model {
-    options: Options,
-    /// How often they were changed, and one more.
-    changes: AtomicU32,
-    /// What `changes` was when they were read last; 0 if they never were.
-    read_at: AtomicU32,
-}
-
-impl Model {
-    pub(crate) const fn new() -> Self {
-        Self {
-            options: Options::new(),
-            changes: AtomicU32::new(1),
-            read_at: AtomicU32::new(0),
-        }
-    }
-
-    /// They are others now.
-    pub(crate) fn change(&self) {
-        self.changes.fetch_add(1, Ordering::Release);
-    }
-
-    fn copy_to(&self, socket: c_int, family: c_int, options: &Options) {
-        let changes = self.changes.load(Ordering::Acquire);
-        if self.read_at.load(Ordering::Acquire) == changes {
-            return options.copy(&self.options);
-        }
-        read(socket, family, options);
-        self.options.copy(options);
-        // Release: who finds the number finds the options. Two threads store the same ones.
-        self.read_at.store(changes, Ordering::Release);
-    }
-}
-
-/// Asks the kernel for a socket's options.
-fn read(socket: c_int, family: c_int, options: &Options) {
-    let socket = hidden::borrow(socket);
-    let bits = [
-        (option::NODELAY, sockopt::tcp_nodelay(socket)),
-        (option::KEEPALIVE, sockopt::socket_keepalive(socket)),
-        (option::CORK, sockopt::tcp_cork(socket)),
-        (option::REUSEADDR, sockopt::socket_reuseaddr(socket)),
-        (option::REUSEPORT, sockopt::socket_reuseport(socket)),
-        (option::QUICKACK, sockopt::tcp_quickack(socket)),
-        (option::OOBINLINE, sockopt::socket_oobinline(socket)),
-    ];
-    for (bit, value) in bits {
-        options.set(bit, value.unwrap_or(false));
-    }
-    if family == libc::AF_INET6 {
-        options.set(
-            option::V6ONLY,
-            sockopt::ipv6_v6only(socket).unwrap_or(false),
-        );
-    }
-    let linger = sockopt::socket_linger(socket).ok().flatten();
-    let seconds = linger.map_or(-1, |linger| {
-        i32::try_from(linger.as_secs()).unwrap_or(i32::MAX)
-    });
-    options.linger.store(seconds, Ordering::Relaxed);
-    let nanoseconds = |id| {
-        let timeout = sockopt::socket_timeout(socket, id)
-            .ok()
-            .flatten()
-            .unwrap_or_default();
-        u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)
-    };
-    options
-        .send_timeout
-        .store(nanoseconds(Timeout::Send), Ordering::Relaxed);
-    options
-        .receive_timeout
-        .store(nanoseconds(Timeout::Recv), Ordering::Relaxed);
-    let seconds = |time: rustix::io::Result<Duration>| {
-        u32::try_from(time.unwrap_or_default().as_secs()).unwrap_or(u32::MAX)
-    };
-    let size =
-        |size: rustix::io::Result<usize>| u32::try_from(size.unwrap_or(0)).unwrap_or(u32::MAX);
-    let numbers = [
-        (
-            &options.send_buffer,
-            size(sockopt::socket_send_buffer_size(socket)),
-        ),
-        (
-            &options.receive_buffer,
-            size(sockopt::socket_recv_buffer_size(socket)),
-        ),
-        (&options.keep_idle, seconds(sockopt::tcp_keepidle(socket))),
-        (
-            &options.keep_interval,
-            seconds(sockopt::tcp_keepintvl(socket)),
-        ),
-        (
-            &options.keep_count,
-            sockopt::tcp_keepcnt(socket).unwrap_or(0),
-        ),
-        (
-            &options.user_timeout,
-            sockopt::tcp_user_timeout(socket).unwrap_or(0),
-        ),
-        (
-            &options.type_of_service,
-            u32::from(sockopt::ip_tos(socket).unwrap_or(0)),
-        ),
-    ];
-    for (place, number) in numbers {
-        place.store(number, Ordering::Relaxed);
-    }
-    read_numbers(socket.as_raw_fd(), family, options);
-    service::read(socket.as_raw_fd(), options);
-}
-
-/// Asks for numbers as they are.
-fn read_numbers(socket: c_int, family: c_int, options: &Options) {
-    let numbers = [
-        (SOL_SOCKET, libc::SO_PRIORITY, &options.priority),
-        (SOL_SOCKET, libc::SO_MARK, &options.mark),
-        (SOL_SOCKET, libc::SO_BUSY_POLL, &options.busy_poll),
-        (IPPROTO_TCP, libc::TCP_LINGER2, &options.orphan_seconds),
-        (IPPROTO_TCP, libc::TCP_SYNCNT, &options.connect_tries),
-        (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &options.defer_accept),
-        (IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options.keep_unsent),
-        (IPPROTO_IP, libc::IP_TTL, &options.time_to_live),
-        (IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, &options.hop_limit),
-    ];
-    for (level, name, place) in numbers {
-        if level == IPPROTO_IPV6 && family != libc::AF_INET6 {
-            continue;
-        }
-        let mut value = [0; 4];
-        let mut size = 4;
-        // SAFETY: there is room for a number.
-        let told = unsafe {
-            real::getsockopt(
-                socket,
-                level,
-                name,
-                value.as_mut_ptr().cast(),
-                &raw mut size,
-            )
-        };
-        if told == 0 {
-            place.store(u32::from_ne_bytes(value), Ordering::Relaxed);
-        }
-    }
-}

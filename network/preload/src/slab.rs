@@ -1,7 +1,7 @@
-//! Slabs in this process's memory: its own, and those of the processes it descends from.
+//! Slabs in this process's memory: its own, and those of its ancestors.
 //!
-//! A slab is mapped once and stays. What lies in it is shared with other processes of the same program, and trusted
-//! as these are; all of it is accessed by atomic operations.
+//! A slab is mapped once and stays. It is shared with other processes of the same program, and trusted as they are; all
+//! accesses are atomic.
 
 use std::mem::offset_of;
 use std::net::SocketAddr;
@@ -19,11 +19,11 @@ use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
-use crate::holders::Tokens;
 use crate::lock::{Guard, Lock, Refused, is_dead};
-use crate::service::PacingRate;
+use crate::pacing_rate::PacingRate;
+use crate::private_fds;
 use crate::thread;
+use crate::tokens::Tokens;
 
 /// The first page of a slab.
 #[repr(C)]
@@ -39,35 +39,35 @@ struct Header {
     counters: [AtomicU64; header::counter::COUNT],
 }
 
-/// What the ends of one connection have in common over all processes that hold this end.
+/// State of one end of a connection, shared by all processes that hold this end.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Record {
     state: AtomicU32,
-    /// How many processes hold it: see [`crate::holders`].
+    /// Number of processes that hold the record: see [`crate::holders`].
     pub(crate) holders: AtomicU32,
-    /// See [`flag`].
+    /// State of the connection: bits of the module [`flag`].
     pub(crate) flags: AtomicU32,
-    /// The error that the next call, or `SO_ERROR`, tells.
+    /// Pending error: of the next call, or of `SO_ERROR`.
     pub(crate) error: AtomicU32,
     pub(crate) mode: AtomicU32,
     pub(crate) side: AtomicU32,
-    /// The process that let go of it last without giving it back: it may still use it until it is dead.
+    /// Process that released the record last without freeing it: it may use the record until it exits.
     leaver: AtomicU32,
     _apart: u32,
     local: Address,
     peer: Address,
-    /// The process that has reserved room to send, and how many bytes: while [`flag::RESERVED`] is set. Changed by
-    /// who has the sender's lock.
+    /// Process that reserved room to send, and the number of bytes, while [`flag::RESERVED`] is set. Changed under the
+    /// sender's lock.
     reserver: AtomicU32,
     reserved: AtomicU32,
-    /// Which processes.
+    /// Tokens of the processes that hold the record.
     pub(crate) tokens: Tokens,
-    /// Options of the program.
+    /// Socket options as the program has set them.
     pub(crate) options: Options,
-    /// What sends.
+    /// Sending direction of the connection.
     pub(crate) send: Direction,
-    /// What receives.
+    /// Receiving direction of the connection.
     pub(crate) receive: Direction,
 }
 
@@ -79,19 +79,19 @@ struct Address([AtomicU64; 3]);
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// See [`option`].
+    /// Boolean options: bits of the module [`option`].
     pub(crate) bits: AtomicU32,
-    /// Seconds; -1 is no linger.
+    /// `SO_LINGER` in seconds; -1 is off.
     pub(crate) linger: AtomicI32,
-    /// Nanoseconds, 0 for ever.
+    /// `SO_SNDTIMEO` in nanoseconds; 0 is no limit.
     pub(crate) send_timeout: AtomicU64,
-    /// Nanoseconds, 0 for ever.
+    /// `SO_RCVTIMEO` in nanoseconds; 0 is no limit.
     pub(crate) receive_timeout: AtomicU64,
-    /// As `SO_SNDBUF` tells it.
+    /// `SO_SNDBUF` in bytes, as the kernel doubles it.
     pub(crate) send_buffer: AtomicU32,
-    /// As `SO_RCVBUF` tells it.
+    /// `SO_RCVBUF` in bytes, as the kernel doubles it.
     pub(crate) receive_buffer: AtomicU32,
-    /// As `SO_RCVLOWAT` tells it.
+    /// `SO_RCVLOWAT` in bytes, at least 1.
     pub(crate) low_water: AtomicU32,
     pub(crate) keep_idle: AtomicU32,
     pub(crate) keep_interval: AtomicU32,
@@ -102,7 +102,7 @@ pub(crate) struct Options {
     pub(crate) mark: AtomicU32,
     pub(crate) ring_lines: AtomicU32,
     pub(crate) keep_unsent: AtomicU32,
-    /// Lines that may be on their way, if the program wants fewer than there are; else 0.
+    /// Largest number of lines in flight, if the program wants fewer than the ring has; else 0.
     pub(crate) lines_out_max: AtomicU32,
     pub(crate) time_to_live: AtomicU32,
     pub(crate) hop_limit: AtomicU32,
@@ -117,34 +117,42 @@ pub(crate) struct Options {
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Direction {
-    /// Whoever has it may use the cursor and the lane's half of the same name.
+    /// Lock of the cursor and of the half of the ring pair with the same name.
     lock: Lock,
-    /// 1: a process died amid a change, and what the cursor says is worth nothing.
-    torn: AtomicU32,
+    /// 1 after a process exited amid a change: the cursor is not valid.
+    poisoned: AtomicU32,
     cursor: [AtomicU64; 8],
 }
 
-/// Bits of [`Record::flags`].
+/// Bits of [`Record::flags`]: how far the connection has ended.
 pub(crate) mod flag {
-    /// Nothing more is sent: `SHUT_WR`.
+    /// `SHUT_WR` was called: nothing more is sent.
     pub(crate) const SEND_SHUT: u32 = 1;
-    /// Nothing more is received: `SHUT_RD`.
+    /// `SHUT_RD` was called: nothing more is received.
     pub(crate) const RECEIVE_SHUT: u32 = 1 << 1;
-    /// The end that the peer sent was reached, or the peer is gone and all it sent was taken.
+    /// The end of the peer's stream was reached, or the peer has hung up and all its bytes were read.
     pub(crate) const END_SEEN: u32 = 1 << 2;
-    /// The connection was broken off, by whichever side.
+    /// The connection was reset, by either side.
     pub(crate) const RESET: u32 = 1 << 3;
     /// The kernel said that no process holds the peer's end.
     pub(crate) const HUNG_UP: u32 = 1 << 4;
     /// `SHUT_WR` was asked for when there was no room for the end.
     pub(crate) const FINISH_WAITS: u32 = 1 << 5;
-    /// Somebody writes to the ring in place: nothing else is sent.
+    /// A thread writes to the ring in place: no other bytes are sent.
     pub(crate) const RESERVED: u32 = 1 << 6;
     /// There was no place for the token of a process that holds the record.
     pub(crate) const MANY: u32 = 1 << 16;
 }
 
-/// Bits of [`Options::bits`].
+/// Values of [`Record::mode`]: the path of the bytes.
+pub(crate) mod mode {
+    /// The two processes share the rings.
+    pub(crate) const DIRECT: u32 = 1;
+    /// A forwarder moves the bytes between two pairs of rings.
+    pub(crate) const PROXY: u32 = 2;
+}
+
+/// Bits of [`Options::bits`], one for each boolean option.
 pub(crate) mod option {
     pub(crate) const NONBLOCK: u32 = 1;
     pub(crate) const NODELAY: u32 = 1 << 1;
@@ -155,7 +163,7 @@ pub(crate) mod option {
     pub(crate) const V6ONLY: u32 = 1 << 6;
     pub(crate) const QUICKACK: u32 = 1 << 7;
     pub(crate) const OOBINLINE: u32 = 1 << 8;
-    /// A non-blocking connect whose success was not told yet.
+    /// A non-blocking connect whose success was not reported yet.
     pub(crate) const CONNECT_TOLD_LATER: u32 = 1 << 9;
     pub(crate) const DONTROUTE: u32 = 1 << 10;
     pub(crate) const BROADCAST: u32 = 1 << 11;
@@ -182,14 +190,14 @@ const _: () = assert!(offset_of!(Direction, cursor) == record::CURSOR);
 const _: () = assert!(size_of::<SendCursor>() == 64 && offset_of!(SendCursor, total) == 16);
 const _: () = assert!(size_of::<ReceiveCursor>() == 64 && offset_of!(ReceiveCursor, total) == 32);
 
-/// A receiver gives fewer lines back than this only when it has more to come.
+/// Number of lines below which a receiver returns credit only when it expects more.
 const LINES_OUT_MIN: u32 = 72;
 
 /// A slab that is mapped. It stays so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slab {
     first: NonNull<u8>,
-    /// The hidden descriptor of its file.
+    /// Private descriptor of the slab's file.
     pub(crate) file: RawFd,
 }
 
@@ -197,24 +205,24 @@ pub(crate) struct Slab {
 static OWN: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 /// Below this number there was no free record when last looked at.
 static FREE_FROM: AtomicUsize = AtomicUsize::new(0);
-/// The hidden descriptor of its file.
+/// Private descriptor of this process's own slab.
 static OWN_FILE: AtomicI32 = AtomicI32::new(-1);
 
 impl Slab {
-    /// Makes a slab and takes it as this process's own.
+    /// Makes a slab, which becomes this process's own.
     pub(crate) fn create() -> Outcome<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"millrace-slab", flags)?;
-        let file = hidden::hide(file)?;
+        let file = private_fds::hide(file)?;
         let made = Self::fill(file);
         if made.is_err() {
-            hidden::close(file);
+            private_fds::close(file);
         }
         made
     }
 
     fn fill(file: RawFd) -> Outcome<Self> {
-        let fd = hidden::borrow(file);
+        let fd = private_fds::borrow(file);
         rustix::fs::fchmod(fd, Mode::RUSR | Mode::WUSR)?;
         rustix::fs::ftruncate(fd, SIZE as u64)?;
         rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -234,9 +242,9 @@ impl Slab {
         Ok(slab)
     }
 
-    /// Maps the slab of another process of this program, whose hidden file this is.
+    /// Maps the slab of another process of this program, by its private descriptor.
     pub(crate) fn attach(file: RawFd) -> Outcome<Self> {
-        let fd = hidden::borrow(file);
+        let fd = private_fds::borrow(file);
         let seals = rustix::fs::fcntl_get_seals(fd)?;
         let status = rustix::fs::fstat(fd)?;
         if !seals.contains(SealFlags::SHRINK) || usize::try_from(status.st_size) != Ok(SIZE) {
@@ -254,21 +262,24 @@ impl Slab {
 
     fn map(file: RawFd) -> Outcome<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let (flags, fd) = (MapFlags::SHARED | MapFlags::NORESERVE, hidden::borrow(file));
+        let (flags, fd) = (
+            MapFlags::SHARED | MapFlags::NORESERVE,
+            private_fds::borrow(file),
+        );
         // SAFETY: no address is asked for, so that the kernel takes one that is free.
         let first = unsafe { rustix::mm::mmap(ptr::null_mut(), SIZE, protection, flags, fd, 0) }?;
         let first = NonNull::new(first.cast()).ok_or(Errno(libc::ENOMEM))?;
         Ok(Self { first, file })
     }
 
-    /// This process's own slab, once it has one.
+    /// This process's own slab, or `None` before its first connection.
     pub(crate) fn own() -> Option<Self> {
         let first = NonNull::new(OWN.load(Ordering::Acquire))?;
         let file = OWN_FILE.load(Ordering::Relaxed);
         Some(Self { first, file })
     }
 
-    /// In the child of a fork: the slab is the parent's, for what was inherited.
+    /// Leaves the slab to the parent, in the child of a fork.
     pub(crate) fn disown() -> Option<Self> {
         let slab = Self::own();
         OWN.store(ptr::null_mut(), Ordering::Relaxed);
@@ -279,11 +290,12 @@ impl Slab {
     /// Unmaps a slab, and closes its file.
     ///
     /// # Safety
-    /// No entry has a record of it, nor will any thread look at one that it had.
+    /// No entry has a record of it, and no thread has a reference into it.
     pub(crate) unsafe fn discard(self) {
-        // SAFETY: the mapping was made with this size, and nobody uses it, as the caller keeps.
+        // SAFETY: the mapping was made with this size, and no reference into it is used any more, as this function asks
+        // for.
         let _unmapped = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), SIZE) };
-        hidden::close(self.file);
+        private_fds::close(self.file);
     }
 
     fn header(self) -> &'static Header {
@@ -291,7 +303,8 @@ impl Slab {
         unsafe { self.first.cast::<Header>().as_ref() }
     }
 
-    /// Runs `work` as the only one of all processes that share listeners of this slab's process; false if another does.
+    /// Runs `work` exclusively among all processes that share listeners of this slab's process; false if another one
+    /// runs it.
     pub(crate) fn alone(self, work: impl FnOnce()) -> bool {
         let (word, own) = (&self.header().accepting, thread::tid());
         if let Err(owner) = word.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
@@ -306,14 +319,15 @@ impl Slab {
         true
     }
 
-    /// The record of this number, if there can be one.
+    /// The record with this number; `None` beyond the last one.
     pub(crate) fn record(self, number: usize) -> Option<&'static Record> {
         if number >= RECORDS {
             return None;
         }
         // SAFETY: the number was checked, so that the record lies within.
         let place = unsafe { self.first.add(HEADER_SIZE + number * RECORD_SIZE) };
-        // SAFETY: as for the header; records lie at multiples of their size behind a page, hence aligned.
+        // SAFETY: the record lies within the mapping, which stays; records lie at multiples of their size behind a
+        // page, hence aligned; all fields are atomic.
         Some(unsafe { place.cast::<Record>().as_ref() })
     }
 
@@ -325,8 +339,8 @@ impl Slab {
         Some(offset / RECORD_SIZE).filter(|number| *number < RECORDS)
     }
 
-    /// Takes a free record, all of whose words but the locks are zero then. When there is none, those whose last
-    /// holders have died are free.
+    /// Takes a free record, all of whose words but the locks are zero then. Without one, it takes a record whose last
+    /// holders have exited.
     pub(crate) fn allocate(self) -> Option<&'static Record> {
         // Those below were taken when last looked at.
         let first = FREE_FROM.load(Ordering::Relaxed).min(RECORDS - 1);
@@ -362,13 +376,13 @@ impl Slab {
         None
     }
 
-    /// Takes a record that nobody holds, whose last holder is dead.
+    /// Takes a record without a holder, whose last holder has exited.
     fn reap(self, record: &Record) -> bool {
         if record.state.load(Ordering::Acquire) != 1 {
             return false;
         }
         let leaver = record.leaver.load(Ordering::Relaxed);
-        let is_left = record.let_dead_go(self)
+        let is_left = record.reap_dead_owners(self)
             || record.holders.load(Ordering::Acquire) == 0 && leaver != 0 && is_dead(leaver);
         if !is_left {
             return false;
@@ -384,11 +398,12 @@ impl Slab {
         })
     }
 
-    /// Lets whoever reads the slab meanwhile know that it may have missed bytes, or counted them twice.
+    /// Runs `end` between two counters, by which a reader of the slab detects that it missed bytes, or counted them
+    /// twice.
     fn end<T>(self, end: impl FnOnce() -> T) -> T {
         let counters = &self.header().counters;
         counters[header::counter::ENDING].fetch_add(1, Ordering::Relaxed);
-        // Before what follows.
+        // Orders the counter before the writes of `end`.
         fence(Ordering::Release);
         let ended = end();
         counters[header::counter::ENDED].fetch_add(1, Ordering::Release);
@@ -403,7 +418,7 @@ impl Slab {
         counters[header::counter::RECEIVED].fetch_add(received, Ordering::Relaxed);
     }
 
-    /// Gives a record back; what its connection has moved goes to the slab's counters.
+    /// Frees a record, and adds the bytes of its connection to the slab's counters.
     pub(crate) fn release(self, record: &Record) {
         let number = ptr::from_ref(record)
             .addr()
@@ -425,26 +440,27 @@ pub(crate) fn count(counter: usize) {
 }
 
 impl Record {
-    /// Lets go of it in a process that is about to end, or to become another program: it may be used until then.
-    pub(crate) fn leave(&self) {
+    /// Releases the record in a process that is about to exit, or to execute another program: it may use the record
+    /// until then.
+    pub(crate) fn release_on_exit(&self) {
         self.leaver.store(std::process::id(), Ordering::Relaxed);
         self.take_own();
-        // Release: who finds no holder finds who left.
+        // Release: a thread that sees no holder sees the last one.
         self.holders.fetch_sub(1, Ordering::Release);
     }
 
-    /// Notes that this process has reserved so many bytes. The sender's lock is held.
+    /// Records that this process has reserved `bytes` bytes. The sender's lock is held.
     pub(crate) fn reserve(&self, bytes: usize) {
-        let bytes = u32::try_from(bytes).expect("a ring is small");
+        let bytes = u32::try_from(bytes).expect("a reservation lies in one ring, below 4 GiB");
         self.reserved.store(bytes, Ordering::Relaxed);
         self.reserver.store(thread::pid(), Ordering::Relaxed);
         self.flags.fetch_or(flag::RESERVED, Ordering::Relaxed);
     }
 
-    /// What is reserved, if anything is.
+    /// Size of this process's reservation in bytes, if there is one.
     ///
     /// # Errors
-    /// `EBUSY` if another process has reserved it, and is alive. One that is dead has reserved nothing.
+    /// `EBUSY` if another running process reserved room. The reservation of an exited one is void.
     pub(crate) fn reserved(&self) -> Outcome<Option<usize>> {
         if !self.has(flag::RESERVED) {
             return Ok(None);
@@ -460,13 +476,13 @@ impl Record {
         Ok(None)
     }
 
-    /// Whatever was reserved is void. The sender's lock is held.
+    /// Voids any reservation. The sender's lock is held.
     pub(crate) fn void(&self) {
         self.flags.fetch_and(!flag::RESERVED, Ordering::Relaxed);
     }
 
-    /// This process has no places any more to which it could write. The sender's lock is held, or there is no other
-    /// thread yet.
+    /// Voids a reservation of this process, which has lost its places. The sender's lock is held, or no other thread
+    /// exists yet.
     pub(crate) fn void_own(&self) {
         if matches!(self.reserved(), Ok(Some(_))) {
             self.void();
@@ -486,7 +502,7 @@ impl Record {
         self.tokens.clear();
         self.options.clear();
         for direction in [&self.send, &self.receive] {
-            direction.torn.store(0, Ordering::Relaxed);
+            direction.poisoned.store(0, Ordering::Relaxed);
             for word in &direction.cursor {
                 word.store(0, Ordering::Relaxed);
             }
@@ -497,7 +513,7 @@ impl Record {
         self.flags.load(Ordering::Relaxed) & flags != 0
     }
 
-    /// Sets flags; true if none of them was.
+    /// Sets flags; true if all of them were clear.
     pub(crate) fn set(&self, flags: u32) -> bool {
         self.flags.fetch_or(flags, Ordering::Relaxed) & flags == 0
     }
@@ -535,7 +551,7 @@ impl Address {
 }
 
 impl Options {
-    /// None is set.
+    /// Default options of a socket: low-water mark 1, linger off, all others zero.
     pub(crate) const fn new() -> Self {
         Self {
             bits: AtomicU32::new(0),
@@ -565,7 +581,7 @@ impl Options {
         }
     }
 
-    /// Takes over what the kernel says of a socket.
+    /// Copies the options that the kernel returned for a socket.
     pub(crate) fn copy(&self, model: &Self) {
         for (place, from) in [
             (&self.send_timeout, &model.send_timeout),
@@ -624,7 +640,7 @@ impl Options {
         self.rate.clear();
     }
 
-    /// Has so many bytes be on their way at most, for a buffer that is smaller than the ring.
+    /// Limits the bytes in flight, for a buffer that is smaller than the ring.
     pub(crate) fn limit_out(&self, bytes: u32) {
         let lines = (bytes / 64).max(LINES_OUT_MIN);
         let is_smaller = lines < self.ring_lines.load(Ordering::Relaxed) / 8;
@@ -632,7 +648,7 @@ impl Options {
             .store(if is_smaller { lines } else { 0 }, Ordering::Relaxed);
     }
 
-    /// What is added to a sender's position before it is looked for room, so that there is none beyond the limit.
+    /// Number of lines that is added to a sender's position before a check for room, so that the limit holds.
     #[inline]
     pub(crate) fn slack(&self) -> u64 {
         match self.lines_out_max.load(Ordering::Relaxed) {
@@ -660,35 +676,35 @@ impl Options {
 }
 
 impl Direction {
-    /// Takes the lock.
+    /// Takes the lock of the direction.
     ///
     /// # Errors
-    /// `EAGAIN` in a handler of a signal above the thread that has it; `ECONNRESET` if the cursor is torn.
+    /// `EAGAIN` in a signal handler above the lock's owner; `ECONNRESET` if the cursor is poisoned.
     #[inline]
     pub(crate) fn take(&self) -> Outcome<Guard<'_>> {
         let guard = self.lock.take().map_err(|_| Errno(libc::EAGAIN))?;
         if guard.taken_over {
-            self.torn.store(1, Ordering::Relaxed);
+            self.poisoned.store(1, Ordering::Relaxed);
         }
-        if self.is_torn() {
+        if self.is_poisoned() {
             return Err(Errno(libc::ECONNRESET));
         }
         Ok(guard)
     }
 
-    /// Takes the lock for what does not need the cursor.
-    pub(crate) fn take_torn(&self) -> Result<Guard<'_>, Refused> {
+    /// Takes the lock also of a poisoned direction, whose cursor must not be used.
+    pub(crate) fn take_poisoned(&self) -> Result<Guard<'_>, Refused> {
         let guard = self.lock.take();
         if matches!(&guard, Ok(guard) if guard.taken_over) {
-            self.torn.store(1, Ordering::Relaxed);
+            self.poisoned.store(1, Ordering::Relaxed);
         }
         guard
     }
 
-    /// Whether a process died amid a change of the cursor.
+    /// Whether a process exited amid a change of the cursor.
     #[inline]
-    pub(crate) fn is_torn(&self) -> bool {
-        self.torn.load(Ordering::Relaxed) != 0
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed) != 0
     }
 
     /// Where the cursor is: without the lock, the answer may be old.

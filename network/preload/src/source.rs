@@ -1,4 +1,4 @@
-//! A user-level descriptor as waiting sees it.
+//! A connection as a pollable source.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -10,50 +10,23 @@ use rustix::net::RecvFlags;
 
 use crate::entry::Entry;
 use crate::errno::Outcome;
-use crate::hidden;
 use crate::lock::Guard;
+use crate::notify::notify_peer;
+use crate::private_fds;
+use crate::readiness::{ERR, HUP, IN, OUT, PRI, RDHUP, RDNORM, Ready, STATE, Source, WRNORM};
 use crate::slab::{Direction, Record, flag};
+use crate::stream_end::{CONNRESET, finish, reset};
 
-/// `EPOLL*` bits.
-pub(crate) type Ready = u32;
-
-pub(crate) const IN: Ready = 0x001;
-pub(crate) const PRI: Ready = 0x002;
-pub(crate) const OUT: Ready = 0x004;
-pub(crate) const ERR: Ready = 0x008;
-pub(crate) const HUP: Ready = 0x010;
-pub(crate) const RDNORM: Ready = 0x040;
-pub(crate) const WRNORM: Ready = 0x100;
-pub(crate) const RDHUP: Ready = 0x2000;
-
-/// So many rings are taken at once. A peer that rings without end is heard again.
-const RINGS_MAX: u32 = 64;
-/// Where the state begins in the second part of [`Source::progress`].
-pub(crate) const STATE: u32 = 56;
-
-/// What a bell had.
+/// Number of wake-ups that are read at once. Further ones of a peer are read next time.
+const WAKEUPS_MAX: u32 = 64;
+/// Contents of one packet of a wake-up fd.
 enum Taken {
-    /// A ring, or the end.
-    Ring,
-    /// Not a ring.
+    /// A wake-up, or the end of the socket.
+    Wakeup,
+    /// Bytes, or an interruption by a signal.
     Other,
     Nothing,
     Error,
-}
-
-/// What says when it can be read from, or written to. The entry is pinned, or its number is known to be open.
-pub(crate) trait Source {
-    /// What is there now, from loads alone, but for the question whether the peer is gone after it hinted at that.
-    fn ready(&self) -> Ready;
-    /// Says that somebody goes to sleep for these events, and looks again.
-    fn arm(&self, events: u32) -> Ready;
-    /// What the kernel watches for rings and for the peer's death.
-    fn bell(&self) -> RawFd;
-    /// Takes all rings. True if the peer is gone.
-    fn drain(&self) -> bool;
-    /// Changes with every arrival | with every time that room was missed; above [`STATE`], with every end of a
-    /// direction and every call that asked for one.
-    fn progress(&self) -> (u64, u64);
 }
 
 /// Whether a sender has room, within the limit that `SO_SNDBUF` sets.
@@ -69,7 +42,7 @@ impl Source for Entry {
             return 0;
         };
         if sight.closing() != Closing::Open && !record.has(flag::HUNG_UP) {
-            self.look_for_peer();
+            self.check_peer();
         }
         let flags = record.flags.load(Ordering::Relaxed);
         let is_gone = flags & (flag::HUNG_UP | flag::RESET) != 0
@@ -81,9 +54,9 @@ impl Source for Entry {
         if flags & (flag::END_SEEN | flag::RECEIVE_SHUT) != 0 || is_gone {
             ready |= IN | RDNORM | RDHUP;
         } else if sight.is_readable(record.receive.position()) {
-            self.look_at_arrivals(record, sight);
+            self.scan_arrivals(record, sight);
             let low_water = record.options.low_water.load(Ordering::Relaxed);
-            if self.is_finished.load(Ordering::Relaxed) {
+            if self.connection.is_finished.load(Ordering::Relaxed) {
                 ready |= IN | RDNORM | RDHUP;
             } else if low_water <= 1 || self.reaches(record, sight, low_water) {
                 ready |= IN | RDNORM;
@@ -105,10 +78,10 @@ impl Source for Entry {
     fn arm(&self, events: u32) -> Ready {
         if let (Some(record), Some(sight)) = (self.record(), self.sight()) {
             if record.has(flag::FINISH_WAITS) {
-                // It fails in a signal handler above a send alone: then the next one who waits does it.
-                let _unsaid = crate::send::finish(self, record);
+                // It fails only in a signal handler above a send: then the next waiter does it.
+                let _unsaid = finish(self, record);
             }
-            // Who has sent its end is told of the peer's, whatever it asks for.
+            // A process that sent its end is notified of the peer's, whatever it waits for.
             if events & (IN | RDNORM | RDHUP) != 0 || record.has(flag::SEND_SHUT) {
                 self.arm_receiver(record);
             }
@@ -119,22 +92,22 @@ impl Source for Entry {
         self.ready()
     }
 
-    fn bell(&self) -> RawFd {
-        Self::bell(self)
+    fn wakeup_fd(&self) -> RawFd {
+        Self::wakeup_fd(self)
     }
 
     fn drain(&self) -> bool {
-        let bell = Self::bell(self);
-        if bell < 0 {
+        let wakeup_fd = Self::wakeup_fd(self);
+        if wakeup_fd < 0 {
             return true;
         }
-        for taken in 0..RINGS_MAX {
-            match self.take_packet(bell) {
-                // A ring and the end look alike; no peer has many rings out.
-                Taken::Ring if taken > 0 && self.look_for_peer() => return true,
-                Taken::Ring | Taken::Other => {}
+        for taken in 0..WAKEUPS_MAX {
+            match self.take_packet(wakeup_fd) {
+                // A wake-up and the end look alike; no peer has many wake-ups in flight.
+                Taken::Wakeup if taken > 0 && self.check_peer() => return true,
+                Taken::Wakeup | Taken::Other => {}
                 Taken::Nothing => break,
-                Taken::Error => return self.look_for_peer(),
+                Taken::Error => return self.check_peer(),
             }
         }
         self.record()
@@ -142,15 +115,15 @@ impl Source for Entry {
     }
 
     fn progress(&self) -> (u64, u64) {
-        let stalls = self.stalls.load(Ordering::Relaxed);
+        let stalls = self.connection.stalls.load(Ordering::Relaxed);
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
             return (0, stalls);
         };
-        let arrived = self.look_at_arrivals(record, sight);
+        let arrived = self.scan_arrivals(record, sight);
         let is_over = record.has(flag::HUNG_UP | flag::RESET);
-        let has_ended = is_over || self.is_finished.load(Ordering::Relaxed);
+        let has_ended = is_over || self.connection.is_finished.load(Ordering::Relaxed);
         let shut = record.flags.load(Ordering::Relaxed) & (flag::SEND_SHUT | flag::RECEIVE_SHUT);
-        let shutdowns = self.shutdowns.load(Ordering::Relaxed);
+        let shutdowns = self.connection.shutdowns.load(Ordering::Relaxed);
         let state = u64::from(shut) | u64::from(has_ended) << 2 | u64::from(shutdowns & 0x1f) << 3;
         (
             arrived.wrapping_add(u64::from(is_over)),
@@ -160,37 +133,41 @@ impl Source for Entry {
 }
 
 impl Entry {
-    /// Whether the connection was broken off, or both sides have sent their ends: then it has no peer any more.
+    /// Whether the connection was reset, or both sides have sent their ends: then it has no peer any more.
     pub(crate) fn is_closed(&self) -> bool {
         let ready = self.ready();
         let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
             return true;
         };
-        self.look_at_arrivals(record, sight);
-        let has_finished =
-            record.has(flag::HUNG_UP | flag::END_SEEN) || self.is_finished.load(Ordering::Relaxed);
+        self.scan_arrivals(record, sight);
+        let has_finished = record.has(flag::HUNG_UP | flag::END_SEEN)
+            || self.connection.is_finished.load(Ordering::Relaxed);
         let is_broken = record.has(flag::RESET) || matches!(sight.closing(), Closing::Reset(_));
         ready & HUP != 0 && (is_broken || has_finished)
     }
 
-    /// Takes one ring, after the kernel said that the bell has something; others make the next sleep short. Whoever
-    /// waits for edges must take them all.
-    pub(crate) fn take_ring(&self) {
-        let bell = Self::bell(self);
-        if bell >= 0 {
-            let _taken = self.take_packet(bell);
+    /// Reads one wake-up, after the kernel reported the wake-up fd readable; further ones make the next sleep short.
+    /// Edge-triggered waiters must read all.
+    pub(crate) fn take_wakeup(&self) {
+        let wakeup_fd = Self::wakeup_fd(self);
+        if wakeup_fd >= 0 {
+            let _taken = self.take_packet(wakeup_fd);
         }
     }
 
-    fn take_packet(&self, bell: RawFd) -> Taken {
+    fn take_packet(&self, wakeup_fd: RawFd) -> Taken {
         let mut byte = [0];
-        match rustix::net::recv(hidden::borrow(bell), &mut byte, RecvFlags::DONTWAIT) {
+        match rustix::net::recv(
+            private_fds::borrow(wakeup_fd),
+            &mut byte,
+            RecvFlags::DONTWAIT,
+        ) {
             Ok((_, 0)) => {
-                self.rings.fetch_add(1, Ordering::Relaxed);
-                Taken::Ring
+                self.connection.wakeups.fetch_add(1, Ordering::Relaxed);
+                Taken::Wakeup
             }
             Ok(_) => {
-                self.break_off();
+                self.abort();
                 Taken::Other
             }
             Err(Errno::AGAIN) => Taken::Nothing,
@@ -212,63 +189,65 @@ impl Entry {
     }
 
     /// Up to where there are arrivals, and notes whether they end there.
-    fn look_at_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
-        // What lies before was looked at, or taken since.
-        let known = self.arrived.load(Ordering::Relaxed);
-        if self.is_finished.load(Ordering::Relaxed) {
+    fn scan_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
+        // Earlier lines were scanned, or read since.
+        let known = self.connection.arrived.load(Ordering::Relaxed);
+        if self.connection.is_finished.load(Ordering::Relaxed) {
             return known;
         }
         let (arrived, is_finished) = sight.arrived(known.max(record.receive.position()));
-        self.arrived.fetch_max(arrived, Ordering::Relaxed);
+        self.connection
+            .arrived
+            .fetch_max(arrived, Ordering::Relaxed);
         if is_finished {
-            self.is_finished.store(true, Ordering::Relaxed);
+            self.connection.is_finished.store(true, Ordering::Relaxed);
         }
         arrived
     }
 
-    /// Asks the kernel whether anybody still has the peer's end; remembers it if not.
+    /// Asks the kernel whether any process still has the peer's end, and records a hang-up.
     #[cold]
-    pub(crate) fn look_for_peer(&self) -> bool {
+    pub(crate) fn check_peer(&self) -> bool {
         let Some(record) = self.record() else {
             return true;
         };
         if record.has(flag::HUNG_UP) {
             return true;
         }
-        let bell = Self::bell(self);
-        if bell < 0 {
+        let wakeup_fd = Self::wakeup_fd(self);
+        if wakeup_fd < 0 {
             return true;
         }
-        let bell = hidden::borrow(bell);
-        let mut fds = [PollFd::new(&bell, PollFlags::IN | PollFlags::RDHUP)];
+        let wakeup_fd = private_fds::borrow(wakeup_fd);
+        let mut fds = [PollFd::new(&wakeup_fd, PollFlags::IN | PollFlags::RDHUP)];
         let asked = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
-        // A bell that was shut down is of no use any more.
+        // A wake-up fd that was shut down is of no use any more.
         let gone = PollFlags::HUP | PollFlags::RDHUP;
         let is_gone = asked.is_ok() && fds[0].revents().intersects(gone);
         if is_gone {
-            // What is no ring lies behind rings, which look like the end from here on.
-            if rustix::io::ioctl_fionread(bell).is_ok_and(|bytes| bytes > 0) {
-                self.intrude();
+            // A packet with bytes lies behind wake-ups, which look like the end from here on.
+            if rustix::io::ioctl_fionread(wakeup_fd).is_ok_and(|bytes| bytes > 0) {
+                self.mark_corrupt();
             }
             record.set(flag::HUNG_UP);
         }
         is_gone
     }
 
-    /// The connection is of no use any more: both sides hear of it.
+    /// Aborts the connection, for both sides.
     #[cold]
-    fn break_off(&self) {
-        self.intrude();
+    fn abort(&self) {
+        self.mark_corrupt();
         if let Some(record) = self.record() {
-            crate::send::reset(self, record, 104);
-            crate::send::ring(self);
+            reset(self, record, CONNRESET);
+            notify_peer(self);
         }
     }
 
-    /// Somebody wrote to the peer's bell who does not know what it is: the connection's bytes are lost, and so is
-    /// the connection.
+    /// Marks a connection as corrupt, after a process without this library wrote to the wake-up fd: the bytes are lost,
+    /// and so is the connection.
     #[cold]
-    pub(crate) fn intrude(&self) {
+    pub(crate) fn mark_corrupt(&self) {
         if let Some(record) = self.record() {
             record
                 .error
@@ -277,11 +256,11 @@ impl Entry {
         }
     }
 
-    /// Takes a direction of a connection that may be closed meanwhile. One that a process has left torn breaks the
-    /// connection off.
+    /// Takes the lock of a direction of a connection that may be closed meanwhile. A poisoned direction aborts the
+    /// connection.
     ///
     /// # Errors
-    /// `EAGAIN` in a handler of a signal; `ECONNRESET` if it is torn.
+    /// `EAGAIN` in a signal handler above the lock's owner; `ECONNRESET` if the direction is poisoned.
     #[inline]
     pub(crate) fn take_direction<'r>(
         &'static self,
@@ -292,7 +271,7 @@ impl Entry {
         if taken.is_err() {
             self.held(fd, || {
                 if let Some(record) = self.record() {
-                    self.tear(record);
+                    self.abort_if_poisoned(record);
                 }
                 Ok(())
             })?;
@@ -300,18 +279,18 @@ impl Entry {
         taken
     }
 
-    /// Breaks the connection off if a process has left one of its directions torn. The entry is pinned.
+    /// Aborts the connection if one of its directions is poisoned. The entry is pinned.
     #[cold]
-    fn tear(&self, record: &Record) {
-        let is_torn = record.send.is_torn() || record.receive.is_torn();
-        if is_torn && !record.has(flag::RESET) {
-            self.break_off();
+    fn abort_if_poisoned(&self, record: &Record) {
+        let is_poisoned = record.send.is_poisoned() || record.receive.is_poisoned();
+        if is_poisoned && !record.has(flag::RESET) {
+            self.abort();
         }
     }
 
     fn arm_sender(&self, record: &Record, sight: &Sight) {
         let Ok(_guard) = record.send.take() else {
-            return self.tear(record);
+            return self.abort_if_poisoned(record);
         };
         // SAFETY: the lock is held, and the caller has pinned the entry.
         if let Some(sender) = unsafe { self.sender() } {
@@ -323,7 +302,7 @@ impl Entry {
 
     fn arm_receiver(&self, record: &Record) {
         let Ok(_guard) = record.receive.take() else {
-            return self.tear(record);
+            return self.abort_if_poisoned(record);
         };
         let Some(sight) = self.sight() else {
             return;

@@ -1,82 +1,96 @@
-//! Which descriptor numbers are ours.
+//! Descriptor numbers of this process that are user-level.
 //!
-//! The fast exit of every call is [`lookup`]: a comparison, a load and a branch, and two more loads for a number that
-//! is not ours. A number whose place is null while no connect of it is under way is the kernel's alone.
+//! The fast path of every call is [`FdTable::lookup`]: a comparison, a load and a branch, and two more loads for a number
+//! that has no value. A number without a value, and without a pending transition ([`fd_transition`]), is the kernel's alone.
 
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use crate::entry::Entry;
-use crate::under_way;
+use crate::fd_transition;
+use crate::limits::NUMBERS;
 
-/// How many numbers there can be: a descriptor of a higher one is never ours.
-pub(crate) const NUMBERS: usize = 1 << 20;
-
-/// 8 MiB of zeros that take no memory until they are used.
-static TABLE: [AtomicPtr<Entry>; NUMBERS] = [const { AtomicPtr::new(ptr::null_mut()) }; NUMBERS];
-
-/// The highest number that was ever inserted: a walk ends there.
-static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-
-fn place(fd: c_int) -> Option<&'static AtomicPtr<Entry>> {
-    TABLE.get(usize::try_from(fd).ok()?)
+/// A map from descriptor numbers below [`NUMBERS`] to values that live for ever.
+///
+/// As a static it takes no memory until numbers are used: all bytes are zero at first.
+#[derive(Debug)]
+pub(crate) struct FdTable<T: 'static> {
+    /// Value of each number, or null.
+    pub(crate) slots: [AtomicPtr<T>; NUMBERS],
+    /// Highest number that ever had a value: the end of a walk.
+    pub(crate) highest: AtomicUsize,
 }
 
-/// The entry of a number. Entries are never unmapped, so that it may be looked at, but it may be another's by then:
-/// see [`Entry`] for what keeps it.
-#[inline]
-pub(crate) fn lookup(fd: c_int) -> Option<&'static Entry> {
-    // Acquire pairs with the release of `insert`: who finds an entry finds what was written to it.
-    let place = place(fd)?;
-    let mut entry = place.load(Ordering::Acquire);
-    if entry.is_null() {
-        if under_way::is_any() {
-            under_way::wait(fd);
+impl<T> FdTable<T> {
+    fn slot(&self, fd: c_int) -> Option<&AtomicPtr<T>> {
+        self.slots.get(usize::try_from(fd).ok()?)
+    }
+
+    /// The value of a number, or `None` for a kernel descriptor.
+    ///
+    /// The reference stays valid, as values are never unmapped, but the value may serve another descriptor later. The
+    /// type of the value says what prevents that.
+    #[inline]
+    pub(crate) fn lookup(&self, fd: c_int) -> Option<&'static T> {
+        // Acquire pairs with the release of `insert`: all that was written to the value before is visible.
+        let slot = self.slot(fd)?;
+        let mut value = slot.load(Ordering::Acquire);
+        if value.is_null() {
+            if fd_transition::has_pending() {
+                fd_transition::wait(fd);
+            }
+            // Also without a pending transition: it may have ended after the first load.
+            value = slot.load(Ordering::Acquire);
         }
-        // Also if no change was found: it may have ended since the place was looked at.
-        entry = place.load(Ordering::Acquire);
+        // SAFETY: `insert` stored a `&'static T`, or the pointer is null.
+        unsafe { value.as_ref() }
     }
-    // SAFETY: what is in the table came from a reference to an entry, and these live for ever.
-    unsafe { entry.as_ref() }
-}
 
-/// Whether the number still means this entry.
-#[inline]
-pub(crate) fn holds(fd: c_int, entry: &'static Entry) -> bool {
-    place(fd).is_some_and(|place| ptr::eq(place.load(Ordering::Acquire), entry))
-}
-
-/// Gives the number to an entry. False if the number is too high.
-pub(crate) fn insert(fd: c_int, entry: &'static Entry) -> bool {
-    let Some(place) = place(fd) else {
-        return false;
-    };
-    HIGHEST.fetch_max(usize::try_from(fd).unwrap_or(0), Ordering::Relaxed);
-    place.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
-    true
-}
-
-/// Takes the number away from whatever entry has it.
-pub(crate) fn remove(fd: c_int) -> Option<&'static Entry> {
-    let place = place(fd)?;
-    if place.load(Ordering::Relaxed).is_null() {
-        return None;
+    /// Whether the number still has this value.
+    #[inline]
+    pub(crate) fn holds(&self, fd: c_int, value: &'static T) -> bool {
+        self.slot(fd)
+            .is_some_and(|slot| ptr::eq(slot.load(Ordering::Acquire), value))
     }
-    let entry = place.swap(ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: as in `lookup`.
-    unsafe { entry.as_ref() }
-}
 
-/// All numbers from `first` to `last` that are ours, and their entries.
-pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = (c_int, &'static Entry)> {
-    let last = last.min(NUMBERS - 1).min(HIGHEST.load(Ordering::Relaxed));
-    (first..=last).filter_map(|number| {
-        let fd = c_int::try_from(number).ok()?;
-        let entry = place(fd)?.load(Ordering::Acquire);
-        // SAFETY: as in `lookup`.
-        unsafe { entry.as_ref() }.map(|entry| (fd, entry))
-    })
+    /// Gives the number to a value. False if the number is too high.
+    pub(crate) fn insert(&self, fd: c_int, value: &'static T) -> bool {
+        let Some(slot) = self.slot(fd) else {
+            return false;
+        };
+        self.highest
+            .fetch_max(usize::try_from(fd).unwrap_or(0), Ordering::Relaxed);
+        slot.store(ptr::from_ref(value).cast_mut(), Ordering::Release);
+        true
+    }
+
+    /// Takes the number from its value, and returns that.
+    pub(crate) fn remove(&self, fd: c_int) -> Option<&'static T> {
+        let slot = self.slot(fd)?;
+        if slot.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        let value = slot.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: `insert` stored a `&'static T`, or the pointer is null.
+        unsafe { value.as_ref() }
+    }
+
+    /// All numbers from `first` to `last` that have a value, in ascending order.
+    pub(crate) fn numbers(
+        &self,
+        first: usize,
+        last: usize,
+    ) -> impl Iterator<Item = (c_int, &'static T)> {
+        let last = last
+            .min(NUMBERS - 1)
+            .min(self.highest.load(Ordering::Relaxed));
+        (first..=last).filter_map(|number| {
+            let fd = c_int::try_from(number).ok()?;
+            let value = self.slot(fd)?.load(Ordering::Acquire);
+            // SAFETY: `insert` stored a `&'static T`, or the pointer is null.
+            unsafe { value.as_ref() }.map(|value| (fd, value))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -85,12 +99,13 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::under_way::Change;
+    use crate::entry::{Entry, FDS};
+    use crate::fd_transition::FdTransition;
 
-    /// No descriptor of this process has it.
+    /// A number without a descriptor in this process.
     const FD: c_int = 900_000;
     const ROUNDS: u32 = 100_000;
-    /// So often a count is looked at before the processor is given away.
+    /// Number of spins before the test yields.
     const SPINS: u32 = 1000;
 
     /// Waits until a count is reached.
@@ -105,18 +120,18 @@ mod tests {
         }
     }
 
-    /// Whoever looks after a change began finds what it made, also if it ends between the look at the place and the
-    /// one at changes. (Such a lookup took the number for the kernel's.)
+    /// A lookup after the begin of a transition finds its result, also if the transition ends between the load of the
+    /// slot and the check for transitions. (Such a lookup took the number for the kernel's.)
     #[test]
-    fn who_knows_of_a_change_finds_what_it_made() {
-        let entry = Entry::epoll_set(ptr::null_mut()).expect("there is memory");
+    fn a_lookup_after_the_begin_of_a_transition_finds_its_result() {
+        let entry = Entry::epoll_set(ptr::null_mut(), |_| ()).expect("there is memory");
         let (begun, looked) = (AtomicU32::new(0), AtomicU32::new(0));
         let missed = thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1..=ROUNDS {
-                    let change = Change::begin(FD);
+                    let change = FdTransition::begin(FD);
                     begun.store(round, Ordering::Release);
-                    assert!(insert(FD, entry));
+                    assert!(FDS.insert(FD, entry));
                     drop(change);
                     await_count(&looked, round);
                 }
@@ -124,10 +139,10 @@ mod tests {
             let mut missed = 0;
             for round in 1..=ROUNDS {
                 await_count(&begun, round);
-                while lookup(FD).is_none() {
+                while FDS.lookup(FD).is_none() {
                     missed += 1;
                 }
-                remove(FD);
+                FDS.remove(FD);
                 looked.store(round, Ordering::Release);
             }
             missed

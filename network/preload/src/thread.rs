@@ -1,4 +1,4 @@
-//! What a thread knows of itself and of its process.
+//! Cached ids of the thread and of its process.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};

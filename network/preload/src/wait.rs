@@ -1,4 +1,4 @@
-//! A call that must wait: it spins for a while, then sleeps.
+//! The wait of a blocking call: a spin, then a sleep.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use millrace_stream::slab::header::counter;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::calls::cancel;
-use crate::entry::{Entry, Hold};
+use crate::clock::now;
+use crate::entry::{Entry, FDS, RefKind};
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
+use crate::multiplex::hooks;
+use crate::multiplex::poll_target::PollTarget;
 use crate::multiplex::sleepers::Sleeper;
 use crate::multiplex::spin::spin;
-use crate::multiplex::{Kept, hooks};
+use crate::private_fds;
+use crate::readiness::{ERR, HUP, Ready, Source};
 use crate::slab;
-use crate::source::{ERR, HUP, Ready, Source};
-use crate::table;
 
-/// How long a sleep is, when somebody may take the ring that was for this thread without telling it.
+/// Longest sleep while another process may read the wake-up that is meant for this thread.
 const SLICE: Duration = Duration::from_millis(10);
 
-/// What the kernel says of a bell whose peer is gone, or that is closed.
+/// Events of a wake-up fd whose peer has hung up, or that is closed.
 const GONE: PollFlags = PollFlags::HUP
     .union(PollFlags::RDHUP)
     .union(PollFlags::ERR)
     .union(PollFlags::NVAL);
 
-/// The waiting of one call.
+/// Events, deadline and mode of one waiting call.
 #[derive(Debug)]
 pub(crate) struct Wait {
     events: Ready,
     deadline: Option<Duration>,
-    /// What is there is not enough: only what comes counts.
+    /// Whether the present bytes are not enough, and only new ones end the wait.
     pub(crate) is_for_more: bool,
 }
 
@@ -49,10 +49,10 @@ impl Wait {
     /// Waits until the connection is ready. `timeout` is in nanoseconds from the first call on, 0 for ever.
     ///
     /// # Errors
-    /// `EAGAIN` when time is up; `EINTR` after a signal; `EBADF` if the number is no more.
+    /// `EAGAIN` after the timeout; `EINTR` after a signal; `EBADF` if the number was closed.
     #[cold]
     pub(crate) fn wait(&mut self, fd: c_int, entry: &'static Entry, timeout: u64) -> Outcome<()> {
-        if !entry.pin(fd, Hold::Call) {
+        if !entry.pin(fd, RefKind::Syscall) {
             return Err(Errno(libc::EBADF));
         }
         let outcome = if self.spin(entry) {
@@ -63,7 +63,7 @@ impl Wait {
             entry.watch(false);
             outcome
         };
-        entry.release(Hold::Call);
+        entry.release(RefKind::Syscall);
         outcome
     }
 
@@ -93,7 +93,7 @@ impl Wait {
             if left == Some(Duration::ZERO) {
                 return Err(Errno(libc::EAGAIN));
             }
-            // Other processes take rings, and do not tell.
+            // Other processes read wake-ups without a broadcast.
             let is_sliced = entry.is_shared() || sleeper.is_none();
             let left = if is_sliced {
                 Some(left.unwrap_or(SLICE).min(SLICE))
@@ -101,27 +101,27 @@ impl Wait {
                 left
             };
             slab::count(counter::SLEEPS);
-            let bell = entry.bell();
-            if bell < 0 {
+            let wakeup_fd = entry.wakeup_fd();
+            if wakeup_fd < 0 {
                 return Err(Errno(libc::EBADF));
             }
-            match asleep.ended(poll(bell, sleeper.as_ref(), left)) {
-                Ok(Woken::Rung) => {
-                    entry.take_ring();
+            match asleep.ended(poll(wakeup_fd, sleeper.as_ref(), left)) {
+                Ok(WakeReason::Notified) => {
+                    entry.take_wakeup();
                     if entry.watchers() > 1 {
                         hooks::broadcast(entry);
                     }
                     has_come = true;
                 }
-                Ok(Woken::Gone) => {
-                    // If it is not the peer then it is the number.
-                    if !entry.look_for_peer() && !table::holds(bell, entry) {
+                Ok(WakeReason::PeerGone) => {
+                    // Without a hang-up of the peer, the number was closed.
+                    if !entry.check_peer() && !FDS.holds(wakeup_fd, entry) {
                         return Err(Errno(libc::EBADF));
                     }
                     has_come = true;
                 }
-                Ok(Woken::Told) => has_come = true,
-                Ok(Woken::Late) => has_come |= is_sliced,
+                Ok(WakeReason::Broadcast) => has_come = true,
+                Ok(WakeReason::TimedOut) => has_come |= is_sliced,
                 Err(Errno(libc::EINTR)) if timeout == 0 && handlers_restart() => {}
                 Err(errno) => return Err(errno),
             }
@@ -136,53 +136,48 @@ fn is_over(entry: &Entry) -> bool {
         .is_none_or(|record| record.has(flag::END_SEEN | flag::RESET | flag::HUNG_UP))
 }
 
-/// Why a sleep ended.
-enum Woken {
-    /// The bell was rung.
-    Rung,
-    /// The peer is gone.
-    Gone,
-    /// Another thread says that there is something to look at.
-    Told,
-    /// Time is up.
-    Late,
+/// Reason for the end of a sleep.
+enum WakeReason {
+    /// A byte-free packet on the wake-up fd.
+    Notified,
+    /// Hang-up of the wake-up fd, by the peer's exit.
+    PeerGone,
+    /// A broadcast by another thread of this process.
+    Broadcast,
+    /// End of the caller's timeout.
+    TimedOut,
 }
 
-/// Sleeps until something happens.
-fn poll(bell: c_int, sleeper: Option<&Sleeper>, timeout: Option<Duration>) -> Outcome<Woken> {
-    let bell = hidden::borrow(bell);
-    let told = sleeper.map_or(bell, |sleeper| hidden::borrow(sleeper.eventfd()));
+/// Sleeps until a wake-up, a hang-up, a broadcast or the timeout.
+fn poll(
+    wakeup_fd: c_int,
+    sleeper: Option<&Sleeper>,
+    timeout: Option<Duration>,
+) -> Outcome<WakeReason> {
+    let wakeup_fd = private_fds::borrow(wakeup_fd);
+    let told = sleeper.map_or(wakeup_fd, |sleeper| private_fds::borrow(sleeper.eventfd()));
     let mut fds = [
-        PollFd::new(&bell, PollFlags::IN | PollFlags::RDHUP),
+        PollFd::new(&wakeup_fd, PollFlags::IN | PollFlags::RDHUP),
         PollFd::new(&told, PollFlags::IN),
     ];
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     rustix::event::poll(&mut fds, timeout.as_ref())?;
     let [rung, told] = [0, 1].map(|fd: usize| fds[fd].revents());
-    let (is_rung, is_told) = (!rung.is_empty(), !told.is_empty());
+    let (is_notified, is_told) = (!rung.is_empty(), !told.is_empty());
     let is_gone = rung.intersects(GONE);
     if let Some(sleeper) = sleeper.filter(|_| is_told) {
         sleeper.drain();
     }
-    Ok(match (is_rung, is_told) {
-        _ if is_gone => Woken::Gone,
-        (true, _) => Woken::Rung,
-        (false, true) => Woken::Told,
-        (false, false) => Woken::Late,
+    Ok(match (is_notified, is_told) {
+        _ if is_gone => WakeReason::PeerGone,
+        (true, _) => WakeReason::Notified,
+        (false, true) => WakeReason::Broadcast,
+        (false, false) => WakeReason::TimedOut,
     })
 }
 
-/// The time since the machine started.
-pub(crate) fn now() -> Duration {
-    let now = clock_gettime(ClockId::Monotonic);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
-}
-
-/// Whether a call that a handler of a signal broke goes on, as `SA_RESTART` asks for. The kernel does not say which
-/// signal it was: one handler that does not ask for it speaks for all.
+/// Whether an interrupted call is restarted, as `SA_RESTART` asks for. The kernel does not return the signal's number:
+/// one handler without the flag decides for all.
 pub(crate) fn handlers_restart() -> bool {
     (1..=64).all(|signal| {
         // SAFETY: all bytes zero are a `sigaction`.
@@ -196,7 +191,7 @@ pub(crate) fn handlers_restart() -> bool {
     })
 }
 
-/// Sends this thread `SIGPIPE`.
+/// Sends `SIGPIPE` to this thread.
 pub(crate) fn raise_pipe() {
     // SAFETY: a signal that the program has not asked to be kept from, by a flag of its own.
     unsafe { libc::raise(libc::SIGPIPE) };

@@ -1,20 +1,20 @@
-//! `pthread_cancel`, and the points at which it takes effect.
+//! `pthread_cancel`, and cancellation points.
 //!
-//! The C library breaks off a thread that waits by unwinding its stack from within the system call. Calls of this
-//! library that wait hold pins, counts and locks then, and frames of this language must not be unwound by force where
-//! something is still to be dropped. So a request is heeded in steps:
+//! The C library cancels a waiting thread by unwinding its stack from within the system call. Waiting calls of this
+//! library hold pins, counts and locks, and frames of Rust must not be unwound by force while values are to be dropped.
+//! So a request is handled in steps:
 //!
-//! 1. [`pthread_cancel`] is the C library's first, which takes note of the request. Then it counts the request, and
-//!    signals the thread, by the C library's own signal for this, until it has left the sleep in which it was found.
-//! 2. A sleep that ends by a signal while there is a request that its thread has not looked at ends with
-//!    [`CANCELLED`], and so does one that would begin then. On its way out the call lets go of all it has.
-//! 3. [`point`], the frame of the C library's name, has nothing to drop. There the C library is asked to act upon the
-//!    request. If it was another thread's, or is not to take effect yet, the call begins again.
+//! 1. [`pthread_cancel`] calls the C library's, which records the request. Then it counts the request, and signals the
+//!    thread, by the C library's own signal for this, until it has left the sleep in which it was found.
+//! 2. A sleep that a signal ends while an unseen request is pending returns [`CANCELLED`], and so does a sleep that
+//!    would begin then. The call releases its pins and locks on the way out.
+//! 3. [`point`], the frame of the C library's name, has nothing to drop. There the C library is asked to act on the
+//!    request. If the request was for another thread, or is disabled or deferred, the call begins again.
 //!
 //! # Invariants
-//! 1. A sleeper is published before it looks for requests; a request is counted before sleepers are looked for. Both
+//! 1. A sleeper is published before it checks for requests; a request is counted before sleepers are searched. Both
 //!    with sequential consistency: one sees the other.
-//! 2. A place belongs to the thread whose number it has; its serial changes with every sleep.
+//! 2. A slot belongs to the thread whose id it holds; its serial number changes with every sleep.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -26,19 +26,20 @@ use crate::errno::{self, Errno, Outcome};
 use crate::multiplex::kernel;
 use crate::{real, thread};
 
-/// The thread is to be broken off: no error of the kernel's, and seen by no program.
+/// Pseudo error of a sleep that a request ends; no kernel returns it, and no program sees it.
 pub(crate) const CANCELLED: Errno = Errno(1 << 16);
 
-/// The signal by which the C library has a thread look for requests. Its handler does nothing where it must not.
+/// Signal by which the C library makes a thread check for requests. Its handler does nothing while cancellation is
+/// disabled.
 const SIGCANCEL: usize = 32;
-/// How many threads may sleep; the others hear of requests when they wake.
+/// Number of threads that can sleep with a slot; a thread without one sees requests when it wakes.
 const PLACES: usize = 1024;
 
 struct Place {
-    /// The kernel's number of the thread; 0 is nobody's.
+    /// Thread id of the owner; 0 if the slot is free.
     owner: AtomicU32,
     serial: AtomicU32,
-    /// The C library's name of the thread that sleeps; 0 if it does not.
+    /// `pthread_t` of the sleeping thread; 0 if it does not sleep.
     thread: AtomicU64,
 }
 
@@ -49,9 +50,9 @@ static PLACE: [Place; PLACES] = [const {
         thread: AtomicU64::new(0),
     }
 }; PLACES];
-/// Places that were ever taken.
+/// Number of slots that were ever taken.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Requests of this process, whoever was meant.
+/// Number of requests in this process, for any thread.
 static REQUESTS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -63,7 +64,7 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Whether there is a request that this thread has not looked at; it may be another's.
+/// Whether a request is pending that this thread has not checked; it may be another thread's.
 fn is_asked() -> bool {
     REQUESTS.load(Ordering::SeqCst) != SEEN.get()
 }
@@ -99,7 +100,7 @@ impl Sleep {
         }
     }
 
-    /// What the end of the sleep means.
+    /// Outcome of a sleep: [`CANCELLED`] if a signal ended it while a request is pending.
     pub(crate) fn ended<T>(&self, outcome: Outcome<T>) -> Outcome<T> {
         match outcome {
             Err(Errno(libc::EINTR)) if is_asked() => Err(CANCELLED),
@@ -140,7 +141,7 @@ pub(crate) fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
     }
 }
 
-/// Has the C library act upon a request, if there is one for this thread: then this does not return.
+/// Makes the C library act on a request for this thread: then this does not return.
 #[cold]
 fn look() {
     SEEN.set(REQUESTS.load(Ordering::SeqCst));
@@ -148,7 +149,7 @@ fn look() {
     unsafe { pthread_testcancel() };
 }
 
-/// A call that is no point of cancellation, though it may sleep.
+/// Runs a call that may sleep, but is no cancellation point.
 pub(crate) fn never<T>(mut call: impl FnMut() -> Outcome<T>) -> Outcome<T> {
     loop {
         match call() {
@@ -160,18 +161,17 @@ pub(crate) fn never<T>(mut call: impl FnMut() -> Outcome<T>) -> Outcome<T> {
 
 export! {
     fn pthread_cancel(thread: pthread_t) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let told = unsafe { real::pthread_cancel(thread) };
+        let told = real::pthread_cancel(thread);
         if told == 0 {
             REQUESTS.fetch_add(1, Ordering::SeqCst);
-            rouse(thread);
+            interrupt_sleep(thread);
         }
         told
     }
 }
 
 /// Ends the sleep in which a thread is found. It may be on the way into its system call, which a signal does not end.
-fn rouse(thread: pthread_t) {
+fn interrupt_sleep(thread: pthread_t) {
     for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
         let serial = place.serial.load(Ordering::SeqCst);
         let is_there = || {
@@ -184,10 +184,10 @@ fn rouse(thread: pthread_t) {
     }
 }
 
-/// False if there is no such thread.
+/// Sends the cancellation signal; false if the thread has exited.
 fn signal(thread: u32) -> bool {
     let process = std::process::id() as usize;
-    // SAFETY: takes numbers alone; who does not know the signal got its handler with the first request.
+    // SAFETY: the call takes integers alone; the C library installed the handler of the signal with the first request.
     let sent = unsafe {
         real::syscall(
             libc::SYS_tgkill,

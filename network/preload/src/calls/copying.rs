@@ -1,4 +1,4 @@
-//! Calls by which the kernel moves bytes between descriptors: with one end of ours, they are moved by copying.
+//! Calls by which the kernel moves bytes between descriptors; with a user-level connection at one end they copy.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::RawFd;
@@ -17,11 +17,11 @@ use crate::multiplex::touched::touched;
 use crate::receive::receive;
 use crate::send::send;
 use crate::slab::option;
-use crate::{hidden, real};
+use crate::{private_fds, real};
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 16_384;
-/// As the kernel: one call moves no more.
+/// Largest number of bytes that one call moves, as in the kernel.
 const MOVED_MAX: usize = 0x7fff_f000;
 
 export! {
@@ -30,16 +30,13 @@ export! {
             return touched(counted(cancel::never(|| send_stream(to, entry, from, offset, count))));
         }
         match lookup(to) {
-            // SAFETY: as the caller keeps it.
-            None => touched(unsafe { real::sendfile(to, from, offset, count) }),
-            // SAFETY: as the caller keeps it.
-            Some(entry) => counted(cancel::never(|| unsafe { send_file(to, entry, from, offset, count) })),
+            None => touched(real::sendfile(to, from, offset, count)),
+            Some(entry) => counted(cancel::never(|| send_file(to, entry, from, offset, count))),
         }
     }
 
     fn sendfile64(to: c_int, from: c_int, offset: *mut off64_t, count: size_t) -> ssize_t {
-        // SAFETY: as the caller keeps it. Both kinds of offset have 64 bits.
-        unsafe { sendfile(to, from, offset, count) }
+        sendfile(to, from, offset, count)
     }
 
 }
@@ -48,8 +45,7 @@ export_points! {
     fn splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, count: size_t, flags: c_uint) -> ssize_t {
         let (source, target) = (lookup(from), lookup(to));
         if source.is_none() && target.is_none() {
-            // SAFETY: as the caller keeps it.
-            return touched(unsafe { real::splice(from, from_offset, to, to_offset, count, flags) });
+            return touched(real::splice(from, from_offset, to, to_offset, count, flags));
         }
         // A pipe has no places, and a socket neither; that is said differently.
         match (source, target) {
@@ -67,16 +63,14 @@ export_points! {
         if lookup(from).is_some() || lookup(to).is_some() {
             return counted(Err(Errno(libc::EINVAL)));
         }
-        // SAFETY: as the caller keeps it.
-        touched(unsafe { real::tee(from, to, count, flags) })
+        touched(real::tee(from, to, count, flags))
     }
 
     fn vmsplice(fd: c_int, pieces: *const iovec, count: size_t, flags: c_uint) -> ssize_t {
         if lookup(fd).is_some() {
             return counted(Err(Errno(libc::EBADF)));
         }
-        // SAFETY: as the caller keeps it.
-        touched(unsafe { real::vmsplice(fd, pieces, count, flags) })
+        touched(real::vmsplice(fd, pieces, count, flags))
     }
 
 }
@@ -87,12 +81,11 @@ export! {
             // As for every socket.
             return counted(Err(Errno(libc::EINVAL)));
         }
-        // SAFETY: as the caller keeps it.
-        unsafe { real::copy_file_range(from, from_offset, to, to_offset, count, flags) }
+        real::copy_file_range(from, from_offset, to, to_offset, count, flags)
     }
 }
 
-/// Sends from a connection, which goes into a pipe alone, as by `splice`.
+/// Sends from a connection, which only a pipe can receive, as by `splice`.
 fn send_stream(
     to: c_int,
     entry: &'static Entry,
@@ -124,11 +117,11 @@ unsafe fn send_file(
     if from < 0 {
         return Err(Errno(libc::EBADF));
     }
-    let file = hidden::borrow(from);
+    let file = private_fds::borrow(from);
     let start = if offset.is_null() {
         rustix::fs::tell(file).map_err(|_| Errno(libc::EINVAL))?
     } else {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the offset is null, which was excluded, or valid, as this function asks for.
         u64::try_from(unsafe { offset.read() }).map_err(|_| Errno(libc::EINVAL))?
     };
     let count = count.min(MOVED_MAX);
@@ -162,39 +155,39 @@ unsafe fn send_file(
     if offset.is_null() {
         rustix::fs::seek(file, rustix::fs::SeekFrom::Start(end))?;
     } else {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the offset is null, which was excluded, or valid, as this function asks for.
         unsafe { offset.write(off_t::try_from(end).unwrap_or(off_t::MAX)) };
     }
     failed.filter(|_| done == 0).map_or(Ok(done), Err)
 }
 
 /// A pipe of this call's own, through which bytes are looked at, or put into another as far as there is room.
-struct Aside {
+struct ScratchPipe {
     output: RawFd,
     input: RawFd,
 }
 
-impl Aside {
+impl ScratchPipe {
     fn new() -> Outcome<Self> {
         let (output, input) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self {
-            output: hidden::into_raw(output),
-            input: hidden::into_raw(input),
+            output: private_fds::into_raw(output),
+            input: private_fds::into_raw(input),
         })
     }
 
-    /// Copies what is in the pipe, and leaves it there.
+    /// Copies the contents of the pipe without removing them.
     fn look(&self, pipe: c_int, into: &mut [u8]) -> Outcome<usize> {
-        let (pipe, input) = (hidden::borrow(pipe), hidden::borrow(self.input));
+        let (pipe, input) = (private_fds::borrow(pipe), private_fds::borrow(self.input));
         let seen = rustix::pipe::tee(pipe, input, into.len(), SpliceFlags::NONBLOCK)?;
         take_all(self.output, &mut into[..seen])?;
         Ok(seen)
     }
 
-    /// Puts bytes into the pipe, as many as it takes. It is used once.
+    /// Puts as many bytes into the pipe as it takes; consumes the scratch pipe.
     fn put(self, pipe: c_int, bytes: &[u8]) -> Outcome<usize> {
-        let written = rustix::io::write(hidden::borrow(self.input), bytes)?;
-        let (output, pipe) = (hidden::borrow(self.output), hidden::borrow(pipe));
+        let written = rustix::io::write(private_fds::borrow(self.input), bytes)?;
+        let (output, pipe) = (private_fds::borrow(self.output), private_fds::borrow(pipe));
         let flags = SpliceFlags::NONBLOCK;
         Ok(rustix::pipe::splice(
             output, None, pipe, None, written, flags,
@@ -202,10 +195,10 @@ impl Aside {
     }
 }
 
-impl Drop for Aside {
+impl Drop for ScratchPipe {
     fn drop(&mut self) {
-        hidden::close_raw(self.output);
-        hidden::close_raw(self.input);
+        private_fds::close_raw(self.output);
+        private_fds::close_raw(self.input);
     }
 }
 
@@ -213,7 +206,7 @@ impl Drop for Aside {
 fn take_all(pipe: c_int, into: &mut [u8]) -> Outcome<()> {
     let mut done = 0;
     while done < into.len() {
-        match rustix::io::read(hidden::borrow(pipe), &mut into[done..]) {
+        match rustix::io::read(private_fds::borrow(pipe), &mut into[done..]) {
             Ok(0) => break,
             Ok(taken) => done += taken,
             Err(rustix::io::Errno::INTR) => {}
@@ -243,7 +236,7 @@ fn to_pipe(
         if seen == 0 {
             return Ok(0);
         }
-        match Aside::new()?.put(to, &bytes[..seen]) {
+        match ScratchPipe::new()?.put(to, &bytes[..seen]) {
             Ok(put) => return receive(from, entry, &mut bytes[..put], libc::MSG_DONTWAIT),
             Err(Errno(libc::EAGAIN)) if is_patient => wait_for(to, PollFlags::OUT)?,
             Err(errno) => return Err(errno),
@@ -262,12 +255,12 @@ fn from_pipe(
     let is_at_once = flags & SPLICE_F_NONBLOCK != 0;
     let is_patient = !is_at_once && !pipe_of(from)?.contains(OFlags::NONBLOCK);
     let how = if is_at_once { libc::MSG_DONTWAIT } else { 0 };
-    let aside = Aside::new()?;
+    let scratch = ScratchPipe::new()?;
     let mut bytes = [0; CHUNK];
     let mut done = 0;
     while done < count {
         let part = (count - done).min(CHUNK);
-        let sent = match aside.look(from, &mut bytes[..part]) {
+        let sent = match scratch.look(from, &mut bytes[..part]) {
             Ok(0) => break,
             Ok(seen) => send(to, entry, &bytes[..seen], how).map(|sent| (sent, sent < seen)),
             Err(Errno(libc::EAGAIN)) if is_patient && done == 0 => {
@@ -291,21 +284,21 @@ fn from_pipe(
     Ok(done)
 }
 
-/// The flags of a pipe.
+/// Status flags of a pipe; `EINVAL` for another kind of descriptor.
 fn pipe_of(fd: c_int) -> Outcome<OFlags> {
     if fd < 0 {
         return Err(Errno(libc::EBADF));
     }
-    let status = rustix::fs::fstat(hidden::borrow(fd))?;
+    let status = rustix::fs::fstat(private_fds::borrow(fd))?;
     if rustix::fs::FileType::from_raw_mode(status.st_mode) != rustix::fs::FileType::Fifo {
         return Err(Errno(libc::EINVAL));
     }
-    Ok(rustix::fs::fcntl_getfl(hidden::borrow(fd))?)
+    Ok(rustix::fs::fcntl_getfl(private_fds::borrow(fd))?)
 }
 
 /// Waits for a pipe that has bytes, or room.
 fn wait_for(pipe: c_int, events: PollFlags) -> Outcome<()> {
-    let pipe = hidden::borrow(pipe);
+    let pipe = private_fds::borrow(pipe);
     let mut fds = [PollFd::new(&pipe, events)];
     rustix::event::poll(&mut fds, None)?;
     Ok(())

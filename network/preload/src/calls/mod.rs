@@ -1,6 +1,6 @@
 //! The C library's names, before which this library stands.
 //!
-//! Each looks whether its descriptor is ours, which is a load and a branch, and calls the next definition if not.
+//! Each function looks its descriptor up, a load and a branch, and calls the next definition if it is not user-level.
 
 mod aliases;
 mod bytes;

@@ -1,5 +1,5 @@
-//! `dprintf` and its kin: the C library formats and writes at once, past the names that this library stands before.
-//! Here the text is made in memory, and sent.
+//! `dprintf` and related functions: the C library would write past the names that this library defines. Here the text
+//! is formatted in memory, and sent.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -9,7 +9,7 @@ use super::cancel;
 use crate::connection::lookup;
 use crate::real;
 
-/// Arguments that were collected: by the conventions of x86-64, aarch64 and ppc64le one pointer.
+/// A `va_list`: by the conventions of x86-64, aarch64 and ppc64le one pointer.
 type List = *mut c_void;
 
 unsafe extern "C" {
@@ -25,46 +25,42 @@ unsafe extern "C" {
 export! {
     fn vdprintf(fd: c_int, format: *const c_char, list: List) -> c_int {
         if lookup(fd).is_none() {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::vdprintf(fd, format, list) };
+            return real::vdprintf(fd, format, list);
         }
-        // SAFETY: as the caller keeps it; the place is this function's.
-        send_text(fd, |text| unsafe { vasprintf(text, format, list) })
+        send_text(fd, |text| vasprintf(text, format, list))
     }
 
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, list: List) -> c_int {
         if lookup(fd).is_none() {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::__vdprintf_chk(fd, flag, format, list) };
+            return real::__vdprintf_chk(fd, flag, format, list);
         }
-        // SAFETY: as the caller keeps it; the place is this function's.
-        send_text(fd, |text| unsafe { __vasprintf_chk(text, flag, format, list) })
+        send_text(fd, |text| __vasprintf_chk(text, flag, format, list))
     }
 }
 
-/// Sends the text that `print` puts into memory; how many bytes it has, or -1.
+/// Sends the text that `print` formats into memory; its size in bytes, or -1.
 fn send_text(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int {
     let mut text: *mut c_char = ptr::null_mut();
     let printed = print(&raw mut text);
     let Ok(size) = usize::try_from(printed) else {
         return printed;
     };
-    // SAFETY: what was printed is so many bytes long.
+    // SAFETY: the C library printed `size` bytes to `text`.
     let outcome = unsafe { write_all(fd, text, size) };
-    // SAFETY: the C library has allocated it, and nobody else knows it.
+    // SAFETY: the C library allocated the text, and no other pointer to it is kept.
     unsafe { libc::free(text.cast()) };
     outcome.map_or(-1, |()| printed)
 }
 
 /// # Safety
-/// There are `size` bytes.
+/// `text` has `size` readable bytes.
 unsafe fn write_all(fd: c_int, text: *const c_char, size: usize) -> Option<()> {
     let entry = lookup(fd)?;
     let mut done = 0;
     while done < size {
         // SAFETY: `done` is less than the size.
         let rest = unsafe { text.add(done) };
-        // SAFETY: as the caller keeps it.
+        // SAFETY: `size - done` bytes follow `rest`, as this function asks for.
         let written = counted(cancel::never(|| unsafe {
             sending(fd, entry, rest.cast(), size - done, 0)
         }));
@@ -73,9 +69,9 @@ unsafe fn write_all(fd: c_int, text: *const c_char, size: usize) -> Option<()> {
     Some(())
 }
 
-/// `dprintf` takes as many arguments as its format says: by the conventions of x86-64 the first of them are in
-/// registers for numbers and in registers for floats, the others where a large structure would be that is passed by
-/// value. Elsewhere these calls are the C library's, and break the connection off.
+/// `dprintf` is variadic. By the conventions of x86-64 the first arguments are in registers for integers and in
+/// registers for floats, and the others lie where a large structure passed by value would. On other machines these
+/// functions stay the C library's, and abort the connection.
 #[cfg(target_arch = "x86_64")]
 mod lists {
     use std::ffi::{c_char, c_int};
@@ -83,29 +79,29 @@ mod lists {
 
     use super::{__vdprintf_chk, vdprintf};
 
-    /// Arguments on the stack. Behind the last of them there may be anything; it is not looked at.
+    /// Arguments on the stack. Bytes behind the last of them are not read.
     #[repr(C)]
     pub(crate) struct Rest([usize; 250]);
 
-    /// What was in registers, in the order in which a list has it.
+    /// Contents of registers, in the order of a `va_list`.
     #[repr(C, align(16))]
     struct Registers {
         numbers: [usize; 6],
         floats: [[f64; 2]; 8],
     }
 
-    /// What collected arguments are.
+    /// Layout of a `va_list` by the conventions of x86-64.
     #[repr(C)]
     struct Collected {
         /// Where the next number lies among the registers.
         numbers: u32,
-        /// Where the next float lies.
+        /// Offset of the next float in the registers, in bytes.
         floats: u32,
         rest: *const Rest,
         registers: *const Registers,
     }
 
-    /// Calls `print` with a list of all arguments but the `given` first ones.
+    /// Calls `print` with a list of all arguments but the first `given` ones.
     fn collected(
         given: u32,
         numbers: [usize; 6],
@@ -129,15 +125,13 @@ mod lists {
     export! {
         fn dprintf(fd: c_int, format: *const c_char, a: usize, b: usize, c: usize, d: usize, e: f64, f: f64, g: f64, h: f64, i: f64, j: f64, k: f64, l: f64, rest: Rest) -> c_int {
             collected(2, [0, 0, a, b, c, d], [e, f, g, h, i, j, k, l], &raw const rest, |list| {
-                // SAFETY: as the caller keeps it; the list has the arguments where the caller has put them.
-                unsafe { vdprintf(fd, format, list) }
+                vdprintf(fd, format, list)
             })
         }
 
         fn __dprintf_chk(fd: c_int, flag: c_int, format: *const c_char, a: usize, b: usize, c: usize, e: f64, f: f64, g: f64, h: f64, i: f64, j: f64, k: f64, l: f64, rest: Rest) -> c_int {
             collected(3, [0, 0, 0, a, b, c], [e, f, g, h, i, j, k, l], &raw const rest, |list| {
-                // SAFETY: as the caller keeps it; the list has the arguments where the caller has put them.
-                unsafe { __vdprintf_chk(fd, flag, format, list) }
+                __vdprintf_chk(fd, flag, format, list)
             })
         }
     }

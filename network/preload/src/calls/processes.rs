@@ -1,7 +1,7 @@
 //! Calls that make a process another program.
 //!
-//! `system`, `popen` and the like are the C library's own affair: their shells get bells without memory, as they get
-//! sockets from other programs, and do not use them.
+//! `system`, `popen` and similar functions stay the C library's: their shells inherit wake-up fds without memory, and
+//! do not use them.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -11,60 +11,48 @@ use crate::inherit::Handover;
 use crate::real;
 
 unsafe extern "C" {
-    /// The environment of this process.
+    /// Environment of this process, as the C library keeps it.
     static environ: *const *const c_char;
 }
 
 fn own_environment() -> *const *const c_char {
-    // SAFETY: the C library defines it. That nobody changes it meanwhile is the program's affair.
+    // SAFETY: the C library defines the variable. The program must not change it at the same time.
     unsafe { environ }
 }
 
 export! {
     fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::execve(path, arguments, handover.environment()) }
+        let handover = Handover::begin(environment, false);
+        real::execve(path, arguments, handover.environment())
     }
 
     fn execv(path: *const c_char, arguments: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        unsafe { execve(path, arguments, own_environment()) }
+        execve(path, arguments, own_environment())
     }
 
     fn execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::execvpe(file, arguments, handover.environment()) }
+        let handover = Handover::begin(environment, false);
+        real::execvpe(file, arguments, handover.environment())
     }
 
     fn execvp(file: *const c_char, arguments: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        unsafe { execvpe(file, arguments, own_environment()) }
+        execvpe(file, arguments, own_environment())
     }
 
     fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::fexecve(fd, arguments, handover.environment()) }
+        let handover = Handover::begin(environment, false);
+        real::fexecve(fd, arguments, handover.environment())
     }
 
     fn execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int {
-        // SAFETY: as the caller keeps it.
-        let handover = unsafe { Handover::begin(environment, false) };
-        // SAFETY: as the caller keeps it.
-        unsafe { real::execveat(folder, path, arguments, handover.environment(), flags) }
+        let handover = Handover::begin(environment, false);
+        real::execveat(folder, path, arguments, handover.environment(), flags)
     }
 
     fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
         let environment = if environment.is_null() { own_environment() } else { environment };
-        // SAFETY: as the caller keeps it.
-        let mut handover = unsafe { Handover::begin(environment, true) };
-        // SAFETY: as the caller keeps it.
-        let failed = unsafe { real::posix_spawn(pid, path, actions, attributes, arguments, handover.environment()) };
+        let mut handover = Handover::begin(environment, true);
+        let failed = real::posix_spawn(pid, path, actions, attributes, arguments, handover.environment());
         if failed == 0 {
             handover.is_done();
         }
@@ -73,10 +61,8 @@ export! {
 
     fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int {
         let environment = if environment.is_null() { own_environment() } else { environment };
-        // SAFETY: as the caller keeps it.
-        let mut handover = unsafe { Handover::begin(environment, true) };
-        // SAFETY: as the caller keeps it.
-        let failed = unsafe { real::posix_spawnp(pid, file, actions, attributes, arguments, handover.environment()) };
+        let mut handover = Handover::begin(environment, true);
+        let failed = real::posix_spawnp(pid, file, actions, attributes, arguments, handover.environment());
         if failed == 0 {
             handover.is_done();
         }
@@ -84,26 +70,25 @@ export! {
     }
 }
 
-/// `execl` and its kin take as many arguments as the program likes. The first are in registers, the others where a
-/// large structure would be that is passed by value: so it is by the conventions of x86-64 on Linux. Elsewhere these
-/// calls are the C library's, and hand nothing on.
+/// `execl` and related functions are variadic. By the conventions of x86-64 on Linux the first arguments are in
+/// registers, and the others lie where a large structure passed by value would. On other machines these functions stay
+/// the C library's, and hand no connections over.
 #[cfg(target_arch = "x86_64")]
 mod lists {
     use std::ffi::{c_char, c_int};
     use std::ptr;
 
     use super::{execve, execvpe, own_environment};
-    use crate::errno::{Errno, told};
+    use crate::errno::{Errno, to_c_result};
 
-    /// Arguments that are looked at on the stack. Behind the last of them, and before the next null, there may be
-    /// anything; it is not used.
+    /// Number of arguments on the stack that are searched for the null. Values behind it are not used.
     const REST: usize = 250;
 
-    /// What lies on the stack.
+    /// Arguments on the stack, behind those in registers.
     #[repr(C)]
     pub(crate) struct Rest([*const c_char; REST]);
 
-    /// The arguments with the null that ends them, and what comes behind it.
+    /// The arguments with the null that ends them, and the value behind it.
     fn collect(
         first: &[*const c_char],
         rest: &Rest,
@@ -120,30 +105,27 @@ mod lists {
     }
 
     fn too_many() -> c_int {
-        told(Err(Errno(libc::E2BIG)))
+        to_c_result(Err(Errno(libc::E2BIG)))
     }
 
     export! {
         fn execl(path: *const c_char, a: *const c_char, b: *const c_char, c: *const c_char, d: *const c_char, e: *const c_char, rest: Rest) -> c_int {
             match collect(&[a, b, c, d, e], &rest) {
-                // SAFETY: as the caller keeps it.
-                Some((list, _)) => unsafe { execve(path, list.as_ptr(), own_environment()) },
+                Some((list, _)) => execve(path, list.as_ptr(), own_environment()),
                 None => too_many(),
             }
         }
 
         fn execlp(file: *const c_char, a: *const c_char, b: *const c_char, c: *const c_char, d: *const c_char, e: *const c_char, rest: Rest) -> c_int {
             match collect(&[a, b, c, d, e], &rest) {
-                // SAFETY: as the caller keeps it.
-                Some((list, _)) => unsafe { execvpe(file, list.as_ptr(), own_environment()) },
+                Some((list, _)) => execvpe(file, list.as_ptr(), own_environment()),
                 None => too_many(),
             }
         }
 
         fn execle(path: *const c_char, a: *const c_char, b: *const c_char, c: *const c_char, d: *const c_char, e: *const c_char, rest: Rest) -> c_int {
             match collect(&[a, b, c, d, e], &rest) {
-                // SAFETY: as the caller keeps it.
-                Some((list, environment)) => unsafe { execve(path, list.as_ptr(), environment.cast()) },
+                Some((list, environment)) => execve(path, list.as_ptr(), environment.cast()),
                 None => too_many(),
             }
         }

@@ -1,21 +1,20 @@
-//! Calls by which a process gives up what it may: before that it says to the monitor who it is, as workers of servers
-//! may not reach it afterwards.
+//! Calls by which a process drops privileges. The process is introduced to the broker first, as it may not be able to
+//! connect to it afterwards.
 
 use std::ffi::{c_char, c_int};
 
 use libc::{gid_t, size_t, uid_t};
 
-use crate::{process, real};
+use crate::{broker, real};
 
-/// Names that are the C library's but for what comes first.
+/// Defines names that introduce the process, and then call the next definition.
 macro_rules! after_introduction {
     ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> c_int;)*) => {
         export! {
             $(
                 fn $name($($arg: $type),*) -> c_int {
-                    process::introduce();
-                    // SAFETY: as the caller keeps it.
-                    unsafe { real::$name($($arg),*) }
+                    broker::introduce();
+                    real::$name($($arg),*)
                 }
             )*
         }

@@ -11,28 +11,34 @@ use millrace_stream::{Address, Side};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::FdFlags;
-use rustix::net::{AddressFamily, SocketType, sockopt};
+use rustix::net::sockopt;
 use rustix::thread::{NanosleepRelativeResult, nanosleep};
 
 use super::cancel;
+use crate::broker::{self, Answer};
+use crate::clock::now;
 use crate::connection::{self, establish};
-use crate::entry::{Entry, Hearing, Hold, Kind};
-use crate::errno::{Errno, Outcome, told};
-use crate::monitor::{self, Answer, Ends};
+use crate::connection_fds::ConnectionFds;
+use crate::entry::{Entry, FDS, Kind, RefKind};
+use crate::errno::{Errno, Outcome, to_c_result};
+use crate::fd_transition::FdTransition;
+use crate::listener::ListenerState;
 use crate::multiplex::hooks;
 use crate::multiplex::touched::touched;
 use crate::multiplex::wait::Deadline;
 use crate::slab::{self, Record, flag, option};
-use crate::under_way::Change;
-use crate::wait::{handlers_restart, now};
-use crate::{again, fresh, hidden, listeners, names, real, send, spares, table};
+use crate::socket_kind::{family, is_stream};
+use crate::wait::handlers_restart;
+use crate::{
+    listeners, lost_channels, names, pristine_sockets, private_fds, real, socket_cache, stream_end,
+};
 
 /// For how long a call that blocks waits for room in a backlog before the kernel's TCP does: after as long that sends
 /// its request again.
 const BACKLOG_PATIENCE: Duration = Duration::from_secs(1);
-/// How many copies of a socket become connections with it.
+/// Number of a socket's copies that become connections with it, at most.
 const COPIES_MAX: usize = 16;
-/// No time at all.
+/// A timeout of zero.
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
@@ -41,11 +47,10 @@ const NOW: Timespec = Timespec {
 export! {
     fn listen(fd: c_int, backlog: c_int) -> c_int {
         if connection::lookup(fd).is_some() {
-            return told(Err(Errno(libc::EINVAL)));
+            return to_c_result(Err(Errno(libc::EINVAL)));
         }
-        fresh::change(fd);
-        // SAFETY: as the caller keeps it.
-        let done = unsafe { real::listen(fd, backlog) };
+        pristine_sockets::mark_modified(fd);
+        let done = real::listen(fd, backlog);
         if done == 0 {
             listeners::announce(fd, backlog);
         }
@@ -56,20 +61,16 @@ export! {
 
 export_points! {
     fn accept(fd: c_int, address: *mut sockaddr, size: *mut socklen_t) -> c_int {
-        match table::lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::accept(fd, address, size) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => told(unsafe { accept_from(fd, entry, address, size, 0) }),
+        match FDS.lookup(fd) {
+            None => real::accept(fd, address, size),
+            Some(entry) => to_c_result(accept_from(fd, entry, address, size, 0)),
         }
     }
 
     fn accept4(fd: c_int, address: *mut sockaddr, size: *mut socklen_t, flags: c_int) -> c_int {
-        match table::lookup(fd) {
-            // SAFETY: as the caller keeps it.
-            None => unsafe { real::accept4(fd, address, size, flags) },
-            // SAFETY: as the caller keeps it.
-            Some(entry) => told(unsafe { accept_from(fd, entry, address, size, flags) }),
+        match FDS.lookup(fd) {
+            None => real::accept4(fd, address, size, flags),
+            Some(entry) => to_c_result(accept_from(fd, entry, address, size, flags)),
         }
     }
 
@@ -78,18 +79,16 @@ export_points! {
 export! {
     fn connect(fd: c_int, address: *const sockaddr, size: socklen_t) -> c_int {
         if let Some((_, record)) = connection::recorded(fd) {
-            return told(connect_again(record));
+            return to_c_result(connect_again(record));
         }
-        // SAFETY: as the caller keeps it.
-        let peer = unsafe { names::read(address, size) };
+        let peer = names::read(address, size);
         match peer.map(|peer| connect_to(fd, peer)) {
             // A listener of this process may have a connection now.
-            Some(Ok(Some(outcome))) => touched(told(outcome)),
-            Some(Err(errno)) => told(Err(errno)),
+            Some(Ok(Some(outcome))) => touched(to_c_result(outcome)),
+            Some(Err(errno)) => to_c_result(Err(errno)),
             Some(Ok(None)) | None => {
-                fresh::change(fd);
-                // SAFETY: as the caller keeps it.
-                touched(unsafe { real::connect(fd, address, size) })
+                pristine_sockets::mark_modified(fd);
+                touched(real::connect(fd, address, size))
             }
         }
     }
@@ -97,40 +96,18 @@ export! {
     fn shutdown(fd: c_int, how: c_int) -> c_int {
         match connection::recorded(fd) {
             None => {
-                // SAFETY: as the caller keeps it.
-                let done = unsafe { real::shutdown(fd, how) };
+                let done = real::shutdown(fd, how);
                 if done == 0 && how != libc::SHUT_WR {
                     listeners::stop(fd);
                 }
                 done
             }
-            Some((entry, record)) => touched(told(shut(fd, entry, record, how))),
+            Some((entry, record)) => touched(to_c_result(shut(fd, entry, record, how))),
         }
     }
 }
 
-/// Whether it is a socket of TCP.
-pub(crate) fn is_stream(fd: c_int) -> bool {
-    family(fd).is_some()
-        && sockopt::socket_type(hidden::borrow(fd)) == Ok(SocketType::STREAM)
-        && sockopt::socket_protocol(hidden::borrow(fd)) == Ok(Some(rustix::net::ipproto::TCP))
-}
-
-fn family(fd: c_int) -> Option<c_int> {
-    if fd < 0 {
-        return None;
-    }
-    if let Some(family) = fresh::family(fd) {
-        return Some(family);
-    }
-    match sockopt::socket_domain(hidden::borrow(fd)).ok()? {
-        AddressFamily::INET => Some(libc::AF_INET),
-        AddressFamily::INET6 => Some(libc::AF_INET6),
-        _ => None,
-    }
-}
-
-/// `connect` on what is connected.
+/// `connect` on a connected socket: 0 once after a non-blocking connect, else `EISCONN`.
 fn connect_again(record: &Record) -> Outcome<c_int> {
     if record.options.has(option::CONNECT_TOLD_LATER) {
         record.options.set(option::CONNECT_TOLD_LATER, false);
@@ -139,12 +116,12 @@ fn connect_again(record: &Record) -> Outcome<c_int> {
     Err(Errno(libc::EISCONN))
 }
 
-/// Connects by the monitor. `None`: the kernel is to.
+/// Connects by the broker. `None`: the kernel is to.
 fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
-    if table::lookup(fd).is_some() {
+    if FDS.lookup(fd).is_some() {
         return Ok(None);
     }
-    let known = fresh::family(fd);
+    let known = pristine_sockets::family(fd);
     let Some(family) = known.or_else(|| family(fd).filter(|_| is_stream(fd))) else {
         return Ok(None);
     };
@@ -158,8 +135,8 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     let Some(local) = own_name(fd) else {
         return Ok(None);
     };
-    let _change = Change::begin(fd);
-    let flags = rustix::fs::fcntl_getfl(hidden::borrow(fd))?;
+    let _change = FdTransition::begin(fd);
+    let flags = rustix::fs::fcntl_getfl(private_fds::borrow(fd))?;
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
     let waits_on = (!is_nonblocking).then_some(fd);
     match ask(local, peer, waits_on)? {
@@ -170,12 +147,16 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
         Answer::Connected(ends) => {
             let is_any = local.canonical().ip().is_unspecified() && local.port() == 0;
             let is_spare = known.is_some() && is_any && !flags.contains(OFlags::ASYNC);
-            let spare = if is_spare { spares::save(fd) } else { None };
+            let spare = if is_spare {
+                socket_cache::save(fd)
+            } else {
+                None
+            };
             let replaced = replace(fd, &ends, family, flags);
             if let Some(spare) = spare {
                 match replaced {
-                    Ok(()) => spares::keep(spare, family, flags),
-                    Err(_) => hidden::close(spare),
+                    Ok(()) => socket_cache::keep(spare, family, flags),
+                    Err(_) => private_fds::close(spare),
                 }
             }
             replaced?;
@@ -187,14 +168,14 @@ fn connect_to(fd: c_int, peer: SocketAddr) -> Outcome<Option<Outcome<c_int>>> {
     }
 }
 
-/// Asks the monitor; for a socket that blocks, again and again as long as the listener has its backlog full. A signal
-/// ends that: the kernel's call then does what is to be done.
+/// Asks the broker; for a blocking socket, repeatedly while the listener has its backlog full. A signal ends that: the
+/// kernel's call then follows.
 fn ask(local: Address, peer: SocketAddr, waits_on: Option<c_int>) -> Outcome<Answer> {
-    let mut answer = monitor::connect(local, Address::from(peer))?;
+    let mut answer = broker::connect(local, Address::from(peer))?;
     let (Answer::Full, Some(fd)) = (&answer, waits_on) else {
         return Ok(answer);
     };
-    let own = sockopt::socket_timeout(hidden::borrow(fd), sockopt::Timeout::Send);
+    let own = sockopt::socket_timeout(private_fds::borrow(fd), sockopt::Timeout::Send);
     let patience = own.ok().flatten().unwrap_or(BACKLOG_PATIENCE);
     let limit = now() + patience.min(BACKLOG_PATIENCE);
     let mut pause = Timespec {
@@ -205,7 +186,7 @@ fn ask(local: Address, peer: SocketAddr, waits_on: Option<c_int>) -> Outcome<Ans
         if !matches!(nanosleep(&pause), NanosleepRelativeResult::Ok) {
             break;
         }
-        answer = monitor::connect(local, Address::from(peer))?;
+        answer = broker::connect(local, Address::from(peer))?;
         pause.tv_nsec = (pause.tv_nsec * 2).min(10_000_000);
     }
     Ok(answer)
@@ -230,20 +211,20 @@ fn is_idle(fd: c_int) -> bool {
 }
 
 fn own_name(fd: c_int) -> Option<Address> {
-    let name = rustix::net::getsockname(hidden::borrow(fd)).ok()?;
+    let name = rustix::net::getsockname(private_fds::borrow(fd)).ok()?;
     SocketAddr::try_from(name).ok().map(Address::from)
 }
 
 /// Puts a connection in the place of the program's socket.
-fn replace(fd: c_int, ends: &Ends, family: c_int, flags: OFlags) -> Outcome<()> {
+fn replace(fd: c_int, ends: &ConnectionFds, family: c_int, flags: OFlags) -> Outcome<()> {
     let made = establish(ends, Side::Connecting, fd, family);
     let Ok(entry) = made else {
-        hidden::close_raw(ends.bell);
+        private_fds::close_raw(ends.wakeup_fd);
         return made.map(drop);
     };
     let is_nonblocking = flags.contains(OFlags::NONBLOCK);
-    // Sets look at the entry when it has its number.
-    entry.hold(Hold::Call);
+    // Sets look the entry up when it has its number.
+    entry.hold(RefKind::Syscall);
     if let Some(record) = entry.record() {
         record.options.set(
             option::NONBLOCK | option::CONNECT_TOLD_LATER,
@@ -252,48 +233,50 @@ fn replace(fd: c_int, ends: &Ends, family: c_int, flags: OFlags) -> Outcome<()> 
     }
     let copies = copies_of(fd);
     let placed = hooks::moved(fd, || {
-        place(fd, ends.bell, is_nonblocking)?;
+        place(fd, ends.wakeup_fd, is_nonblocking)?;
         connection::enter(fd, entry)
     });
     for copy in copies.into_iter().flatten().filter(|_| placed.is_ok()) {
-        // One that cannot be replaced stays what it was.
+        // A copy that cannot be replaced stays a socket.
         let _replaced = hooks::moved(copy, || {
-            place(copy, ends.bell, is_nonblocking)?;
+            place(copy, ends.wakeup_fd, is_nonblocking)?;
             connection::enter(copy, entry)
         });
     }
-    hidden::close_raw(ends.bell);
-    entry.release(Hold::Call);
+    private_fds::close_raw(ends.wakeup_fd);
+    entry.release(RefKind::Syscall);
     placed
 }
 
 /// Other numbers of this process for the same socket, as many as are looked for.
 fn copies_of(fd: c_int) -> [Option<c_int>; COPIES_MAX] {
     let mut found = [None; COPIES_MAX];
-    if !fresh::is_copied(fd) {
+    if !pristine_sockets::is_copied(fd) {
         return found;
     }
-    let file =
-        |fd| rustix::fs::fstat(hidden::borrow(fd)).map(|status| (status.st_dev, status.st_ino));
+    let file = |fd| {
+        rustix::fs::fstat(private_fds::borrow(fd)).map(|status| (status.st_dev, status.st_ino))
+    };
     let Ok(own) = file(fd) else {
         return found;
     };
-    let others = fresh::copies().filter(|copy| *copy != fd && file(*copy) == Ok(own));
+    let others = pristine_sockets::copies().filter(|copy| *copy != fd && file(*copy) == Ok(own));
     for (place, copy) in found.iter_mut().zip(others) {
         *place = Some(copy);
     }
     found
 }
 
-fn place(fd: c_int, bell: c_int, is_nonblocking: bool) -> Outcome<()> {
-    let is_closed_on_exec = rustix::io::fcntl_getfd(hidden::borrow(fd))?.contains(FdFlags::CLOEXEC);
+fn place(fd: c_int, wakeup_fd: c_int, is_nonblocking: bool) -> Outcome<()> {
+    let is_closed_on_exec =
+        rustix::io::fcntl_getfd(private_fds::borrow(fd))?.contains(FdFlags::CLOEXEC);
     if is_nonblocking {
-        rustix::fs::fcntl_setfl(hidden::borrow(bell), OFlags::NONBLOCK)?;
+        rustix::fs::fcntl_setfl(private_fds::borrow(wakeup_fd), OFlags::NONBLOCK)?;
     }
-    hidden::replace(bell, fd, is_closed_on_exec)
+    private_fds::replace(wakeup_fd, fd, is_closed_on_exec)
 }
 
-/// Accepts from a listener: first what comes by the monitor, then what comes by the kernel.
+/// Accepts from a listener: first from the channel, then from the kernel.
 ///
 /// # Safety
 /// The pointers are null or valid, as the call asks for.
@@ -308,7 +291,7 @@ unsafe fn accept_from(
         return Err(Errno(libc::EINVAL));
     }
     if entry.kind() != Kind::Listener {
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the pointers are null or valid, as this function asks for.
         return real_accept(unsafe { real::accept4(fd, address, size, flags) });
     }
     let mut deadline = None;
@@ -316,7 +299,7 @@ unsafe fn accept_from(
         if let Some(accepted) = take_incoming(fd, entry, flags)? {
             if let Some((_, record)) = connection::recorded(accepted).filter(|_| !address.is_null())
             {
-                // SAFETY: as the caller keeps it.
+                // SAFETY: the pointers are null or valid, as this function asks for.
                 if let Err(errno) = unsafe { names::write(&record.peer(), address, size) } {
                     // SAFETY: the program does not know of the number.
                     unsafe { super::descriptors::close(accepted) };
@@ -325,7 +308,7 @@ unsafe fn accept_from(
             }
             return Ok(accepted);
         }
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the pointers are null or valid, as this function asks for.
         let accept = || real_accept(unsafe { real::accept4(fd, address, size, flags) });
         let accepted = match next_queue(fd, entry, &mut deadline)? {
             Queue::Kernel => accept(),
@@ -337,14 +320,14 @@ unsafe fn accept_from(
         };
         if accepted.is_ok() {
             slab::count(counter::KERNEL_ACCEPTS);
-            listeners::end_if_forsaken(fd, entry);
+            listeners::close_if_broker_exited(fd, entry);
         }
         return accepted;
     }
 }
 
-/// Accepts from the kernel as the only one of those who share the listener, if the kernel still has a connection: else
-/// this thread would wait there, deaf to the channel. `None`: not now.
+/// Accepts from the kernel, as the only one of the threads and processes that share the listener, if the kernel still
+/// has a connection: else this thread would block there while connections arrive on the channel. `None`: not now.
 fn in_turn(
     fd: c_int,
     entry: &'static Entry,
@@ -352,13 +335,13 @@ fn in_turn(
 ) -> Option<Outcome<c_int>> {
     let mut accepted = None;
     let work = || {
-        let listener = hidden::borrow(fd);
+        let listener = private_fds::borrow(fd);
         let mut polled = [PollFd::new(&listener, PollFlags::IN)];
         if !matches!(rustix::event::poll(&mut polled, Some(&NOW)), Ok(0)) {
             accepted = Some(accept());
         }
     };
-    // The one number keeps it: no call of the program's may close it under this one.
+    // The pin keeps the entry: the program may close the number meanwhile.
     let slab = entry.held(fd, || Ok(entry.slab())).ok().flatten();
     match slab {
         Some(slab) => {
@@ -382,16 +365,20 @@ fn real_accept(accepted: c_int) -> Outcome<c_int> {
     ))
 }
 
-/// A connection from the channel, if there is one.
+/// Number of a connection from the channel, if there is one.
 fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Option<c_int>> {
     let channel = entry.channel();
     let Some(channel) = channel.or_else(|| listeners::announce_again(fd, entry)) else {
         return Ok(None);
     };
-    match monitor::incoming(channel, &entry.introducer, flags & SOCK_CLOEXEC != 0) {
+    match broker::incoming(
+        channel,
+        &entry.listener.channel_owner,
+        flags & SOCK_CLOEXEC != 0,
+    ) {
         Ok(Some(ends)) => enter_incoming(fd, &ends, flags & SOCK_NONBLOCK != 0).map(Some),
         Ok(None) => {
-            listeners::deafen(fd, entry)?;
+            listeners::mark_disconnected(fd, entry)?;
             Ok(None)
         }
         Err(Errno(libc::EAGAIN | libc::EINTR)) => Ok(None),
@@ -399,60 +386,61 @@ fn take_incoming(fd: c_int, entry: &'static Entry, flags: c_int) -> Outcome<Opti
     }
 }
 
-fn enter_incoming(fd: c_int, ends: &Ends, is_nonblocking: bool) -> Outcome<c_int> {
+fn enter_incoming(fd: c_int, ends: &ConnectionFds, is_nonblocking: bool) -> Outcome<c_int> {
     let family = family(fd).unwrap_or(libc::AF_INET);
     let entered = establish(ends, Side::Accepting, fd, family).and_then(|entry| {
-        // Without a number it ends with this.
-        entry.hold(Hold::Call);
+        // Without a number the entry ends with this reference.
+        entry.hold(RefKind::Syscall);
         let mut entered = Ok(());
         if is_nonblocking {
-            entered = rustix::fs::fcntl_setfl(hidden::borrow(ends.bell), OFlags::NONBLOCK);
+            entered =
+                rustix::fs::fcntl_setfl(private_fds::borrow(ends.wakeup_fd), OFlags::NONBLOCK);
         }
         if let Some(record) = entry.record() {
             record.options.set(option::NONBLOCK, is_nonblocking);
         }
         let entered = entered
             .map_err(Errno::from)
-            .and_then(|()| connection::enter(ends.bell, entry));
-        entry.release(Hold::Call);
+            .and_then(|()| connection::enter(ends.wakeup_fd, entry));
+        entry.release(RefKind::Syscall);
         entered
     });
     if let Err(errno) = entered {
-        hidden::close_raw(ends.bell);
+        private_fds::close_raw(ends.wakeup_fd);
         return Err(errno);
     }
-    Ok(ends.bell)
+    Ok(ends.wakeup_fd)
 }
 
 /// Where the next connection is to be taken.
 enum Queue {
     /// From the kernel, which does not wait or is all there is.
     Kernel,
-    /// From the kernel, unless another takes it.
+    /// From the kernel, unless another thread takes it.
     KernelInTurn,
-    /// From the channel.
+    /// From the channel to the broker.
     Channel,
 }
 
-/// Where to look now that the channel was empty. Waits for one of both queues, if need be, and until `deadline`, which
-/// the first wait sets. While the listener is deaf a wait is not long: it may hear another channel soon.
+/// Source of the next connection, after the channel was found empty. Waits for either queue until `deadline`, which the
+/// first wait sets. While the listener is disconnected a wait is short: it may get another channel.
 fn next_queue(fd: c_int, entry: &'static Entry, deadline: &mut Option<Deadline>) -> Outcome<Queue> {
-    if rustix::fs::fcntl_getfl(hidden::borrow(fd))?.contains(OFlags::NONBLOCK) {
+    if rustix::fs::fcntl_getfl(private_fds::borrow(fd))?.contains(OFlags::NONBLOCK) {
         return Ok(Queue::Kernel);
     }
-    let channel = match entry.hearing() {
-        Hearing::Channel(channel) => Some(hidden::borrow(channel)),
-        Hearing::Deaf => None,
-        Hearing::Nothing => return Ok(Queue::Kernel),
+    let channel = match entry.listener_state() {
+        ListenerState::Connected(channel) => Some(private_fds::borrow(channel)),
+        ListenerState::Disconnected => None,
+        ListenerState::Closed => return Ok(Queue::Kernel),
     };
-    let listener = hidden::borrow(fd);
+    let listener = private_fds::borrow(fd);
     let timeout = sockopt::socket_timeout(listener, sockopt::Timeout::Recv)?;
     let deadline = *deadline.get_or_insert_with(|| Deadline::after(timeout));
     let asleep = cancel::Sleep::begin()?;
     loop {
         let left = match channel {
             Some(_) => deadline.left(),
-            None => Some(again::shortened(deadline.left())),
+            None => Some(lost_channels::shortened(deadline.left())),
         };
         let time = left.and_then(|left| Timespec::try_from(left).ok());
         let watched = [Some(&listener), channel.as_ref()];
@@ -465,7 +453,7 @@ fn next_queue(fd: c_int, entry: &'static Entry, deadline: &mut Option<Deadline>)
             Ok(_) if is_by_channel => return Ok(Queue::Channel),
             Ok(_) => return Ok(Queue::KernelInTurn),
             Err(Errno(libc::EINTR)) if timeout.is_none() && handlers_restart() => {
-                // Signals that come all the time are not to keep it deaf.
+                // Frequent signals must not delay the next attempt to connect the listener.
                 if channel.is_none() {
                     return Ok(Queue::Channel);
                 }
@@ -482,7 +470,7 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
         libc::SHUT_RDWR => flag::RECEIVE_SHUT | flag::SEND_SHUT,
         _ => return Err(Errno(libc::EINVAL)),
     };
-    if !entry.pin(fd, Hold::Call) {
+    if !entry.pin(fd, RefKind::Syscall) {
         return Err(Errno(libc::EBADF));
     }
     // As with TCP, a connection that is over on both sides cannot be shut down.
@@ -496,13 +484,13 @@ fn shut(fd: c_int, entry: &'static Entry, record: &Record, how: c_int) -> Outcom
     if outcome.is_ok() {
         record.set(flags);
         if flags & flag::SEND_SHUT != 0 && was_open {
-            // It fails in a signal handler above a send alone: then the last close says it.
-            let _unsaid = send::finish(entry, record);
+            // It fails only in a signal handler above a send: then the last close sends the end.
+            let _unsaid = stream_end::finish(entry, record);
         }
     }
     // As the kernel does, even if nothing has changed.
-    entry.shutdowns.fetch_add(1, Ordering::Relaxed);
+    entry.connection.shutdowns.fetch_add(1, Ordering::Relaxed);
     hooks::broadcast(entry);
-    entry.release(Hold::Call);
+    entry.release(RefKind::Syscall);
     outcome
 }

@@ -1,5 +1,5 @@
-//! `fdopen`: the C library's own streams read and write past the names that this library stands before, so that a
-//! stream of a connection is one whose functions are given to it.
+//! `fdopen`: streams of the C library read and write past the names that this library defines, so that the stream of a
+//! connection is one with functions of this library.
 //!
 //! The same becomes of `stdin`, `stdout` and `stderr` while their numbers are connections, in a program that inetd
 //! starts or that has put a connection there: the C library takes them from variables, which are changed. Such a
@@ -38,7 +38,7 @@ struct Head {
 
 const _: () = assert!(std::mem::offset_of!(Head, number) == 112);
 
-/// What the variables of the streams 0, 1 and 2 were before a connection had their numbers.
+/// Values of the variables `stdin`, `stdout` and `stderr` before connections had their numbers.
 static BEFORE: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(ptr::null_mut()) }; 3];
 
 unsafe extern "C" {
@@ -52,11 +52,9 @@ unsafe extern "C" {
 export! {
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
         if lookup(fd).is_none() {
-            // SAFETY: as the caller keeps it.
-            return unsafe { real::fdopen(fd, mode) }.cast();
+            return real::fdopen(fd, mode).cast();
         }
-        // SAFETY: as the caller keeps it.
-        unsafe { open(fd, mode) }
+        open(fd, mode)
     }
 }
 
@@ -69,18 +67,19 @@ unsafe fn open(fd: c_int, mode: *const c_char) -> *mut FILE {
         seek: None,
         close: Some(close_it),
     };
-    // SAFETY: as the caller keeps it; the functions take the number that is given along.
+    // SAFETY: the mode ends in a zero byte, as this function asks for; the functions take the cookie that is passed
+    // here.
     let stream = unsafe { fopencookie(ptr::without_provenance_mut(number(fd)), mode, functions) };
     if fd != libc::STDERR_FILENO && !stream.is_null() {
-        // What `fileno` says. (`perror` copies the number that it finds, and writes there by itself.)
-        // SAFETY: a stream begins so, and nobody else knows this one.
+        // The number that `fileno` returns. (`perror` copies that number, and writes to it directly.)
+        // SAFETY: `FILE` begins with these fields, and no other thread has the new stream.
         let head = unsafe { &mut *stream.cast::<Head>() };
         head.number = fd;
     }
     stream
 }
 
-/// The variable of a stream, and the mode in which it is opened.
+/// Variable of a standard stream, its mode, and its index.
 fn standard(fd: c_int) -> Option<(&'static AtomicPtr<FILE>, &'static CStr, usize)> {
     // SAFETY: the C library defines it, as a word that is aligned.
     let [first, second, third] = unsafe { [&stdin, &stdout, &stderr] };
@@ -92,9 +91,9 @@ fn standard(fd: c_int) -> Option<(&'static AtomicPtr<FILE>, &'static CStr, usize
     }
 }
 
-/// A number has become a connection's: if it is a standard stream's, that goes by way of the connection from now on.
+/// Redirects a standard stream whose number became a connection's to that connection.
 #[cold]
-pub(crate) fn stand_in(fd: c_int) {
+pub(crate) fn redirect_stdio(fd: c_int) {
     let Some((variable, mode, place)) = standard(fd).filter(|_| lookup(fd).is_some()) else {
         return;
     };
@@ -118,7 +117,7 @@ pub(crate) fn stand_in(fd: c_int) {
     }
 }
 
-/// What a stream holds that was not written goes by way of the one that is in its place now, as the number's.
+/// Moves the unwritten bytes of a stream to the stream that replaces it.
 ///
 /// # Safety
 /// Both are streams of the program's.
@@ -130,16 +129,16 @@ unsafe fn take_unwritten(before: *mut FILE, stream: *mut FILE) {
         .addr()
         .saturating_sub(head.write_base.addr());
     if size > 0 {
-        // SAFETY: the stream's own words say that so many bytes are there.
+        // SAFETY: the two pointers of the stream delimit the bytes that were not written.
         unsafe { libc::fwrite(head.write_base.cast(), 1, size, stream) };
-        // SAFETY: as the caller keeps it.
+        // SAFETY: the stream is the program's, as this function asks for.
         unsafe { __fpurge(before) };
     }
 }
 
-/// A number is about to be a connection's no more.
+/// Restores a standard stream whose number is about to leave its connection.
 #[cold]
-pub(crate) fn stand_back(fd: c_int) {
+pub(crate) fn restore_stdio(fd: c_int) {
     let Some((variable, _, place)) = standard(fd) else {
         return;
     };
@@ -149,8 +148,8 @@ pub(crate) fn stand_back(fd: c_int) {
     }
     let stream = variable.swap(before, Ordering::Relaxed);
     if fd != libc::STDIN_FILENO && !stream.is_null() {
-        // It stays open, as others may have it.
-        // SAFETY: what the variable held are streams.
+        // The stream stays open, as other threads may use it.
+        // SAFETY: the variable held two streams in turn.
         unsafe { take_unwritten(stream, before) };
     }
 }
@@ -169,7 +168,7 @@ unsafe extern "C-unwind" fn read_some(
     into: *mut c_char,
     size: size_t,
 ) -> ssize_t {
-    // SAFETY: the C library gives room for so many.
+    // SAFETY: the C library passes a buffer of `size` bytes.
     unsafe { bytes::read(descriptor(cookie), into.cast(), size) }
 }
 
@@ -181,9 +180,9 @@ unsafe extern "C-unwind" fn write_all(
 ) -> ssize_t {
     let mut done = 0;
     while done < size {
-        // SAFETY: the C library gives so many.
+        // SAFETY: `done` is less than `size`, the length of the buffer that the C library passes.
         let rest = unsafe { from.add(done) };
-        // SAFETY: as above.
+        // SAFETY: `size - done` bytes follow `rest` in the buffer that the C library passes.
         let sent = unsafe { bytes::write(descriptor(cookie), rest.cast(), size - done) };
         match usize::try_from(sent) {
             Ok(sent) => done += sent,

@@ -1,4 +1,4 @@
-//! The names of `millrace_sockets.h`: sending and receiving without copies, for programs that ask for it.
+//! The functions of `millrace_sockets.h`: sending and receiving without copies.
 
 use std::ffi::c_int;
 use std::slice;
@@ -9,42 +9,42 @@ use super::bytes::counted;
 use crate::connection::lookup;
 use crate::errno::{Errno, Outcome};
 use crate::pieces::{self, PIECES_MAX};
-use crate::{hidden, in_place};
+use crate::{in_place, private_fds};
 
-/// What is said of a descriptor that is not a connection of ours, or none at all.
+/// Error of a descriptor that is no user-level connection: `EBADF` if it is closed, else `EOPNOTSUPP`.
 #[cold]
 fn foreign(fd: c_int) -> ssize_t {
-    if fd < 0 || rustix::io::fcntl_getfd(hidden::borrow(fd)).is_err() {
+    if fd < 0 || rustix::io::fcntl_getfd(private_fds::borrow(fd)).is_err() {
         return counted(Err(Errno(libc::EBADF)));
     }
     counted(Err(Errno(libc::EOPNOTSUPP)))
 }
 
 /// # Safety
-/// There are `count` places, which nobody else uses meanwhile, or [`pieces::check`] fails.
+/// `first` has `count` elements that nothing else accesses for the call, or [`pieces::check`] fails.
 unsafe fn places<'a>(first: *mut iovec, count: c_int) -> Outcome<&'a mut [iovec]> {
     let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
     if count == 0 || count > PIECES_MAX {
         return Err(Errno(libc::EINVAL));
     }
     pieces::check(first, count * size_of::<iovec>())?;
-    // SAFETY: as the caller keeps it.
+    // SAFETY: there are `count` places, as this function asks for; `check` excluded null.
     Ok(unsafe { slice::from_raw_parts_mut(first, count) })
 }
 
 export! {
-    fn millrace_is_user_level(fd: c_int) -> c_int {
+    safe fn millrace_is_user_level(fd: c_int) -> c_int {
         c_int::from(lookup(fd).is_some())
     }
 
-    fn millrace_commit(fd: c_int, length: size_t) -> ssize_t {
+    safe fn millrace_commit(fd: c_int, length: size_t) -> ssize_t {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => counted(in_place::commit(fd, entry, length)),
         }
     }
 
-    fn millrace_consume(fd: c_int, length: size_t) -> ssize_t {
+    safe fn millrace_consume(fd: c_int, length: size_t) -> ssize_t {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => counted(in_place::consume(fd, entry, length)),
@@ -57,8 +57,7 @@ export_points! {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => {
-                // SAFETY: as the caller keeps it.
-                let places = unsafe { places(first, count) };
+                let places = places(first, count);
                 counted(places.and_then(|places| in_place::reserve(fd, entry, places, length, flags)))
             }
         }
@@ -68,8 +67,7 @@ export_points! {
         match lookup(fd) {
             None => foreign(fd),
             Some(entry) => {
-                // SAFETY: as the caller keeps it.
-                let places = unsafe { places(first, count) };
+                let places = places(first, count);
                 counted(places.and_then(|places| in_place::borrow(fd, entry, places, flags)))
             }
         }

@@ -1,38 +1,39 @@
-//! Whether it is of use to yield.
+//! The choice whether a waiting thread yields.
 //!
-//! Threads that wait and yield hand a processor on within microseconds. A thread that computes keeps it until its slice
-//! ends, for milliseconds, and whoever yielded to it hears nothing meanwhile; whoever sleeps is put before it when
-//! the bell rings. So after a yield that took long no thread of this process yields for a while, and none looks for
-//! more than a moment before it sleeps. Then one thread tries. If it has to wait as long, the while is four times that.
+//! Waiting threads that yield hand a processor on within microseconds. A thread that computes keeps it to the end of
+//! its time slice, for milliseconds, and a thread that yielded to it misses all wake-ups until then; a thread that
+//! sleeps is scheduled ahead of it when its wake-up fd becomes readable. So after a long yield no thread of this
+//! process yields for a backoff time, and each spins only briefly before it sleeps. Then one thread probes. After
+//! another long yield the backoff time is four times as long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A yield that takes longer was to somebody who does not wait, or to very many who do.
+/// Longest yield that counts as short: a longer one was to a thread that computes, or to very many that wait.
 const LONG: Duration = Duration::from_micros(250);
-/// For how long nobody yields after the first that took long, and at most.
+/// Backoff time after the first long yield, and the longest one.
 const WHILE_MIN: Duration = Duration::from_millis(100);
 const WHILE_MAX: Duration = Duration::from_secs(4);
 /// How much longer each while is than the last.
 const GROWTH: u32 = 4;
-/// So many yields of who tries, none of which took long, and all yield again.
+/// Number of short yields of the probing thread after which all threads yield again.
 const TRIES: u32 = 16;
 
-/// What a thread may do that waits.
+/// Behaviour of a waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// It yields while it looks.
-    Yields,
+pub(super) enum SpinMode {
+    /// It yields while it spins.
+    Yield,
     /// It yields, and says how that went, while others must not.
-    Tries,
-    /// It must not yield.
-    Brief,
+    Probe,
+    /// It spins briefly, and must not yield.
+    Short,
 }
 
-/// What is known of those who have the processors, by all threads of a process. Only hints: all is relaxed.
+/// Contention for processors, as all threads of the process have found it. Only a hint: all accesses are relaxed.
 #[derive(Debug)]
 pub(super) struct Contention {
-    /// Until when nobody yields, in nanoseconds; 0: all do.
+    /// End of the backoff time in nanoseconds; 0 while all threads may yield.
     until: AtomicU64,
     /// How long the last while was.
     length: AtomicU64,
@@ -46,32 +47,32 @@ impl Contention {
         }
     }
 
-    /// What a thread may do that begins to wait.
+    /// Mode of a wait that begins.
     #[inline]
-    pub(super) fn manner(&self, now: impl FnOnce() -> Duration) -> Manner {
+    pub(super) fn mode(&self, now: impl FnOnce() -> Duration) -> SpinMode {
         match self.until.load(Ordering::Relaxed) {
-            0 => Manner::Yields,
-            until => self.manner_at(until, nanos(now())),
+            0 => SpinMode::Yield,
+            until => self.mode_at(until, nanos(now())),
         }
     }
 
     #[cold]
-    fn manner_at(&self, until: u64, now: u64) -> Manner {
+    fn mode_at(&self, until: u64, now: u64) -> SpinMode {
         if now < until {
-            return Manner::Brief;
+            return SpinMode::Short;
         }
-        // As long as one tries, the others go on as before.
+        // During the probe the other threads keep the backoff.
         let next = now + self.length.load(Ordering::Relaxed);
         let is_first =
             self.until
                 .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed);
         match is_first {
-            Ok(_) => Manner::Tries,
-            Err(_) => Manner::Brief,
+            Ok(_) => SpinMode::Probe,
+            Err(_) => SpinMode::Short,
         }
     }
 
-    /// A yield of who tries, or of anybody while all yield, took from `before` to `now`. True if that was long.
+    /// Records a yield from `before` to `now`, by the probing thread or while all may yield. True if it was long.
     pub(super) fn yielded(&self, before: Duration, now: Duration) -> bool {
         if now.saturating_sub(before) <= LONG {
             return false;
@@ -83,7 +84,7 @@ impl Contention {
         true
     }
 
-    /// Who tries has yielded so often. True if that is enough: all yield again.
+    /// Records the number of short yields of the probing thread. True if that is enough: all threads yield again.
     pub(super) fn tried(&self, yields: u32) -> bool {
         if yields < TRIES {
             return false;
@@ -104,28 +105,28 @@ mod tests {
 
     const START: Duration = Duration::from_secs(1);
 
-    fn manner(contention: &Contention, now: Duration) -> Manner {
-        contention.manner(|| now)
+    fn mode(contention: &Contention, now: Duration) -> SpinMode {
+        contention.mode(|| now)
     }
 
     #[test]
     fn all_yield_while_that_is_short() {
         let contention = Contention::new();
         assert!(!contention.yielded(START, START + LONG));
-        assert_eq!(manner(&contention, START), Manner::Yields);
+        assert_eq!(mode(&contention, START), SpinMode::Yield);
     }
 
     #[test]
     fn after_a_long_one_nobody_does_until_one_tries() {
         let contention = Contention::new();
         assert!(contention.yielded(START - 2 * LONG, START));
-        assert_eq!(manner(&contention, START), Manner::Brief);
+        assert_eq!(mode(&contention, START), SpinMode::Short);
         let end = START + WHILE_MIN;
-        assert_eq!(manner(&contention, end), Manner::Tries);
-        assert_eq!(manner(&contention, end), Manner::Brief);
+        assert_eq!(mode(&contention, end), SpinMode::Probe);
+        assert_eq!(mode(&contention, end), SpinMode::Short);
         assert!(!contention.tried(TRIES - 1));
         assert!(contention.tried(TRIES));
-        assert_eq!(manner(&contention, end), Manner::Yields);
+        assert_eq!(mode(&contention, end), SpinMode::Yield);
     }
 
     #[test]
@@ -136,11 +137,11 @@ mod tests {
         for _ in 0..8 {
             assert!(contention.yielded(now - 2 * LONG, now));
             assert_eq!(
-                manner(&contention, now + expected - Duration::from_nanos(1)),
-                Manner::Brief
+                mode(&contention, now + expected - Duration::from_nanos(1)),
+                SpinMode::Short
             );
             now += expected;
-            assert_eq!(manner(&contention, now), Manner::Tries);
+            assert_eq!(mode(&contention, now), SpinMode::Probe);
             expected = (expected * GROWTH).min(WHILE_MAX);
         }
         assert_eq!(expected, WHILE_MAX);

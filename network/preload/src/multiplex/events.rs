@@ -29,14 +29,17 @@ impl Events {
         self.room - self.count
     }
 
-    /// Where the next event goes.
+    /// Address of the slot for the next event.
     pub(crate) fn next(&self) -> *mut epoll_event {
         // Not beyond the end of the array, as the count is at most the room.
         self.first.wrapping_add(self.count)
     }
 
     pub(crate) fn push(&mut self, events: u32, data: u64) {
-        assert!(self.count < self.room, "the caller looks for room first");
+        assert!(
+            self.count < self.room,
+            "event array is full: the caller checks `room()` first"
+        );
         let event = epoll_event { events, u64: data };
         // SAFETY: below the room which `new` was promised; the program need not have aligned it.
         unsafe { self.next().write_unaligned(event) };
@@ -46,10 +49,10 @@ impl Events {
     /// The event at this place, which need not be counted yet.
     ///
     /// # Safety
-    /// Somebody wrote it: this, or the kernel behind the count.
+    /// The slot was written: by `push`, or by the kernel behind the count.
     pub(crate) unsafe fn at(&self, place: usize) -> (u32, u64) {
-        assert!(place < self.room, "the kernel keeps to the room");
-        // SAFETY: within the room; written, as the caller promises.
+        assert!(place < self.room, "event index lies beyond the array");
+        // SAFETY: the place lies within the room, and was written, as this function asks for.
         let event = unsafe { self.first.wrapping_add(place).read_unaligned() };
         (event.events, event.u64)
     }

@@ -1,26 +1,28 @@
-//! How the table's descriptors and the sets know of each other: what the rest of this library tells the sets.
+//! The link between the table of descriptors and the epoll sets: the events of the rest of the library that sets act
+//! on.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use crate::calls::cancel;
-use crate::connection;
-use crate::entry::{Entry, Hold, Kind};
-use crate::{monitor, table};
+use crate::broker_link;
+use crate::entry::{Entry, FDS, Kind, RefKind};
 
+use super::poll_target::{PollTarget, Target};
 use super::set::Set;
 use super::sets::Sets;
-use super::{Kept, Target};
 
 static SETS: Sets<Entry> = Sets::new();
 
-impl Kept for Entry {
+impl PollTarget for Entry {
     fn sets() -> &'static Sets<Self> {
         &SETS
     }
 
     fn find(fd: RawFd) -> Target<Self> {
-        let Some(entry) = table::lookup(fd).filter(|entry| entry.pin(fd, Hold::Call)) else {
+        let Some(entry) = FDS
+            .lookup(fd)
+            .filter(|entry| entry.pin(fd, RefKind::Syscall))
+        else {
             return Target::Kernel;
         };
         match entry.kind() {
@@ -33,19 +35,19 @@ impl Kept for Entry {
             }
             Kind::Free => {}
         }
-        entry.release(Hold::Call);
+        entry.release(RefKind::Syscall);
         Target::Kernel
     }
 
     fn unpin(&'static self) {
-        self.release(Hold::Call);
+        self.release(RefKind::Syscall);
     }
 
     fn hold(&'static self, more: bool) {
         if more {
-            Self::hold(self, Hold::Interest);
+            Self::hold(self, RefKind::Interest);
         } else {
-            self.release(Hold::Interest);
+            self.release(RefKind::Interest);
         }
     }
 
@@ -67,16 +69,18 @@ impl Kept for Entry {
 
     fn channel(&self) -> RawFd {
         let channel = Self::channel(self).unwrap_or(-1);
-        if channel == self.told.load(Ordering::Relaxed) {
+        if channel == self.listener.hangup_reported.load(Ordering::Relaxed) {
             return -1;
         }
         channel
     }
 
-    fn tell_end(&self, channel: RawFd) -> bool {
-        let is_dead = monitor::is_dead(channel);
+    fn report_hangup_once(&self, channel: RawFd) -> bool {
+        let is_dead = broker_link::is_dead(channel);
         if is_dead {
-            self.told.store(channel, Ordering::Relaxed);
+            self.listener
+                .hangup_reported
+                .store(channel, Ordering::Relaxed);
         }
         is_dead
     }
@@ -97,8 +101,8 @@ pub(crate) fn set_of(entry: &'static Entry) -> Option<&'static Set<Entry>> {
     unsafe { set.as_ref() }.filter(|_| entry.kind() == Kind::EpollSet)
 }
 
-/// A number of the program's is a set of the kernel's from now on; `has_members` if it may have members already.
-/// Where that fails, the set stays the kernel's alone.
+/// Adopts a number of the program as an epoll set; `has_members` if it may have members already. After a failure the
+/// set stays the kernel's alone.
 pub(crate) fn adopt(outer: RawFd, has_members: bool) {
     if outer < 0 {
         return;
@@ -106,7 +110,7 @@ pub(crate) fn adopt(outer: RawFd, has_members: bool) {
     let Some(set) = SETS.make(outer, has_members) else {
         return;
     };
-    match Entry::epoll_set(std::ptr::from_ref(set).cast_mut().cast()) {
+    match Entry::epoll_set(std::ptr::from_ref(set).cast_mut().cast(), end) {
         Ok(entry) => {
             if !entry.add_number(outer) {
                 set.close();
@@ -116,21 +120,21 @@ pub(crate) fn adopt(outer: RawFd, has_members: bool) {
     }
 }
 
-/// The last hold of a set's entry is gone.
-pub(crate) fn end(set: *mut std::ffi::c_void) {
+/// Closes a set after the last reference to its entry was released.
+fn end(set: *mut std::ffi::c_void) {
     // SAFETY: what an entry stores came from a set, and these live for ever.
     if let Some(set) = unsafe { set.cast::<Set<Entry>>().as_ref() } {
         set.close();
     }
 }
 
-/// The last number of the entry is about to be closed: sets have no interest in it any more.
+/// Ends all interests of sets in an entry, before its last number closes.
 pub(crate) fn forget(entry: &'static Entry) {
     SETS.forget(entry);
 }
 
-/// What a kernel socket's number means is about to change to an entry: `change` does it, in the kernel and in the
-/// table. Interests of sets in the number stay, in what it means then.
+/// Runs `change`, by which a kernel socket's number gets an entry in the kernel and in the table. Interests of sets in
+/// the number move to the entry.
 pub(crate) fn moved<T>(fd: RawFd, change: impl FnOnce() -> T) -> T {
     let mut outcome = None;
     let mut target = Target::Kernel;
@@ -143,22 +147,22 @@ pub(crate) fn moved<T>(fd: RawFd, change: impl FnOnce() -> T) -> T {
     outcome.expect("the change was made")
 }
 
-/// A thread took the rings of the entry, or found no room to send: others who watch it look again.
+/// Notifies the other watchers of an entry, after a thread read its wake-ups or found no room to send.
 pub(crate) fn broadcast(entry: &'static Entry) {
     SETS.broadcast(entry.key());
 }
 
-/// A listener's channel is another now, or none; the last one is not closed yet.
+/// Updates the sets after a listener got another channel, or none; the last one is still open.
 pub(crate) fn change_channel(entry: &'static Entry) {
     SETS.change_channel(entry);
 }
 
-/// Whether this thread has the lock of a set, so that it is a signal handler above what does.
+/// Whether this thread holds the lock of a set, so that the caller is a signal handler above it.
 pub(crate) fn has_own() -> bool {
     SETS.has_own()
 }
 
-/// Before a fork.
+/// Takes the locks of all sets before a fork.
 pub(crate) fn before_fork() {
     SETS.before_fork();
 }
@@ -170,7 +174,5 @@ pub(crate) fn after_fork_in_parent() {
 
 /// After a fork, in the child.
 pub(crate) fn after_fork_in_child() {
-    cancel::after_fork();
-    connection::after_fork();
     SETS.after_fork_in_child();
 }

@@ -1,13 +1,13 @@
-//! What a program asked of one descriptor in one set.
+//! The interest of one set in one descriptor.
 
 use std::os::fd::RawFd;
 
-use crate::source::STATE;
+use crate::readiness::STATE;
 
-use super::{ALWAYS, EDGE, EXCLUSIVE, NEWS, ONCE, ROOM, Ready};
+use crate::readiness::{ALWAYS, EDGE, EXCLUSIVE, NEWS, ONCE, ROOM, Ready};
 
-/// What a look at a source gave. The progress was read before the bits, so that what comes between the two is
-/// an edge once more, and none is lost.
+/// Result of polling a source. The progress was read before the bits, so that an event between the two is reported
+/// again, and none is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) progress: (u64, u64),
@@ -16,16 +16,15 @@ pub(crate) struct Look {
 
 /// An interest and the state of its edge.
 ///
-/// An edge is: a bit that was not there at the last look or was not reported since, or progress since the last
-/// report in a direction that was asked for and is ready. As in the kernel, a report then holds all bits that are
-/// ready, of those asked for.
+/// An edge is: a bit that was clear at the last look or not reported since, or progress since the last report in a
+/// ready direction of interest. As in the kernel, a report then has all ready bits of interest.
 #[derive(Debug, Clone)]
 pub(crate) struct Interest {
     pub(crate) fd: RawFd,
     pub(crate) data: u64,
     /// As the program gave them, with the bits that are always reported.
     asked: u32,
-    /// False after a report of a one-shot interest: nothing is reported, not even an error.
+    /// False after a report of a one-shot interest: no event is reported, not even an error.
     enabled: bool,
     reported: Ready,
     seen: (u64, u64),
@@ -43,7 +42,7 @@ impl Interest {
         }
     }
 
-    /// A change by the program: what is ready is news again.
+    /// Replaces events and data: ready bits are reported again.
     pub(crate) fn modify(&mut self, events: u32, data: u64) {
         *self = Self::new(self.fd, events, data);
     }
@@ -64,12 +63,12 @@ impl Interest {
         self.asked & ONCE != 0
     }
 
-    /// As the program gave them.
+    /// Events that the program asked for, with those that are always reported.
     pub(crate) fn asked(&self) -> u32 {
         self.asked
     }
 
-    /// What is to be reported, or 0; nothing is taken as reported yet.
+    /// Bits to be reported, or 0; the interest keeps its state.
     pub(crate) fn offer(&mut self, look: Look) -> Ready {
         if !self.enabled {
             return 0;
@@ -79,10 +78,10 @@ impl Interest {
             return ready;
         }
         self.reported &= ready;
-        // As in the kernel: an arrival is an edge for who asked for it, even if the bytes are taken by now.
+        // As in the kernel: an arrival is an edge for an interest in it, even if the bytes were read since.
         let arrived = self.asked & NEWS != 0 && look.progress.0 != self.seen.0;
         let freed = ready & ROOM != 0 && look.progress.1 != self.seen.1;
-        // The kernel tells all who wait of the end of a direction, whatever they wait for.
+        // The kernel wakes all waiters at the end of a direction, whatever they wait for.
         let has_changed = look.progress.1 >> STATE != self.seen.1 >> STATE;
         let is_news = ready & !self.reported != 0 || arrived || freed || has_changed;
         if is_news { ready } else { 0 }
@@ -97,8 +96,9 @@ impl Interest {
         }
     }
 
-    /// For what the peer shall ring. An interest in edges does not wait for room that is there: the next edge
-    /// begins with a send that finds too little, of which the set hears by [`Sets::broadcast`](super::sets::Sets::broadcast).
+    /// Events for which the peer is to notify. An edge-triggered interest does not wait for room that is there: its
+    /// next edge begins with a send that finds too little, which [`Sets::broadcast`](super::sets::Sets::broadcast)
+    /// announces.
     pub(crate) fn awaits(&self, ready: Ready) -> u32 {
         if !self.enabled {
             0

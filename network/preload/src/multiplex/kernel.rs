@@ -7,7 +7,7 @@ use std::time::Duration;
 use libc::{c_int, c_long, epoll_event, pollfd};
 
 use crate::errno::{Errno, Outcome};
-use crate::{hidden, real};
+use crate::{private_fds, real};
 
 /// Bytes of the kernel's signal mask, which is smaller than the C library's.
 const MASK_SIZE: usize = 8;
@@ -16,16 +16,16 @@ const MASK_SIZE: usize = 8;
 /// As the system call `number` demands of its arguments.
 unsafe fn call(number: c_long, arguments: [usize; 6]) -> Outcome<usize> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: the caller's promise.
+    // SAFETY: the arguments are what the system call demands, as this function asks for.
     let result = unsafe { real::syscall(number, a, b, c, d, e, f) };
     usize::try_from(result).map_err(|_| last_error())
 }
 
-/// The calling thread's `errno`.
+/// Error number of the calling thread.
 pub(crate) fn last_error() -> Errno {
     // SAFETY: the address of this thread's own errno is always valid.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: the word is this thread's own, and no reference to it is kept.
     Errno(unsafe { place.read() })
 }
 
@@ -34,7 +34,7 @@ fn word(fd: RawFd) -> usize {
     fd as isize as usize
 }
 
-/// A time as the kernel takes it.
+/// A duration in the kernel's type.
 pub(crate) fn timespec(time: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
@@ -62,12 +62,12 @@ fn descriptor(made: usize) -> RawFd {
 
 /// Moves a descriptor out of the program's sight.
 fn hide(fd: RawFd) -> Outcome<RawFd> {
-    let hidden = hidden::hide_copy(hidden::borrow(fd));
-    hidden::close_raw(fd);
+    let hidden = private_fds::hide_copy(private_fds::borrow(fd));
+    private_fds::close_raw(fd);
     hidden
 }
 
-/// Puts what `source` stands for under the number `target` too.
+/// Duplicates `source` to the number `target`, as `dup3(2)`.
 pub(crate) fn replace(source: RawFd, target: RawFd, flags: c_int) -> Outcome<()> {
     // SAFETY: takes no addresses.
     unsafe {
@@ -79,7 +79,7 @@ pub(crate) fn replace(source: RawFd, target: RawFd, flags: c_int) -> Outcome<()>
     .map(drop)
 }
 
-/// The descriptor's flags, as F_GETFD gives them.
+/// Descriptor flags, as `F_GETFD` returns them.
 pub(crate) fn descriptor_flags(fd: RawFd) -> c_int {
     // SAFETY: takes no addresses.
     let flags = unsafe {
@@ -94,7 +94,7 @@ pub(crate) fn descriptor_flags(fd: RawFd) -> c_int {
         .unwrap_or(0)
 }
 
-pub(crate) fn ring_eventfd(fd: RawFd) {
+pub(crate) fn signal_eventfd(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: eight bytes to read.
     let _ = unsafe {
@@ -134,7 +134,7 @@ pub(crate) fn epoll_delete(epoll: RawFd, fd: RawFd) -> Outcome<()> {
 }
 
 /// # Safety
-/// `event` is an event, or one that the kernel refuses.
+/// `event` is valid, or null where the operation permits that.
 pub(crate) unsafe fn epoll_ctl(
     epoll: RawFd,
     operation: c_int,
@@ -149,7 +149,7 @@ pub(crate) unsafe fn epoll_ctl(
         0,
         0,
     ];
-    // SAFETY: the caller's promise; the kernel checks the address.
+    // SAFETY: the event is valid or refused; the kernel checks its address.
     unsafe { call(libc::SYS_epoll_ctl, arguments) }.map(drop)
 }
 
@@ -174,7 +174,7 @@ pub(crate) unsafe fn epoll_wait(
         mask.addr(),
         MASK_SIZE,
     ];
-    // SAFETY: the caller's promise; the time outlives the call.
+    // SAFETY: there is room for `room` events, the mask is null or valid, and the time outlives the call.
     match unsafe { call(libc::SYS_epoll_pwait2, arguments) } {
         Err(Errno(libc::ENOSYS)) => {}
         result => return result,
@@ -191,7 +191,7 @@ pub(crate) unsafe fn epoll_wait(
         mask.addr(),
         MASK_SIZE,
     ];
-    // SAFETY: the caller's promise.
+    // SAFETY: there is room for `room` events, and the mask is null or valid.
     unsafe { call(libc::SYS_epoll_pwait, arguments) }
 }
 
@@ -205,7 +205,7 @@ pub(crate) unsafe fn epoll_look(
     room: usize,
 ) -> Outcome<usize> {
     let arguments = [word(epoll), first.addr(), room, 0, 0, MASK_SIZE];
-    // SAFETY: the caller's promise.
+    // SAFETY: there is room for `room` events; no mask is passed.
     unsafe { call(libc::SYS_epoll_pwait, arguments) }
 }
 
@@ -228,7 +228,7 @@ pub(crate) unsafe fn poll(
         MASK_SIZE,
         0,
     ];
-    // SAFETY: the members are ours for the call; the rest is the caller's promise.
+    // SAFETY: the slice and the time outlive the call, and the mask is null or valid.
     unsafe { call(libc::SYS_ppoll, arguments) }
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32) {
     let _ = unsafe { call(libc::SYS_futex, arguments) };
 }
 
-/// Wakes one who sleeps on `word`.
+/// Wakes one waiter of the futex `word`.
 pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     let operation = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
     let arguments = [ptr::from_ref(word).addr(), operation, 1, 0, 0, 0];
@@ -294,16 +294,8 @@ pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
     let _ = unsafe { call(libc::SYS_futex, arguments) };
 }
 
-/// Gives the processor to whoever else wants it.
+/// Yields the processor, by `sched_yield`.
 pub(crate) fn yield_now() {
     // SAFETY: takes no addresses.
     let _ = unsafe { call(libc::SYS_sched_yield, [0; 6]) };
-}
-
-/// The monotonic clock, without a system call.
-pub(crate) fn now() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(seconds, nanos)
 }

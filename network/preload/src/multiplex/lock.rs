@@ -1,4 +1,4 @@
-//! A lock that a fork can put right, and that a signal handler above its holder is refused.
+//! A lock that survives a fork, and that refuses a signal handler above its holder.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -12,10 +12,10 @@ use crate::thread;
 use super::kernel;
 
 const FREE: u32 = 0;
-/// Somebody sleeps for it; the other bits are the holder's thread number.
+/// Flag of a lock with a sleeping waiter; the other bits are the owner's thread id.
 const WANTED: u32 = 1 << 31;
 
-/// Rounds of looking before sleeping.
+/// Rounds of spinning before a waiter sleeps.
 const ROUNDS: u32 = 100;
 
 impl From<Refused> for Errno {
@@ -24,9 +24,9 @@ impl From<Refused> for Errno {
     }
 }
 
-/// A futex lock, after U. Drepper, "Futexes are tricky", section 5, that knows its holder. What it has over
-/// [`crate::lock::Lock`] is a value, and [`Lock::acquire`] and [`Lock::release`] without a guard, for the hooks of
-/// fork. It is of one process alone, so that a holder does not die without it.
+/// A futex lock, after U. Drepper, "Futexes are tricky", section 5, that stores its owner. Beyond [`crate::lock::Lock`]
+/// it has a value, and [`Lock::acquire`] and [`Lock::release`] without a guard, for the hooks of fork. It belongs to
+/// one process, so that no owner exits without it.
 pub(crate) struct Lock<T> {
     word: AtomicU32,
     value: UnsafeCell<T>,
@@ -50,7 +50,7 @@ impl<T> Lock<T> {
         Ok(Guard { lock: self })
     }
 
-    /// The lock, if it comes free within some looks.
+    /// Takes the lock within [`ROUNDS`] rounds, or returns `None`.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         let own = thread::tid();
         for _ in 0..ROUNDS {
@@ -62,7 +62,7 @@ impl<T> Lock<T> {
         None
     }
 
-    /// Whether this thread has it.
+    /// Whether this thread holds the lock.
     pub(crate) fn is_own(&self) -> bool {
         self.word.load(Ordering::Relaxed) & !WANTED == thread::tid()
     }
@@ -74,10 +74,10 @@ impl<T> Lock<T> {
             .is_ok()
     }
 
-    /// Locks without a guard; [`Self::release`] ends it.
+    /// Takes the lock without a guard; [`Self::release`] releases it.
     ///
     /// # Errors
-    /// As [`Self::lock`].
+    /// As for [`Self::lock`].
     pub(crate) fn acquire(&self) -> Result<(), Refused> {
         let own = thread::tid();
         let (mut looks, mut taken) = (0, own);
@@ -99,7 +99,7 @@ impl<T> Lock<T> {
                         .compare_exchange(word, wanted, Ordering::Relaxed, Ordering::Relaxed)
                         .is_ok();
             if is_marked {
-                // Who has slept cannot know whether others do.
+                // A thread that slept cannot know whether others do.
                 taken = own | WANTED;
                 kernel::futex_wait(&self.word, wanted);
             }
@@ -107,7 +107,7 @@ impl<T> Lock<T> {
         Ok(())
     }
 
-    /// Unlocks what [`Self::acquire`] locked, in this process or in the parent before the fork.
+    /// Releases a lock that [`Self::acquire`] took, in this process or in the parent before the fork.
     pub(crate) fn release(&self) {
         if self.word.swap(FREE, Ordering::Release) & WANTED != 0 {
             kernel::futex_wake(&self.word);
@@ -126,7 +126,7 @@ impl<T> fmt::Debug for Lock<T> {
     }
 }
 
-/// Holds a [`Lock`].
+/// Guard of a [`Lock`], which releases it on drop.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: &'a Lock<T>,

@@ -1,19 +1,18 @@
-//! The user-level members of a set: those looked at, and those whose peers ring.
+//! The user-level members of a set: those that are polled, and those whose peers notify.
 //!
 //! # States of a member
-//! - *hot*: in the list that each pass goes through, by loads. A member begins so, and is so again when its bell
-//!   rings, when its interest changes, or when somebody else took its rings.
-//! - *armed*: its peer rings at the next arrival (or freed room), and the hidden inner set of the kernel tells of
-//!   the ring. It was idle for many passes among many, or before its waiter slept.
-//! - *parked*: nothing is asked of it, as after a one-shot report, or after its last interest was deleted. A change
-//!   makes it hot.
+//! - *hot*: in the list that each pass polls, by loads. A member begins hot, and becomes hot again when its wake-up fd
+//!   is readable, when its interest changes, or when another thread read its wake-ups.
+//! - *armed*: its peer notifies at the next arrival (or freed room), and the private inner set of the kernel reports
+//!   that. It was idle for many passes among many, or before its waiter slept.
+//! - *parked*: neither polled nor armed, as after a one-shot report, or after its last interest was deleted. A
+//!   modification makes it hot.
 //!
 //! # Invariants
 //! 1. `hot[member.place]` is the member's index, for all hot members and no other.
-//! 2. A member that is neither hot nor parked was armed after its last report, and its look after that found
-//!    nothing to report: whatever comes then rings.
-//! 3. The cursor is where the next pass begins, so that of more ready members than there is room for, none is
-//!    passed over for ever.
+//! 2. A member that is neither hot nor parked was armed after its last report, and a poll after that found nothing to
+//!    report: any later event notifies.
+//! 3. The cursor is the start of the next pass, so that each of more ready members than the room has its turn.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -22,30 +21,32 @@ use crate::errno::{Errno, Outcome};
 
 use super::events::Events;
 use super::interest::{Interest, Look};
-use super::{EDGE, IN, Kept, kernel};
+use super::kernel;
+use super::poll_target::PollTarget;
+use crate::readiness::{EDGE, IN};
 
-/// So many hot members are not armed for idleness.
+/// Number of hot members below which none is armed for idleness.
 const SPARED: usize = 128;
-/// A member idle for so many passes is armed, if there are more than [`SPARED`].
+/// Number of idle passes after which a member is armed, if there are more than [`SPARED`].
 const IDLE_PASSES: u32 = 64;
 
 /// A source and all interests in it, one for each number of the program's.
 #[derive(Debug)]
 struct Member<S: 'static> {
     source: &'static S,
-    /// Where it is in the hot list.
+    /// Index in the hot list; `None` if it is not hot.
     place: Option<usize>,
-    /// The number under which the inner set watches its bell.
-    bell: Option<RawFd>,
+    /// The number under which the inner set watches its wake-up fd.
+    wakeup_fd: Option<RawFd>,
     idle: u32,
-    /// The interest whose turn it is.
+    /// Index of the interest that is reported next.
     turn: usize,
-    /// The pass that reported it last.
+    /// Number of the last pass that reported it.
     stamp: u64,
     interests: Vec<Interest>,
 }
 
-impl<S: Kept> Member<S> {
+impl<S: PollTarget> Member<S> {
     fn look(&self) -> Look {
         let is_edge = self.interests.iter().any(Interest::is_edge);
         let progress = if is_edge {
@@ -65,7 +66,7 @@ impl<S: Kept> Member<S> {
 
     /// True if something is to be reported.
     fn has_offer(&mut self, look: Look) -> bool {
-        // All are shown the look, as their edges begin where bits were gone.
+        // All interests see the look, as an edge begins where bits were cleared.
         let offers = self
             .interests
             .iter_mut()
@@ -74,7 +75,7 @@ impl<S: Kept> Member<S> {
     }
 }
 
-/// What a visit of a hot member found.
+/// Result of the visit to a hot member.
 enum Visit {
     Reported,
     Idle,
@@ -82,12 +83,12 @@ enum Visit {
     NoRoom,
 }
 
-/// What arming all hot members found.
+/// Result of arming hot members before a sleep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Armed {
     /// Something is to be reported: do not sleep.
     pub(crate) is_ready: bool,
-    /// A member could not be armed, or its rings may be taken by others: sleep for a short time.
+    /// Whether a member could not be armed, or another process may read its wake-ups: the sleep must be short.
     pub(crate) is_unsure: bool,
 }
 
@@ -99,11 +100,11 @@ pub(crate) struct Members<S: 'static> {
     by_source: HashMap<usize, usize>,
     hot: Vec<usize>,
     cursor: usize,
-    /// Empty but within a pass.
+    /// Members to be armed after a pass; empty otherwise.
     leaving: Vec<usize>,
 }
 
-impl<S: Kept> Members<S> {
+impl<S: PollTarget> Members<S> {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -162,7 +163,7 @@ impl<S: Kept> Members<S> {
         let member = Member {
             source,
             place: None,
-            bell: None,
+            wakeup_fd: None,
             idle: 0,
             turn: 0,
             stamp: 0,
@@ -210,8 +211,8 @@ impl<S: Kept> Members<S> {
         interests.remove(place.ok_or(Errno(libc::ENOENT))?);
         if interests.is_empty() {
             let member = self.known(index);
-            if member.bell == Some(member.source.bell()) {
-                // Programs delete and add in turns: the bell stays watched, the member is parked.
+            if member.wakeup_fd == Some(member.source.wakeup_fd()) {
+                // Programs delete and add in turns: the wake-up fd stays watched, the member is parked.
                 self.cool(index);
             } else {
                 self.dismiss(index, inner);
@@ -237,7 +238,7 @@ impl<S: Kept> Members<S> {
         }
     }
 
-    /// Removes all members.
+    /// Removes all members of the set.
     pub(crate) fn clear(&mut self) {
         for index in 0..self.slots.len() {
             if self.slots[index].is_some() {
@@ -251,13 +252,13 @@ impl<S: Kept> Members<S> {
         let Some(member) = self.slots[index].take() else {
             return;
         };
-        // If the bell has another number by now, this one may be anybody's; the registration then ends with
-        // the bell itself.
-        if let Some(bell) = member
-            .bell
-            .filter(|bell| inner >= 0 && *bell == member.source.bell())
+        // If the wake-up fd has another number by now, this number may be another file's; the registration then ends
+        // with the wake-up fd itself.
+        if let Some(wakeup_fd) = member
+            .wakeup_fd
+            .filter(|wakeup_fd| inner >= 0 && *wakeup_fd == member.source.wakeup_fd())
         {
-            let _ = kernel::epoll_delete(inner, bell);
+            let _ = kernel::epoll_delete(inner, wakeup_fd);
         }
         self.by_source.remove(&member.source.key());
         self.free.push(index);
@@ -295,7 +296,7 @@ impl<S: Kept> Members<S> {
         }
     }
 
-    /// Makes hot whose rings other processes may have taken; true if there are any.
+    /// Makes members hot whose wake-ups other processes may have read; true if there are any.
     pub(crate) fn heat_shared(&mut self) -> bool {
         let mut found = false;
         for index in 0..self.slots.len() {
@@ -310,7 +311,7 @@ impl<S: Kept> Members<S> {
         found
     }
 
-    /// In the child of a fork, where nobody is counted as watching.
+    /// Counts the members' watchers again, in the child of a fork.
     pub(crate) fn count_anew(&self) {
         for member in self.slots.iter().flatten() {
             member.source.watch(true);
@@ -320,7 +321,7 @@ impl<S: Kept> Members<S> {
     /// In the child of a fork, with an inner set of its own.
     pub(crate) fn start_over(&mut self) {
         for member in self.slots.iter_mut().flatten() {
-            member.bell = None;
+            member.wakeup_fd = None;
         }
         self.heat_all();
     }
@@ -335,17 +336,17 @@ impl<S: Kept> Members<S> {
         }
     }
 
-    /// The bell of a member rang.
-    pub(crate) fn rang(&mut self, index: usize) {
+    /// Makes a member hot whose wake-up fd is readable.
+    pub(crate) fn notified(&mut self, index: usize) {
         let Some(member) = self.member(index) else {
             return;
         };
         let source = member.source;
-        source.take_rings();
+        source.take_wakeups();
         self.heat(index);
     }
 
-    /// The pass of this number: reports what is ready, as far as there is room.
+    /// One pass: reports ready members, as far as there is room.
     pub(crate) fn collect(&mut self, inner: RawFd, stamp: u64, out: &mut Events) {
         let is_crowded = self.hot.len() > SPARED && inner >= 0;
         for _ in 0..self.hot.len() {
@@ -365,7 +366,7 @@ impl<S: Kept> Members<S> {
             }
             self.cursor += 1;
         }
-        // Only now, as each that goes changes the order of the list.
+        // Not earlier, as each removal changes the order of the list.
         while let Some(index) = self.leaving.pop() {
             self.arm(index, inner);
         }
@@ -408,7 +409,7 @@ impl<S: Kept> Members<S> {
         }
     }
 
-    /// Arms a hot member, which is hot no more if that found nothing and is sure.
+    /// Arms a hot member. It leaves the hot list if nothing was found, and its peer is sure to notify.
     fn arm(&mut self, index: usize, inner: RawFd) -> Armed {
         let member = self.known(index);
         if member.is_parked() {
@@ -416,12 +417,12 @@ impl<S: Kept> Members<S> {
             return Armed::default();
         }
         member.idle = 0;
-        let bell = member.source.bell();
-        if member.bell != Some(bell) {
+        let wakeup_fd = member.source.wakeup_fd();
+        if member.wakeup_fd != Some(wakeup_fd) {
             let data = u64::try_from(index).expect("fewer members than descriptors");
-            match kernel::epoll_add(inner, bell, IN | EDGE, data) {
-                Ok(()) | Err(Errno(libc::EEXIST)) => member.bell = Some(bell),
-                Err(_) => member.bell = None,
+            match kernel::epoll_add(inner, wakeup_fd, IN | EDGE, data) {
+                Ok(()) | Err(Errno(libc::EEXIST)) => member.wakeup_fd = Some(wakeup_fd),
+                Err(_) => member.wakeup_fd = None,
             }
         }
         let before = member.source.ready();
@@ -433,19 +434,19 @@ impl<S: Kept> Members<S> {
         let ready = member.source.arm(awaited);
         let found = Armed {
             is_ready: member.has_offer(Look { progress, ready }),
-            is_unsure: member.bell.is_none() || member.source.is_shared(),
+            is_unsure: member.wakeup_fd.is_none() || member.source.is_shared(),
         };
-        if !found.is_ready && member.bell.is_some() {
+        if !found.is_ready && member.wakeup_fd.is_some() {
             self.cool(index);
         }
         found
     }
 
-    /// Arms all hot members, before a sleep, or for those who sleep already while this thread leaves with what the
-    /// pass `reported`, to which they need not wake.
+    /// Arms all hot members, before a sleep, or for other sleepers while this thread leaves with the events of the pass
+    /// `reported`, for which they need not wake.
     pub(crate) fn arm_all(&mut self, inner: RawFd, reported: Option<u64>) -> Armed {
         let mut found = Armed::default();
-        // Backwards, as those that are armed leave their place to the last.
+        // Backwards, as removal moves the last member to the free index.
         for place in (0..self.hot.len()).rev() {
             let index = self.hot[place];
             let is_known = reported == Some(self.known(index).stamp);

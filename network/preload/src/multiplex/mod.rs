@@ -1,15 +1,16 @@
-//! Waiting for several descriptors at once: epoll, poll and select, with user-level and kernel descriptors
-//! mixed, and what any blocking call needs in order to wait.
+//! Waiting for several descriptors at once: epoll, poll and select, with user-level and kernel descriptors mixed, and
+//! the parts that every blocking call uses.
 //!
 //! # Parts
-//! - [`Source`], [`Kept`]: what a user-level connection shows to those who wait for it.
-//! - [`interest`]: what a program asked of one descriptor in one set; edges, one shots.
-//! - [`set`]: an epoll set: its members, the *hot* ones (looked at by loads) and the *armed* ones (whose peers
-//!   ring); [`outside`] holds the members which the kernel reports, [`wait`] the loop of `epoll_wait`.
-//! - [`sets`]: all sets of the process; what happens to them as descriptors close, move and fork.
+//! - [`Source`](crate::readiness::Source), [`PollTarget`](poll_target::PollTarget): the view of a user-level connection
+//!   for its waiters.
+//! - [`interest`]: the interest of one set in one descriptor; edges, one shots.
+//! - [`set`]: an epoll set: its members, the *hot* ones (polled by loads) and the *armed* ones (whose peers notify);
+//!   [`kernel_watched`] holds the members that the kernel reports, [`wait`] the loop of `epoll_wait`.
+//! - [`sets`]: all sets of the process, and their updates when descriptors close, move and fork.
 //! - [`poll`], [`select`]: the calls without a set.
-//! - [`spin`], [`sleepers`]: how long to look before sleeping; who sleeps.
-//! - [`touched`]: what this process does to the kernel's descriptors.
+//! - [`spin`], [`sleepers`]: the time of spinning before a sleep, and the list of sleeping threads.
+//! - [`touched`]: the count of calls that may change kernel descriptors.
 //! - [`calls`]: the C library's names.
 //!
 //! # Cost
@@ -24,40 +25,22 @@
 pub(crate) mod calls;
 mod contention;
 pub(crate) mod events;
-pub(crate) mod held;
 pub(crate) mod hooks;
 pub(crate) mod interest;
 pub(crate) mod kernel;
+pub(crate) mod kernel_watched;
 pub(crate) mod lock;
 pub(crate) mod members;
-pub(crate) mod outside;
 pub(crate) mod poll;
+pub(crate) mod poll_target;
 pub(crate) mod select;
 pub(crate) mod set;
+pub(crate) mod set_guard;
 pub(crate) mod sets;
 pub(crate) mod sleepers;
 pub(crate) mod spin;
-pub(crate) mod target;
 pub(crate) mod touched;
 pub(crate) mod wait;
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-pub(crate) use crate::source::RDHUP;
-pub(crate) use crate::source::{ERR, HUP, IN, OUT, RDNORM, Ready, Source, WRNORM};
-pub(crate) use target::{Kept, Target};
-
-pub(crate) const PRI: u32 = libc::EPOLLPRI as u32;
-pub(crate) const EDGE: u32 = libc::EPOLLET as u32;
-pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;
-pub(crate) const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
-pub(crate) const WAKEUP: u32 = libc::EPOLLWAKEUP as u32;
-
-/// For whom an arrival is an edge.
-pub(crate) const NEWS: u32 = IN | RDNORM | PRI;
-/// What moves by room that was freed.
-pub(crate) const ROOM: u32 = OUT | WRNORM;
-/// Reported whether asked for or not.
-pub(crate) const ALWAYS: u32 = ERR | HUP;

@@ -1,9 +1,9 @@
 //! `poll` with user-level members.
 //!
-//! User-level members are looked at by loads. If one is ready, or nothing may be waited for, the kernel is asked
-//! for its members without waiting, so that the answer is whole. Otherwise: spin, arm, look, and one poll of the
-//! kernel's over the bells (for readability), the kernel's members as they are, channels of listeners, and an
-//! eventfd of this thread, by which others say that they took the rings.
+//! User-level members are polled by loads. If one is ready, or the timeout is zero, the kernel is asked for its members
+//! without waiting, so that the answer is complete. Otherwise: spin, arm, poll again, and one `ppoll` of the kernel
+//! over the wake-up fds (for readability), the kernel's members as they are, channels of listeners, and an eventfd of
+//! this thread, which other threads write after they read wake-ups.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -11,18 +11,21 @@ use std::time::Duration;
 
 use libc::{c_short, pollfd};
 
-use crate::again;
 use crate::calls::cancel;
 use crate::errno::Outcome;
+use crate::lost_channels;
+use crate::reregister;
 
+use super::kernel;
+use super::poll_target::{PollTarget, Target};
 use super::sleepers::{ANY, Sleeper};
 use super::spin::Spin;
 use super::wait::{Deadline, SHORT};
-use super::{ALWAYS, IN, Kept, RDNORM, Target, kernel};
+use crate::readiness::{ALWAYS, IN, RDNORM};
 
-/// So many members are kept on the stack.
+/// Number of members that are kept on the stack.
 const FEW: usize = 64;
-/// Spinning looks from one at the kernel's members to the next.
+/// Spins from one poll of the kernel's members to the next.
 const LOOK_EVERY: u32 = 256;
 const READABLE: c_short = libc::POLLIN;
 const NOBODY: pollfd = pollfd {
@@ -34,11 +37,11 @@ const NOBODY: pollfd = pollfd {
 /// `poll`, `ppoll`: how many members have events. `None` waits for ever.
 ///
 /// # Errors
-/// `EINTR` by a signal; what the kernel says of its own members.
+/// `EINTR` after a signal; errors of the kernel's `ppoll`.
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
-pub(crate) unsafe fn poll<S: Kept>(
+pub(crate) unsafe fn poll<S: PollTarget>(
     members: &mut [pollfd],
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
@@ -46,29 +49,28 @@ pub(crate) unsafe fn poll<S: Kept>(
     if members.len() <= FEW {
         let mut targets = [Target::Kernel; FEW];
         let mut room = [NOBODY; 2 * FEW + 1];
-        // SAFETY: the caller's promise.
+        // SAFETY: `mask` is null or a signal mask, as this function asks for.
         return unsafe { Poll::<S>::new(members, &mut targets, &mut room).run(timeout, mask) };
     }
     let mut targets = vec![Target::Kernel; members.len()];
     let mut room = vec![NOBODY; 2 * members.len() + 1];
-    // SAFETY: the caller's promise.
+    // SAFETY: `mask` is null or a signal mask, as this function asks for.
     unsafe { Poll::<S>::new(members, &mut targets, &mut room).run(timeout, mask) }
 }
 
-/// One call.
-struct Poll<'a, S: Kept> {
+/// State of one call.
+struct Poll<'a, S: PollTarget> {
     members: &'a mut [pollfd],
-    /// What the members mean; pinned.
+    /// Targets of the members, pinned for the call.
     targets: &'a mut [Target<S>],
-    /// What the kernel polls: in the first part member for member, then the listeners' channels in their order, then
-    /// the eventfd.
+    /// Array for the kernel: one slot for each member, then the listeners' channels in their order, then the eventfd.
     room: &'a mut [pollfd],
     channels: usize,
     has_kernel: bool,
     has_sets: bool,
 }
 
-impl<'a, S: Kept> Poll<'a, S> {
+impl<'a, S: PollTarget> Poll<'a, S> {
     fn new(
         members: &'a mut [pollfd],
         targets: &'a mut [Target<S>],
@@ -83,7 +85,7 @@ impl<'a, S: Kept> Poll<'a, S> {
             targets[place] = target;
             let (fd, events) = match target {
                 Target::Kernel => (member.fd, member.events),
-                Target::Source(source) => (source.bell(), READABLE),
+                Target::Source(source) => (source.wakeup_fd(), READABLE),
                 Target::Set(..) => (member.fd, READABLE),
                 Target::Listener(entry) => {
                     room[count + channels] = pollfd {
@@ -127,7 +129,7 @@ impl<'a, S: Kept> Poll<'a, S> {
                 found
             };
             if found == 0 {
-                again::announce();
+                reregister::announce();
             }
             return Ok(found);
         }
@@ -137,10 +139,10 @@ impl<'a, S: Kept> Poll<'a, S> {
         }
         loop {
             if self.channels > 0 || self.has_sets {
-                again::announce();
+                reregister::announce();
                 self.renew_channels();
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: `poll` passes a mask that is null or valid.
             let found = unsafe { self.sleep(deadline, mask) }?;
             if found > 0 || deadline.is_over() {
                 return Ok(found);
@@ -184,7 +186,7 @@ impl<'a, S: Kept> Poll<'a, S> {
         found
     }
 
-    /// The whole answer, without waiting.
+    /// Polls all members without waiting; the number of members with events.
     fn look_at_all(&mut self) -> Outcome<usize> {
         if !self.has_kernel {
             return Ok(self.look_at_users());
@@ -213,7 +215,7 @@ impl<'a, S: Kept> Poll<'a, S> {
                     let (fd, channel) = channels.next().map_or((-1, 0), |c| (c.fd, c.revents));
                     let is_ready = channel & READABLE != 0;
                     if is_ready && channel & libc::POLLHUP != 0 {
-                        entry.tell_end(fd);
+                        entry.report_hangup_once(fd);
                     }
                     told | answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
                 }
@@ -235,8 +237,8 @@ impl<'a, S: Kept> Poll<'a, S> {
             revents: 0,
         };
         self.watch(true);
-        // Who announces a listener again does not wake this thread.
-        let is_deaf = self.is_deaf();
+        // A thread that registers a listener again does not wake this thread.
+        let is_disconnected = self.is_disconnected();
         let mut is_short = eventfd < 0;
         let mut is_ready = false;
         for (member, target) in self.members.iter().zip(self.targets.iter()) {
@@ -260,17 +262,17 @@ impl<'a, S: Kept> Poll<'a, S> {
         };
         let left = if is_short {
             Some(left.unwrap_or(SHORT).min(SHORT))
-        } else if is_deaf {
-            Some(again::shortened(left))
+        } else if is_disconnected {
+            Some(lost_channels::shortened(left))
         } else if self.has_sets {
-            again::limit(left)
+            reregister::limit(left)
         } else {
             left
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: the members are this call's own array, and `poll` passes a mask that is null or valid.
         let woken = asleep.ended(unsafe { kernel::poll(&mut self.room[..=count], left, mask) });
         if woken.is_ok_and(|woken| woken > 0) {
-            self.take_rings();
+            self.take_wakeups();
             if let Some(sleeper) = sleeper.filter(|_| self.room[count].revents != 0) {
                 sleeper.drain();
             }
@@ -280,7 +282,7 @@ impl<'a, S: Kept> Poll<'a, S> {
         Ok(self.answer_all())
     }
 
-    /// Listeners have other channels since their monitor was found again.
+    /// Listeners have other channels since their broker was found again.
     fn renew_channels(&mut self) {
         let channels = &mut self.room[self.members.len()..];
         let members = self.members.iter().zip(self.targets.iter());
@@ -293,8 +295,8 @@ impl<'a, S: Kept> Poll<'a, S> {
         }
     }
 
-    /// Whether there is a listener of which connections are asked for, and whose channel is not polled.
-    fn is_deaf(&self) -> bool {
+    /// Whether a listener is polled for connections whose channel is not polled.
+    fn is_disconnected(&self) -> bool {
         let channels = &self.room[self.members.len()..];
         let members = self.members.iter().zip(self.targets.iter());
         let listeners = members.filter(|(_, target)| matches!(target, Target::Listener(_)));
@@ -302,11 +304,11 @@ impl<'a, S: Kept> Poll<'a, S> {
         pairs.any(|(channel, (member, _))| channel.fd < 0 && wants_connections(member))
     }
 
-    fn take_rings(&mut self) {
+    fn take_wakeups(&mut self) {
         for (place, told) in self.room.iter_mut().enumerate() {
             match self.targets.get(place) {
-                // Its bell would be ready for ever, and says no more than the loads do.
-                Some(Target::Source(source)) if told.revents != 0 && source.take_rings() => {
+                // Its wake-up fd stays readable for ever, and adds nothing to the loads.
+                Some(Target::Source(source)) if told.revents != 0 && source.take_wakeups() => {
                     told.fd = -1;
                 }
                 _ => {}
@@ -325,7 +327,7 @@ impl<'a, S: Kept> Poll<'a, S> {
     }
 }
 
-impl<S: Kept> Drop for Poll<'_, S> {
+impl<S: PollTarget> Drop for Poll<'_, S> {
     fn drop(&mut self) {
         for target in self.targets.iter_mut() {
             std::mem::replace(target, Target::Kernel).unpin();
@@ -333,9 +335,9 @@ impl<S: Kept> Drop for Poll<'_, S> {
     }
 }
 
-/// What is polled for a member that is a listener, beside its number. The kernel would say the end of a channel also to
-/// who does not ask for connections.
-fn channel_of<S: Kept>(member: &pollfd, entry: &'static S) -> RawFd {
+/// Channel that is polled beside the number of a listener, or -1. The kernel reports the end of a channel also to a
+/// caller that does not ask for connections.
+fn channel_of<S: PollTarget>(member: &pollfd, entry: &'static S) -> RawFd {
     if wants_connections(member) {
         entry.channel()
     } else {
@@ -351,10 +353,10 @@ fn events_of(member: &pollfd) -> u32 {
     u32::from(u16::from_ne_bytes(member.events.to_ne_bytes()))
 }
 
-/// What poll answers to `events`.
+/// Bits of `revents` for a member that asked for `events`.
 fn answer(ready: u32, events: c_short) -> c_short {
     let wanted = u16::from_ne_bytes(events.to_ne_bytes());
     let bits = u16::try_from(ready & 0xffff).expect("masked to sixteen bits");
-    let always = u16::try_from(ALWAYS).expect("low bits");
+    let always = u16::try_from(ALWAYS).expect("`ALWAYS` has bits below the sixteenth alone");
     c_short::from_ne_bytes((bits & (wanted | always)).to_ne_bytes())
 }

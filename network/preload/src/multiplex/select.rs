@@ -7,8 +7,8 @@ use libc::{c_short, pollfd};
 
 use crate::errno::{Errno, Outcome};
 
-use super::Kept;
 use super::poll::poll;
+use super::poll_target::PollTarget;
 use super::wait::Deadline;
 
 /// As the kernel's `fs/select.c` has them.
@@ -19,10 +19,10 @@ const READ_ANSWER: c_short = READ | libc::POLLHUP | libc::POLLERR;
 const WRITE_ANSWER: c_short = WRITE | libc::POLLERR;
 
 const WORD: usize = usize::BITS as usize;
-/// So many members are kept on the stack.
+/// Number of members that are kept on the stack.
 const FEW: usize = 64;
 
-/// A program's set of descriptors; absent if it gave none. The C library's type ends at 1024, the kernel's does not.
+/// A program's set of descriptors, or null. The C library's type ends at 1024, the kernel's does not.
 #[derive(Debug)]
 pub(crate) struct Bits {
     first: *mut usize,
@@ -51,9 +51,9 @@ impl Bits {
             return;
         }
         let place = self.first.wrapping_add(number / WORD);
-        // SAFETY: as in `has`.
+        // SAFETY: the array has the word of the number, as `Bits::new` asks for.
         let word = unsafe { place.read_unaligned() };
-        // SAFETY: as in `has`.
+        // SAFETY: the array has the word of the number, as `Bits::new` asks for.
         unsafe { place.write_unaligned(word & !(1 << (number % WORD))) };
     }
 }
@@ -88,12 +88,12 @@ impl Asked {
         })
     }
 
-    /// Whether one of the numbers is such.
+    /// Whether the condition holds for any number of the sets.
     pub(crate) fn any(&self, is_such: impl Fn(RawFd) -> bool) -> bool {
         self.members().any(|member| is_such(member.fd))
     }
 
-    /// Leaves the bits of what is ready; how many that are.
+    /// Clears the bits of members that are not ready; the number of bits that remain.
     fn answer(&mut self, members: &[pollfd]) -> usize {
         let mut found = 0;
         for member in members {
@@ -125,7 +125,7 @@ impl Asked {
 ///
 /// # Safety
 /// `mask` is null or a signal mask.
-pub(crate) unsafe fn select<S: Kept>(
+pub(crate) unsafe fn select<S: PollTarget>(
     asked: &mut Asked,
     timeout: Option<Duration>,
     mask: *const libc::sigset_t,
@@ -152,7 +152,7 @@ pub(crate) unsafe fn select<S: Kept>(
     let deadline = Deadline::after(timeout);
     let mut left = timeout;
     loop {
-        // SAFETY: the caller's promise.
+        // SAFETY: `mask` is null or a signal mask, as this function asks for.
         unsafe { poll::<S>(members, left, mask) }?;
         if members
             .iter()
@@ -169,7 +169,7 @@ pub(crate) unsafe fn select<S: Kept>(
             }
             return Ok(asked.answer(members));
         }
-        // Poll tells of a hang-up to who did not ask for it; select does not, and waits on for the others.
+        // `poll` reports a hang-up that was not asked for; `select` does not, and waits on for the other members.
         for member in members.iter_mut().filter(|member| member.revents != 0) {
             member.fd = !member.fd;
         }
@@ -177,7 +177,7 @@ pub(crate) unsafe fn select<S: Kept>(
     }
 }
 
-/// What of the answer select tells of.
+/// Bits of the answer of `poll` that `select` reports.
 fn answers_to(member: &pollfd) -> c_short {
     let mut answers = 0;
     for (asked, answer) in [(READ, READ_ANSWER), (WRITE, WRITE_ANSWER), (EXCEPT, EXCEPT)] {

@@ -1,17 +1,17 @@
 //! An epoll set with user-level members.
 //!
-//! The program's number is the kernel's *outer* set, in which all kernel descriptors are, with the program's data.
-//! A hidden *inner* set of the kernel's watches the bells of user-level members, and lies in the outer one: so one
-//! wait of the kernel's ends by either, and whoever watches the program's number by other means sees the rings.
-//! Beside the bells there is an eventfd in the inner set, the *waker*, by which one thread of this process tells
-//! those who sleep in the set.
+//! The program's number is the kernel's *outer* set, which has all kernel descriptors, with the program's data. A
+//! private *inner* set of the kernel watches the wake-up fds of user-level members, and lies in the outer one: so one
+//! wait in the kernel ends by either, and a watcher of the program's number sees the wake-ups too. Beside the wake-up
+//! fds the inner set has an eventfd, the *waker*, by which a thread of this process wakes those that sleep in the set.
 //!
-//! # Who may touch what
-//! `asleep` counts who is about to sleep or sleeps; it changes before the last look and after the wake. All else is
-//! behind the lock. Locks of sets within are only tried: the hooks of fork hold all of them, in any order.
+//! # Access rules
+//! `asleep` counts threads blocked or about to block; it is incremented before the final check and decremented after
+//! the wake. All else is behind the lock. Locks of nested sets are only tried: the hooks of fork hold all of them, in
+//! any order.
 //!
-//! A signal handler may meet the lock of the very thread that it has interrupted. What it then cannot leave undone it
-//! leaves as an [`errand`], which whoever holds the lock runs when it lets go.
+//! A signal handler may need a lock that its own thread holds. It records what it cannot leave undone as
+//! [`deferred_work`], which the holder of the lock runs at the release.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,14 +23,16 @@ use std::time::Duration;
 use libc::{c_int, epoll_event};
 
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
+use crate::private_fds;
 
-use super::held::errand;
 use super::interest::Interest;
+use super::kernel;
+use super::kernel_watched::{KernelWatched, NewMember, Word};
 use super::lock::Lock;
 use super::members::Members;
-use super::outside::{Newcomer, Outsiders, Word};
-use super::{EDGE, ERR, EXCLUSIVE, HUP, IN, Kept, OUT, Target, WAKEUP, kernel};
+use super::poll_target::{PollTarget, Target};
+use super::set_guard::deferred_work;
+use crate::readiness::{EDGE, ERR, EXCLUSIVE, HUP, IN, OUT, WAKEUP};
 
 /// The inner set's word of the waker.
 pub(super) const WAKER: u64 = u64::MAX;
@@ -38,32 +40,32 @@ pub(super) const WAKER: u64 = u64::MAX;
 /// An epoll set that this library knows. It lives for ever, and is used again after its end.
 #[derive(Debug)]
 pub(crate) struct Set<S: 'static> {
-    /// It has, or had, more than kernel descriptors: the kernel's set alone does not serve it.
+    /// Whether the set has, or had, user-level members: then the kernel's set alone does not serve it.
     is_ours: AtomicBool,
     pub(super) asleep: AtomicUsize,
     /// The kernel's sets are the parent's of a fork too.
     pub(super) is_inherited: AtomicBool,
     pub(super) is_open: AtomicBool,
-    /// The waker, for those who cannot take the lock; -1 if there is none.
+    /// Copy of the waker for threads without the lock; -1 without one.
     waker: AtomicI32,
     pub(super) state: Lock<State<S>>,
-    /// See [`errand`].
-    pub(super) errands: AtomicU32,
+    /// Bits of the module [`deferred_work`] that the next release runs.
+    pub(super) deferred: AtomicU32,
     /// The thread that forks has taken the lock for that.
     pub(super) is_kept: AtomicBool,
     pub(super) next: AtomicPtr<Self>,
 }
 
-/// What the lock of a set protects.
+/// State of a set under its lock.
 #[derive(Debug)]
 pub(super) struct State<S: 'static> {
-    /// The program's number, as it was last used.
+    /// Number of the set, as last used by the program.
     pub(super) outer: RawFd,
-    /// -1 if there is none yet, as with the waker.
+    /// -1 before the first user-level member, as for the waker.
     pub(super) inner: RawFd,
     pub(super) waker: RawFd,
     pub(super) members: Members<S>,
-    pub(super) outsiders: Outsiders<S>,
+    pub(super) kernel_watched: KernelWatched<S>,
     /// Interests in stream sockets of the kernel's, which may become user-level: by number, events and data.
     pub(super) remembered: HashMap<RawFd, (u32, u64)>,
     /// There may be descriptors in the outer set that only the kernel knows.
@@ -78,10 +80,10 @@ pub(super) struct State<S: 'static> {
     /// The number of the current pass.
     pub(super) stamp: u64,
     /// The last broadcast that was heeded.
-    pub(super) heard: u64,
+    pub(super) seen_note: u64,
 }
 
-impl<S: Kept> Set<S> {
+impl<S: PollTarget> Set<S> {
     pub(super) fn new() -> Self {
         Self {
             is_ours: AtomicBool::new(false),
@@ -90,19 +92,19 @@ impl<S: Kept> Set<S> {
             is_open: AtomicBool::new(true),
             waker: AtomicI32::new(-1),
             state: Lock::new(State::new()),
-            errands: AtomicU32::new(0),
+            deferred: AtomicU32::new(0),
             is_kept: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
-    /// Begins anew. `has_kernel` says that the kernel's set may have members that were not seen.
+    /// Prepares a free set. `has_kernel` says that the kernel's set may have members already.
     pub(super) fn open(&self, outer: RawFd, has_kernel: bool) {
-        // A set that is not open yet is nobody's else.
+        // No other thread uses a set before it is open.
         if let Ok(mut state) = self.lock() {
             state.outer = outer;
             state.has_kernel = has_kernel;
-            state.heard = S::sets().last_note();
+            state.seen_note = S::sets().last_note();
         }
     }
 
@@ -112,14 +114,14 @@ impl<S: Kept> Set<S> {
         self.is_ours.load(Ordering::SeqCst)
     }
 
-    /// The last number of the set is closed, and no call uses it.
+    /// Closes the set, after its last number closed and the last call returned.
     pub(crate) fn close(&self) {
-        // A handler above a look from another set: the set is lost, and nothing else.
+        // In a signal handler above a pass of another set: the set leaks.
         let Ok(mut state) = self.lock() else {
             return;
         };
         state.members.clear();
-        state.outsiders.clear();
+        state.kernel_watched.clear();
         self.waker.store(-1, Ordering::Release);
         state.close_hidden();
         *state = State::new();
@@ -133,7 +135,7 @@ impl<S: Kept> Set<S> {
     /// `epoll_ctl`. The event is there unless the operation is to delete.
     ///
     /// # Errors
-    /// As the kernel's: `EEXIST`, `ENOENT`, `EINVAL`, and what it says itself of descriptors of its own.
+    /// As the kernel's: `EEXIST`, `ENOENT`, `EINVAL`, and its own errors for its descriptors.
     pub(crate) fn control(
         &self,
         outer: RawFd,
@@ -161,14 +163,14 @@ impl<S: Kept> Set<S> {
             }
             Target::Listener(entry) => {
                 self.is_ours.store(true, Ordering::SeqCst);
-                let newcomer = Newcomer::Listener(entry);
-                state.control_outsider(operation, fd, entry, &newcomer, event)?;
+                let new_member = NewMember::Listener(entry);
+                state.control_kernel_watched(operation, fd, entry, &new_member, event)?;
             }
             Target::Set(entry, set) => {
                 self.is_ours.store(true, Ordering::SeqCst);
-                let newcomer = Newcomer::Nested(entry, set);
-                state.control_outsider(operation, fd, entry, &newcomer, event)?;
-                // Who sleeps here does not sleep for the members of the new one yet.
+                let new_member = NewMember::Nested(entry, set);
+                state.control_kernel_watched(operation, fd, entry, &new_member, event)?;
+                // Threads that sleep here do not sleep for the members of the new set yet.
                 if self.asleep.load(Ordering::SeqCst) > 0 {
                     state.wake();
                 }
@@ -178,7 +180,7 @@ impl<S: Kept> Set<S> {
         Ok(())
     }
 
-    /// Sees to it that those who sleep in this set hear of what is hot.
+    /// Arms hot members for the threads that sleep in this set, and wakes one if an event is there.
     pub(super) fn settle(&self, state: &mut State<S>, reported: Option<u64>) {
         if self.asleep.load(Ordering::SeqCst) == 0 || !state.members.has_hot() {
             return;
@@ -201,41 +203,41 @@ impl<S: Kept> Set<S> {
         Ok(())
     }
 
-    /// Whether a sleep for it must be short.
+    /// Whether a sleep for this set must be short.
     pub(crate) fn is_unsure(&self) -> bool {
         self.try_lock().is_none_or(|state| state.has_shared)
     }
 
-    /// Rings the waker although another has the lock, or this thread itself.
+    /// Signals the waker without the lock, which another thread or this one holds.
     pub(super) fn wake_unlocked(&self) {
         let waker = self.waker.load(Ordering::Acquire);
         if waker >= 0 {
-            kernel::ring_eventfd(waker);
+            kernel::signal_eventfd(waker);
         }
     }
 
-    /// Removes all interests in an entry whose last number is about to be closed.
+    /// Removes all interests in an entry whose last number is about to close.
     pub(super) fn forget(&self, entry: &'static S) {
         let Ok(mut state) = self.lock() else {
-            self.leave_errand(errand::SWEEP);
+            self.defer(deferred_work::SWEEP);
             return;
         };
         let (inner, outer) = self.own_sets(&state);
         state.members.forget(entry, inner);
-        state.outsiders.forget(outer, entry);
+        state.kernel_watched.forget(outer, entry);
     }
 
-    /// Takes the kernel's interest in this number away; the events and data, if there was one.
+    /// Removes the kernel's interest in this number; returns its events and data, if there was one.
     pub(super) fn withdraw(&self, fd: RawFd) -> Option<(u32, u64)> {
         let mut state = self.lock().ok()?;
         let interest = state.remembered.remove(&fd)?;
         self.own(&mut state).ok()?;
-        // What is remembered may be of a descriptor that had this number before.
+        // The interest may be of an earlier descriptor with this number.
         kernel::epoll_delete(state.outer, fd).ok()?;
         Some(interest)
     }
 
-    /// Gives an interest that was withdrawn to what has the number now.
+    /// Adds a withdrawn interest to the new target of the number.
     pub(super) fn restore(&self, fd: RawFd, target: Target<S>, interest: (u32, u64)) {
         let event = epoll_event {
             events: interest.0,
@@ -244,7 +246,7 @@ impl<S: Kept> Set<S> {
         let Ok(outer) = self.lock().map(|state| state.outer) else {
             return;
         };
-        // It was there before, so that nobody waits for an error.
+        // The interest was there before, so that no caller waits for an error.
         let _ = self.control(outer, libc::EPOLL_CTL_ADD, fd, target, Some(event));
     }
 
@@ -253,26 +255,26 @@ impl<S: Kept> Set<S> {
         self.state.is_own()
     }
 
-    /// A listener has another channel, or none.
+    /// Updates the channel of a listener, or removes it.
     pub(super) fn change_channel(&self, entry: &'static S) {
         let Ok(mut state) = self.lock() else {
             return;
         };
         if self.own(&mut state).is_ok() {
             let outer = state.outer;
-            state.outsiders.change_channel(outer, entry);
+            state.kernel_watched.change_channel(outer, entry);
         }
     }
 }
 
-impl<S: Kept> State<S> {
+impl<S: PollTarget> State<S> {
     fn new() -> Self {
         Self {
             outer: -1,
             inner: -1,
             waker: -1,
             members: Members::new(),
-            outsiders: Outsiders::new(),
+            kernel_watched: KernelWatched::new(),
             remembered: HashMap::new(),
             has_kernel: false,
             has_shared: false,
@@ -280,23 +282,23 @@ impl<S: Kept> State<S> {
             looked_at: Duration::ZERO,
             touched: 0,
             stamp: 0,
-            heard: 0,
+            seen_note: 0,
         }
     }
 
     fn close_hidden(&mut self) {
         for fd in [self.inner, self.waker] {
             if fd >= 0 {
-                hidden::close(fd);
+                private_fds::close(fd);
             }
         }
         (self.inner, self.waker) = (-1, -1);
     }
 
-    /// Rings the waker: one who sleeps in the set passes through it again.
+    /// Signals the waker: one thread that sleeps in the set makes another pass.
     pub(super) fn wake(&self) {
         if self.waker >= 0 {
-            kernel::ring_eventfd(self.waker);
+            kernel::signal_eventfd(self.waker);
         }
     }
 
@@ -315,7 +317,7 @@ impl<S: Kept> State<S> {
         self.inner = kernel::epoll_create()?;
         self.waker = kernel::eventfd()?;
         kernel::epoll_add(self.inner, self.waker, IN | EDGE, WAKER)?;
-        kernel::epoll_add(self.outer, self.inner, IN, self.outsiders.inner_word())
+        kernel::epoll_add(self.outer, self.inner, IN, self.kernel_watched.inner_word())
     }
 
     fn control_source(
@@ -337,28 +339,28 @@ impl<S: Kept> State<S> {
         }
     }
 
-    fn control_outsider(
+    fn control_kernel_watched(
         &mut self,
         operation: c_int,
         fd: RawFd,
         entry: &'static S,
-        newcomer: &Newcomer<S>,
+        new_member: &NewMember<S>,
         event: Option<epoll_event>,
     ) -> Outcome<()> {
         let result = match (operation, event) {
             (libc::EPOLL_CTL_ADD, Some(event)) => {
                 let interest = Interest::new(fd, event.events, event.u64);
-                return self.outsiders.add(self.outer, newcomer, interest);
+                return self.kernel_watched.add(self.outer, new_member, interest);
             }
             (libc::EPOLL_CTL_MOD, Some(event)) => {
-                self.outsiders
+                self.kernel_watched
                     .modify(self.outer, fd, entry, event.events, event.u64)
             }
-            (libc::EPOLL_CTL_DEL, _) => self.outsiders.remove(self.outer, fd, entry),
+            (libc::EPOLL_CTL_DEL, _) => self.kernel_watched.remove(self.outer, fd, entry),
             _ => Err(Errno(libc::EINVAL)),
         };
         if result == Err(Errno(libc::ENOENT)) {
-            // It may have come into the kernel's set before this library knew what it is.
+            // The descriptor may have joined the kernel's set before it became user-level.
             return self.control_kernel(operation, fd, event);
         }
         result
@@ -395,8 +397,8 @@ impl<S: Kept> State<S> {
         Ok(())
     }
 
-    /// Makes the kernel's sets this process's own, by the list that the kernel shows of the outer one. Interests in
-    /// descriptors that are closed here are not carried over.
+    /// Makes the kernel's sets this process's own, from the kernel's list of the outer one. Interests in descriptors
+    /// that are closed here are not carried over.
     fn take_over(&mut self) -> Outcome<()> {
         let list = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.outer));
         let list = list.map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))?;
@@ -404,14 +406,14 @@ impl<S: Kept> State<S> {
         let flags = if flags == 0 { 0 } else { libc::O_CLOEXEC };
         let new = kernel::epoll_create()?;
         let replaced = kernel::replace(new, self.outer, flags);
-        hidden::close(new);
+        private_fds::close(new);
         replaced?;
         for (fd, events, data) in list.lines().filter_map(parse_interest) {
-            if self.outsiders.word(data).is_none() {
+            if self.kernel_watched.word(data).is_none() {
                 let _ = kernel::epoll_add(self.outer, fd, events, data);
             }
         }
-        self.outsiders.start_over(self.outer);
+        self.kernel_watched.start_over(self.outer);
         let had_inner = self.inner >= 0;
         self.close_hidden();
         if had_inner {
@@ -421,7 +423,7 @@ impl<S: Kept> State<S> {
         Ok(())
     }
 
-    /// Takes what the inner set says.
+    /// Reads the events of the inner set.
     pub(super) fn absorb(&mut self) {
         const ROOM: usize = 32;
         if self.inner < 0 {
@@ -437,7 +439,7 @@ impl<S: Kept> State<S> {
                     WAKER => kernel::drain_eventfd(self.waker),
                     index => self
                         .members
-                        .rang(usize::try_from(index).unwrap_or(usize::MAX)),
+                        .notified(usize::try_from(index).unwrap_or(usize::MAX)),
                 }
             }
             if count < ROOM {
@@ -446,10 +448,10 @@ impl<S: Kept> State<S> {
         }
     }
 
-    /// What a word of the kernel's is, if it is one of ours.
+    /// Meaning of a word from the kernel, if it is a tagged one.
     #[inline]
     pub(super) fn word(&self, data: u64) -> Option<Word> {
-        self.outsiders.word(data)
+        self.kernel_watched.word(data)
     }
 }
 
@@ -463,7 +465,7 @@ fn parse_interest(line: &str) -> Option<(RawFd, u32, u64)> {
     Some((fd, events, data))
 }
 
-/// What the kernel checks of an event before it looks for the descriptor in the set.
+/// Checks an event as the kernel does, before a search for the descriptor in the set.
 fn check_events(operation: c_int, event: Option<epoll_event>) -> Outcome<()> {
     const WITH_EXCLUSIVE: u32 = IN | OUT | ERR | HUP | WAKEUP | EDGE | EXCLUSIVE;
     let events = event.map_or(0, |event| event.events);

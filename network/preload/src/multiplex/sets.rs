@@ -1,13 +1,13 @@
-//! All epoll sets of the process, and what happens to them as descriptors close, move and fork.
+//! All epoll sets of the process, and their updates when descriptors close, move and fork.
 //!
 //! # Broadcasts
-//! Rings are taken by whoever wakes first; where a connection has more watchers than one, the others are told by a
-//! *note*: its key, in a ring of the last notes. A set heeds the notes at each pass, and makes the member hot. A
-//! note may be written by any thread at any time, also while it holds a set's lock: no lock is taken for it.
+//! The first thread that wakes reads the wake-ups; where a connection has several watchers, the others learn of it by a
+//! *note*: its key, in a ring buffer of the last notes. A set applies the notes at each pass, and makes the member hot.
+//! A thread may write a note at any time, also while it holds a set's lock: no lock is taken for it.
 //!
 //! # Invariants
-//! 1. Sets are never freed; one that ended is used again. So the list may be walked at any time.
-//! 2. A note is published before `asleep` is read; a set counts itself asleep before it heeds the notes for the last
+//! 1. Sets are never freed; a closed one is used again. So the list may be walked at any time.
+//! 2. A note is published before `asleep` is read; a set increments `asleep` before it applies the notes for the last
 //!    time. Both with sequential consistency: one sees the other.
 
 use std::os::fd::RawFd;
@@ -15,10 +15,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::lock::Lock;
+use super::poll_target::{PollTarget, Target};
 use super::set::Set;
-use super::{Kept, Target, sleepers};
+use super::sleepers;
 
-/// Notes that are kept; who missed more makes all members hot.
+/// Number of notes that are kept; a set that missed more makes all members hot.
 const NOTES: usize = 1024;
 /// Bits of a key in a note, without the lowest four, which are zero; above them is the note's number.
 const KEY_BITS: u32 = 53;
@@ -30,13 +31,13 @@ pub(crate) struct Sets<S: 'static> {
     first: AtomicPtr<Set<S>>,
     /// Held while a set is made, and over a fork.
     making: Lock<()>,
-    /// The thread that forks has taken it for that.
+    /// Whether the forking thread has taken the lock for the fork.
     is_kept: AtomicBool,
     last_note: AtomicU64,
     notes: [AtomicU64; NOTES],
 }
 
-/// What happened since a set last heeded the notes.
+/// A note, as a set reads it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Note {
     /// The source of this key was drained, or found no room.
@@ -45,7 +46,7 @@ pub(super) enum Note {
     Missed,
 }
 
-impl<S: Kept> Sets<S> {
+impl<S: PollTarget> Sets<S> {
     pub(crate) const fn new() -> Self {
         Self {
             first: AtomicPtr::new(ptr::null_mut()),
@@ -66,8 +67,8 @@ impl<S: Kept> Sets<S> {
         })
     }
 
-    /// A set for the program's number. `has_kernel` says that it may have members already. None in a signal handler
-    /// above this.
+    /// Makes a set for the program's number. `has_kernel` says that it may have members already. `None` in a signal
+    /// handler above this.
     pub(crate) fn make(&self, outer: RawFd, has_kernel: bool) -> Option<&'static Set<S>> {
         let _guard = self.making.lock().ok()?;
         let used = self.each().find(|set| {
@@ -86,7 +87,7 @@ impl<S: Kept> Sets<S> {
         loop {
             set.next.store(first, Ordering::Relaxed);
             let new = ptr::from_ref(set).cast_mut();
-            // Release: who finds the set finds it made.
+            // Release: a thread that sees the set sees its contents.
             match self
                 .first
                 .compare_exchange(first, new, Ordering::Release, Ordering::Relaxed)
@@ -115,7 +116,7 @@ impl<S: Kept> Sets<S> {
     /// How many notes can be read at most.
     pub(super) const KEPT: u64 = NOTES as u64;
 
-    /// Tells all who watch the source of this key to look at it: its rings were taken, or a send found no room.
+    /// Notifies all watchers of the source with this key: its wake-ups were read, or a send found no room.
     pub(crate) fn broadcast(&self, key: usize) {
         let number = self.last_note.fetch_add(1, Ordering::SeqCst) + 1;
         let note = (number << KEY_BITS) | (key as u64 >> 4 & KEY_MASK);
@@ -124,7 +125,7 @@ impl<S: Kept> Sets<S> {
             if set.asleep.load(Ordering::SeqCst) == 0 {
                 continue;
             }
-            // A set whose lock is taken, perhaps by this very thread, is told in any case.
+            // A set whose lock is taken, perhaps by this thread, is woken in any case.
             match set.try_lock() {
                 Some(state) if !state.members.has_key(key) => {}
                 Some(state) => state.wake(),
@@ -134,7 +135,7 @@ impl<S: Kept> Sets<S> {
         sleepers::wake(key);
     }
 
-    /// Ends all interests in the entry. Called before its last number is closed in the kernel, if it has watchers.
+    /// Ends all interests in the entry, if it has watchers. Called before its last number closes in the kernel.
     pub(crate) fn forget(&self, entry: &'static S) {
         if entry.watchers() == 0 {
             return;
@@ -146,8 +147,8 @@ impl<S: Kept> Sets<S> {
         }
     }
 
-    /// The number of a kernel socket is about to mean something else: `change` makes it so, in the kernel and in the
-    /// table, and says what it means then, which is pinned. Interests of sets move with it.
+    /// Runs `change`, which gives the number of a kernel socket another target in the kernel and in the table, and
+    /// returns it pinned. Interests of sets move with it.
     pub(crate) fn moved(&self, fd: RawFd, change: impl FnOnce() -> Target<S>) {
         let withdrawn: Vec<_> = self
             .each()
@@ -159,19 +160,19 @@ impl<S: Kept> Sets<S> {
         }
     }
 
-    /// A listener's channel is another now, or none; the last one is not closed yet.
+    /// Updates all sets after a listener got another channel, or none; the last one is still open.
     pub(crate) fn change_channel(&self, entry: &'static S) {
         for set in self.each().filter(|set| set.is_ours()) {
             set.change_channel(entry);
         }
     }
 
-    /// Whether this thread has a set's lock, or that of making one.
+    /// Whether this thread holds a set's lock, or the lock of making one.
     pub(crate) fn has_own(&self) -> bool {
         self.making.is_own() || self.each().any(Set::is_own)
     }
 
-    /// Before a fork: no set is amid a change.
+    /// Takes all locks before a fork, so that no set is amid a change.
     pub(crate) fn before_fork(&self) {
         let is_kept = self.making.acquire().is_ok();
         self.is_kept.store(is_kept, Ordering::Relaxed);
@@ -187,8 +188,8 @@ impl<S: Kept> Sets<S> {
         sleepers::wake_all();
     }
 
-    /// After a fork, in the child: nobody else is there, and nobody is counted as watching; the kernel's sets are the
-    /// parent's too.
+    /// After a fork, in the child: no other thread exists, watchers are counted again, and the kernel's sets are shared
+    /// with the parent.
     pub(crate) fn after_fork_in_child(&self) {
         sleepers::after_fork();
         self.each().for_each(Set::after_fork_in_child);
@@ -201,5 +202,5 @@ impl<S: Kept> Sets<S> {
 }
 
 fn place(number: u64) -> usize {
-    usize::try_from(number % Sets::<crate::entry::Entry>::KEPT).expect("fewer than NOTES")
+    usize::try_from(number % NOTES as u64).expect("a remainder below `NOTES` fits `usize`")
 }

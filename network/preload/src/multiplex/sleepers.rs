@@ -1,26 +1,26 @@
 //! Threads of this process that sleep for user-level descriptors outside of sets.
 //!
-//! Rings are taken by whoever wakes first. If a connection has more watchers than one, he who took its rings tells
-//! the others: each sleeper has an eventfd, which he polls beside what he waits for.
+//! The first thread that wakes reads the wake-ups. If a connection has several watchers, that thread notifies the
+//! others: each sleeper has an eventfd, which it polls beside its descriptors.
 //!
 //! # Invariants
-//! 1. A place belongs to the thread that took it, until it drops the [`Sleeper`]. Its eventfd stays with the place.
-//! 2. A sleeper publishes what he sleeps for, and looks again, before he sleeps; who broadcasts made its news
-//!    visible before he reads that. All with sequential consistency, so that one of the two sees the other.
+//! 1. A slot belongs to the thread that took it, until it drops the [`Sleeper`]. Its eventfd stays with the slot.
+//! 2. A sleeper publishes its key, and checks again, before it sleeps; a broadcast makes its news visible before it
+//!    reads the keys. All with sequential consistency, so that one of the two sees the other.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
-use crate::hidden;
+use crate::private_fds;
 
 use super::kernel;
 
 /// How many threads sleep at once with an eventfd; others sleep for short times.
 const PLACES: usize = 1024;
 
-/// Sleeps for more than one descriptor.
+/// Key of a sleep for more than one descriptor.
 pub(crate) const ANY: usize = 1;
-/// Does not sleep.
+/// Key of a free slot.
 const NOTHING: usize = 0;
 
 #[derive(Debug)]
@@ -48,8 +48,8 @@ pub(crate) struct Sleeper {
 }
 
 impl Sleeper {
-    /// Says that the thread sleeps for the source of this key, or for [`ANY`]. It must look once more before it
-    /// sleeps. None if there are too many: the thread then sleeps for short times.
+    /// Announces a sleep for the source of this key, or for [`ANY`]. The thread must check once more before it sleeps.
+    /// `None` without a free slot: the thread then sleeps for short times.
     pub(crate) fn begin(key: usize) -> Option<Self> {
         let (index, place) = PLACE.iter().enumerate().find(|(_, place)| {
             !place.is_taken.load(Ordering::Relaxed) && !place.is_taken.swap(true, Ordering::Acquire)
@@ -65,12 +65,12 @@ impl Sleeper {
         Some(sleeper)
     }
 
-    /// What is readable once somebody told this sleeper.
+    /// Eventfd of this sleeper: readable after a broadcast.
     pub(crate) fn eventfd(&self) -> RawFd {
         self.place.eventfd.load(Ordering::Relaxed)
     }
 
-    /// Takes what it was told, after it saw the eventfd readable.
+    /// Resets the eventfd after it was readable.
     pub(crate) fn drain(&self) {
         kernel::drain_eventfd(self.eventfd());
     }
@@ -83,35 +83,35 @@ impl Drop for Sleeper {
     }
 }
 
-/// Wakes all who sleep for the source of this key.
+/// Wakes all threads that sleep for the source of this key, or for [`ANY`].
 pub(crate) fn wake(key: usize) {
     for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
         let waits_for = place.key.load(Ordering::SeqCst);
         if waits_for == key || waits_for == ANY {
-            kernel::ring_eventfd(place.eventfd.load(Ordering::Relaxed));
+            kernel::signal_eventfd(place.eventfd.load(Ordering::Relaxed));
         }
     }
 }
 
-/// Wakes all who sleep.
+/// Wakes all threads of this process that sleep outside of sets.
 pub(crate) fn wake_all() {
     for place in PLACE.iter().take(USED.load(Ordering::SeqCst)) {
         if place.key.load(Ordering::SeqCst) != NOTHING {
-            kernel::ring_eventfd(place.eventfd.load(Ordering::Relaxed));
+            kernel::signal_eventfd(place.eventfd.load(Ordering::Relaxed));
         }
     }
 }
 
-/// In the child of a fork: the other threads are not there, and the eventfds are the parent's, whose threads look again:
-/// there is one more now who may take rings.
+/// In the child of a fork: the other threads do not exist, and the eventfds are the parent's. Its threads wake and
+/// check again, as one more process may read wake-ups now.
 pub(crate) fn after_fork() {
     for place in PLACE.iter().take(USED.load(Ordering::Relaxed)) {
         let eventfd = place.eventfd.swap(-1, Ordering::Relaxed);
         if eventfd >= 0 {
             if place.key.load(Ordering::Relaxed) != NOTHING {
-                kernel::ring_eventfd(eventfd);
+                kernel::signal_eventfd(eventfd);
             }
-            hidden::close(eventfd);
+            private_fds::close(eventfd);
         }
         place.key.store(NOTHING, Ordering::Relaxed);
         place.is_taken.store(false, Ordering::Release);

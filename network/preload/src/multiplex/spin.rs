@@ -1,27 +1,29 @@
-//! How long a thread looks before it sleeps.
+//! The time that a thread spins before it sleeps.
 //!
-//! Each thread has a budget: a look that found something doubles it, up to `MILLRACE_SPIN_US` microseconds; one
-//! that found nothing halves it, down to none at all. Without a budget every so many waits try a short one.
+//! Each thread has a budget: a hit doubles it, up to `MILLRACE_SPIN_US` microseconds; a miss halves it, down to zero.
+//! Without a budget one wait in [`PROBE_EVERY`] tries a short spin.
 //!
-//! Two sides that sleep would never learn that it pays to look: each finds the other asleep, and waits for it to wake.
-//! So a thread whose wait was short, and which nobody wanted the processor from, looks for as long as it may next time.
+//! Two sides that sleep would never learn that spinning pays: each finds the other asleep, and waits for its wake-up.
+//! So a thread whose wait was short, and whose processor no other thread needs, spins with the full budget next time.
 //!
-//! While it looks, a thread pauses. When that took some time, it also yields now and then; if somebody else ran
-//! meanwhile, the processor is wanted (the peer's thread may be the one who waits for it), and the thread yields
-//! from the beginning next time. Where a yield took long, [`Contention`] says who still may.
+//! A spinning thread pauses. After some time it also yields now and then; if another thread ran meanwhile, the
+//! processor is contended (perhaps by the peer's own thread), and the thread yields from the beginning next time. After
+//! a long yield, [`Contention`] decides which threads still may.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::contention::{Contention, Manner};
+use crate::clock;
+
+use super::contention::{Contention, SpinMode};
 use super::kernel;
 
 /// Microseconds, if the environment does not say otherwise.
 const MAX_US_DEFAULT: u32 = 50;
-/// No environment makes it longer.
+/// Upper limit of the environment variable, in microseconds.
 const MAX_US_LIMIT: u32 = 10_000;
-/// What the first look of a thread may take, and a probe without a budget.
+/// Budget of a thread's first spin, and of a probe, in microseconds.
 const PROBE_US: u32 = 5;
 /// Waits without a budget from one probe to the next.
 const PROBE_EVERY: u32 = 64;
@@ -33,12 +35,12 @@ const YIELD_EVERY: u32 = 64;
 const YIELD_EVERY_CROWDED: u32 = 4;
 /// From when on a thread yields.
 const CALM: Duration = Duration::from_micros(4);
-/// A yield that takes longer let somebody else run.
+/// Longest yield during which no other thread ran.
 const YIELD_ALONE: Duration = Duration::from_micros(2);
-/// Yields in a row during which nobody ran, after which the processor is not wanted any more.
+/// Number of such yields in a row after which the processor counts as free.
 const ALONE_ENOUGH: u32 = 16;
 
-/// A wait from whose end to the next one less than this has passed was short.
+/// Longest time between two waits that counts as short.
 const SHORT: Duration = Duration::from_micros(200);
 
 /// The environment was not looked at yet.
@@ -70,14 +72,14 @@ fn max_us() -> u32 {
     }
 }
 
-/// Sets how long a thread spins at most, unless the environment says it.
+/// Sets the maximum time of a spin in microseconds, unless the environment variable does.
 pub(crate) fn limit(us: u32) {
     if std::env::var_os("MILLRACE_SPIN_US").is_none() {
         MAX_US.store(us.min(MAX_US_LIMIT), Ordering::Relaxed);
     }
 }
 
-/// Looks until something is there, or it has not been worth it.
+/// Spins until the condition holds, or the budget is used up; true if it holds.
 pub(crate) fn spin(mut is_there: impl FnMut() -> bool) -> bool {
     if is_there() {
         return true;
@@ -92,7 +94,7 @@ pub(crate) fn spin(mut is_there: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// What a wait may spend on looking.
+/// Microseconds that a wait may spin.
 fn allowance(budget: u32, max: u32, skipped: u32) -> u32 {
     match budget {
         UNKNOWN => PROBE_US.min(max),
@@ -110,12 +112,11 @@ fn next_budget(spent: u32, max: u32, is_hit: bool) -> u32 {
     }
 }
 
-/// One wait's looking: `while spin.again() { if look() { spin.hit(); .. } }`; dropped without [`Spin::hit`] it
-/// has found nothing.
+/// Spinning of one wait: `while spin.again() { if look() { spin.hit(); .. } }`; a drop without [`Spin::hit`] is a miss.
 #[derive(Debug)]
 pub(crate) struct Spin {
     allowed_us: u32,
-    manner: Manner,
+    mode: SpinMode,
     began: Option<Duration>,
     rounds: u32,
     yields: u32,
@@ -126,30 +127,30 @@ pub(crate) struct Spin {
 
 impl Spin {
     pub(crate) fn begin() -> Self {
-        let manner = CONTENTION.manner(kernel::now);
+        let mode = CONTENTION.mode(clock::now);
         if let Some(missed) = MISSED.take() {
-            let is_calm = !CROWDED.get() && manner == Manner::Yields;
-            if is_calm && kernel::now().saturating_sub(missed) < SHORT {
+            let is_calm = !CROWDED.get() && mode == SpinMode::Yield;
+            if is_calm && clock::now().saturating_sub(missed) < SHORT {
                 BUDGET_US.set(max_us());
             }
         }
-        let max = match manner {
-            Manner::Brief => PROBE_US.min(max_us()),
-            Manner::Yields | Manner::Tries => max_us(),
+        let max = match mode {
+            SpinMode::Short => PROBE_US.min(max_us()),
+            SpinMode::Yield | SpinMode::Probe => max_us(),
         };
-        let budget = match manner {
-            Manner::Tries => max,
-            Manner::Yields | Manner::Brief => BUDGET_US.get(),
+        let budget = match mode {
+            SpinMode::Probe => max,
+            SpinMode::Yield | SpinMode::Short => BUDGET_US.get(),
         };
         let skipped = SKIPPED.get();
         let allowed_us = allowance(budget, max, skipped);
         SKIPPED.set(if allowed_us == 0 { skipped + 1 } else { 0 });
         if allowed_us == 0 && max_us() > 0 {
-            MISSED.set(Some(kernel::now()));
+            MISSED.set(Some(clock::now()));
         }
         Self {
             allowed_us,
-            manner,
+            mode,
             began: None,
             rounds: 0,
             yields: 0,
@@ -159,7 +160,7 @@ impl Spin {
         }
     }
 
-    /// Pauses for a moment; false when it is time to sleep.
+    /// Pauses or yields once; false when the budget is used up.
     #[inline]
     pub(crate) fn again(&mut self) -> bool {
         if self.allowed_us == 0 {
@@ -169,14 +170,14 @@ impl Spin {
         if self.rounds % CLOCK_EVERY == 0 && !self.look_at_clock() {
             return false;
         }
-        let is_crowded = CROWDED.get() || self.manner == Manner::Tries;
+        let is_crowded = CROWDED.get() || self.mode == SpinMode::Probe;
         let every = if is_crowded {
             YIELD_EVERY_CROWDED
         } else {
             YIELD_EVERY
         };
         let is_due = (is_crowded || self.is_late) && self.rounds % every == 0;
-        if is_due && self.manner != Manner::Brief {
+        if is_due && self.mode != SpinMode::Short {
             self.give_way();
         } else {
             std::hint::spin_loop();
@@ -184,14 +185,14 @@ impl Spin {
         true
     }
 
-    /// Something was found.
+    /// Records a hit, and so doubles the thread's budget.
     #[inline]
     pub(crate) fn hit(mut self) {
         self.is_hit = true;
     }
 
     fn look_at_clock(&mut self) -> bool {
-        let now = kernel::now();
+        let now = clock::now();
         let began = *self.began.get_or_insert(now);
         let passed = now.saturating_sub(began);
         self.is_late = passed >= CALM;
@@ -200,9 +201,9 @@ impl Spin {
 
     #[cold]
     fn give_way(&mut self) {
-        let before = kernel::now();
+        let before = clock::now();
         kernel::yield_now();
-        let now = kernel::now();
+        let now = clock::now();
         if CONTENTION.yielded(before, now) {
             // One more look, and to sleep.
             self.allowed_us = 0;
@@ -210,8 +211,8 @@ impl Spin {
             return;
         }
         self.yields += 1;
-        if self.manner == Manner::Tries && CONTENTION.tried(self.yields) {
-            self.manner = Manner::Yields;
+        if self.mode == SpinMode::Probe && CONTENTION.tried(self.yields) {
+            self.mode = SpinMode::Yield;
         }
         if now.saturating_sub(before) > YIELD_ALONE {
             CROWDED.set(true);
@@ -230,7 +231,7 @@ impl Drop for Spin {
         if self.allowed_us > 0 {
             BUDGET_US.set(next_budget(self.allowed_us, max_us(), self.is_hit));
             if !self.is_hit {
-                MISSED.set(Some(kernel::now()));
+                MISSED.set(Some(clock::now()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Waiting, with sources that are counters and flags, but whose bells are real.
+//! Tests of waiting, with sources that are counters and flags, but whose wake-up fds are real.
 
 mod fake;
 mod oracle;

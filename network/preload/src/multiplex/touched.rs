@@ -1,9 +1,9 @@
-//! What this process itself does to descriptors of the kernel's, and ends of connections that it says.
+//! The count of this process's calls that may make kernel descriptors ready, or that end connections.
 //!
-//! A set that has both kinds of members asks the kernel for its own now and then alone, as that is a system call. But
-//! who has written into a pipe, and then waits, expects to be told of the pipe at once. So calls that may make a
-//! descriptor of the kernel's ready are counted, and a set looks when there was one since. So are those that end
-//! connections, whose other ends may be members that the kernel names.
+//! A set with both kinds of members asks the kernel only now and then, as that is a system call. But a thread that
+//! wrote into a pipe, and then waits, expects the event of the pipe at once. So calls that may make a kernel descriptor
+//! ready are counted, and a set asks the kernel after a change of the count. So are calls that end connections, whose
+//! other ends may be members that the kernel reports.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 static IS_COUNTED: AtomicBool = AtomicBool::new(false);
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
-/// Passes on what a call to the kernel came to.
+/// Counts a call, and passes its result on.
 #[inline]
 pub(crate) fn touched<T>(told: T) -> T {
     if IS_COUNTED.load(Ordering::Relaxed) {
@@ -20,7 +20,7 @@ pub(crate) fn touched<T>(told: T) -> T {
     told
 }
 
-/// Changes with every such call. A thread sees at least its own.
+/// Number of counted calls. A thread sees at least its own.
 #[inline]
 pub(super) fn calls() -> u32 {
     // Calls that were not counted came before the first look.

@@ -1,7 +1,7 @@
 //! The loop of `epoll_wait`.
 //!
-//! A wait is: a pass (the hot members by loads; the kernel now and then); spinning passes; then a sleep: arm what is
-//! hot, look once more, wait in the kernel for all of it, take what the rings say, and pass again.
+//! A wait is: a pass (the hot members by loads; the kernel now and then); spinning passes; then a sleep: arm the hot
+//! members, check once more, wait in the kernel for all of them, read the wake-ups, and pass again.
 //!
 //! The kernel is looked at before anything is reported in every sixteenth wait, 50 microseconds after the last time,
 //! or if this process has done something to a descriptor of the kernel's since; so user-level members which are always
@@ -11,38 +11,41 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::again;
 use crate::calls::cancel;
+use crate::clock;
 use crate::errno::Outcome;
+use crate::lost_channels;
+use crate::reregister;
 
 use super::events::Events;
-use super::outside::Word;
+use super::kernel_watched::Word;
+use super::poll_target::PollTarget;
 use super::set::{Set, State};
 use super::sets::{Note, Sets};
 use super::spin::Spin;
-use super::{Kept, kernel, touched};
+use super::{kernel, touched};
 
-/// Waits from one look at the kernel to the next, and the time that is too long between them.
+/// Number of waits from one look at the kernel to the next, and the longest time between two.
 const LOOK_EVERY: u32 = 16;
 const LOOK_AFTER: Duration = Duration::from_micros(50);
-/// The same among spinning passes: nothing is lost by a look then but the time it takes.
+/// The same for spinning passes, which lose only time by a look.
 const SPIN_LOOK_EVERY: u32 = 16;
 const SPIN_LOOK_AFTER: Duration = Duration::from_micros(10);
-/// A sleep whose rings others may take, or for which there is no bell.
+/// Longest sleep while other processes may read the wake-ups, or without a wake-up fd.
 pub(super) const SHORT: Duration = Duration::from_millis(10);
 
-/// When a wait must end; none: never.
+/// End of a wait; `None` is never.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Duration>);
 
 impl Deadline {
     pub(crate) fn after(timeout: Option<Duration>) -> Self {
-        Self(timeout.and_then(|timeout| kernel::now().checked_add(timeout)))
+        Self(timeout.and_then(|timeout| clock::now().checked_add(timeout)))
     }
 
-    /// What is left; zero at the end.
+    /// Remaining time; zero at the end.
     pub(crate) fn left(self) -> Option<Duration> {
-        self.0.map(|end| end.saturating_sub(kernel::now()))
+        self.0.map(|end| end.saturating_sub(clock::now()))
     }
 
     pub(crate) fn is_over(self) -> bool {
@@ -50,36 +53,36 @@ impl Deadline {
     }
 }
 
-/// What a pass is for.
+/// Kind of a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
+enum PollMode {
     First,
     Spinning,
     /// The kernel is looked at in any case.
-    Thorough,
+    Full,
 }
 
 /// How long a sleep may be.
 #[derive(Clone, Copy)]
 struct Sleep {
-    /// Rings may be taken by others.
+    /// Other processes may read the wake-ups.
     is_short: bool,
-    /// Nothing wakes it when a listener hears another channel.
-    is_deaf: bool,
+    /// A listener is without a channel, and its next one does not wake the thread.
+    is_disconnected: bool,
 }
 
-/// What is known after a pass.
+/// State after a pass.
 #[derive(Clone, Copy)]
 struct Passed {
     has_hot: bool,
     has_looked: bool,
 }
 
-impl<S: Kept> Set<S> {
+impl<S: PollTarget> Set<S> {
     /// `epoll_wait` and its like: the count of events.
     ///
     /// # Errors
-    /// `EINTR` by a signal; what the kernel says of its own set.
+    /// `EINTR` after a signal; errors of the kernel's `epoll_pwait2`.
     ///
     /// # Safety
     /// `mask` is null or a signal mask.
@@ -90,16 +93,16 @@ impl<S: Kept> Set<S> {
         timeout: Option<Duration>,
         mask: *const libc::sigset_t,
     ) -> Outcome<usize> {
-        let passed = self.pass(outer, &mut out, Pass::First)?;
+        let passed = self.pass(outer, &mut out, PollMode::First)?;
         if out.count() > 0 {
             return Ok(out.count());
         }
         if timeout == Some(Duration::ZERO) {
             if !passed.has_looked {
-                self.pass(outer, &mut out, Pass::Thorough)?;
+                self.pass(outer, &mut out, PollMode::Full)?;
             }
             if out.count() == 0 {
-                again::announce();
+                reregister::announce();
             }
             return Ok(out.count());
         }
@@ -107,7 +110,7 @@ impl<S: Kept> Set<S> {
         if passed.has_hot {
             let mut spin = Spin::begin();
             while spin.again() {
-                self.pass(outer, &mut out, Pass::Spinning)?;
+                self.pass(outer, &mut out, PollMode::Spinning)?;
                 if out.count() > 0 {
                     spin.hit();
                     return Ok(out.count());
@@ -115,8 +118,8 @@ impl<S: Kept> Set<S> {
             }
         }
         loop {
-            again::announce();
-            // SAFETY: the caller's promise.
+            reregister::announce();
+            // SAFETY: `mask` is null or a signal mask, as this function asks for.
             unsafe { self.sleep(outer, &mut out, deadline, mask) }?;
             if out.count() > 0 || deadline.is_over() {
                 return Ok(out.count());
@@ -124,12 +127,12 @@ impl<S: Kept> Set<S> {
         }
     }
 
-    fn pass(&self, outer: RawFd, out: &mut Events, kind: Pass) -> Outcome<Passed> {
+    fn pass(&self, outer: RawFd, out: &mut Events, kind: PollMode) -> Outcome<Passed> {
         let mut state = self.lock()?;
         state.outer = outer;
         self.own(&mut state)?;
         state.begin_pass();
-        if state.has_shared && kind != Pass::Spinning {
+        if state.has_shared && kind != PollMode::Spinning {
             state.members.heat_shared();
         }
         let has_looked = state.is_look_due(kind);
@@ -145,7 +148,7 @@ impl<S: Kept> Set<S> {
         }
         state.collect(out);
         let stamp = state.stamp;
-        if kind != Pass::Spinning || out.count() > 0 {
+        if kind != PollMode::Spinning || out.count() > 0 {
             self.settle(&mut state, Some(stamp));
         }
         Ok(Passed {
@@ -154,7 +157,7 @@ impl<S: Kept> Set<S> {
         })
     }
 
-    /// Sleeps once, if there is nothing to be reported, and reports what there is then.
+    /// Sleeps once, unless an event is there, and reports the events after it.
     ///
     /// # Safety
     /// `mask` is null or a signal mask.
@@ -175,12 +178,12 @@ impl<S: Kept> Set<S> {
                 let left = deadline.left();
                 let left = if sleep.is_short {
                     Some(left.unwrap_or(SHORT).min(SHORT))
-                } else if sleep.is_deaf {
-                    Some(again::shortened(left))
+                } else if sleep.is_disconnected {
+                    Some(lost_channels::shortened(left))
                 } else {
-                    again::limit(left)
+                    reregister::limit(left)
                 };
-                // SAFETY: the room of the program's array; the mask is the caller's promise.
+                // SAFETY: the room is that of the program's array, and `wait` passes a mask that is null or valid.
                 asleep
                     .ended(unsafe { kernel::epoll_wait(outer, out.next(), out.room(), left, mask) })
             }
@@ -188,7 +191,7 @@ impl<S: Kept> Set<S> {
         let state = self.lock();
         self.wake_up();
         let mut state = state?;
-        state.outsiders.sleep(false);
+        state.kernel_watched.sleep(false);
         let woken = woken?;
         state.begin_pass();
         if sleep.is_some_and(|sleep| sleep.is_short) && woken == 0 {
@@ -196,7 +199,7 @@ impl<S: Kept> Set<S> {
         }
         state.report(out, woken);
         state.looked_at = if state.is_mixed() {
-            kernel::now()
+            clock::now()
         } else {
             Duration::ZERO
         };
@@ -206,45 +209,45 @@ impl<S: Kept> Set<S> {
         Ok(())
     }
 
-    /// Arms all; none if there is something to report, otherwise how long the sleep may be.
+    /// Arms all members; `None` if an event is there, otherwise the kind of sleep.
     fn prepare(&self) -> Option<Sleep> {
         let Ok(mut state) = self.lock() else {
             return None;
         };
         // After `asleep` was counted: a later note finds this sleeper.
-        state.heed_notes();
+        state.apply_notes();
         if state.has_shared {
             state.has_shared = state.members.heat_shared();
             if !state.has_shared {
-                // Who shared them is gone, perhaps with rings that were not told of.
+                // The other processes exited, perhaps after they read wake-ups.
                 state.members.heat_all();
             }
         }
         let inner = state.inner;
         let found = state.members.arm_all(inner, None);
         state.has_shared |= found.is_unsure;
-        let is_ready = state.outsiders.sleep(true) | found.is_ready;
+        let is_ready = state.kernel_watched.sleep(true) | found.is_ready;
         let sleep = Sleep {
             is_short: found.is_unsure,
-            is_deaf: state.outsiders.is_deaf(),
+            is_disconnected: state.kernel_watched.is_disconnected(),
         };
         (!is_ready).then_some(sleep)
     }
 
-    /// A wait in the kernel's set, without anything of ours; who makes the set ours meanwhile finds a sleeper. None
-    /// if it is ours already.
+    /// Waits in the kernel's set alone; a thread that adds a user-level member meanwhile finds a sleeper. `None` if the
+    /// set has one already.
     pub(crate) fn sleep_plainly<T>(&self, wait: impl Fn() -> T) -> Option<T> {
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        // After the count, as the other makes the set ours before it looks at the count.
+        // After the increment, as the other thread stores the flag before it loads the count.
         let told = (!self.is_ours()).then(wait);
         self.wake_up();
         told
     }
 
-    /// How many events are left of what the kernel wrote, without words of ours.
+    /// Number of events that remain of those that the kernel wrote, without tagged words.
     ///
     /// # Safety
-    /// The kernel wrote so many to the room, of which nothing is counted.
+    /// The kernel wrote `count` events to the room, none of which is counted yet.
     pub(crate) unsafe fn translate(&self, outer: RawFd, mut out: Events, count: usize) -> usize {
         let Ok(mut state) = self.lock() else {
             return 0;
@@ -255,13 +258,13 @@ impl<S: Kept> Set<S> {
         out.count()
     }
 
-    /// Whether a user-level member has something to report, without taking it; for those who watch the set.
+    /// Whether a user-level member has an event to report, without reporting it; for watchers of the set's number.
     pub(crate) fn has_offer(&self) -> bool {
         let Some(mut state) = self.try_lock() else {
             return false;
         };
-        state.heed_notes();
-        state.members.has_offer() || state.outsiders.has_offer()
+        state.apply_notes();
+        state.members.has_offer() || state.kernel_watched.has_offer()
     }
 
     /// Whether any member has something, the kernel's included.
@@ -270,12 +273,12 @@ impl<S: Kept> Set<S> {
             return true;
         };
         state.absorb();
-        state.heed_notes();
-        let is_ready = state.members.has_offer() || state.outsiders.has_offer();
+        state.apply_notes();
+        let is_ready = state.members.has_offer() || state.kernel_watched.has_offer();
         is_ready || kernel::is_ready(state.outer, libc::POLLIN) != 0
     }
 
-    /// Somebody begins to sleep for this set by watching its number; true if it has something.
+    /// Begins a sleep of a watcher of this set's number; true if an event is there.
     pub(crate) fn begin_sleep(&self) -> bool {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         let Some(mut state) = self.try_lock() else {
@@ -284,36 +287,36 @@ impl<S: Kept> Set<S> {
         if self.own(&mut state).is_err() {
             return false;
         }
-        state.heed_notes();
+        state.apply_notes();
         let inner = state.inner;
         let found = state.members.arm_all(inner, None);
         state.has_shared |= found.is_unsure;
-        state.outsiders.sleep(true) | found.is_ready
+        state.kernel_watched.sleep(true) | found.is_ready
     }
 
-    /// The end of [`Self::begin_sleep`].
+    /// Ends the sleep that [`Self::begin_sleep`] began.
     pub(crate) fn end_sleep(&self) {
         self.wake_up();
         if let Some(mut state) = self.try_lock() {
-            state.outsiders.sleep(false);
+            state.kernel_watched.sleep(false);
         }
     }
 }
 
-impl<S: Kept> State<S> {
+impl<S: PollTarget> State<S> {
     fn begin_pass(&mut self) {
         self.stamp += 1;
-        self.heed_notes();
+        self.apply_notes();
     }
 
-    /// Makes hot whose rings others took.
-    fn heed_notes(&mut self) {
+    /// Makes members hot whose wake-ups other threads read.
+    fn apply_notes(&mut self) {
         let last = S::sets().last_note();
-        if self.heard == last {
+        if self.seen_note == last {
             return;
         }
-        let missed = last - self.heard > Sets::<S>::KEPT;
-        for number in self.heard + 1..=last {
+        let missed = last - self.seen_note > Sets::<S>::KEPT;
+        for number in self.seen_note + 1..=last {
             let note = if missed {
                 Note::Missed
             } else {
@@ -327,26 +330,26 @@ impl<S: Kept> State<S> {
                 }
             }
         }
-        self.heard = last;
+        self.seen_note = last;
     }
 
     /// True if some members are found through the kernel alone.
     fn is_mixed(&self) -> bool {
-        self.has_kernel || self.members.has_cold() || !self.outsiders.is_empty()
+        self.has_kernel || self.members.has_cold() || !self.kernel_watched.is_empty()
     }
 
-    fn is_look_due(&mut self, kind: Pass) -> bool {
+    fn is_look_due(&mut self, kind: PollMode) -> bool {
         if !self.is_mixed() {
             return false;
         }
         self.waits += 1;
         let (every, after) = match kind {
-            Pass::First => (LOOK_EVERY, LOOK_AFTER),
-            Pass::Spinning if self.waits % SPIN_LOOK_EVERY != 0 => return false,
-            Pass::Spinning => (u32::MAX, SPIN_LOOK_AFTER),
-            Pass::Thorough => (0, Duration::ZERO),
+            PollMode::First => (LOOK_EVERY, LOOK_AFTER),
+            PollMode::Spinning if self.waits % SPIN_LOOK_EVERY != 0 => return false,
+            PollMode::Spinning => (u32::MAX, SPIN_LOOK_AFTER),
+            PollMode::Full => (0, Duration::ZERO),
         };
-        let (now, touched) = (kernel::now(), touched::calls());
+        let (now, touched) = (clock::now(), touched::calls());
         let is_due = self.waits >= every
             || now.saturating_sub(self.looked_at) >= after
             || touched != self.touched;
@@ -359,21 +362,21 @@ impl<S: Kept> State<S> {
     }
 
     fn collect(&mut self, out: &mut Events) {
-        self.outsiders.collect(self.outer, self.stamp, out);
+        self.kernel_watched.collect(self.outer, self.stamp, out);
         self.members.collect(self.inner, self.stamp, out);
     }
 
-    /// Counts what the kernel wrote behind the events, but for words of ours, which are put into effect.
+    /// Counts the events that the kernel wrote, except for tagged words, which are processed.
     fn report(&mut self, out: &mut Events, count: usize) {
         let first = out.count();
         for place in first..first + count {
-            // SAFETY: the kernel wrote so many; what is pushed meanwhile lies before this place.
+            // SAFETY: the kernel wrote `count` events; `push` writes only to slots before this one.
             let (events, data) = unsafe { out.at(place) };
             match self.word(data) {
                 None => out.push(events, data),
                 Some(Word::Inner) => self.absorb(),
                 Some(word) => self
-                    .outsiders
+                    .kernel_watched
                     .report(self.outer, word, events, self.stamp, out),
             }
         }

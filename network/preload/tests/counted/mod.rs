@@ -1,4 +1,4 @@
-//! What differs from the kernel's TCP, and how calls wait: sleeps and rings are counted, times are not.
+//! Differences from the kernel's TCP, and the way calls wait: sleeps and wake-ups are counted, times are not.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -13,128 +13,129 @@ use rustix::net::{
 };
 use serde_json::Value;
 
-use crate::bed::{Bed, library, run};
+use crate::fixture::{Fixture, library, run};
 
-/// A thread that yields to one which computes gets the processor back when that one's slice ends; one that sleeps gets
-/// it when its peer rings.
+/// A thread that yields to a computing one gets the processor back at the end of that one's time slice; a sleeping
+/// thread gets it when its peer notifies.
 #[test]
-fn nobody_yields_to_a_thread_that_computes() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("hogged"), true);
+fn no_thread_yields_to_one_that_computes() {
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("hogged"), true);
     assert_eq!(run.text, "trips: 300\nexit status: 0");
     let totals = run.totals;
-    let [sleeps, bells] = ["sleeps", "bells"].map(|name| totals.counter(name));
-    // Each trip waits twice. Some of the waits are tries.
+    let [sleeps, wakeups] = ["sleeps", "bells"].map(|name| totals.counter(name));
+    // Each round trip waits twice. Some of the waits probe.
     assert!(sleeps >= 300, "{totals:?}");
-    assert!(bells <= sleeps + 8, "{totals:?}");
+    assert!(wakeups <= sleeps + 8, "{totals:?}");
 }
 
-/// What was written past the library is told as a reset, though whoever wrote it is gone.
+/// A write past the library resets the connection, even after the writer has exited.
 #[test]
 fn foreign_bytes_reset() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("foreign"), true);
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("foreign"), true);
     let expected = "child: 0\nrecv: 4\nrecv: ECONNRESET\n\
         child: 0\nrecv, not waiting: 4\nrecv, not waiting: ECONNRESET\nexit status: 0";
     assert_eq!(run.text, expected);
 }
 
-/// A process that holds a connection and is killed, or does not know of it, is no reason to sleep for short times.
+/// A process that holds a connection and is killed, or does not claim it, does not shorten the sleeps of others.
 #[test]
-fn the_dead_hold_nothing() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("killed"), true);
+fn records_of_killed_processes_are_released() {
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("killed"), true);
     let sleeps = run.totals.counter("sleeps");
-    // Three waits in vain, of which each would else be thirty sleeps.
+    // Three waits without a result; slices would make thirty sleeps of each.
     assert!(sleeps < 16, "{:?}", run.totals);
 }
 
-/// What a process has left half done when it died is broken off, for its own side and for the peer.
+/// A change that a killed process left half done resets the connection, for its own side and for the peer.
 #[test]
 fn a_torn_connection_is_reset() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("torn"), true);
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("poisoned"), true);
     let expected = "killed by SIGBUS: 1\nsend beside it: ECONNRESET\nrecv beside it: ECONNRESET\n\
         peer: ECONNRESET\nexit status: 0";
     assert_eq!(run.text, expected);
 }
 
-/// A child is known to the monitor when it has something to say: its first connection, or before it may not any more.
+/// A child introduces itself to the broker at its first connection, or before it drops privileges.
 #[test]
 fn children_introduce_themselves_when_they_must() {
-    let bed = Bed::new();
-    let run = bed.run(&bed.compile("forks"), true);
-    // The parent, two that serve, and who asks.
+    let fixture = Fixture::new();
+    let run = fixture.run(&fixture.compile("forks"), true);
+    // The parent, two children that serve, and the client of the broker.
     assert_eq!(run.totals.requests("processes"), 4, "{:?}", run.totals);
     assert_eq!(run.totals.counter("accepts"), 2, "{:?}", run.totals);
 }
 
-/// What both sides of a fork have closed is gone, though a set had it, and though both live on. The kernel refuses who
-/// connects then.
+/// A connection that both sides of a fork have closed ends, though a set had it, and though both processes run on. The
+/// kernel refuses clients then.
 #[test]
 fn what_both_sides_of_a_fork_closed_is_gone() {
-    let bed = Bed::new();
-    let program = bed.compile("wait_lets_go");
-    let [by_kernel, by_user] = [false, true].map(|at_user_level| bed.run(&program, at_user_level));
+    let fixture = Fixture::new();
+    let program = fixture.compile("wait_lets_go");
+    let [by_kernel, by_user] =
+        [false, true].map(|at_user_level| fixture.run(&program, at_user_level));
     assert_eq!(by_user.text, by_kernel.text);
     assert_eq!(by_user.totals.counter("connects"), 1);
 }
 
-/// Servers whose workers only accept are found by the next monitor, however they wait.
+/// Servers whose workers only accept register with the next broker, in every kind of wait.
 #[test]
-fn listeners_are_announced_to_the_next_monitor() {
-    let mut bed = Bed::new();
-    let mut servers = bed.start(&bed.compile("servers"), Stdio::inherit());
-    until(|| bed.listeners() == 3);
-    bed.restart();
-    until(|| bed.listeners() == 3);
+fn listeners_register_with_the_next_broker() {
+    let mut fixture = Fixture::new();
+    let mut servers = fixture.start(&fixture.compile("servers"), Stdio::inherit());
+    until(|| fixture.listeners() == 3);
+    fixture.restart();
+    until(|| fixture.listeners() == 3);
     drop(servers.stdin.take());
     let ended = servers.wait().expect("it was started");
     assert!(ended.success(), "{ended}");
 }
 
-/// Threads that wait for one listener announce it to the next monitor once, and all hear of what comes then.
+/// Threads that wait for one listener register it with the next broker once, and all accept its connections.
 #[test]
 fn threads_announce_their_listener_once() {
-    let mut bed = Bed::new();
-    let mut crowd = Crowd::start(&bed);
-    until(|| bed.listeners() == 1);
-    bed.restart();
-    until(|| bed.listeners() == 1);
+    let mut fixture = Fixture::new();
+    let mut crowd = Crowd::start(&fixture);
+    until(|| fixture.listeners() == 1);
+    fixture.restart();
+    until(|| fixture.listeners() == 1);
     crowd.order(ALL);
-    assert_eq!(bed.requests("listeners"), 1);
+    assert_eq!(fixture.requests("listeners"), 1);
     crowd.end();
 }
 
-/// A monitor died whose channel to a listener lives on, as a process was lent it: threads that sleep for that channel
-/// hear of the next one, though it is another thread that has learned of the death.
+/// A broker exited while a lease keeps its channel to a listener open: threads that sleep for that channel get the next
+/// one, though another thread has found the exit.
 #[test]
-fn nobody_sleeps_for_a_channel_of_a_dead_monitor() {
-    let mut bed = Bed::new();
-    let mut crowd = Crowd::start(&bed);
+fn sleepers_get_the_next_channel_after_a_broker_exits() {
+    let mut fixture = Fixture::new();
+    let mut crowd = Crowd::start(&fixture);
     until(|| {
         crowd.order(LEND);
-        bed.requests("leases") > 0
+        fixture.requests("leases") > 0
     });
-    bed.restart();
+    fixture.restart();
     until(|| {
         crowd.order(ONE);
-        bed.listeners() == 1
+        fixture.listeners() == 1
     });
     crowd.order(ALL);
-    assert_eq!(bed.requests("listeners"), 1);
+    assert_eq!(fixture.requests("listeners"), 1);
     crowd.end();
 }
 
-/// Who waits for a listener and leaves accepting to another process is told of a monitor's death once, as of a
-/// connection that the other has taken.
+/// A waiter that leaves accepting to another process gets one hang-up after the broker's exit, as for a connection that
+/// the other process has taken.
 #[test]
-fn a_death_is_told_once() {
-    let mut bed = Bed::new();
-    let mut watch = bed.start(&bed.compile("watch"), Stdio::piped());
-    until(|| bed.listeners() == 1);
-    bed.restart();
-    until(|| bed.listeners() == 1);
+fn a_broker_exit_is_reported_once() {
+    let mut fixture = Fixture::new();
+    let mut watch = fixture.start(&fixture.compile("watch"), Stdio::piped());
+    until(|| fixture.listeners() == 1);
+    fixture.restart();
+    until(|| fixture.listeners() == 1);
     let mut counts = [0; 12];
     let (orders, answers) = (&mut watch.stdin, &mut watch.stdout);
     let orders = orders.as_mut().expect("it is a pipe");
@@ -151,25 +152,25 @@ fn a_death_is_told_once() {
     assert!(ended.success(), "{ended}");
 }
 
-/// A monitor that is stopped does not hold up each connection of a program: it is asked once, and left alone for a
-/// while.
+/// A stopped broker does not delay each connection of a program: one request times out, and the next follows after a
+/// pause.
 #[test]
-fn a_stopped_monitor_is_left_alone() {
-    let bed = Bed::new();
-    let path = bed.folder.path().join("stopped");
+fn a_stopped_broker_is_asked_once() {
+    let fixture = Fixture::new();
+    let path = fixture.folder.path().join("stopped");
     let flags = SocketFlags::NONBLOCK;
     let stopped = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let stopped = stopped.expect("a socket");
     bind(&stopped, &SocketAddrUnix::new(&path).expect("short")).expect("the folder is new");
-    // The kernel lets programs in and takes what they send, and nobody answers.
+    // The kernel accepts connections and buffers requests, and no reply comes.
     listen(&stopped, 64).expect("it is bound");
-    let text = bed.text_of(&bed.compile("visits"), Some(path));
+    let text = fixture.text_of(&fixture.compile("visits"), Some(path));
     assert_eq!(text, "visits: 20\nexit status: 0");
     let asked = std::iter::from_fn(|| accept(&stopped).ok()).count();
     assert_eq!(asked, 1);
 }
 
-/// Waits for what must come.
+/// Polls until the condition holds.
 fn until(mut holds: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -178,23 +179,23 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What `crowd.c` is told to do.
+/// Commands of `crowd.c`.
 const ONE: u8 = b'o';
 const ALL: u8 = b'a';
 const LEND: u8 = b'l';
 
-/// A program whose threads accept, and connect when they are told to.
+/// A program whose threads accept, and connect on command.
 struct Crowd {
     program: Child,
 }
 
 impl Crowd {
-    fn start(bed: &Bed) -> Self {
-        let program = bed.start(&bed.compile("crowd"), Stdio::piped());
+    fn start(fixture: &Fixture) -> Self {
+        let program = fixture.start(&fixture.compile("crowd"), Stdio::piped());
         Self { program }
     }
 
-    /// Returns when it is done.
+    /// Sends a command, and returns after its reply.
     fn order(&mut self, order: u8) {
         let orders = self.program.stdin.as_mut().expect("it is a pipe");
         let answers = self.program.stdout.as_mut().expect("it is a pipe");
@@ -215,19 +216,19 @@ impl Crowd {
     }
 }
 
-impl Bed {
-    /// Ends the monitor and starts another one in its place.
+impl Fixture {
+    /// Stops the broker and starts another one in its place.
     fn restart(&mut self) {
         drop(self.stop.take());
         let thread = self.thread.take().expect("it runs");
-        thread.join().expect("the monitor ends well");
-        let monitor =
-            Monitor::bind(&self.socket(), Settings::default()).expect("nobody listens there");
-        let (stop, thread) = run(monitor);
+        thread.join().expect("the broker stops without an error");
+        let broker = Monitor::bind(&self.socket(), Settings::default())
+            .expect("no other broker listens there");
+        let (stop, thread) = run(broker);
         (self.stop, self.thread) = (Some(stop), Some(thread));
     }
 
-    /// Starts a program at user level that ends when its standard input does.
+    /// Starts a program at user level that exits at the end of its standard input.
     fn start(&self, program: &Path, output: Stdio) -> Child {
         Command::new(program)
             .current_dir(self.folder.path())
@@ -239,13 +240,13 @@ impl Bed {
             .expect("it was compiled")
     }
 
-    /// How many listeners the monitor knows.
+    /// Number of listeners that the broker has registered.
     fn listeners(&self) -> usize {
         let listeners = &self.status()["listeners"];
         listeners.as_array().expect("a list").len()
     }
 
-    /// How many requests of this name the monitor has served.
+    /// Number of requests of this name that the broker has served.
     fn requests(&self, name: &str) -> u64 {
         let requests = &self.status()["requests"];
         requests[name].as_u64().expect("a counter")

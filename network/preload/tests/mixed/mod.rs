@@ -1,12 +1,12 @@
-//! Programs with connections of both kinds: by the kernel, too, where one is at user level.
+//! Programs with connections of both kinds, at user level and by the kernel.
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 fn same(name: &str) {
-    let bed = Bed::new();
-    let program = bed.compile(name);
-    let by_kernel = bed.run(&program, false);
-    let by_user = bed.run(&program, true);
+    let fixture = Fixture::new();
+    let program = fixture.compile(name);
+    let by_kernel = fixture.run(&program, false);
+    let by_user = fixture.run(&program, true);
     assert_eq!(by_user.text, by_kernel.text, "{name}");
     let totals = by_user.totals;
     assert!(totals.counter("connects") > 0, "{name}: {totals:?}");

@@ -1,5 +1,5 @@
-/* Threads and processes that block in accept, and clients of the kernel's beside our own: each is served. */
-#include "bed.h"
+/* Threads and processes that block in accept, with clients by the kernel and at user level: each client is served. */
+#include "fixture.h"
 #include <sys/syscall.h>
 
 #define ROUNDS 100
@@ -46,14 +46,14 @@ int main(void)
     listener = listen_at(&address);
     pid_t children[2] = {start(serve_all, 0), start(serve_all, 0)};
     for (int round = 0; round < ROUNDS; round++) {
-        /* A socket with a name that another host could have goes by the kernel. */
+        /* A socket bound to an address that another host could have is the kernel's. */
         int kernels[3];
         for (int index = 0; index < 3; index++) {
             kernels[index] = socket(AF_INET, SOCK_STREAM, 0);
             CHECK(kernels[index] >= 0);
             struct sockaddr name = {.sa_family = AF_UNSPEC};
             (void)name;
-            /* By the kernel's own door: no library knows of it. */
+            /* A raw system call, past the library. */
             register long answer __asm__("rax") = SYS_connect;
             __asm__ volatile("syscall"
                              : "+a"(answer)

@@ -1,5 +1,5 @@
-/* Many bytes in both directions at once, on several connections and threads, with sums. */
-#include "bed.h"
+/* Bulk transfers in both directions at once, on several connections and threads, with checksums. */
+#include "fixture.h"
 
 enum { CONNECTIONS = 4, BYTES = 8 << 20 };
 

@@ -1,4 +1,4 @@
-/* Threads are cancelled as they wait, whatever they wait by; what they waited for goes on. */
+/* Cancellation of threads in every kind of wait; their descriptors stay usable. */
 #include "wait.h"
 
 static int ends[2], listener, set, pipes[2];
@@ -48,7 +48,7 @@ static void *wait_for(void *way)
     return NULL;
 }
 
-/* A request that takes no effect yet is no error of the call, and takes effect at the next call after that. */
+/* A deferred request is no error of the call, and takes effect at the next cancellation point. */
 static void *wait_unheard(void *argument)
 {
     (void)argument;
@@ -73,7 +73,7 @@ static void cancel(void *(*work)(void *), int way, int rounds)
         CHECK(pthread_create(&thread, NULL, work, (void *)(intptr_t)way) == 0);
         while (!is_begun)
             sched_yield();
-        /* Now and then before it sleeps. */
+        /* Sometimes before the thread sleeps. */
         if (round % 2)
             usleep(2000);
         CHECK(pthread_cancel(thread) == 0);
@@ -101,7 +101,7 @@ int main(void)
         cancel(wait_for, way, 20);
         if (way == 9)
             break;
-        /* Neither locks nor counts are left. */
+        /* Neither locks nor pins remain. */
         send_all(ends[0], "still", 5);
         tell_wait("set", set, -1);
         tell("recv", recv(ends[1], bytes, 16, 0));

@@ -1,5 +1,5 @@
-/* Files and pipes into and out of connections. */
-#include "bed.h"
+/* sendfile and splice between connections, files and pipes. */
+#include "fixture.h"
 
 static int ends[2];
 static char bytes[300000], got[300000];

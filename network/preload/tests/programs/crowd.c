@@ -1,16 +1,15 @@
-/* Threads that block in accept on one listener, and do as the standard input says, byte by byte; each is answered with
- * itself when it is done. */
-#include "bed.h"
+/* Threads that block in accept on one listener. Each byte of the standard input is a command, which is answered with
+ * the same byte when it is done. */
+#include "fixture.h"
 #include <sys/prctl.h>
 
 #define THREADS 8
 
 /* One connection. */
 #define ONE 'o'
-/* As many at once as there are threads: each is held until all are there. */
+/* As many connections at once as there are threads: each is held until all exist. */
 #define ALL 'a'
-/* A child connects three times in a row, so that it may make its connections itself if that did not take long, and
- * keeps what it was lent for that. */
+/* A child connects three times in a row, so that it may get a lease, and keeps the lease. */
 #define LEND 'l'
 
 static struct sockaddr_in address;

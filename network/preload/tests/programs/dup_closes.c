@@ -1,5 +1,5 @@
-/* Copies of numbers that other threads close: a copy is the connection that had the number, or there is none. */
-#include "bed.h"
+/* Copies of numbers that other threads close: a copy is of the same connection, or fails. */
+#include "fixture.h"
 
 enum { ROUNDS = 10000 };
 static struct sockaddr_in address;
@@ -7,7 +7,7 @@ static int listener;
 static volatile int number = -1;
 static pthread_barrier_t barrier;
 
-/* Each connection says who it is by its first byte, which both of its ends know. */
+/* Each connection carries its index as the first byte, which both ends know. */
 static void *copy(void *result)
 {
     long *wrong = result;

@@ -1,5 +1,5 @@
 /* Several numbers of one connection. */
-#include "bed.h"
+#include "fixture.h"
 
 int main(void)
 {

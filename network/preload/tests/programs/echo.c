@@ -1,5 +1,5 @@
 /* A server that echoes and a client that checks, in two processes. */
-#include "bed.h"
+#include "fixture.h"
 
 static void serve(int listener)
 {

@@ -1,5 +1,5 @@
-/* No descriptors: what cannot be accepted yet stays where it is; with few of them connections are made all the same. */
-#include "bed.h"
+/* No free descriptors: pending connections stay pending; with few of them connections are still made. */
+#include "fixture.h"
 #include <sys/resource.h>
 
 int main(void)
@@ -27,7 +27,7 @@ int main(void)
     close(own);
     close(other);
 
-    /* A connection takes no more numbers than the program knows of when there are few. */
+    /* A connection uses no visible number besides its own. */
     static int ends[40][2];
     for (int index = 0; index < 40; index++) {
         ends[index][0] = connect_to(&address);
@@ -39,7 +39,7 @@ int main(void)
         CHECK(recv(ends[index][1], &byte, 1, 0) == 1);
     }
     puts("all of them work");
-    /* An address that cannot be told costs no descriptor. */
+    /* An address that cannot be written costs no descriptor. */
     int before = dup(0);
     for (int index = 0; index < 4; index++) {
         struct sockaddr_in name;

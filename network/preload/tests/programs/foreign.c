@@ -1,5 +1,5 @@
-/* A child that passes the library by: it writes to a connection by a system call of its own, and ends. */
-#include "bed.h"
+/* A child without the library: it writes to a connection by a raw system call, and exits. */
+#include "fixture.h"
 #include <sys/syscall.h>
 
 static long call(long number, long first, long second, long third)
@@ -34,7 +34,7 @@ static void told(const char *what, int flags)
     int ends[2];
     char bytes[16];
     join(ends);
-    /* What was sent before is received. */
+    /* Bytes that were sent before are received. */
     send_all(ends[1], "ours", 4);
     pid_t child = start(pass_by, ends[1]);
     close(ends[1]);

@@ -1,5 +1,5 @@
-/* Children that do nothing, one that serves, and one that gives up its rights first; both without an environment. */
-#include "bed.h"
+/* Children that do nothing, a child that serves, and one that drops privileges first; both without an environment. */
+#include "fixture.h"
 
 enum { IDLE = 8 };
 

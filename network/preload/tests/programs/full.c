@@ -1,5 +1,5 @@
-/* A stream that is ended when nothing more fits, and what is told of the sizes. */
-#include "bed.h"
+/* The end of a stream without room for it, and the sizes that the program sees. */
+#include "fixture.h"
 
 static int ends[2];
 static char bytes[1 << 16];

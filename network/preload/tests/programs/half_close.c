@@ -1,5 +1,5 @@
 /* One side ends its stream, the other still sends. */
-#include "bed.h"
+#include "fixture.h"
 
 int main(void)
 {

@@ -1,5 +1,5 @@
-/* Two threads that talk on a processor which a third one never gives up by itself. */
-#include "bed.h"
+/* Two threads that exchange messages on a processor that a third one never yields. */
+#include "fixture.h"
 #include <sched.h>
 #include <stdatomic.h>
 

@@ -1,5 +1,5 @@
-/* Bytes of a seed, sent and received with copies and without, in turn. */
-#include "bed.h"
+/* Pseudo-random bytes, sent and received with copies and without, in turn. */
+#include "fixture.h"
 #include <millrace_sockets.h>
 
 enum { BYTES = 4 << 20, PLACES = 5 };
@@ -20,7 +20,7 @@ static void fill(char *bytes, size_t size, uint64_t *content)
         bytes[byte] = next(content);
 }
 
-/* Commits what was written, and 0 of every eighth reservation: what was written there is written again. */
+/* Commits the written bytes, but 0 of every eighth reservation, whose bytes are written again. */
 static size_t send_in_place(uint64_t *choices, uint64_t *content, size_t size)
 {
     struct iovec places[PLACES];
@@ -70,7 +70,7 @@ static void check(const char *bytes, size_t size, uint64_t *content)
         CHECK(bytes[byte] == (char)next(content));
 }
 
-/* Looks at all that is borrowed, and takes a part. */
+/* Checks all borrowed bytes, and consumes a part. */
 static ssize_t receive_in_place(uint64_t *choices, uint64_t *content)
 {
     struct iovec places[PLACES];

@@ -1,5 +1,5 @@
-/* Connections and listeners that go on in another program. */
-#include "bed.h"
+/* Connections and listeners that another program inherits. */
+#include "fixture.h"
 #include <spawn.h>
 
 extern char **environ;

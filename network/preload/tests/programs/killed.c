@@ -1,5 +1,5 @@
-/* Children that hold connections and are killed, and ones that never come to know of them. */
-#include "bed.h"
+/* Children that hold connections and are killed, before and after they claim them. */
+#include "fixture.h"
 #include <spawn.h>
 
 enum { MILLISECONDS = 300 };
@@ -12,7 +12,7 @@ static void stay(int fd)
         pause();
 }
 
-/* Waits in vain, in one sleep: nobody else may take the rings. */
+/* Waits without a result, in one sleep: no other process may read the wake-ups. */
 static void wait_in_vain(const char *what, int fd)
 {
     char byte;
@@ -31,7 +31,7 @@ static void killed(void)
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
     wait_in_vain("beside a killed child", ends[0]);
-    /* What is lost when the last one closes resets the connection. */
+    /* Unread bytes at the last close reset the connection. */
     send_all(ends[0], "unread", 6);
     await(ends[1], 6);
     close(ends[1]);

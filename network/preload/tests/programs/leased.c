@@ -1,5 +1,5 @@
-/* Connections one after another and at the same time, from threads and from a child: every one has a name of its own. */
-#include "bed.h"
+/* Connections one after another and at the same time, from threads and from a child: each has its own address. */
+#include "fixture.h"
 
 #define COUNT 600
 
@@ -50,7 +50,7 @@ int main(void)
     CHECK(pthread_join(client, NULL) == 0);
     finish(start(ask, 0));
     CHECK(pthread_join(server, NULL) == 0);
-    /* All at once: no name is there twice. */
+    /* All at once: no address occurs twice. */
     static int ends[100];
     static unsigned char seen[65536];
     listener = listen_at(&address);

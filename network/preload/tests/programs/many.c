@@ -1,5 +1,5 @@
 /* sendmmsg, recvmmsg, sendmsg with pieces. */
-#include "bed.h"
+#include "fixture.h"
 
 int main(void)
 {

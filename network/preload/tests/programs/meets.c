@@ -1,5 +1,5 @@
-/* Whoever accepts uses the connecting side's own number at once: it is connected by then. */
-#include "bed.h"
+/* The accepting side uses the connecting side's number at once: it is connected by then. */
+#include "fixture.h"
 
 static struct sockaddr_in address;
 static int fd;

@@ -1,5 +1,5 @@
 /* As meets.c, by a copy of the connecting side's number. */
-#include "bed.h"
+#include "fixture.h"
 
 static struct sockaddr_in address;
 static int fd;

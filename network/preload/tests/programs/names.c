@@ -1,5 +1,5 @@
-/* Calls by other names: what the C library writes by itself, and calls by number. */
-#include "bed.h"
+/* Calls by other names: writes from within the C library, and calls by number. */
+#include "fixture.h"
 #include <sys/select.h>
 #include <sys/syscall.h>
 
@@ -34,7 +34,7 @@ int main(void)
     tell("__send", __send(ends[0], "defg", 4, 0));
     show(ends[1], 4);
 
-    /* The C library's own streams on a connection. */
+    /* Streams of the C library on a connection. */
     int before = dup(1);
     fflush(stdout);
     dup2(ends[0], 1);

@@ -1,6 +1,6 @@
-/* The same calls by number, and the fortified names. */
+/* The same calls by system call number, and by the fortified names. */
 #define _FORTIFY_SOURCE 2
-#include "bed.h"
+#include "fixture.h"
 #include <sys/syscall.h>
 
 int main(int count, char **arguments)

@@ -1,5 +1,5 @@
-/* Options, names and the life of a connecting socket. */
-#include "bed.h"
+/* Options and addresses of a socket before, during and after its connection. */
+#include "fixture.h"
 
 static void number(int fd, const char *name, int level, int option)
 {

@@ -1,5 +1,5 @@
-/* What is told of connections that end in steps, of a listener that goes, and of options with limits. */
-#include "bed.h"
+/* Results on connections that end in steps, on a closed listener, and of options with limits. */
+#include "fixture.h"
 
 static void set(int fd, int name, int value)
 {

@@ -1,5 +1,5 @@
-/* Flags of receiving. */
-#include "bed.h"
+/* Flags of recv. */
+#include "fixture.h"
 
 static int ends[2];
 

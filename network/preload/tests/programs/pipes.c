@@ -1,5 +1,5 @@
-/* SIGPIPE: it comes, it is kept away. */
-#include "bed.h"
+/* SIGPIPE: raised, and suppressed. */
+#include "fixture.h"
 
 static volatile int count;
 static void note(int signal) { (void)signal; count++; }

@@ -1,5 +1,5 @@
-/* What other calls do while room is reserved or bytes are borrowed. */
-#include "bed.h"
+/* Results of other calls while room is reserved or bytes are borrowed. */
+#include "fixture.h"
 #include <millrace_sockets.h>
 #include <sys/epoll.h>
 
@@ -11,7 +11,7 @@ static char bytes[1 << 16];
 
 static ssize_t reserve(size_t size) { return millrace_reserve(ends[0], places, 4, size, 0); }
 
-/* What the peer gets, all of it. */
+/* Reads all bytes that the peer gets. */
 static void expect(const char *text)
 {
     size_t size = strlen(text);
@@ -27,7 +27,7 @@ static void put(const char *text)
     memcpy(places[0].iov_base, text, strlen(text));
 }
 
-/* Until there are so many bytes, which a plane may bring one after the other. */
+/* Waits until `count` bytes have arrived, which a forwarder may move one after the other. */
 static ssize_t borrow(ssize_t least)
 {
     ssize_t got;
@@ -110,7 +110,7 @@ static void threads_and_processes(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(millrace_commit(ends[0], 3) == 3);
     expect("abcdef");
-    /* One that dies has reserved nothing. */
+    /* The reservation of an exited process is void. */
     child = fork();
     if (child == 0) {
         put("lost");
@@ -125,7 +125,7 @@ static void threads_and_processes(void)
         close(ends[0]);
         pause();
     }
-    /* Until the child has closed. */
+    /* Waits until the child has closed. */
     ssize_t got;
     while ((got = send(ends[0], "again", 5, 0)) < 0)
         CHECK(errno == EBUSY);
@@ -134,7 +134,7 @@ static void threads_and_processes(void)
     CHECK(waitpid(child, &status, 0) == child);
 }
 
-/* A program that becomes another one has no places any more, though its process is the same. */
+/* A program that executes another one loses its reservation, though the process is the same. */
 static void another_program(const char *own)
 {
     char number[16];
@@ -178,7 +178,7 @@ static void looks(void)
     CHECK(setsockopt(ends[1], SOL_SOCKET, SO_RCVLOWAT, &low, sizeof low) == 0);
 }
 
-/* No room, an edge when there is some, and time-outs. */
+/* No room, an edge after room was freed, and timeouts. */
 static void room(void)
 {
     struct timeval time = {0, 20000};
@@ -236,7 +236,7 @@ static void *reserve_for_ever(void *unused)
     return NULL;
 }
 
-/* A thread that waits in one of the calls is cancelled, and has nothing then. */
+/* A thread that is cancelled in one of the calls holds nothing afterwards. */
 static void cancelling(void)
 {
     struct timeval time = {0, 0};
@@ -250,7 +250,7 @@ static void cancelling(void)
     usleep(10000);
     CHECK(pthread_cancel(thread) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
-    /* Between a reservation and its commit there is no point of cancellation. */
+    /* There is no cancellation point between a reservation and its commit. */
     FAILS(millrace_commit(ends[0], 0), EINVAL);
     close(ends[0]);
     close(ends[1]);
@@ -268,11 +268,11 @@ static void ending(void)
     close(ends[0]);
     close(ends[1]);
     join(ends);
-    /* The peer goes while room is reserved, and while bytes are borrowed. */
+    /* The peer closes while room is reserved, and while bytes are borrowed. */
     CHECK(send(ends[1], "borrowed", 8, 0) == 8);
     struct iovec kept[1];
     CHECK(millrace_borrow(ends[0], kept, 1, 0) == 8);
-    put("to nobody");
+    put("to a closed peer");
     close(ends[1]);
     while ((errno = 0, millrace_commit(ends[0], 9)) == 9)
         while (reserve(9) < 0 && errno == EAGAIN)

@@ -1,5 +1,5 @@
-/* Connections that end with bytes unread, with linger, and writes to what is gone. */
-#include "bed.h"
+/* Connections that end with unread bytes, with linger, and writes after the peer closed. */
+#include "fixture.h"
 
 static void error_of(int fd)
 {
@@ -41,7 +41,7 @@ int main(void)
     close(ends[1]);
     tell("closed: recv", recv(ends[0], bytes, sizeof bytes, 0));
     tell("closed: first send", send(ends[0], "x", 1, 0));
-    /* TCP needs a moment to hear of it. */
+    /* TCP delivers the reset a moment later. */
     poller = (struct pollfd){ends[0], 0, 0};
     tell("closed: poll", poll(&poller, 1, 5000));
     tell("closed: second send", send(ends[0], "x", 1, 0));

@@ -1,6 +1,6 @@
-/* Descriptors in messages: a connection at user level is refused, all else passes. Where the two sides differ, the
- * program says what is right on its side. */
-#include "bed.h"
+/* Descriptors in messages: a user-level connection is refused, all others pass. Where the two runs differ, the
+ * program prints whether its own result is right. */
+#include "fixture.h"
 
 static int is_at_user_level;
 
@@ -31,7 +31,7 @@ static int take(int over)
     return fd;
 }
 
-/* Takes a socket of the kernel's TCP, as a worker of a server does, and answers by it. */
+/* Receives a socket of the kernel's TCP, as a worker of a server does, and answers by it. */
 static void work(int over)
 {
     char bytes[16];
@@ -54,7 +54,7 @@ int main(void)
     join(ends);
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, over) == 0 && pipe(pipes) == 0);
 
-    /* A connection alone, and behind another: nothing of the message is sent. */
+    /* A connection alone, and behind another descriptor: nothing of the message is sent. */
     int both[2] = {pipes[0], ends[1]};
     for (int count = 1; count <= 2; count++) {
         ssize_t sent = pass(over[0], both + 2 - count, count);
@@ -84,7 +84,7 @@ int main(void)
     send_all(ends[0], "goes on", 7);
     tell("recv", recv(ends[1], bytes, 16, 0));
 
-    /* What is the kernel's passes: a pipe, a socket that is not connected yet, a listener. */
+    /* Descriptors of the kernel pass: a pipe, a socket that is not connected yet, a listener. */
     tell("pipe", pass(over[0], &pipes[1], 1));
     int copy = take(over[1]);
     send_all(copy, "piped", 5);
@@ -101,7 +101,7 @@ int main(void)
     tell("recv", recv(accepted, bytes, 16, 0));
     tell("over a connection", pass(ends[0], pipes, 1));
 
-    /* A connection of the kernel's TCP, made past the library: as it came, it works. */
+    /* A connection of the kernel's TCP, made by raw system calls, works after the message. */
     int plain = socket(AF_INET, SOCK_STREAM, 0), stream[2];
     socklen_t size = sizeof address;
     memset(&address, 0, sizeof address);

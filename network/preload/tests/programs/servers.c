@@ -1,5 +1,5 @@
-/* Servers whose workers accept and do nothing else, each waiting in its own way, until the standard input ends. */
-#include "bed.h"
+/* Servers whose workers only accept, each with another kind of wait, until the standard input ends. */
+#include "fixture.h"
 #include <sys/epoll.h>
 
 static void accept_one(int listener)

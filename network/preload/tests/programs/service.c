@@ -1,5 +1,5 @@
-/* A class and a rate, said before and after a connection is there. */
-#include "bed.h"
+/* A class and a rate, set before and after the connection is made. */
+#include "fixture.h"
 
 enum { SIZE = 300000 };
 

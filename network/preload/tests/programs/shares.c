@@ -1,5 +1,5 @@
-/* Copies of a socket are connected with it; a listener that was shut down listens no more, and may listen again. */
-#include "bed.h"
+/* Copies of a socket are connected with it; a listener that was shut down accepts nothing, and may listen again. */
+#include "fixture.h"
 
 int main(void)
 {

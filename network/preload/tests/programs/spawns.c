@@ -1,5 +1,5 @@
-/* Threads that spawn programs at the same time, each of which gets a connection. */
-#include "bed.h"
+/* Threads that spawn programs at the same time, each of which inherits a connection. */
+#include "fixture.h"
 #include <spawn.h>
 
 extern char **environ;

@@ -1,5 +1,5 @@
-/* Splices lose nothing that the other side does not take at once. */
-#include "bed.h"
+/* Splices lose no bytes that the other side does not take at once. */
+#include "fixture.h"
 
 static char bytes[16384];
 

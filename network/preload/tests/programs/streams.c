@@ -1,5 +1,5 @@
 /* Streams of the C library on a connection. */
-#include "bed.h"
+#include "fixture.h"
 
 int main(void)
 {

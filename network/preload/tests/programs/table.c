@@ -1,2 +1,2 @@
-/* The example for programs that know of user-level sockets. */
+/* The example for programs that use millrace_sockets.h. */
 #include "../../examples/table.c"

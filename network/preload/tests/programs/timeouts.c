@@ -1,5 +1,5 @@
-/* Time-outs, and calls that signals break. */
-#include "bed.h"
+/* Timeouts, and calls that signals interrupt. */
+#include "fixture.h"
 
 static void nothing(int signal) { (void)signal; }
 
@@ -29,7 +29,7 @@ int main(void)
     join(ends);
     struct sigaction action = {.sa_handler = nothing};
     sigaction(SIGALRM, &action, NULL);
-    /* Again and again: the first may come before the call waits. */
+    /* Repeatedly: the first signal may come before the call waits. */
     struct itimerval alarm = {{0, 40000}, {0, 40000}};
     setitimer(ITIMER_REAL, &alarm, NULL);
     tell("broken", recv(ends[0], bytes, sizeof bytes, 0));

@@ -1,5 +1,5 @@
-/* Urgent bytes. */
-#include "bed.h"
+/* Urgent bytes, sent and received. */
+#include "fixture.h"
 
 static void mark(int fd)
 {

@@ -1,5 +1,5 @@
-/* Urgent bytes that are waited for, and what lies around them. */
-#include "bed.h"
+/* Waits for urgent bytes, and the bytes around them. */
+#include "fixture.h"
 
 static void mark(int fd)
 {
@@ -8,7 +8,7 @@ static void mark(int fd)
     printf("  %d\n", at);
 }
 
-/* All that comes until the line has so many bytes. */
+/* Reads until the line has `count` bytes. */
 static void take(int fd, int size)
 {
     char bytes[64] = "";

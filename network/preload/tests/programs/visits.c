@@ -1,5 +1,5 @@
-/* Connections one after another, each with a byte there and back. */
-#include "bed.h"
+/* Connections one after another, each with a byte in both directions. */
+#include "fixture.h"
 
 int main(void)
 {

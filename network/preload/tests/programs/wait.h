@@ -1,13 +1,13 @@
-/* What the programs that wait have in common. */
+/* Functions that all programs that wait share. */
 #ifndef WAIT_H
 #define WAIT_H
-#include "bed.h"
+#include "fixture.h"
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
 #include <sys/timerfd.h>
 
-/* Bits that both kinds of connections have at the same time; room is a matter of sizes. */
+/* Bits that both kinds of connections have at the same time; room depends on buffer sizes. */
 static inline void tell_events(const char *what, uint32_t events)
 {
     printf("%s:%s%s%s%s%s%s%s\n", what, events & EPOLLIN ? " in" : "", events & EPOLLOUT ? " out" : "",
@@ -29,12 +29,12 @@ static int compare(const void *one, const void *other)
     return a < b ? -1 : a > b;
 }
 
-/* What a wait says, in the order of the data. */
+/* Prints the events of a wait, in the order of the data. */
 static inline int tell_wait(const char *what, int set, int timeout)
 {
     struct epoll_event events[64];
     int count = epoll_wait(set, events, 64, timeout);
-    /* All members' levels, however few one wait tells of. */
+    /* The levels of all members, however few one wait reports. */
     for (int round = 0; round < 40 && count >= 0 && count < 32; round++) {
         int more = epoll_wait(set, events + count, 64 - count, 0);
         CHECK(more >= 0);
@@ -62,7 +62,7 @@ static inline void set_nonblocking(int fd)
     CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
 }
 
-/* Reads until there is nothing. */
+/* Reads until there are no bytes. */
 static inline long read_all(int fd)
 {
     char bytes[65536];

@@ -1,4 +1,4 @@
-/* Edges: of arrivals, of room, of the end. */
+/* Edges of arrivals, of room, and of the end. */
 #include "wait.h"
 
 int main(void)

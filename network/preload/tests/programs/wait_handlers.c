@@ -1,4 +1,4 @@
-/* Signal handlers close members of a set, change others, and fork, whatever their thread is doing with the set. */
+/* Signal handlers close members of a set, change others, and fork, at any point of their thread's work on the set. */
 #include "wait.h"
 
 enum { COUNT = 300 };
@@ -13,7 +13,7 @@ static void handle(int signal)
         return;
     close(members[closed++]);
     struct epoll_event event = {.events = closed % 2 ? EPOLLIN : EPOLLIN | EPOLLOUT, .data.u64 = 1};
-    /* What is not to be done above the set's own work is said so. */
+    /* A call that cannot run above the set's own work fails with EAGAIN. */
     failed |= epoll_ctl(set, EPOLL_CTL_MOD, kept[1], &event) != 0 && errno != EAGAIN;
     if (closed % 30 == 0) {
         pid_t child = fork();
@@ -62,7 +62,7 @@ int main(void)
     kill(child, SIGKILL);
     CHECK(waitpid(child, NULL, 0) == child);
     printf("closed %d forked %d failed %d\n", (int)closed, (int)forked, (int)failed);
-    /* The set has the one that is left, and works. */
+    /* The set has the remaining member, and works. */
     control(set, EPOLL_CTL_MOD, kept[1], EPOLLIN, 1);
     tell_wait("nothing", set, 0);
     send_all(kept[0], "x", 1);

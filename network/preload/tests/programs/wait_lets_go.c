@@ -1,9 +1,9 @@
-/* What both sides of a fork have closed is gone, though a set had it, and though both live on. */
+/* A connection that both sides of a fork have closed ends, though a set had it, and though both processes run on. */
 #include "wait.h"
 
 static int ends[2], listener, told[2], over[2];
 
-/* Closes its copies, says so, and lives until the parent has seen what follows. */
+/* Closes its copies, writes a byte, and runs until the parent has seen the end. */
 static void close_all(int set)
 {
     char byte = 'c';

@@ -1,4 +1,4 @@
-/* Levels, one shots, changes and errors. */
+/* Levels, one shots, modifications and errors. */
 #include "wait.h"
 
 int main(void)

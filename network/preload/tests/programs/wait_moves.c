@@ -1,4 +1,4 @@
-/* Descriptors that are in a set before they are connected, listen, or have another number. */
+/* Descriptors that are in a set before they are connected, listen, or get another number. */
 #include "wait.h"
 
 int main(void)

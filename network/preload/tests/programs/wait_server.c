@@ -1,4 +1,4 @@
-/* A server with one set and many clients, which sends back what it gets. */
+/* An echo server with one set and many clients. */
 #include "wait.h"
 
 enum { CLIENTS = 40, ROUNDS = 50 };

@@ -1,4 +1,4 @@
-/* Signals end a wait; masks hold for the time of a wait. */
+/* Signals end a wait; masks apply for the time of a wait. */
 #include "wait.h"
 
 static volatile sig_atomic_t signals;

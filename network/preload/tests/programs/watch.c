@@ -1,6 +1,6 @@
-/* Threads that wait for a listener from which another process accepts: by poll, by a set each, and by one set together.
- * What comes by the standard input is answered with how often a wait of each kind has ended. */
-#include "bed.h"
+/* Threads that wait for a listener from which another process accepts: by poll, by a set each, and by one set
+ * together. Each byte of the standard input is answered with the number of waits that have ended, by kind. */
+#include "fixture.h"
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>

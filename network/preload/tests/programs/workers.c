@@ -1,5 +1,5 @@
-/* A listener that several processes share, and connections that go on in children. */
-#include "bed.h"
+/* A listener that several processes share, and connections that children serve. */
+#include "fixture.h"
 
 enum { WORKERS = 3, CLIENTS = 30 };
 

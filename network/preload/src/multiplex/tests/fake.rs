@@ -1,4 +1,4 @@
-//! A source whose peer is the test.
+//! A source whose peer is the test itself.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -13,9 +13,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::errno::{Errno, Outcome};
 use crate::multiplex::events::Events;
+use crate::multiplex::poll_target::{PollTarget, Target};
 use crate::multiplex::set::Set;
 use crate::multiplex::sets::Sets;
-use crate::multiplex::{ERR, HUP, IN, Kept, OUT, RDHUP, RDNORM, Ready, Source, Target, WRNORM};
+use crate::readiness::{ERR, HUP, IN, OUT, RDHUP, RDNORM, Ready, Source, WRNORM};
 
 pub(super) static SETS: Sets<Fake> = Sets::new();
 static TABLE: Mutex<Option<HashMap<RawFd, Target<Fake>>>> = Mutex::new(None);
@@ -24,12 +25,12 @@ fn table() -> MutexGuard<'static, Option<HashMap<RawFd, Target<Fake>>>> {
     TABLE.lock().expect("no test panics with it")
 }
 
-/// Makes the number mean this.
+/// Gives the number to a fake source.
 pub(super) fn enter(fd: RawFd, target: Target<Fake>) {
     table().get_or_insert_default().insert(fd, target);
 }
 
-/// Makes the number the kernel's.
+/// Makes the number a kernel descriptor's.
 pub(super) fn leave(fd: RawFd) {
     table().get_or_insert_default().remove(&fd);
 }
@@ -37,7 +38,7 @@ pub(super) fn leave(fd: RawFd) {
 #[derive(Debug)]
 #[repr(align(16))]
 pub(super) struct Fake {
-    bell: OwnedFd,
+    wakeup_fd: OwnedFd,
     peer: Mutex<Option<OwnedFd>>,
     arrived: AtomicU64,
     taken: AtomicU64,
@@ -51,21 +52,21 @@ pub(super) struct Fake {
     pub(super) is_shared: AtomicBool,
     pub(super) watchers: AtomicU32,
     pub(super) holds: AtomicU32,
-    /// What a listener hears; -1 if that is nothing.
+    /// Channel of a listener; -1 without one.
     channel: AtomicI32,
-    /// Looks by loads: what a pass costs.
+    /// Number of polls, each by loads: the cost of passes.
     pub(super) looks: AtomicU64,
     pub(super) arms: AtomicU64,
 }
 
 impl Fake {
-    /// A source in the table, under the number of its bell.
+    /// A source in the table, under the number of its wake-up fd.
     pub(super) fn new() -> &'static Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
-        let (bell, peer) = pair.expect("there are descriptors left");
+        let (wakeup_fd, peer) = pair.expect("there are descriptors left");
         let fake: &'static Self = Box::leak(Box::new(Self {
-            bell,
+            wakeup_fd,
             peer: Mutex::new(Some(peer)),
             arrived: AtomicU64::new(0),
             taken: AtomicU64::new(0),
@@ -88,22 +89,22 @@ impl Fake {
     }
 
     pub(super) fn fd(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.wakeup_fd.as_raw_fd()
     }
 
-    /// As a listener it hears this channel from now on.
-    pub(super) fn hear(&self, channel: RawFd) {
+    /// Attaches this channel to a listener.
+    pub(super) fn attach_channel(&self, channel: RawFd) {
         self.channel.store(channel, Ordering::SeqCst);
     }
 
-    fn ring(&self) {
+    fn notify_peer(&self) {
         let peer = self.peer.lock().expect("no test panics with it");
         if let Some(peer) = peer.as_ref() {
             let _ = rustix::net::send(peer, b"", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 
-    /// The peer sends.
+    /// One arrival from the peer.
     pub(super) fn arrive(&self) {
         self.arrived.fetch_add(1, Ordering::SeqCst);
         self.tell(&self.waits_for_data);
@@ -112,11 +113,11 @@ impl Fake {
     fn tell(&self, waits: &AtomicBool) {
         fence(Ordering::SeqCst);
         if waits.swap(false, Ordering::SeqCst) {
-            self.ring();
+            self.notify_peer();
         }
     }
 
-    /// The program takes one arrival; false if there is none.
+    /// Reads one arrival; false if there is none.
     pub(super) fn take(&self) -> bool {
         let take = |taken: u64| (taken < self.arrived.load(Ordering::SeqCst)).then_some(taken + 1);
         self.taken
@@ -128,30 +129,30 @@ impl Fake {
     pub(super) fn stall(&self) {
         self.is_full.store(true, Ordering::SeqCst);
         self.stalls.fetch_add(1, Ordering::SeqCst);
-        if Kept::watchers(self) > 0 {
+        if PollTarget::watchers(self) > 0 {
             SETS.broadcast(self.key());
         }
     }
 
-    /// The peer makes room.
+    /// Room freed by the peer.
     pub(super) fn make_room(&self) {
         self.is_full.store(false, Ordering::SeqCst);
         self.tell(&self.waits_for_room);
     }
 
-    /// The peer ends its direction.
+    /// End of the peer's direction.
     pub(super) fn finish(&self) {
         self.is_finished.store(true, Ordering::SeqCst);
         self.arrive();
     }
 
-    /// The peer resets.
-    pub(super) fn break_off(&self) {
+    /// Reset by the peer.
+    pub(super) fn abort(&self) {
         self.is_broken.store(true, Ordering::SeqCst);
         self.arrive();
     }
 
-    /// The peer dies: only its bell tells.
+    /// Exit of the peer, which only its wake-up fd shows.
     pub(super) fn die(&self) {
         self.peer.lock().expect("no test panics with it").take();
     }
@@ -193,13 +194,15 @@ impl Source for Fake {
         self.ready()
     }
 
-    fn bell(&self) -> RawFd {
+    fn wakeup_fd(&self) -> RawFd {
         self.fd()
     }
 
     fn drain(&self) -> bool {
         let mut taken = 0;
-        while let Ok((_, 0)) = rustix::net::recv(&self.bell, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
+        while let Ok((_, 0)) =
+            rustix::net::recv(&self.wakeup_fd, &mut [0_u8; 1], RecvFlags::DONTWAIT)
+        {
             taken += 1;
             if taken > 1000 {
                 self.is_hung_up.store(true, Ordering::SeqCst);
@@ -217,7 +220,7 @@ impl Source for Fake {
     }
 }
 
-impl Kept for Fake {
+impl PollTarget for Fake {
     fn sets() -> &'static Sets<Self> {
         &SETS
     }
@@ -258,7 +261,7 @@ impl Kept for Fake {
         self.channel.load(Ordering::SeqCst)
     }
 
-    fn tell_end(&self, channel: RawFd) -> bool {
+    fn report_hangup_once(&self, channel: RawFd) -> bool {
         assert!(channel >= 0, "a channel is a descriptor");
         let _ = self
             .channel
@@ -269,12 +272,12 @@ impl Kept for Fake {
 
 /// A set under a number of its own.
 #[derive(Debug)]
-pub(super) struct Bed {
+pub(super) struct Fixture {
     pub(super) outer: OwnedFd,
     pub(super) set: &'static Set<Fake>,
 }
 
-impl Bed {
+impl Fixture {
     pub(super) fn new() -> Self {
         let outer = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)
             .expect("there are descriptors left");
@@ -323,13 +326,13 @@ impl Bed {
             .collect())
     }
 
-    /// Without waiting.
+    /// `epoll_wait` with a timeout of zero.
     pub(super) fn look(&self, room: usize) -> Vec<(u32, u64)> {
         self.try_wait(room, Some(Duration::ZERO))
             .expect("nothing fails")
     }
 
-    /// As long as it takes.
+    /// `epoll_wait` without a timeout.
     pub(super) fn wait(&self, room: usize) -> Vec<(u32, u64)> {
         loop {
             match self.try_wait(room, None) {
@@ -340,7 +343,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.set.close();
     }

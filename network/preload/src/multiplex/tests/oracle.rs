@@ -1,17 +1,17 @@
-//! Long walks at random, against a model that states what epoll must report.
+//! Long random walks, against a model that states the events that epoll must report.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use millrace_random::Random;
 
-use super::fake::{Bed, Fake};
-use crate::multiplex::{ALWAYS, EDGE, ERR, HUP, IN, ONCE, OUT, RDHUP};
+use super::fake::{Fake, Fixture};
+use crate::readiness::{ALWAYS, EDGE, ERR, HUP, IN, ONCE, OUT, RDHUP};
 
 const SOURCES: usize = 6;
 const STEPS: usize = 4000;
 
-/// A source and an interest in it, as the model has them.
+/// State of a source and an interest in the model.
 #[derive(Debug, Default, Clone)]
 struct Model {
     pending: u64,
@@ -26,7 +26,7 @@ struct Asked {
     events: u32,
     data: u64,
     is_enabled: bool,
-    /// Something happened since the last report: to what has arrived, to the room.
+    /// Whether bytes arrived, or room was freed, since the last report.
     has_arrival: bool,
     has_room: bool,
 }
@@ -49,11 +49,11 @@ impl Model {
         ready
     }
 
-    /// What must be reported now, if there is room.
+    /// Events that must be reported now, if there is room.
     fn due(&self) -> Option<(u32, u64)> {
         let asked = self.interest.as_ref().filter(|asked| asked.is_enabled)?;
         let ready = self.ready() & (asked.events | ALWAYS);
-        // Even if it was taken since.
+        // Also if the bytes were read since.
         let arrived = asked.has_arrival && asked.events & IN != 0;
         let ended = asked.has_arrival && ready & (IN | RDHUP | HUP | ERR) != 0;
         let freed = asked.has_room && ready & OUT != 0;
@@ -77,7 +77,7 @@ impl Model {
 
 struct Walk {
     random: Random,
-    bed: Bed,
+    fixture: Fixture,
     fakes: Vec<&'static Fake>,
     models: Vec<Model>,
     next_data: u64,
@@ -87,7 +87,7 @@ impl Walk {
     fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
-            bed: Bed::new(),
+            fixture: Fixture::new(),
             fakes: (0..SOURCES).map(|_| Fake::new()).collect(),
             models: vec![Model::default(); SOURCES],
             next_data: 0,
@@ -156,27 +156,27 @@ impl Walk {
             has_room: true,
         };
         if self.models[index].interest.is_none() {
-            self.bed.add(fd, events, self.next_data);
+            self.fixture.add(fd, events, self.next_data);
         } else if self.draw(4) == 0 {
-            self.bed.delete(fd);
+            self.fixture.delete(fd);
             self.models[index].interest = None;
             return;
         } else {
-            self.bed.modify(fd, events, self.next_data);
+            self.fixture.modify(fd, events, self.next_data);
         }
         self.models[index].interest = Some(asked);
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
         let room = 1 + self.draw(SOURCES + 2);
-        let told = self.bed.try_wait(room, timeout).expect("nothing fails");
+        let told = self.fixture.try_wait(room, timeout).expect("nothing fails");
         let due: HashMap<u64, (usize, u32)> = self
             .models
             .iter()
             .enumerate()
             .filter_map(|(index, model)| model.due().map(|(ready, data)| (data, (index, ready))))
             .collect();
-        // What is armed is found by a look at the kernel, which need not come before hot ones are reported.
+        // Armed members are found by a look at the kernel, which need not come before hot ones are reported.
         let enough = usize::from(!due.is_empty());
         assert!(
             told.len() >= enough && told.len() <= room,
@@ -194,7 +194,7 @@ impl Walk {
         }
     }
 
-    /// All that is due is reported within so many waits as it takes to look at the kernel.
+    /// All due events are reported within the number of waits that includes a look at the kernel.
     fn end(&mut self) {
         let mut due: Vec<u64> = self
             .models
@@ -202,7 +202,7 @@ impl Walk {
             .filter_map(|model| Some(model.due()?.1))
             .collect();
         for _ in 0..64 {
-            let told = self.bed.look(2);
+            let told = self.fixture.look(2);
             for (_, data) in told {
                 due.retain(|other| *other != data);
             }

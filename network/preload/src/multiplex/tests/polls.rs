@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use libc::pollfd;
 
-use super::fake::{Bed, Fake, Plain, enter, leave};
+use super::fake::{Fake, Fixture, Plain, enter, leave};
 use crate::errno::{Errno, Outcome};
 use crate::multiplex::poll::poll;
+use crate::multiplex::poll_target::Target;
 use crate::multiplex::select::{Asked, Bits, select};
-use crate::multiplex::{IN, Target};
+use crate::readiness::IN;
 
 const READ: i16 = libc::POLLIN;
 const WRITE: i16 = libc::POLLOUT;
@@ -105,7 +106,7 @@ fn two_sleepers_for_one_source_both_wake() {
 }
 
 #[test]
-fn a_dead_peer_does_not_keep_the_others_from_sleeping() {
+fn a_hung_up_peer_does_not_keep_the_others_from_sleeping() {
     let (fake, plain) = (Fake::new(), Plain::new());
     fake.die();
     assert_eq!(
@@ -126,13 +127,13 @@ fn many_members() {
 
 #[test]
 fn a_set_and_a_listener_in_a_poll() {
-    let (bed, fake, own, channel) = (Bed::new(), Fake::new(), Plain::new(), Plain::new());
-    enter(bed.fd(), Target::Set(Fake::new(), bed.set));
+    let (fixture, fake, own, channel) = (Fixture::new(), Fake::new(), Plain::new(), Plain::new());
+    enter(fixture.fd(), Target::Set(Fake::new(), fixture.set));
     let listener = Fake::new();
-    listener.hear(channel.fd());
+    listener.attach_channel(channel.fd());
     enter(own.fd(), Target::Listener(listener));
-    bed.add(fake.fd(), IN, 1);
-    let members = [(bed.fd(), READ), (own.fd(), READ)];
+    fixture.add(fake.fd(), IN, 1);
+    let members = [(fixture.fd(), READ), (own.fd(), READ)];
     let brief = Some(Duration::from_millis(1));
     assert_eq!(ask(&members, brief), Ok(vec![0, 0]));
     fake.arrive();
@@ -141,7 +142,7 @@ fn a_set_and_a_listener_in_a_poll() {
     assert_eq!(ask(&members, brief), Ok(vec![0, 0]));
     channel.arrive();
     assert_eq!(ask(&members, None), Ok(vec![0, READ]));
-    leave(bed.fd());
+    leave(fixture.fd());
     leave(own.fd());
 }
 
@@ -155,7 +156,7 @@ fn bit(words: &mut Words, fd: i32) {
 fn asked(read: &mut Words, write: &mut Words, count: usize) -> Asked {
     // SAFETY: an array of 65536 bits, which the callers keep.
     let read = unsafe { Bits::new(read.as_mut_ptr().cast()) };
-    // SAFETY: as above.
+    // SAFETY: the array has a bit for each number below the count.
     let write = unsafe { Bits::new(write.as_mut_ptr().cast()) };
     // SAFETY: none.
     let except = unsafe { Bits::new(ptr::null_mut()) };

@@ -1,27 +1,27 @@
-//! Several threads: nobody sleeps while something is there for him. A failure is a test that does not end.
+//! Several threads: none sleeps while an event for it is there. A failure is a test that does not end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::fake::{Bed, Fake, Plain};
-use crate::multiplex::{EDGE, IN, ONCE};
+use super::fake::{Fake, Fixture, Plain};
+use crate::readiness::{EDGE, IN, ONCE};
 
 const SOURCES: u64 = 8;
 const ARRIVALS: u64 = 3000;
 const END: u64 = 99;
 
-/// Threads wait in one set while others send; what is reported is taken, until all has come.
+/// Threads wait in one set while others send; each report is read, until all bytes have arrived.
 fn all_is_taken(flags: u32, waiters: usize, room: usize) {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let fakes: Vec<_> = (0..SOURCES).map(|_| Fake::new()).collect();
     for (data, fake) in (0..).zip(&fakes) {
-        bed.add(fake.fd(), IN | flags, data);
+        fixture.add(fake.fd(), IN | flags, data);
     }
     let end = Plain::new();
-    bed.add(end.fd(), IN, END);
+    fixture.add(end.fd(), IN, END);
     let taken = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..waiters {
-            scope.spawn(|| wait_and_take(&bed, &fakes, &taken, &end, flags, room));
+            scope.spawn(|| wait_and_take(&fixture, &fakes, &taken, &end, flags, room));
         }
         for half in fakes.chunks(4) {
             scope.spawn(move || {
@@ -38,7 +38,7 @@ fn all_is_taken(flags: u32, waiters: usize, room: usize) {
 }
 
 fn wait_and_take(
-    bed: &Bed,
+    fixture: &Fixture,
     fakes: &[&'static Fake],
     taken: &AtomicU64,
     end: &Plain,
@@ -46,7 +46,7 @@ fn wait_and_take(
     room: usize,
 ) {
     loop {
-        for (_, data) in bed.wait(room) {
+        for (_, data) in fixture.wait(room) {
             if data == END {
                 return;
             }
@@ -57,7 +57,7 @@ fn wait_and_take(
                 }
             }
             if flags & ONCE != 0 {
-                bed.modify(fake.fd(), IN | flags, data);
+                fixture.modify(fake.fd(), IN | flags, data);
             }
         }
     }
@@ -91,14 +91,14 @@ fn waiters_by_one_shot() {
 
 #[test]
 fn members_that_come_while_others_sleep() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let first = Fake::new();
-    bed.add(first.fd(), IN, 0);
+    fixture.add(first.fd(), IN, 0);
     for data in 1..200 {
         std::thread::scope(|scope| {
-            let sleeper = scope.spawn(|| bed.wait(8));
+            let sleeper = scope.spawn(|| fixture.wait(8));
             let fake = Fake::new();
-            bed.add(fake.fd(), IN | EDGE, data);
+            fixture.add(fake.fd(), IN | EDGE, data);
             fake.arrive();
             assert_eq!(sleeper.join().expect("no panic"), [(IN, data)]);
         });

@@ -1,5 +1,5 @@
-//! Descriptors of our own, which the program does not know of: they sit at high numbers, where it does not look,
-//! and its calls to close or replace descriptors step round them.
+//! Private descriptors of this library: they have high numbers, and the program's calls that close or replace
+//! descriptors skip them.
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
@@ -10,14 +10,14 @@ use rustix::io::{DupFlags, Errno, FdFlags};
 use rustix::process::{Resource, getrlimit};
 
 use crate::errno::Outcome;
-use crate::table::NUMBERS;
+use crate::limits::NUMBERS;
 
-/// Where hidden descriptors begin at the latest.
+/// Highest number at which private descriptors begin.
 const FIRST_MAX: u64 = 60_000;
 /// Below this number programs expect their own first descriptors.
 const LOWEST: c_int = 32;
 
-/// A bit for each number.
+/// One bit for each number; set for private descriptors.
 static HIDDEN: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
 
 fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
@@ -25,10 +25,10 @@ fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     Some((HIDDEN.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// The lowest number that a hidden descriptor should have, as last looked up; 0 if it never was.
+/// Number from which private descriptors are allocated, as last computed; 0 before that.
 static FIRST: AtomicI32 = AtomicI32::new(0);
 
-/// Looks up how many descriptors there may be. Hidden ones have the upper quarter.
+/// Computes that number from the limit of the process: private descriptors have the upper quarter.
 fn look_up_first() -> c_int {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let first = (limit / 4).saturating_mul(3).min(FIRST_MAX);
@@ -37,7 +37,7 @@ fn look_up_first() -> c_int {
     first
 }
 
-/// A copy with a high number; a lower one if those are taken.
+/// A copy with a high number, or a lower one if those are taken.
 fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     let first = match FIRST.load(Ordering::Relaxed) {
         0 => look_up_first(),
@@ -46,7 +46,7 @@ fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     if let Ok(copy) = rustix::io::fcntl_dupfd_cloexec(fd, first) {
         return Ok(copy);
     }
-    // The limit may be another by now. The program's calls step round hidden numbers wherever they are.
+    // The limit may have changed. The program's calls skip private numbers at any place.
     let mut first = look_up_first();
     loop {
         match rustix::io::fcntl_dupfd_cloexec(fd, first) {
@@ -56,7 +56,7 @@ fn copy(fd: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     }
 }
 
-/// Moves a descriptor of this library to a hidden number, closed on exec.
+/// Moves a descriptor of this library to a private number, closed on exec.
 ///
 /// # Errors
 /// The kernel's, if no number is left; the descriptor is closed then.
@@ -65,7 +65,7 @@ pub(crate) fn hide(fd: OwnedFd) -> Outcome<RawFd> {
     Ok(number)
 }
 
-/// A hidden copy of a descriptor that may be done without: it takes none of the numbers that the program may need.
+/// A private copy of a descriptor that is optional: it takes none of the numbers that the program may need.
 pub(crate) fn hide_if_room(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     let first = match FIRST.load(Ordering::Relaxed) {
         0 => look_up_first(),
@@ -84,7 +84,7 @@ pub(crate) fn hide_if_room(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     Ok(mark(copied?))
 }
 
-/// A hidden copy of a descriptor.
+/// A private copy of a descriptor, closed on exec.
 pub(crate) fn hide_copy(fd: BorrowedFd<'_>) -> Outcome<RawFd> {
     Ok(mark(copy(fd)?))
 }
@@ -97,15 +97,15 @@ fn mark(copy: OwnedFd) -> RawFd {
     copy
 }
 
-/// Makes sure that so many descriptors can be taken.
+/// Makes sure that `count` more descriptors can be opened.
 ///
 /// # Errors
-/// `EMFILE` if there are none.
+/// `EMFILE` if the limit of the process is too low.
 pub(crate) fn spare(count: usize) -> Outcome<()> {
     let stdin = borrow(libc::STDIN_FILENO);
-    let mut spares = [-1; 4];
+    let mut socket_cache = [-1; 4];
     let mut outcome = Ok(());
-    for spare in spares.iter_mut().take(count) {
+    for spare in socket_cache.iter_mut().take(count) {
         match rustix::io::fcntl_dupfd_cloexec(stdin, 0) {
             Ok(copy) => *spare = into_raw(copy),
             Err(Errno::MFILE) => outcome = Err(Errno::MFILE.into()),
@@ -113,13 +113,13 @@ pub(crate) fn spare(count: usize) -> Outcome<()> {
             Err(_) => {}
         }
     }
-    for spare in spares.into_iter().filter(|spare| *spare >= 0) {
+    for spare in socket_cache.into_iter().filter(|spare| *spare >= 0) {
         close_raw(spare);
     }
     outcome
 }
 
-/// Takes a descriptor as hidden that another program has left under this number.
+/// Marks a descriptor that the previous program has left under this number as private.
 pub(crate) fn adopt(fd: RawFd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
@@ -128,13 +128,13 @@ pub(crate) fn adopt(fd: RawFd) {
     let _closed_on_exec = rustix::io::fcntl_setfd(borrow(fd), FdFlags::CLOEXEC);
 }
 
-/// Whether the number is a hidden descriptor's.
+/// Whether the number is a private descriptor's.
 #[inline]
 pub(crate) fn is_hidden(fd: c_int) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// Closes a hidden descriptor.
+/// Closes a private descriptor, and clears its bit.
 pub(crate) fn close(fd: RawFd) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
@@ -142,7 +142,7 @@ pub(crate) fn close(fd: RawFd) {
     close_raw(fd);
 }
 
-/// All hidden numbers from `first` to `last`.
+/// All private numbers from `first` to `last`.
 pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = c_int> {
     let last = last.min(NUMBERS - 1);
     (first / 64..=last / 64).flat_map(move |word| {
@@ -160,19 +160,19 @@ pub(crate) fn numbers(first: usize, last: usize) -> impl Iterator<Item = c_int> 
     })
 }
 
-/// Gives up a descriptor's ownership. The standard library would close it by the C library's name, before which
-/// this library stands.
+/// Gives up the ownership of a descriptor. The standard library would close it by the name `close`, which this library
+/// defines.
 pub(crate) fn into_raw(fd: OwnedFd) -> RawFd {
     std::os::fd::IntoRawFd::into_raw_fd(fd)
 }
 
 /// Closes a descriptor of this library by the kernel's own call.
 pub(crate) fn close_raw(fd: RawFd) {
-    // SAFETY: the caller owns the descriptor and uses it no more.
+    // SAFETY: the caller owns the descriptor and does not use it again.
     unsafe { rustix::io::close(fd) };
 }
 
-/// Lends a descriptor and closes it.
+/// Runs `work` with a borrowed descriptor, and closes it.
 fn close_after<T>(fd: OwnedFd, work: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
     let raw = into_raw(fd);
     let result = work(borrow(raw));
@@ -180,16 +180,16 @@ fn close_after<T>(fd: OwnedFd, work: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
     result
 }
 
-/// A descriptor number as rustix takes it. The kernel says `EBADF` of a number that is nobody's.
+/// A descriptor number as rustix takes it. The kernel returns `EBADF` for a closed number.
 #[inline]
 pub(crate) fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
     debug_assert!(fd >= 0, "a number was taken from an open descriptor");
-    // SAFETY: the number is not -1. That it stays open is the affair of the program that gave it, whose own calls
-    // may close it at any time, as they may under the kernel's calls.
+    // SAFETY: the number is not -1. The program that passed it may close it at any time, in which case the kernel's
+    // calls fail.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }
 
-/// Puts a copy of `source` in the place of `target`, whatever that was.
+/// Replaces `target` by a copy of `source`, as `dup3(2)`.
 pub(crate) fn replace(source: RawFd, target: RawFd, is_closed_on_exec: bool) -> Outcome<()> {
     let flags = if is_closed_on_exec {
         DupFlags::CLOEXEC

@@ -1,7 +1,7 @@
-/* io_uring: a program that asks the C library for a ring is told that there is none, and goes on without. A ring made
- * past it reads the end of the stream, and a write resets the connection. Where the two sides differ, the program says
- * what is right on its side. */
-#include "bed.h"
+/* io_uring: the C library's syscall fails with ENOSYS, and the program falls back. A ring that is made by a raw
+ * system call reads the end of the stream, and a write resets the connection. Where the two runs differ, the program
+ * prints whether its own result is right. */
+#include "fixture.h"
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 
@@ -13,7 +13,7 @@ struct ring {
     struct io_uring_cqe *ready;
 };
 
-/* False where the kernel gives nobody a ring. */
+/* False on kernels that permit no ring. */
 static int make(struct ring *ring)
 {
     struct io_uring_params has = {0};
@@ -38,7 +38,7 @@ static int make(struct ring *ring)
     return 1;
 }
 
-/* What one operation came to. */
+/* Result of one operation. */
 static int ask(struct ring *ring, int operation, int fd, void *bytes, unsigned size)
 {
     unsigned tail = *ring->tail, place = tail & ring->mask;
@@ -66,7 +66,7 @@ int main(void)
         CHECK(made == -1 && errno == ENOSYS);
     else if (made >= 0)
         close((int)made);
-    /* As a program does that has no ring. */
+    /* As a program without io_uring does. */
     send_all(ends[0], "without", 7);
     struct pollfd member = {ends[1], POLLIN, 0};
     tell("poll", poll(&member, 1, -1));
@@ -75,7 +75,7 @@ int main(void)
     struct ring ring;
     if (!make(&ring))
         return 0;
-    /* It waits, so that the peer rings for what it sends. */
+    /* It waits, so that the peer notifies after its send. */
     CHECK(poll(&member, 1, 1) == 0);
     send_all(ends[0], "bytes", 5);
     int got = ask(&ring, IORING_OP_READ, ends[1], bytes, sizeof bytes);
@@ -85,7 +85,7 @@ int main(void)
     ssize_t came = recv(ends[0], bytes, sizeof bytes, 0);
     if (is_at_user_level) {
         CHECK(came == -1 && errno == ECONNRESET);
-        /* What was sent before is there, and then the reset. */
+        /* Bytes that were sent before arrive, and then the reset. */
         CHECK(recv(ends[1], bytes, sizeof bytes, 0) == 5 && memcmp(bytes, "bytes", 5) == 0);
         CHECK(recv(ends[1], bytes, sizeof bytes, 0) == -1 && errno == ECONNRESET);
     } else

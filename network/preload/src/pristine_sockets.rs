@@ -1,19 +1,19 @@
-//! Sockets of TCP of which this process knows that they are as the kernel makes them: no option was set, no copy was
-//! made, nobody has connected them or listens by them. Such a socket's options need not be asked for when it becomes
-//! a connection. Of others it is known that they have copies, which become connections with them.
+//! TCP sockets that are as the kernel made them: no option was set, no copy was made, and they were neither connected
+//! nor set to listen. The options of such a socket need not be read when it becomes a connection. For other sockets the
+//! table records that they have copies, which become connections with them.
 //!
-//! A number that is not known to be fresh is no worse off: the kernel is asked. So whatever may have changed a socket
-//! makes its number unknown, and so does whatever takes the number away.
+//! An unknown number costs a question to the kernel, no more. So each call that may change a socket makes its number
+//! unknown, and so does each call that closes or replaces it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 
-use crate::table::NUMBERS;
-use crate::{real, spares};
+use crate::limits::NUMBERS;
+use crate::{real, socket_cache};
 
-/// Of each number, the family of a fresh socket, or [`COPIED`]; 0 is unknown.
+/// Family of each number's pristine socket, or [`COPIED`]; 0 is unknown.
 static FAMILIES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
 
 /// The highest number that was ever known.
@@ -21,7 +21,7 @@ static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
 const V4: u8 = 1;
 const V6: u8 = 2;
-/// The number is one of several of the same file.
+/// Value of a number that is one of several for the same file.
 const COPIED: u8 = 3;
 
 export! {
@@ -30,10 +30,9 @@ export! {
         let family = family_of(domain, kind & !flags, protocol);
         let spare = match family {
             0 => None,
-            _ => spares::take(domain, flags),
+            _ => socket_cache::take(domain, flags),
         };
-        // SAFETY: as the caller keeps it.
-        let fd = spare.unwrap_or_else(|| unsafe { real::socket(domain, kind, protocol) });
+        let fd = spare.unwrap_or_else(|| real::socket(domain, kind, protocol));
         if fd >= 0 {
             note(fd, family);
         }
@@ -41,15 +40,13 @@ export! {
     }
 
     fn unshare(flags: c_int) -> c_int {
-        spares::drop_all();
-        // SAFETY: as the caller keeps it.
-        unsafe { real::unshare(flags) }
+        socket_cache::drop_all();
+        real::unshare(flags)
     }
 
     fn setns(fd: c_int, kind: c_int) -> c_int {
-        spares::drop_all();
-        // SAFETY: as the caller keeps it.
-        unsafe { real::setns(fd, kind) }
+        socket_cache::drop_all();
+        real::setns(fd, kind)
     }
 }
 
@@ -74,7 +71,7 @@ fn note(fd: c_int, family: u8) {
     }
 }
 
-/// The family of a number's socket, if that is fresh.
+/// Address family of a pristine socket; `None` for other numbers.
 pub(crate) fn family(fd: c_int) -> Option<c_int> {
     let place = FAMILIES.get(usize::try_from(fd).ok()?)?;
     match place.load(Ordering::Relaxed) {
@@ -103,7 +100,7 @@ pub(crate) fn is_copied(fd: c_int) -> bool {
     place.is_some_and(|place| place.load(Ordering::Relaxed) == COPIED)
 }
 
-/// All numbers that are copied.
+/// All numbers whose file has other numbers in this process.
 pub(crate) fn copies() -> impl Iterator<Item = c_int> {
     let last = HIGHEST.load(Ordering::Relaxed);
     (0..=last).filter_map(|number| {
@@ -112,9 +109,9 @@ pub(crate) fn copies() -> impl Iterator<Item = c_int> {
     })
 }
 
-/// The number's socket may not be as it was.
+/// Marks the socket of a number as modified.
 #[inline]
-pub(crate) fn change(fd: c_int) {
+pub(crate) fn mark_modified(fd: c_int) {
     if family(fd).is_some() {
         forget(fd);
     }
@@ -134,7 +131,7 @@ pub(crate) fn forget(fd: c_int) {
 }
 
 /// The sockets of all numbers may be changed by others.
-pub(crate) fn change_all() {
+pub(crate) fn mark_all_modified() {
     let last = HIGHEST.load(Ordering::Relaxed);
     for place in FAMILIES.iter().take(last + 1) {
         if place.load(Ordering::Relaxed) != COPIED {
@@ -156,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_socket_of_tcp_is_not_fresh() {
+    fn only_tcp_sockets_are_pristine() {
         let fd = 900_001;
         note(fd, family_of(AF_INET6, SOCK_STREAM, 0));
         assert_eq!(family(fd), Some(AF_INET6));

@@ -1,13 +1,13 @@
-/* A child that dies amid a send: what it has left half done is nobody's any more, though it is still a zombie. */
-#include "bed.h"
+/* A child that is killed amid a send: its lock is taken over although it is still a zombie. */
+#include "fixture.h"
 #include <sys/mman.h>
 
 enum { PART = 4096 };
 
-/* Bytes that end where the file does. */
+/* A mapping that ends where its file ends. */
 static void die(int fd)
 {
-    char name[] = "/tmp/torn-XXXXXX";
+    char name[] = "/tmp/poisoned-XXXXXX";
     int file = mkstemp(name);
     CHECK(file >= 0 && unlink(name) == 0 && ftruncate(file, 2 * PART) == 0);
     char *bytes = mmap(NULL, 2 * PART, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

@@ -1,4 +1,4 @@
-/* What the programs have in common. */
+/* Functions that all programs share. */
 #ifndef BED_H
 #define BED_H
 #define _GNU_SOURCE
@@ -32,7 +32,7 @@
         } \
     } while (0)
 
-/* A result and, if it failed, why. */
+/* Prints a result and, after a failure, the error. */
 static inline void tell(const char *what, long result)
 {
     int error = errno;
@@ -65,7 +65,7 @@ static inline int connect_to(const struct sockaddr_in *address)
     return fd;
 }
 
-/* Both ends of a connection. */
+/* The two ends of a connection. */
 static inline void join(int ends[2])
 {
     struct sockaddr_in address;
@@ -87,7 +87,7 @@ static inline void send_all(int fd, const void *bytes, size_t size)
     }
 }
 
-/* Waits until so many bytes have arrived: a plane moves what a call has sent a moment later. */
+/* Waits until `count` bytes have arrived: a forwarder moves the bytes of a call a moment later. */
 static inline void await(int fd, int count)
 {
     int there = 0;
@@ -96,7 +96,7 @@ static inline void await(int fd, int count)
 }
 
 #ifdef __x86_64__
-/* A system call past every library. */
+/* A raw system call, past every library. */
 static inline long past(long number, long a, long b, long c, long d, long e, long f)
 {
     long result;
@@ -114,7 +114,7 @@ static inline long past(long number, long a, long b, long c, long d, long e, lon
 #define past syscall
 #endif
 
-/* Runs a function in a process of its own. */
+/* Runs a function in a child process. */
 static inline pid_t start(void (*work)(int), int fd)
 {
     fflush(stdout);

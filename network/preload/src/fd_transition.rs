@@ -1,7 +1,7 @@
 //! Numbers that are about to mean something else: sockets of which a connect is under way.
 //!
-//! Who accepts may see a connection, and act on it, before the number of whoever connects means it. Other threads that use
-//! the number then find a socket that is not connected; so they wait until the change is over.
+//! A server may accept a connection, and act on it, before the number of the connecting socket means it. Other threads
+//! of the client that use the number would find a socket that is not connected; they wait until the transition ends.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -9,36 +9,36 @@ use std::time::Duration;
 
 use rustix::thread::{Timespec, nanosleep, sched_yield};
 
-use crate::wait::now;
-use crate::{fresh, thread};
+use crate::clock::now;
+use crate::{pristine_sockets, thread};
 
 /// How many changes there are at once, of which others know.
 const PLACES: usize = 256;
-/// A change that takes longer is that of a thread which is no more.
+/// Time after which a transition counts as abandoned, by a thread that exited.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Who waits yields so often, and sleeps from then on: the changing thread may be of a lower priority.
+/// Number of yields of a waiter before it sleeps: the connecting thread may have a lower priority.
 const YIELDS: u32 = 100;
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000,
 };
 
-/// Only ever changed by reading and writing at once, so that each value carries all releases before it.
+/// Changed by read-modify-write operations alone, so that each value carries all earlier releases.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// How many places were ever used: a search ends there.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Of each change, the thread in the upper half and the number; 0 is none.
+/// Each pending transition: thread id in the upper half, number in the lower; 0 is a free slot.
 static CHANGES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 /// A number is changed by this thread until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Change(Option<&'static AtomicU64>);
+pub(crate) struct FdTransition(Option<&'static AtomicU64>);
 
-impl Change {
+impl FdTransition {
     pub(crate) fn begin(fd: c_int) -> Self {
         let word = u64::from(thread::tid()) << 32 | u64::from(fd.unsigned_abs());
         let free = |place: &&AtomicU64| {
-            // Acquire: who finds the end of this change finds what those before it in the place have made, too.
+            // Acquire: a thread that sees the end of this transition sees the effects of earlier ones in the slot.
             place
                 .compare_exchange(0, word, Ordering::Acquire, Ordering::Relaxed)
                 .is_ok()
@@ -46,19 +46,19 @@ impl Change {
         let place = CHANGES.iter().enumerate().find(|(_, place)| free(place));
         if let Some((index, _)) = place {
             USED.fetch_max(index + 1, Ordering::Relaxed);
-            // Release: who finds the count finds the number.
+            // Release: a thread that sees the count sees the number.
             COUNT.fetch_add(1, Ordering::Release);
         }
         Self(place.map(|(_, place)| place))
     }
 }
 
-impl Drop for Change {
+impl Drop for FdTransition {
     fn drop(&mut self) {
         if let Some(place) = self.0 {
             place.store(0, Ordering::Release);
-            // Release: whoever no longer finds it in the count finds what the number means. In the child of a fork that
-            // a handler made meanwhile it is not in the count.
+            // Release: a thread that sees the decrement sees what the number means. In a child forked by a handler
+            // meanwhile the transition is not counted.
             let _none = COUNT.fetch_update(Ordering::Release, Ordering::Relaxed, |count| {
                 count.checked_sub(1)
             });
@@ -66,26 +66,26 @@ impl Drop for Change {
     }
 }
 
-/// Whether there is a change of any number. Whoever has asked sees what changes that have ended have made.
+/// Whether any transition is pending. A false result makes the effects of ended transitions visible.
 #[inline]
-pub(crate) fn is_any() -> bool {
+pub(crate) fn has_pending() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Waits until no other thread changes the number, or one of which it may be a copy; not for longer than [`PATIENCE`],
-/// and not for changes that have found no place.
+/// Waits until no other thread has a transition of the number, or of a possible copy of it; at most [`PATIENCE`], and
+/// not for transitions without a slot.
 #[cold]
 pub(crate) fn wait(fd: c_int) {
     let own = u64::from(thread::tid());
-    let is_copied = fresh::is_copied(fd);
+    let is_copied = pristine_sockets::is_copied(fd);
     let is_of_another = |place: &AtomicU64| {
-        // Acquire pairs with the release of `Change::drop`: what the number means then is seen.
+        // Acquire pairs with the release of `FdTransition::drop`: the meaning of the number is visible.
         let word = place.load(Ordering::Acquire);
         if word == 0 || word >> 32 == own {
             return false;
         }
         let changed = c_int::try_from(word & 0xffff_ffff).unwrap_or(-1);
-        changed == fd || is_copied && fresh::is_copied(changed)
+        changed == fd || is_copied && pristine_sockets::is_copied(changed)
     };
     let used = USED.load(Ordering::Relaxed);
     let mut began = None;

@@ -1,9 +1,9 @@
-//! Sockets of TCP that were left over: each connection takes the number of one that was made for nothing.
+//! Cached TCP sockets: each connection replaces a socket that was made for nothing.
 //!
-//! To make a socket and to close it takes the kernel as long as the connection's bell. So the socket of which a program
-//! has made a connection is kept for a moment, if it is as the kernel makes them ([`fresh`](crate::fresh)), and is what the
-//! program's next `socket` gives. It is kept no longer than [`KEPT`], and not over what may change whose it is: a fork,
-//! another namespace.
+//! The kernel needs as long to make and close a socket as to make a connection's wake-up fd. So the socket that a
+//! connection replaces is kept for a moment, if it is pristine ([`pristine_sockets`](crate::pristine_sockets)), and
+//! serves the program's next `socket`. It is kept for at most [`KEPT`], and never across an event that may change its
+//! owner: a fork, another namespace.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -13,22 +13,22 @@ use std::time::Duration;
 use libc::{AF_INET6, SOCK_CLOEXEC, SOCK_NONBLOCK};
 use rustix::fs::OFlags;
 
+use crate::clock::now;
 use crate::errno::Outcome;
-use crate::hidden;
-use crate::wait::now;
+use crate::private_fds;
 
 /// For how long a socket is kept.
 const KEPT: Duration = Duration::from_millis(10);
-/// How many are.
+/// Number of cached sockets.
 const PLACES: usize = 16;
 
-/// Of each socket its hidden number, what it is, and until when it is kept; 0 is none.
+/// Private number, kind and expiry time of each cached socket; 0 is a free slot.
 static SPARES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 const NUMBER: u64 = (1 << 20) - 1;
 const IS_V6: u64 = 1 << 20;
 const IS_NONBLOCKING: u64 = 1 << 21;
-/// The time above these bits is in units of so many nanoseconds: it has room for years.
+/// Position of the time in a word, whose unit is [`UNIT`] nanoseconds: enough for years.
 const TIME: u32 = 22;
 const UNIT: u64 = 1 << 14;
 
@@ -36,16 +36,16 @@ fn time(at: Duration) -> u64 {
     u64::try_from(at.as_nanos()).unwrap_or(u64::MAX) / UNIT
 }
 
-/// A socket that is going to be replaced: a hidden copy, if it may be kept.
+/// A private copy of a socket that is about to be replaced, if there is room in the cache.
 pub(crate) fn save(fd: c_int) -> Option<RawFd> {
     let is_room = SPARES
         .iter()
         .any(|place| place.load(Ordering::Relaxed) == 0);
-    let copy = || hidden::hide_if_room(hidden::borrow(fd)).ok();
+    let copy = || private_fds::hide_if_room(private_fds::borrow(fd)).ok();
     is_room.then(copy).flatten()
 }
 
-/// Keeps what [`save`] gave, the only copy by now.
+/// Puts the result of [`save`], the only copy by now, into the cache.
 pub(crate) fn keep(copy: RawFd, family: c_int, flags: OFlags) {
     let mut word = time(now() + KEPT) << TIME;
     if family == AF_INET6 {
@@ -61,11 +61,11 @@ pub(crate) fn keep(copy: RawFd, family: c_int, flags: OFlags) {
             .is_ok()
     };
     if number > NUMBER || SPARES.iter().find(free).is_none() {
-        hidden::close(copy);
+        private_fds::close(copy);
     }
 }
 
-/// A socket for a program, under the lowest number that is free. `None`: the kernel is to make one.
+/// A socket for a program, under the lowest free number. `None`: the kernel makes one.
 pub(crate) fn take(family: c_int, flags: c_int) -> Option<RawFd> {
     let wanted = if family == AF_INET6 { IS_V6 } else { 0 };
     let mut now_at = None;
@@ -90,7 +90,7 @@ pub(crate) fn take(family: c_int, flags: c_int) -> Option<RawFd> {
         } else {
             give(copy, word, flags).ok()
         };
-        hidden::close(copy);
+        private_fds::close(copy);
         if given.is_some() {
             return given;
         }
@@ -100,7 +100,7 @@ pub(crate) fn take(family: c_int, flags: c_int) -> Option<RawFd> {
 
 fn give(copy: RawFd, word: u64, flags: c_int) -> Outcome<RawFd> {
     let is_nonblocking = flags & SOCK_NONBLOCK != 0;
-    let copy = hidden::borrow(copy);
+    let copy = private_fds::borrow(copy);
     if is_nonblocking != (word & IS_NONBLOCKING != 0) {
         let wanted = if is_nonblocking {
             OFlags::NONBLOCK
@@ -110,20 +110,21 @@ fn give(copy: RawFd, word: u64, flags: c_int) -> Outcome<RawFd> {
         rustix::fs::fcntl_setfl(copy, wanted)?;
     }
     let given = rustix::io::fcntl_dupfd_cloexec(copy, 0)?;
-    let given = hidden::into_raw(given);
+    let given = private_fds::into_raw(given);
     if flags & SOCK_CLOEXEC == 0 {
-        let cleared = rustix::io::fcntl_setfd(hidden::borrow(given), rustix::io::FdFlags::empty());
+        let cleared =
+            rustix::io::fcntl_setfd(private_fds::borrow(given), rustix::io::FdFlags::empty());
         debug_assert!(cleared.is_ok(), "the descriptor was just made");
     }
     Ok(given)
 }
 
-/// Closes all of them.
+/// Closes all cached sockets.
 pub(crate) fn drop_all() {
     for place in &SPARES {
         let word = place.swap(0, Ordering::AcqRel);
         if word != 0 {
-            hidden::close(RawFd::try_from(word & NUMBER).unwrap_or(-1));
+            private_fds::close(RawFd::try_from(word & NUMBER).unwrap_or(-1));
         }
     }
 }

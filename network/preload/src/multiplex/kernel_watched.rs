@@ -1,8 +1,8 @@
 //! Members of a set that the kernel's own set reports in part or in whole: listeners, which come by two
 //! descriptors, and sets within the set.
 //!
-//! In the kernel's set these carry words of ours instead of the program's data: the set's secret, a random number,
-//! plus a small one. A word of the program's is taken for one of ours with a probability of 2^-60, about.
+//! In the kernel's set these carry tagged words instead of the program's data: the secret of the set, a random number,
+//! plus a small index. The probability that a word of the program equals a tagged one is about 2^-60.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -12,15 +12,17 @@ use crate::errno::{Errno, Outcome};
 
 use super::events::Events;
 use super::interest::{Interest, Look};
+use super::kernel;
+use super::poll_target::PollTarget;
 use super::set::Set;
-use super::{HUP, IN, Kept, ONCE, RDNORM, kernel};
+use crate::readiness::{HUP, IN, ONCE, RDNORM};
 
-/// What a member of this kind is.
+/// Kind of a member.
 #[derive(Debug)]
 enum Link<S: 'static> {
-    /// Both the kernel's listener and the channel are in the kernel's set; the channel is -1 if it is dead.
+    /// The kernel's listener and its channel, both in the kernel's set; the channel is -1 after its end.
     Listener { entry: &'static S, channel: RawFd },
-    /// The number is in the kernel's set, which sees the inner set's rings.
+    /// A set whose number is in the kernel's set, which sees the wake-ups of the inner set.
     Nested {
         entry: &'static S,
         set: &'static Set<S>,
@@ -28,23 +30,23 @@ enum Link<S: 'static> {
 }
 
 #[derive(Debug)]
-struct Outsider<S: 'static> {
+struct KernelMember<S: 'static> {
     interest: Interest,
     link: Link<S>,
-    /// The pass in which it was reported last: never twice in one.
+    /// Number of the pass that reported it last, so that no pass reports it twice.
     stamp: u64,
-    /// Of a set within: how many sleep for it by way of this one.
+    /// Nested set: number of threads that sleep for it by way of this set.
     sleeps: usize,
 }
 
-impl<S: Kept> Outsider<S> {
+impl<S: PollTarget> KernelMember<S> {
     fn entry(&self) -> &'static S {
         match self.link {
             Link::Listener { entry, .. } | Link::Nested { entry, .. } => entry,
         }
     }
 
-    /// Takes it out of the kernel's set.
+    /// Removes the member from the kernel's set.
     fn leave(&self, outer: RawFd) {
         let _ = kernel::epoll_delete(outer, self.interest.fd);
         match self.link {
@@ -56,32 +58,32 @@ impl<S: Kept> Outsider<S> {
     }
 }
 
-/// A word of ours.
+/// Meaning of a tagged word in the kernel's set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// The inner set has news.
+    /// The inner set is readable.
     Inner,
-    /// The descriptor of an outsider has.
+    /// The descriptor of an kernel-watched members has.
     Own(usize),
-    /// The channel of an outsider has.
+    /// The channel of an kernel-watched members has.
     Channel(usize),
 }
 
-/// What to add.
+/// A listener or a nested set that is to be added.
 #[derive(Debug)]
-pub(crate) enum Newcomer<S: 'static> {
+pub(crate) enum NewMember<S: 'static> {
     Listener(&'static S),
     Nested(&'static S, &'static Set<S>),
 }
 
-/// All members of this kind.
+/// All listeners and nested sets of one set.
 #[derive(Debug)]
-pub(crate) struct Outsiders<S: 'static> {
+pub(crate) struct KernelWatched<S: 'static> {
     secret: u64,
-    list: Vec<Option<Outsider<S>>>,
+    list: Vec<Option<KernelMember<S>>>,
 }
 
-impl<S: Kept> Outsiders<S> {
+impl<S: PollTarget> KernelWatched<S> {
     pub(crate) fn new() -> Self {
         Self {
             secret: RandomState::new().build_hasher().finish(),
@@ -107,7 +109,7 @@ impl<S: Kept> Outsiders<S> {
         self.own_word(index).wrapping_add(1)
     }
 
-    /// Which of our words it is, if it is one.
+    /// Meaning of a tagged word; `None` for a word of the program.
     #[inline]
     pub(crate) fn word(&self, data: u64) -> Option<Word> {
         let number = usize::try_from(data.wrapping_sub(self.secret)).ok()?;
@@ -130,12 +132,12 @@ impl<S: Kept> Outsiders<S> {
     pub(crate) fn add(
         &mut self,
         outer: RawFd,
-        newcomer: &Newcomer<S>,
+        new_member: &NewMember<S>,
         interest: Interest,
     ) -> Outcome<()> {
         let index = self.vacancy();
         kernel::epoll_add(outer, interest.fd, interest.asked(), self.own_word(index))?;
-        self.admit(outer, index, newcomer, interest)
+        self.admit(outer, index, new_member, interest)
     }
 
     fn vacancy(&mut self) -> usize {
@@ -150,16 +152,16 @@ impl<S: Kept> Outsiders<S> {
         &mut self,
         outer: RawFd,
         index: usize,
-        newcomer: &Newcomer<S>,
+        new_member: &NewMember<S>,
         interest: Interest,
     ) -> Outcome<()> {
-        let link = match *newcomer {
-            Newcomer::Listener(entry) => {
+        let link = match *new_member {
+            NewMember::Listener(entry) => {
                 let channel = entry.channel();
                 if channel >= 0 {
                     let events = interest.asked();
                     let added = kernel::epoll_add(outer, channel, events, self.channel_word(index));
-                    // EEXIST: the listener is in the set under another number, which hears of the channel.
+                    // EEXIST: the listener is in the set under another number, which reports the channel.
                     if let Some(error) = added.err().filter(|error| *error != Errno(libc::EEXIST)) {
                         let _ = kernel::epoll_delete(outer, interest.fd);
                         return Err(error);
@@ -167,17 +169,17 @@ impl<S: Kept> Outsiders<S> {
                 }
                 Link::Listener { entry, channel }
             }
-            Newcomer::Nested(entry, set) => Link::Nested { entry, set },
+            NewMember::Nested(entry, set) => Link::Nested { entry, set },
         };
-        let outsider = Outsider {
+        let member = KernelMember {
             interest,
             link,
             stamp: 0,
             sleeps: 0,
         };
-        outsider.entry().hold(true);
-        outsider.entry().watch(true);
-        self.list[index] = Some(outsider);
+        member.entry().hold(true);
+        member.entry().watch(true);
+        self.list[index] = Some(member);
         Ok(())
     }
 
@@ -247,20 +249,20 @@ impl<S: Kept> Outsiders<S> {
         for index in 0..self.list.len() {
             let one = self.list[index].as_ref();
             if one.is_some_and(|one| one.entry().is_closed()) {
-                // The kernel drops it by itself; the number may be another's.
+                // The kernel removes a closed file by itself; the number may be another file's.
                 self.dismiss(None, index);
             }
         }
     }
 
-    /// Removes all.
+    /// Removes all members.
     pub(crate) fn clear(&mut self) {
         for index in 0..self.list.len() {
             self.dismiss(None, index);
         }
     }
 
-    /// A listener got another channel, or none.
+    /// Replaces the channel of a listener in the kernel's set.
     pub(crate) fn change_channel(&mut self, outer: RawFd, entry: &'static S) {
         let new = entry.channel();
         for index in 0..self.list.len() {
@@ -288,13 +290,14 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
-    /// Whether a listener has no channel in the kernel's set, for whose next one nothing wakes who sleeps.
-    pub(crate) fn is_deaf(&self) -> bool {
-        let is_deaf = |one: &Outsider<S>| matches!(one.link, Link::Listener { channel: ..0, .. });
-        self.list.iter().flatten().any(is_deaf)
+    /// Whether a listener has no channel in the kernel's set. Its next channel then wakes no sleeper.
+    pub(crate) fn is_disconnected(&self) -> bool {
+        let is_disconnected =
+            |one: &KernelMember<S>| matches!(one.link, Link::Listener { channel: ..0, .. });
+        self.list.iter().flatten().any(is_disconnected)
     }
 
-    /// In the child of a fork, where nobody is counted as watching.
+    /// Counts the members' watchers again, in the child of a fork.
     pub(crate) fn count_anew(&self) {
         for one in self.list.iter().flatten() {
             one.entry().watch(true);
@@ -312,7 +315,7 @@ impl<S: Kept> Outsiders<S> {
                 continue;
             };
             if let Link::Listener { entry, channel } = &mut one.link {
-                // Another thread may have been about to tell this set.
+                // Another thread may have been about to update this set.
                 *channel = entry.channel();
             }
             let events = if one.interest.is_enabled() {
@@ -330,7 +333,7 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
-    /// Reports what the kernel said of one of our words, if it is news to the program.
+    /// Reports an event of a tagged word, unless the program has seen it.
     pub(crate) fn report(
         &mut self,
         outer: RawFd,
@@ -351,12 +354,12 @@ impl<S: Kept> Outsiders<S> {
             Link::Listener { entry, channel } if word == Word::Channel(index) => {
                 let mut ready = events & (IN | RDNORM);
                 if *channel < 0 {
-                    // Another thread was told the same.
+                    // Another thread reported the end already.
                     ready = 0;
                 } else if events & HUP != 0 && ready & one.interest.asked() == 0 {
-                    // The kernel says so whether asked or not; it is told when it is asked for.
+                    // The kernel reports a hang-up always; the program sees it only if it asked for input.
                     let _ = kernel::epoll_delete(outer, *channel);
-                } else if events & HUP != 0 && entry.tell_end(*channel) {
+                } else if events & HUP != 0 && entry.report_hangup_once(*channel) {
                     let _ = kernel::epoll_delete(outer, *channel);
                     *channel = -1;
                 }
@@ -378,12 +381,12 @@ impl<S: Kept> Outsiders<S> {
         );
         out.push(ready, one.interest.data);
         if one.interest.is_once() {
-            Self::hush(outer, one, word == Word::Own(index), own_word);
+            Self::disarm_one_shot(outer, one, word == Word::Own(index), own_word);
         }
     }
 
-    /// After a report of a one-shot interest: what the kernel did not switch off by itself.
-    fn hush(outer: RawFd, one: &Outsider<S>, by_own: bool, own_word: u64) {
+    /// Disables the parts of a one-shot interest that the kernel did not disable by itself.
+    fn disarm_one_shot(outer: RawFd, one: &KernelMember<S>, by_own: bool, own_word: u64) {
         match one.link {
             Link::Listener { channel, .. } if by_own => {
                 let _ = kernel::epoll_delete(outer, channel);
@@ -396,7 +399,7 @@ impl<S: Kept> Outsiders<S> {
         }
     }
 
-    /// Reports the sets within, whose user-level members no kernel knows.
+    /// Reports nested sets that have ready user-level members, which the kernel does not see.
     pub(crate) fn collect(&mut self, outer: RawFd, stamp: u64, out: &mut Events) {
         for index in 0..self.list.len() {
             let own_word = self.own_word(index);
@@ -420,7 +423,7 @@ impl<S: Kept> Outsiders<S> {
                 one.interest.take(look, ready);
                 out.push(ready, one.interest.data);
                 if one.interest.is_once() {
-                    Self::hush(outer, one, false, own_word);
+                    Self::disarm_one_shot(outer, one, false, own_word);
                 }
             }
         }
@@ -440,8 +443,7 @@ impl<S: Kept> Outsiders<S> {
         })
     }
 
-    /// Says to the sets within that somebody sleeps for them, or no more; true if one has something, or could not
-    /// be asked.
+    /// Begins or ends a sleep in the nested sets; true if one has an event, or its lock is taken.
     pub(crate) fn sleep(&mut self, begins: bool) -> bool {
         let mut is_ready = false;
         for one in self.list.iter_mut().flatten() {
@@ -464,8 +466,8 @@ impl<S: Kept> Outsiders<S> {
     }
 }
 
-/// What a set is ready for that the kernel called readable: its rings may have been in vain.
-fn nested_ready<S: Kept>(set: &'static Set<S>) -> u32 {
+/// Readiness of a nested set that the kernel found readable: its wake-ups may have been spurious.
+fn nested_ready<S: PollTarget>(set: &'static Set<S>) -> u32 {
     if set.absorb_and_look() {
         IN | RDNORM
     } else {

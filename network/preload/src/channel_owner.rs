@@ -1,4 +1,4 @@
-//! Who may put connections into a listener's channel.
+//! The owner of a listener's channel, and the check of connections that arrive on it.
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -11,35 +11,35 @@ use millrace_stream::sockets::packets::Sender;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use rustix::process::{Pid, test_kill_process};
 
-use crate::monitor::Ends;
-use crate::{hidden, monitor, real};
+use crate::connection_fds::ConnectionFds;
+use crate::{broker_link, private_fds, real};
 
 /// The file system of memory that is a file, with pages of the usual size.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// Ports below this one are root's.
+/// Lowest port that needs no privilege.
 const LOW_PORTS: u16 = 1024;
 
-/// The monitor that has made a channel, and the user to whose processes it may be lent.
+/// The broker that made a channel, and the user whose processes may lease it.
 #[derive(Debug)]
-pub(crate) struct Introducer {
+pub(crate) struct ChannelOwner {
     process: AtomicU32,
     user: AtomicU32,
     owner: AtomicU32,
-    /// How many deaths of monitors this process had met when it got the channel.
-    deaths: AtomicU32,
+    /// Number of broker exits that this process had seen when it got the channel.
+    broker_exits: AtomicU32,
 }
 
-impl Introducer {
+impl ChannelOwner {
     pub(crate) const fn new() -> Self {
         Self {
             process: AtomicU32::new(0),
             user: AtomicU32::new(0),
             owner: AtomicU32::new(0),
-            deaths: AtomicU32::new(0),
+            broker_exits: AtomicU32::new(0),
         }
     }
 
-    /// The channel is this one from now on. Who has made a pair of sockets is what the kernel tells of its other end.
+    /// Sets the channel. The kernel records the maker of a socket pair: `SO_PEERCRED` returns it.
     pub(crate) fn set(&self, channel: RawFd) {
         let mut maker = libc::ucred {
             pid: 0,
@@ -56,26 +56,27 @@ impl Introducer {
         self.user.store(maker.uid, Ordering::Relaxed);
         let owner = rustix::process::getuid().as_raw();
         self.owner.store(owner, Ordering::Relaxed);
-        self.deaths.store(monitor::deaths(), Ordering::Relaxed);
+        self.broker_exits
+            .store(broker_link::broker_exits(), Ordering::Relaxed);
     }
 
-    /// Whether that monitor is dead: this process has found one dead since, finds its own dead now, or sees that there is
-    /// no such process any more.
+    /// Whether that broker has exited: this process has seen an exit since, sees the exit of its own broker now, or
+    /// finds no process with that id.
     pub(crate) fn is_gone(&self) -> bool {
         let maker = i32::try_from(self.process.load(Ordering::Relaxed));
         let is_no_process = |maker| test_kill_process(maker) == Err(rustix::io::Errno::SRCH);
-        self.deaths.load(Ordering::Relaxed) != monitor::deaths()
-            || monitor::has_died()
+        self.broker_exits.load(Ordering::Relaxed) != broker_link::broker_exits()
+            || broker_link::has_exited()
             || maker
                 .ok()
                 .and_then(Pid::from_raw)
                 .is_some_and(is_no_process)
     }
 
-    /// Whether what came is a connection of somebody who may make one. What the monitor says holds. Whoever was lent
-    /// the channel is of the listener's user, or is root; it may name itself within this host alone, and its memory and
-    /// its bell are looked at: neither may fail under this process, nor make it wait.
-    pub(crate) fn vouches(&self, sender: Option<Sender>, ends: &Ends) -> bool {
+    /// Whether a sender may put this connection into the channel. The broker always may. A process with a lease must
+    /// run as the user of the listener or as root; it may use addresses of this host alone, and its memory and its
+    /// wake-up fd are checked: neither may fault in this process, nor make it block.
+    pub(crate) fn authenticate(&self, sender: Option<Sender>, ends: &ConnectionFds) -> bool {
         let Some(sender) = sender else {
             return false;
         };
@@ -88,7 +89,7 @@ impl Introducer {
     }
 }
 
-fn names_itself(sender: Sender, ends: &Ends) -> bool {
+fn names_itself(sender: Sender, ends: &ConnectionFds) -> bool {
     let [local, peer] = [ends.link.local, ends.link.peer].map(|name| name.canonical());
     let is_here = match (local.ip(), peer.ip()) {
         (IpAddr::V4(local), IpAddr::V4(peer)) => {
@@ -100,19 +101,22 @@ fn names_itself(sender: Sender, ends: &Ends) -> bool {
     ends.link.mode == Mode::Direct && is_here && is_high
 }
 
-fn is_sound(ends: &Ends) -> bool {
+fn is_sound(ends: &ConnectionFds) -> bool {
     let geometry = Geometry {
         ring_lines: ends.link.ring_lines,
     };
-    let (memory, bell) = (hidden::borrow(ends.memory), hidden::borrow(ends.bell));
+    let (memory, wakeup_fd) = (
+        private_fds::borrow(ends.memory),
+        private_fds::borrow(ends.wakeup_fd),
+    );
     let has_size = geometry.check().is_ok()
         && rustix::fs::fstat(memory)
             .is_ok_and(|status| usize::try_from(status.st_size) == Ok(geometry.size()));
     let is_memory = rustix::fs::fstatfs(memory)
         .is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS_MAGIC));
-    // That it can neither shrink nor be opened by others is looked at when it is mapped.
+    // The mapping checks the seals against shrinking.
     has_size
         && is_memory
-        && sockopt::socket_domain(bell) == Ok(AddressFamily::UNIX)
-        && sockopt::socket_type(bell) == Ok(SocketType::SEQPACKET)
+        && sockopt::socket_domain(wakeup_fd) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(wakeup_fd) == Ok(SocketType::SEQPACKET)
 }

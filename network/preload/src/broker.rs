@@ -1,18 +1,19 @@
-//! This process's connection to its monitor.
+//! This process's connection to its broker.
 //!
-//! It is made when it is first needed. Without a monitor all goes to the kernel; a monitor that died is looked for
-//! again, once a second at most. Requests go one after another.
+//! The connection is made at the first request. Without a broker every connection is the kernel's; after a failed
+//! connect, or after the broker exited, the next attempt follows at the earliest one second later. Requests are sent
+//! one at a time.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use millrace_stream::Address;
-use millrace_stream::control::{DESCRIPTORS_MAX, Link, Message, PACKET, Packet};
+use millrace_stream::control::{DESCRIPTORS_MAX, Message, PACKET, Packet};
 use millrace_stream::sockets::packets::Sender;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -20,50 +21,40 @@ use rustix::net::{
 };
 
 use crate::ancillary::{self, Descriptors};
+use crate::broker_link::{EXITS, SOCKET, is_dead};
+use crate::channel_owner::ChannelOwner;
+use crate::clock::now;
+use crate::connection_fds::ConnectionFds;
 use crate::errno::{Errno, Outcome};
-use crate::hidden;
-use crate::introducer::Introducer;
-use crate::leases::{self, Borrowed};
+use crate::leases::{self, LeaseLookup};
 use crate::lock::Lock;
 use crate::multiplex::spin;
+use crate::private_fds;
 use crate::slab::Slab;
-use crate::wait::now;
 
-/// Between two attempts to reach a monitor.
+/// Between two attempts to reach a broker.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// For how long a monitor may be silent that is asked; then it is left alone for [`REST`].
+/// Time after which a request to a broker that does not answer fails. The next attempt follows after [`REST`].
 const SILENCE: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(30);
 
-/// Who speaks to the monitor.
+/// Lock of the broker's socket: held for one request and its reply.
 static TALK: Lock = Lock::new();
-/// The hidden descriptor of the connection, or -1.
-static SOCKET: AtomicI32 = AtomicI32::new(-1);
-/// The last request's number.
+/// Serial number of the last request.
 static SERIAL: AtomicU32 = AtomicU32::new(0);
-/// How many monitors this process has spoken to and found dead.
-static DEATHS: AtomicU32 = AtomicU32::new(0);
-/// When the monitor was last looked for in vain, in nanoseconds and never 0.
+/// Parent of this process introduced itself to the broker, and this process did not yet.
+static IS_UNKNOWN: AtomicBool = AtomicBool::new(false);
+/// Time of the last failed connect, in nanoseconds; 0 without one.
 static MISSED: AtomicU64 = AtomicU64::new(0);
-/// See [`path`].
+/// Address of the broker; see [`path`].
 static PATH: OnceLock<Option<SocketAddrUnix>> = OnceLock::new();
 
-/// What a connection comes with.
-#[derive(Debug)]
-pub(crate) struct Ends {
-    pub(crate) link: Link,
-    /// An open descriptor, of no hidden number.
-    pub(crate) bell: RawFd,
-    /// An open descriptor, of no hidden number.
-    pub(crate) memory: RawFd,
-}
-
-/// What the monitor says to a request to connect.
+/// Reply of the broker to a request to connect.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    Connected(Ends),
-    /// The kernel's TCP is to serve it.
+    Connected(ConnectionFds),
+    /// The kernel's TCP carries the connection.
     Kernel,
     /// The listener has its backlog full.
     Full,
@@ -72,30 +63,30 @@ pub(crate) enum Answer {
 /// Asks for a connection. It does not wait for a listener that has its backlog full.
 ///
 /// # Errors
-/// What a rule says.
+/// The error that a rule of the broker gives.
 pub(crate) fn connect(local: Address, peer: Address) -> Outcome<Answer> {
     let is_any = local.canonical().ip().is_unspecified() && local.port() == 0;
     let lease = if is_any {
         leases::connect(peer)
     } else {
-        Borrowed::Never
+        LeaseLookup::Never
     };
-    if let Borrowed::Connected(ends) = lease {
+    if let LeaseLookup::Connected(ends) = lease {
         return Ok(Answer::Connected(ends));
     }
-    // What the monitor has made cannot be taken back: the other side would see a connection that ends.
-    if hidden::spare(DESCRIPTORS_MAX).is_err() {
+    // A connection that the broker made cannot be undone: the other side would see it end.
+    if private_fds::spare(DESCRIPTORS_MAX).is_err() {
         return Ok(Answer::Kernel);
     }
-    let wants_lease = matches!(lease, Borrowed::Wanted);
+    let wants_lease = matches!(lease, LeaseLookup::ShouldRequest);
     match request(local, peer, wants_lease)? {
         Some(answer) => Ok(answer),
-        // The lease came to nothing: its listener may have gone, and there may be others.
+        // The lease was of no use: its listener may have closed, and another may accept.
         None => Ok(request(local, peer, false)?.unwrap_or(Answer::Kernel)),
     }
 }
 
-/// `None` if what came was a lease that did not help.
+/// `None` if the reply was a lease that did not help.
 fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<Answer>> {
     let message = Message::Connect {
         no_wait: true,
@@ -109,7 +100,11 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
     };
     match (reply, fds.is_both()) {
         (Message::Connected(link), true) => {
-            let ends = fds.both().map(|[bell, memory]| Ends { link, bell, memory });
+            let ends = fds.both().map(|[wakeup_fd, memory]| ConnectionFds {
+                link,
+                wakeup_fd,
+                memory,
+            });
             Ok(Some(ends.map_or(Answer::Kernel, Answer::Connected)))
         }
         (Message::Lease(lease), _) => {
@@ -117,7 +112,7 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
                 leases::insert(peer, lease, channel);
             }
             match leases::connect(peer) {
-                Borrowed::Connected(ends) => Ok(Some(Answer::Connected(ends))),
+                LeaseLookup::Connected(ends) => Ok(Some(Answer::Connected(ends))),
                 _ => Ok(None),
             }
         }
@@ -129,27 +124,27 @@ fn request(local: Address, peer: Address, wants_lease: bool) -> Outcome<Option<A
     }
 }
 
-/// Announces a listening socket. The channel, hidden, if the monitor listens to it.
+/// Registers a listening socket. The private descriptor of its channel, if the broker accepts it.
 pub(crate) fn listen(fd: c_int, backlog: u32) -> Option<RawFd> {
-    let (reply, mut fds) = ask(Message::Listen { backlog }, Some(hidden::borrow(fd)))?;
+    let (reply, mut fds) = ask(Message::Listen { backlog }, Some(private_fds::borrow(fd)))?;
     if reply != Message::Listening {
         return None;
     }
     let channel = fds.take()?;
-    let hidden = hidden::hide_copy(hidden::borrow(channel)).ok();
-    hidden::close_raw(channel);
+    let hidden = private_fds::hide_copy(private_fds::borrow(channel)).ok();
+    private_fds::close_raw(channel);
     hidden
 }
 
-/// Takes a connection from a listener's channel. `None` if the channel is dead.
+/// Takes a connection from a listener's channel. `None` if the broker has closed the channel.
 ///
 /// # Errors
-/// `EAGAIN` if there is none; `EMFILE` if there is no room for its descriptors: it stays where it is then.
+/// `EAGAIN` if no connection waits; `EMFILE` without room for its descriptors: the connection stays in the channel.
 pub(crate) fn incoming(
     channel: RawFd,
-    introducer: &Introducer,
+    channel_owner: &ChannelOwner,
     is_closed_on_exec: bool,
-) -> Outcome<Option<Ends>> {
+) -> Outcome<Option<ConnectionFds>> {
     let flags = if is_closed_on_exec {
         libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC
     } else {
@@ -158,95 +153,86 @@ pub(crate) fn incoming(
     if !is_readable(channel) {
         return Err(Errno(libc::EAGAIN));
     }
-    hidden::spare(DESCRIPTORS_MAX)?;
+    private_fds::spare(DESCRIPTORS_MAX)?;
     let parcel = match receive(channel, flags)? {
         Received::Packet(parcel) => parcel,
-        // Of whoever was lent the channel.
-        Received::Wrong => return Err(Errno(libc::EAGAIN)),
+        // A process with a lease of the channel may have sent it.
+        Received::Malformed => return Err(Errno(libc::EAGAIN)),
         Received::End => return Ok(None),
     };
     let Message::Incoming { link, .. } = parcel.packet.message else {
         return Err(Errno(libc::EAGAIN));
     };
     let sender = parcel.sender;
-    let Some([bell, memory]) = parcel.descriptors.both() else {
+    let Some([wakeup_fd, memory]) = parcel.descriptors.both() else {
         return Err(Errno(libc::EAGAIN));
     };
-    let ends = Ends { link, bell, memory };
-    if !introducer.vouches(sender, &ends) {
-        hidden::close_raw(bell);
-        hidden::close_raw(memory);
+    let ends = ConnectionFds {
+        link,
+        wakeup_fd,
+        memory,
+    };
+    if !channel_owner.authenticate(sender, &ends) {
+        private_fds::close_raw(wakeup_fd);
+        private_fds::close_raw(memory);
         return Err(Errno(libc::EAGAIN));
     }
     Ok(Some(ends))
 }
 
-/// Whether there is something in a channel, or it is dead.
+/// Whether a channel has a packet, or is at its end.
 fn is_readable(channel: RawFd) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    let looked = rustix::net::recv(hidden::borrow(channel), &mut [0; 1], flags);
+    let looked = rustix::net::recv(private_fds::borrow(channel), &mut [0; 1], flags);
     !matches!(looked, Err(rustix::io::Errno::AGAIN))
 }
 
-/// Whether the monitor that this process speaks to has died. False if it speaks to none.
-pub(crate) fn has_died() -> bool {
-    let socket = SOCKET.load(Ordering::Relaxed);
-    socket >= 0 && is_dead(socket)
-}
-
-/// Whether a connection to a monitor, or a channel of one, is at its end.
-pub(crate) fn is_dead(socket: RawFd) -> bool {
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    matches!(
-        rustix::net::recv(hidden::borrow(socket), &mut [0; 1], flags),
-        Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
-    )
-}
-
-/// How many monitors this process has spoken to and found dead.
-pub(crate) fn deaths() -> u32 {
-    DEATHS.load(Ordering::Relaxed)
-}
-
-/// Whether this thread asks a monitor, so that it is a signal handler above what does.
+/// Whether this thread is in a request to the broker, so that the caller is a signal handler above it.
 pub(crate) fn is_own() -> bool {
     TALK.is_own()
 }
 
-/// In the child of a fork, where the connection is the parent's: forgets it. True if there was one.
-pub(crate) fn forget() -> bool {
+/// Closes the connection in the child of a fork, where it is the parent's.
+pub(crate) fn forget() {
     let socket = SOCKET.swap(-1, Ordering::Relaxed);
     if socket >= 0 {
-        hidden::close(socket);
+        private_fds::close(socket);
     }
     TALK.reset();
     leases::forget_in_child();
     MISSED.store(0, Ordering::Relaxed);
-    socket >= 0
+    if socket >= 0 {
+        IS_UNKNOWN.store(true, Ordering::Relaxed);
+    }
 }
 
-/// Says who this process is. Without a monitor nothing is lost but counters.
+/// Introduces this process to the broker, if it is the child of a process that the broker knows: at its first
+/// connection, or before it drops privileges. Most children do neither, and execute another program. Without a broker
+/// only counters are lost.
 pub(crate) fn introduce() {
+    if !IS_UNKNOWN.load(Ordering::Relaxed) || !IS_UNKNOWN.swap(false, Ordering::Relaxed) {
+        return;
+    }
     if let Ok(_guard) = TALK.take() {
         let _reached = reach();
     }
 }
 
-/// Asks the monitor. `None` if there is none.
+/// Sends a request to the broker and waits for the reply. `None` without a broker.
 fn ask(message: Message, fd: Option<BorrowedFd<'_>>) -> Option<(Message, Descriptors)> {
     let _guard = TALK.take().ok()?;
-    // A monitor that died since is looked for once more.
+    // The broker may have exited since the last request: one more attempt connects to the next one.
     for _ in 0..2 {
         let socket = reach()?;
         if let Some(answer) = exchange(socket, message, fd) {
             return Some(answer);
         }
         if SOCKET.swap(-1, Ordering::Relaxed) == socket {
-            // One that is silent may speak again.
+            // A broker that only timed out may answer again: it is not counted as exited.
             if is_dead(socket) {
-                DEATHS.fetch_add(1, Ordering::Relaxed);
+                EXITS.fetch_add(1, Ordering::Relaxed);
             }
-            hidden::close(socket);
+            private_fds::close(socket);
         }
     }
     None
@@ -264,18 +250,18 @@ fn exchange(
             Ok(Received::Packet(parcel)) if parcel.packet.serial == serial => {
                 return Some((parcel.packet.message, parcel.descriptors));
             }
-            // To a request that was given up.
+            // Reply to an abandoned request.
             Ok(Received::Packet(_)) | Err(Errno(libc::EINTR)) => {}
             Err(Errno(libc::EAGAIN)) => {
                 miss(now() + REST - PATIENCE);
                 return None;
             }
-            Ok(Received::Wrong | Received::End) | Err(_) => return None,
+            Ok(Received::Malformed | Received::End) | Err(_) => return None,
         }
     }
 }
 
-/// The connection to the monitor, which is made if there is none.
+/// Socket of the connection to the broker; connects if there is none.
 fn reach() -> Option<RawFd> {
     let socket = SOCKET.load(Ordering::Relaxed);
     if socket >= 0 {
@@ -293,13 +279,13 @@ fn reach() -> Option<RawFd> {
     reached
 }
 
-/// It was looked for in vain.
+/// Stores the time of a failed connect.
 fn miss(at: Duration) {
     let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
     MISSED.store(nanos.max(1), Ordering::Relaxed);
 }
 
-/// Since when it is missed, unless that is set further on already.
+/// Time of the last failed connect, or the later one that a timeout has set.
 fn missed_since(now: Duration) -> Duration {
     now.max(Duration::from_nanos(MISSED.load(Ordering::Relaxed)))
 }
@@ -307,15 +293,15 @@ fn missed_since(now: Duration) -> Duration {
 fn dial() -> Option<RawFd> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).ok()?;
-    let socket = hidden::hide(socket).ok()?;
+    let socket = private_fds::hide(socket).ok()?;
     for time in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-        sockopt::set_socket_timeout(hidden::borrow(socket), time, Some(SILENCE)).ok()?;
+        sockopt::set_socket_timeout(private_fds::borrow(socket), time, Some(SILENCE)).ok()?;
     }
     let greeted = path()
-        .and_then(|path| rustix::net::connect(hidden::borrow(socket), path).ok())
+        .and_then(|path| rustix::net::connect(private_fds::borrow(socket), path).ok())
         .and_then(|()| greet(socket));
     if greeted.is_none() {
-        hidden::close(socket);
+        private_fds::close(socket);
         return None;
     }
     Some(socket)
@@ -326,7 +312,7 @@ fn greet(socket: RawFd) -> Option<()> {
         Some(slab) => slab,
         None => Slab::create().ok()?,
     };
-    let (reply, _) = exchange(socket, Message::Hello, Some(hidden::borrow(slab.file)))?;
+    let (reply, _) = exchange(socket, Message::Hello, Some(private_fds::borrow(slab.file)))?;
     let Message::Welcome { spin_us_max, .. } = reply else {
         return None;
     };
@@ -334,7 +320,7 @@ fn greet(socket: RawFd) -> Option<()> {
     Some(())
 }
 
-/// Where the monitor is. That is found once, when the library is loaded: workers of servers clear their environment,
+/// Where the broker is. That is found once, when the library is loaded: workers of servers clear their environment,
 /// and become other users.
 pub(crate) fn path() -> Option<&'static SocketAddrUnix> {
     PATH.get_or_init(find_path).as_ref()
@@ -357,10 +343,10 @@ fn find_path() -> Option<SocketAddrUnix> {
     SocketAddrUnix::new(&bytes[..folder.len() + rest.len()]).ok()
 }
 
-/// A variable of the environment.
+/// Value of an environment variable; `None` if it is unset or empty.
 pub(crate) fn variable(name: &'static CStr) -> Option<&'static CStr> {
-    // SAFETY: the name ends in a zero byte. That nobody changes the environment meanwhile is the program's affair,
-    // as with every call of the C library that looks there.
+    // SAFETY: the name ends in a zero byte. The program must not change the environment at the same time, as for every
+    // call of `getenv`.
     let value: *const c_char = unsafe { libc::getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
@@ -378,7 +364,7 @@ fn send(socket: RawFd, packet: Packet, fd: Option<BorrowedFd<'_>>) -> Outcome<()
         return Err(Errno(libc::ENOMEM));
     }
     let pieces = [IoSlice::new(&bytes)];
-    let socket = hidden::borrow(socket);
+    let socket = private_fds::borrow(socket);
     loop {
         match rustix::net::sendmsg(socket, &pieces, &mut control, SendFlags::NOSIGNAL) {
             Ok(_) => return Ok(()),
@@ -388,32 +374,32 @@ fn send(socket: RawFd, packet: Packet, fd: Option<BorrowedFd<'_>>) -> Outcome<()
     }
 }
 
-/// A packet, what came along, and by whom.
-struct Parcel {
+/// A packet with its descriptors and the credentials of its sender.
+struct ControlPacket {
     packet: Packet,
     descriptors: Descriptors,
     sender: Option<Sender>,
 }
 
-/// What came.
+/// The outcome of one receive.
 enum Received {
-    Packet(Parcel),
-    /// What makes no sense.
-    Wrong,
-    /// The other side is gone.
+    Packet(ControlPacket),
+    /// Bytes that are no packet of this protocol.
+    Malformed,
+    /// End of the socket: the broker closed it.
     End,
 }
 
 fn receive(socket: RawFd, flags: c_int) -> Outcome<Received> {
     let mut bytes = [0; PACKET];
     let (count, descriptors, sender) = ancillary::receive(socket, &mut bytes, flags)?;
-    // The kernel knows who has sent an empty packet.
+    // The kernel adds credentials to an empty packet, but not to the end of the socket.
     if count == 0 && sender.is_none() {
         return Ok(Received::End);
     }
     let packet = Packet::decode(bytes.get(..count).unwrap_or_default());
-    Ok(packet.map_or(Received::Wrong, |packet| {
-        Received::Packet(Parcel {
+    Ok(packet.map_or(Received::Malformed, |packet| {
+        Received::Packet(ControlPacket {
             packet,
             descriptors,
             sender,
