@@ -73,7 +73,7 @@ impl Container {
         self.kernel.lock_room()
     }
 
-    /// Opens the function's device file.
+    /// Opens the device file of a function.
     pub(super) fn device(&self, name: &str) -> Result<OwnedFd> {
         let text = CString::new(name).map_err(|error| {
             Error::new(ErrorKind::NotFound, format!("{name:?}")).caused_by(error)
@@ -123,7 +123,9 @@ fn open_container(kernel: &dyn Kernel, path: &Path) -> Result<OwnedFd> {
     let file = kernel.open(path).map_err(|errno| match errno {
         Errno::ACCESS | Errno::PERM => Error::new(
             ErrorKind::Permission,
-            format!("opening {path_text}; `chmod 666 {path_text}` is safe, it has no device"),
+            format!(
+                "opening {path_text}; `chmod 666 {path_text}` is safe, it gives access to no device"
+            ),
         )
         .caused_by(errno),
         errno => refused(errno, &format!("opening {path_text}")),
