@@ -293,7 +293,7 @@ fn what_fails_midway_is_printed_as_far_as_it_went() {
     });
     let refusing = tree.idle_machine().with_binder(refusing);
     for (machine, cause) in [
-        (tree.idle_machine(), "has the driver nvme all the same"),
+        (tree.idle_machine(), "has the driver nvme, not"),
         (refusing, "only 2 of 3 steps"),
     ] {
         let (text, result) = tree.run_on(&machine, "bind 01:00.0 --json");

@@ -157,7 +157,7 @@ impl Part {
 /// Waits for the one request that is under way.
 fn ended(pair: &mut QueuePair) -> Result<Completion> {
     let mut ended = None;
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         let count = pair.wait(PATIENCE, |completion| ended = Some(completion));
         ensure(count > 0, || "a request without completion".into())?;
     }
