@@ -211,7 +211,7 @@ fn each_pair_tells_once() -> Outcome {
     scene.write(&mut first)?;
     scene.fixture.model.power_cut();
     scene.read(&mut second)?;
-    // It is for whoever had a pair that is dropped.
+    // The loss concerns the owner of a dropped pair.
     let mut unannounced = scene.pair()?;
     assert_eq!(scene.flush(&mut second)?, LOST);
     assert_eq!(scene.flush(&mut first)?, LOST);

@@ -40,8 +40,8 @@ fn a_retry_is_rung_by_the_poll_that_sends_it() -> Outcome {
     Ok(())
 }
 
-/// What a poll sends again after it has reset the controller, it tells the controller of: who sleeps until the next
-/// interrupt polls no more before.
+/// A poll that resets the controller also rings the doorbell for the commands that it resubmits: its caller may sleep
+/// until the next interrupt.
 #[test]
 fn what_a_reset_sends_again_is_rung_by_the_poll_that_resets() -> Outcome {
     let fixture = Fixture::new(small())?;

@@ -102,7 +102,7 @@ impl Function for Watched {
     }
 }
 
-/// Enables the controller, as one who drove it before and left it so.
+/// Enables the controller, as a former driver may have left it.
 fn leave_enabled(fixture: &Fixture) -> Result<()> {
     let bar = fixture.model.function().bar(0)?;
     bar.register(0x24)?.store_released(0x000f_000f)?;
