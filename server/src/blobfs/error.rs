@@ -65,7 +65,7 @@ impl BlobfsError {
         self
     }
 
-    /// The same, for a command whose failures are told by another number.
+    /// The error of a command with another exit status for failures.
     pub(super) fn ending_with(mut self, exit_code: u8) -> Self {
         if self.kind != ErrorKind::Interrupted {
             self.exit_code = exit_code;
@@ -127,7 +127,7 @@ impl BlobfsError {
         self.exit_code
     }
 
-    /// Whether nobody reads the output any more.
+    /// Whether the reader of the output has closed it (`EPIPE`).
     pub(super) fn is_broken_pipe(&self) -> bool {
         self.kind == ErrorKind::System
             && self

@@ -1,4 +1,4 @@
-//! What commands say: text for people, JSON for machines.
+//! Output of commands: text for terminals, JSON for programs.
 
 use std::io::Write;
 
@@ -31,7 +31,7 @@ pub(super) fn rfc3339(time: Timestamp) -> Option<String> {
     time.try_to_rfc3339_string().ok()
 }
 
-/// A time for people, in UTC and whole seconds.
+/// Text form of a time, in UTC and whole seconds.
 pub(super) fn seconds(time: Timestamp) -> String {
     let full = rfc3339(time);
     let parts = full

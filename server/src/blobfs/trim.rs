@@ -36,7 +36,7 @@ pub(super) fn run(options: &TrimOptions, out: &mut dyn Write) -> Result<(), Blob
     report::show(&report, options.json, out)
 }
 
-/// What the device was told.
+/// Result of a trim: bytes deallocated.
 #[derive(Clone, Debug)]
 struct TrimReport {
     device: String,

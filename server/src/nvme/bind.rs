@@ -117,7 +117,7 @@ fn change(
         binding.done = applied.is_ok();
         if let Err(error) = applied.and_then(|()| binding.look(machine)) {
             if options.json {
-                // Some of the steps may have been done. Who reads them is told of the failure as well.
+                // Some steps may have been executed: the output lists them together with the failure.
                 let _ = binding.look(machine);
                 report::show_json(&binding.json(), out)?;
             }
@@ -157,7 +157,7 @@ impl Binding {
             let disks = self.plan.disks.join(", ");
             let _ = writeln!(
                 text,
-                "Before the first step {disks} is opened for this command alone; if somebody holds it, nothing \
+                "Before the first step {disks} is opened exclusively; if another process holds it, nothing \
                  is written."
             );
         }
@@ -176,7 +176,7 @@ impl Binding {
         if let (true, Some(file)) = (self.for_processes, &self.owner_file) {
             let _ = writeln!(
                 text,
-                "`chown USER {file}` lets a user open it who is not root."
+                "`chown USER {file}` lets an ordinary user open it."
             );
         }
         if !self.for_processes && self.driver.is_none() {

@@ -73,7 +73,7 @@ impl NvmeError {
         &self.advice
     }
 
-    /// Whether nobody reads the output any more.
+    /// Whether the reader of the output has closed it (`EPIPE`).
     pub(super) fn is_broken_pipe(&self) -> bool {
         self.kind == ErrorKind::System
             && self
@@ -107,8 +107,8 @@ pub(super) fn device_error(
     |source| NvmeError::new(ErrorKind::Device, context).caused_by(source)
 }
 
-/// Advice for the innermost cause that there is any for. The crates below say in their messages what they
-/// know; this adds what whoever is at a terminal can try.
+/// Advice for the innermost cause that has one. The messages of the crates below state the failure; this adds the
+/// commands that a user at a terminal can try.
 fn advice_for(error: &(dyn StdError + 'static)) -> Option<&'static str> {
     let inner = error.source().and_then(advice_for);
     inner.or_else(|| {
@@ -134,7 +134,7 @@ pub(crate) const fn for_function(kind: millrace_pci::ErrorKind) -> Option<&'stat
             "`dmesg | grep -i remapping` tells whether the kernel found it; in a virtual machine it is an \
              option of the virtual IOMMU (QEMU: -device intel-iommu,intremap=on)",
         ),
-        ErrorKind::InUse => Some("`millrace nvme list` tells who has which device"),
+        ErrorKind::InUse => Some("`millrace nvme list` shows the holder of each device"),
         ErrorKind::Permission => Some("run it as root, or have root give the file to this user"),
         ErrorKind::Gone => Some(
             "the device was pulled out, or its process has ended: plug it in, or start it again",

@@ -1,4 +1,4 @@
-//! What commands say: text for people, JSON for machines.
+//! Output of commands: text for terminals, JSON for programs.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,7 +9,7 @@ use super::NvmeError;
 
 /// Something that a command says.
 pub trait Report {
-    /// For people; ends with a line's end.
+    /// Text for a terminal; ends with a newline.
     fn text(&self) -> String;
 
     /// For machines. Units are in the names; what is not known is null.

@@ -10,7 +10,7 @@ use crate::nvme::quantity::{duration, grouped};
 use crate::nvme::report::{Side, Table};
 use crate::nvme::{BlockSize, Pattern, Report, WaitingChoice};
 
-/// Latencies are told apart up to an hour, to three digits.
+/// Range of recorded latencies: up to an hour, to three digits.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
@@ -54,7 +54,7 @@ pub struct Workload {
 pub struct BenchReport {
     /// What the device is called.
     pub name: String,
-    /// Device and namespace, for people.
+    /// Device and namespace, as displayed.
     pub title: String,
     /// What was done.
     pub workload: Workload,
