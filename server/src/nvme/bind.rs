@@ -174,10 +174,7 @@ impl Binding {
             None => format!("{address} has no driver now.\n"),
         };
         if let (true, Some(file)) = (self.for_processes, &self.owner_file) {
-            let _ = writeln!(
-                text,
-                "`chown USER {file}` lets an ordinary user open it."
-            );
+            let _ = writeln!(text, "`chown USER {file}` lets an ordinary user open it.");
         }
         if !self.for_processes && self.driver.is_none() {
             text.push_str("`modprobe nvme` loads the kernel's own.\n");

@@ -48,7 +48,9 @@ fn what_a_reset_sends_again_is_rung_by_the_poll_that_resets() -> Outcome {
     let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-    fixture.model.set_faults(fault(When::Nth(1), Fault::WrongId));
+    fixture
+        .model
+        .set_faults(fault(When::Nth(1), Fault::WrongId));
     let read = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
     pair.submit(&namespace, read)?;
     pair.ring();
@@ -97,7 +99,8 @@ fn answers_before_one_that_was_not_asked_for_count() -> Outcome {
     let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 1)?);
-    fixture.model
+    fixture
+        .model
         .set_faults(fault(When::Always, Fault::CompleteTwice));
     for token in 0..20 {
         let read = Request::read(Lba(token), filled(&arena, 512, 0)?, token);
@@ -219,7 +222,11 @@ fn shadow_doorbells_of_before_a_reset_are_not_taken_for_commands() -> Outcome {
         assert_eq!(pair.poll(|_| {}), 0);
         fixture.model.step();
     }
-    assert_eq!(fixture.model.counters().writes, 10, "they were executed again");
+    assert_eq!(
+        fixture.model.counters().writes,
+        10,
+        "they were executed again"
+    );
     assert_eq!(controller.resets(), 1, "none but the one asked for");
     assert_eq!(fixture.model.violations(), []);
     Ok(())
@@ -278,7 +285,10 @@ fn a_queue_that_is_refused_after_a_reset_ends_its_requests() -> Outcome {
     );
     assert!(completion.data.is_some(), "the controller was reset");
     let refused = pair.submit(&namespace, Request::flush(8)).err();
-    assert_eq!(refused.map(|refused| refused.reason), Some(Refusal::ControllerFailed));
+    assert_eq!(
+        refused.map(|refused| refused.reason),
+        Some(Refusal::ControllerFailed)
+    );
     Ok(())
 }
 

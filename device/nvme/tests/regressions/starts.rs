@@ -236,7 +236,9 @@ fn a_controller_that_was_given_up_says_why() -> Outcome {
     let failure = controller.last_failure().ok_or("it was reset")?;
     assert!(failure.to_string().contains("fatal status"), "{failure}");
 
-    fixture.model.set_faults(fault(When::Always, Fault::WrongId));
+    fixture
+        .model
+        .set_faults(fault(When::Always, Fault::WrongId));
     while controller.condition() == Condition::Ready {
         let request = Request::read(Lba(0), read()?, 0);
         let _ = single(&mut pair, &namespace, request)?;
