@@ -5,12 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use millrace_memory::Domain;
 use rustix::io::{self, Errno};
 use vfio_bindings::bindings::vfio;
 
+use super::Iommu;
 use super::kernel::{Call, Kernel, argument_size};
-use super::{Iommu, spapr, type1};
 use crate::{Error, ErrorKind, Result, refused};
 
 /// The version of VFIO's interface; there has been no other.
@@ -83,13 +82,9 @@ impl Container {
             .map_err(|errno| refused(errno, &format!("opening {name} in its group")))
     }
 
-    /// The container as devices' address space. To be called once.
-    pub(super) fn domain(self: Arc<Self>, window_size: Option<u64>) -> Result<Arc<dyn Domain>> {
-        match self.iommu {
-            Iommu::Type1 => type1::domain(self),
-            Iommu::SpaprV1 => spapr::domain_v1(self),
-            Iommu::SpaprV2 | Iommu::Iommufd => spapr::domain_v2(self, window_size),
-        }
+    /// Kind of the container's IOMMU.
+    pub(super) const fn iommu(&self) -> Iommu {
+        self.iommu
     }
 }
 

@@ -51,6 +51,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use millrace_memory::Domain;
+
 use self::container::Container;
 use self::device::VfioFunction;
 use self::kernel::Kernel;
@@ -105,6 +107,15 @@ pub(crate) fn address_space(
     Ok((info.ranges, info.granule))
 }
 
+/// DMA domain of a container. Must be called once for each container.
+fn domain_of(container: Arc<Container>, window_size: Option<u64>) -> Result<Arc<dyn Domain>> {
+    match container.iommu() {
+        Iommu::Type1 => type1::domain(container),
+        Iommu::SpaprV1 => spapr::domain_v1(container),
+        Iommu::SpaprV2 | Iommu::Iommufd => spapr::domain_v2(container, window_size),
+    }
+}
+
 /// Whether an IOMMU group has no IOMMU: the kernel makes such groups if it is configured to.
 pub(crate) fn is_without_iommu(dev: &Path, group: &str) -> bool {
     dev.join("vfio").join(format!("noiommu-{group}")).exists()
@@ -151,7 +162,7 @@ impl Host {
             _ => {
                 let container = self.container(address, &group, options.iommu)?;
                 let device = container.device(&name)?;
-                let domain = container.domain(options.window_size)?;
+                let domain = domain_of(container, options.window_size)?;
                 let function = VfioFunction::new(name, kernel, device, domain, options.removal)?;
                 return Ok(Arc::new(function));
             }
