@@ -29,7 +29,7 @@ const fn for_function(kind: millrace_pci::ErrorKind) -> Option<&'static str> {
             "`dmesg | grep -i remapping` tells whether the kernel found it; in a virtual machine it is an \
              option of the virtual IOMMU (QEMU: -device intel-iommu,intremap=on)",
         ),
-        ErrorKind::InUse => Some("`millrace nvme list` tells who has which device"),
+        ErrorKind::InUse => Some("`millrace nvme list` shows the holder of each device"),
         ErrorKind::Permission => Some("run it as root, or have root give the file to this user"),
         ErrorKind::Gone => Some(
             "the device was pulled out, or its process has ended: plug it in, or start it again",

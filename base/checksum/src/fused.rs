@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi, get_calculator_target};
 
-/// As [`crate::extend`].
+/// The checksum extended by `bytes`; see [`crate::extend`].
 #[inline]
 pub(crate) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     // The crate's entry for a checksum from the start takes half the time of its `Digest` for a short one.
@@ -19,7 +19,7 @@ pub(crate) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     u32::try_from(digest.finalize()).expect("a register of 32 bits")
 }
 
-/// As [`crate::implementation`].
+/// Name of the implementation; see [`crate::implementation`].
 pub(crate) fn implementation() -> &'static str {
     static NAME: LazyLock<String> = LazyLock::new(|| {
         format!(

@@ -6,15 +6,15 @@
 //! accidents, every burst of up to 32 bits among them, and no malice.
 //!
 //! # Cost
-//! | machine | how | who wrote it |
+//! | machine | method | implementation |
 //! |---|---|---|
 //! | x86-64 | carry-less multiplication, on AVX-512 registers or beside SSE4.2's `crc32` | crate `crc-fast` |
 //! | aarch64 | `crc32c*` beside `pmull`, with `eor3` where there is SHA3 | crate `crc-fast` |
 //! | POWER8 and later, little-endian | `vpmsumd`, through C | here |
-//! | any other, and these without them | tables | here; on the first two, `crc-fast` |
+//! | any other, and these without the instructions | tables | here; on the first two, `crc-fast` |
 //!
-//! What a machine has is asked when the program runs; [`implementation`] tells. AVX-512 needs a compiler
-//! of Rust 1.89 or later. `crc-fast` cannot be told to use less than there is; `make test` runs it also as
+//! The machine's features are detected at run time; [`implementation`] names the result. AVX-512 needs a compiler
+//! of Rust 1.89 or later. `crc-fast` cannot be limited to fewer features; `make test` runs it also as
 //! on the oldest x86-64 machine served, by emulation. Nothing is allocated on the way, and the input needs
 //! no alignment. `cargo bench -p millrace-checksum` measures.
 //!
@@ -64,7 +64,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     extend(0, bytes)
 }
 
-/// The checksum of something whose checksum is `crc`, followed by `bytes`.
+/// Checksum of data with checksum `crc` followed by `bytes`.
 #[inline]
 #[must_use]
 pub fn extend(crc: u32, bytes: &[u8]) -> u32 {

@@ -18,7 +18,7 @@ const BYTES: [u32; usize::BITS as usize] = {
     powers
 };
 
-/// `a` times `b`.
+/// Product of two polynomials, modulo the CRC polynomial.
 pub(crate) const fn multiply(a: u32, b: u32) -> u32 {
     let (mut product, mut b, mut d) = (0, b, 0);
     while d < u32::BITS {
@@ -30,7 +30,7 @@ pub(crate) const fn multiply(a: u32, b: u32) -> u32 {
     product
 }
 
-/// `x^n`.
+/// The polynomial `x^n`, modulo the CRC polynomial.
 pub(crate) const fn power(n: u32) -> u32 {
     let (mut result, mut square, mut n) = (ONE, ONE >> 1, n);
     while n > 0 {

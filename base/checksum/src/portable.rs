@@ -2,7 +2,7 @@
 
 pub(crate) use crate::table::extend;
 
-/// As [`crate::implementation`].
+/// Name of the implementation; see [`crate::implementation`].
 pub(crate) fn implementation() -> &'static str {
     "tables, eight bytes a step"
 }

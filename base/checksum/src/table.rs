@@ -36,7 +36,7 @@ const fn tables() -> [[u32; 256]; 8] {
     tables
 }
 
-/// As [`crate::extend`].
+/// The checksum extended by `bytes`; see [`crate::extend`].
 pub(crate) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     let mut register = !crc;
     let mut words = bytes.chunks_exact(8);

@@ -17,7 +17,7 @@ const AT_HWCAP2: c_ulong = 26;
 const PPC_FEATURE2_VEC_CRYPTO: c_ulong = 0x0200_0000;
 
 unsafe extern "C" {
-    /// The C library's: what the kernel told about the machine at the start; 0 for what it did not tell.
+    /// The C library's function: a value of the auxiliary vector; 0 if the kernel did not provide it.
     safe fn getauxval(kind: c_ulong) -> c_ulong;
 
     /// The register after `blocks` times 16 bytes, beginning from `state`.
@@ -36,7 +36,7 @@ fn machine_has_vpmsum() -> bool {
     getauxval(AT_HWCAP2) & PPC_FEATURE2_VEC_CRYPTO != 0
 }
 
-/// As [`crate::extend`].
+/// The checksum extended by `bytes`; see [`crate::extend`].
 pub(crate) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     if bytes.len() < FOLDED_MIN || !machine_has_vpmsum() {
         return portable::extend(crc, bytes);
@@ -48,7 +48,7 @@ pub(crate) fn extend(crc: u32, bytes: &[u8]) -> u32 {
     portable::extend(!state, &bytes[blocks * BLOCK..])
 }
 
-/// As [`crate::implementation`].
+/// Name of the implementation; see [`crate::implementation`].
 pub(crate) fn implementation() -> &'static str {
     if machine_has_vpmsum() {
         "vpmsumd, eight blocks side by side"

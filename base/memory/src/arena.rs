@@ -39,13 +39,13 @@ impl Default for ArenaOptions {
     }
 }
 
-/// Why there is no buffer.
+/// Reason for which no buffer is available.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Exhausted {
     /// All blocks that are large enough are in use; one may be free later.
     #[error("all buffers that are large enough are in use")]
     InUse,
-    /// No block is large enough.
+    /// No block is large enough, ever.
     #[error("buffers have {len_max} bytes at most")]
     TooLarge {
         /// The longest buffer that there may be.
@@ -60,7 +60,7 @@ pub enum Exhausted {
 /// boundary of 4 KiB, and a larger one begins at one.
 ///
 /// A clone is another handle to the same blocks. A handle belongs to one thread at a time: it is [`Send`] but
-/// not [`Sync`]. The memory is unmapped and freed when all handles and all buffers are gone.
+/// not [`Sync`]. The memory is unmapped and freed after the last handle and the last buffer are dropped.
 ///
 /// ```compile_fail,E0277
 /// fn shared<T: Sync>() {}
@@ -68,12 +68,11 @@ pub enum Exhausted {
 /// ```
 ///
 /// # Cost
-/// Taking a buffer and dropping it cost two compare-and-exchanges, a count up and a count down: about as much
-/// as a small allocation. Threads that take blocks of one size meet at its ring, which costs several times as
-/// much; where that matters each thread has an arena of its own. Making or cloning an arena allocates,
-/// nothing else does.
+/// Taking a buffer and dropping it cost two compare-and-exchanges, an increment and a decrement: about as much
+/// as a small allocation. Threads that take blocks of one size contend for its ring, which costs several times as
+/// much; where that matters each thread has an arena of its own. Only making or cloning an arena allocates.
 pub struct Arena {
-    /// The smallest blocks first.
+    /// Size classes, smallest blocks first.
     classes: Box<[Class]>,
     mapping: Shared<Mapping>,
 }
@@ -84,20 +83,20 @@ struct Class {
     placed: Placed,
     taker: RefCell<Taker>,
     returner: Returner,
-    /// The size of its blocks.
+    /// Bytes of one block of the class.
     capacity: u32,
-    /// Names the domain in buffers.
+    /// Identity of the domain, for buffers.
     domain: DomainId,
 }
 
 impl Arena {
-    /// An arena on a region of its own, which is mapped in `domain`. With [`Pages::Auto`] the next smaller
-    /// pages are tried where the domain has no addresses for huge ones, which begin at a multiple of their
-    /// size, or may not lock as much as they come to.
+    /// An arena on a region of its own, mapped in `domain`. [`Pages::Auto`] tries the next smaller page size if the
+    /// domain has no addresses for huge pages, which begin at a multiple of their size, or may not lock that much
+    /// memory.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the classes make no sense, what
-    /// [`Region::new`] says, and what [`Domain::map`] says.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the classes are inconsistent, and the errors of
+    /// [`Region::new`] and [`Domain::map`].
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the arena keeps a share, which is taken once for each attempt"
@@ -123,11 +122,11 @@ impl Arena {
         })
     }
 
-    /// A buffer of `len` bytes, in the smallest free block that it fits into. The bytes are what the block's
-    /// last holder left there.
+    /// A buffer of `len` bytes, in the smallest free block that it fits into. Its contents are undefined: those of the
+    /// block's last use.
     ///
     /// # Errors
-    /// [`Exhausted::InUse`] if there is none now, [`Exhausted::TooLarge`] if there will never be one.
+    /// [`Exhausted::InUse`] if no block is free now, [`Exhausted::TooLarge`] if no block is large enough.
     #[inline]
     pub fn try_buffer(&self, len: usize) -> std::result::Result<Buffer, Exhausted> {
         self.classes
@@ -152,13 +151,13 @@ impl Arena {
         largest.map_or(0, |class| class.placed.class.size)
     }
 
-    /// Where the memory is mapped.
+    /// DMA domain in which the memory is mapped.
     #[must_use]
     pub fn domain(&self) -> &Arc<dyn Domain> {
         self.mapping.domain()
     }
 
-    /// The memory.
+    /// Memory region of all blocks.
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {
         self.mapping.region()
@@ -220,8 +219,8 @@ impl Class {
         // SAFETY: the layout has put the block into the region (its invariant 1).
         let address = unsafe { mapping.region().address().add(offset) };
         let iova = Iova(mapping.iova().0 + offset as u64);
-        // SAFETY: the block lies at this address for as long as the ring exists, whose cells own a share of
-        // the mapping; its number was in the ring, so that no other buffer has it (invariant 2 of the crate).
+        // SAFETY: the block lies at this address as long as the ring exists, whose cells own a clone of the mapping;
+        // its number was in the ring, so no other buffer has it (invariant 2 of the crate).
         Some(unsafe {
             Buffer::new(
                 address,

@@ -1,12 +1,12 @@
-//! How much memory is left.
+//! Available memory, checked before an allocation.
 //!
-//! The kernel hands out base pages until there are none, and then ends a process: this one or another
-//! (`Documentation/admin-guide/mm/concepts.rst`, OOM killer). So what is there is asked before. Three may
-//! bound it: the machine, the memory groups that the process is in, and the node that is asked for. What the
-//! kernel does not tell bounds nothing.
+//! The kernel hands out base pages until none is left, and then kills a process: this one or another
+//! (`Documentation/admin-guide/mm/concepts.rst`, OOM killer). Therefore the available memory is checked first. It has
+//! three bounds: the machine, the process's memory groups, and the requested node. A bound that the kernel does not
+//! report is ignored.
 //!
-//! File pages that can be dropped count as left, for a group as for the machine: they fill any limit in
-//! time. Swap does not: what may be had at its cost is not what a pool of buffers is for.
+//! File pages that can be dropped count as available, for a group as for the machine: they fill any limit in
+//! time. Swap does not: a pool of buffers must not depend on it.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -20,18 +20,16 @@ const NODES: &str = "/sys/devices/system/node";
 /// What bounds memory.
 #[derive(Debug, PartialEq, Eq)]
 struct Bound {
-    /// What is left, in bytes.
+    /// Available memory, in bytes.
     left: u64,
     whose: String,
     advice: &'static str,
 }
 
-/// Refuses what there is no memory for, as far as it can be told beforehand: what others take after this
-/// looked is not seen.
+/// Fails if less memory is available than needed. Allocations of other processes after the check are not detected.
 ///
 /// # Errors
-/// [`ErrorKind::NoMemory`] if `size` bytes of base pages, from `node` if one is named, are more than what is
-/// left.
+/// [`ErrorKind::NoMemory`] if `size` bytes of base pages, from `node` if one is named, exceed the available memory.
 pub(crate) fn check(size: usize, node: Option<u32>) -> Result<()> {
     let size = size as u64;
     let machine = read(&Path::new(PROC).join("meminfo")).and_then(|text| of_machine(&text));
@@ -72,7 +70,7 @@ fn of_machine(text: &str) -> Option<Bound> {
     })
 }
 
-/// By a node's own `meminfo`, which does not say what is available.
+/// Bound of a node's own `meminfo`, which has no `MemAvailable`.
 fn of_node(node: u32, text: &str) -> Option<Bound> {
     let of = |name| bytes_of(text, name);
     let droppable = ["Active(file):", "Inactive(file):", "SReclaimable:"]
@@ -86,7 +84,7 @@ fn of_node(node: u32, text: &str) -> Option<Bound> {
     })
 }
 
-/// A figure of a `meminfo`, whose lines are "name: value kB"; a node's have its number before.
+/// A value of a `meminfo`, whose lines are "name: value kB"; a node's lines begin with its number.
 fn bytes_of(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip_while(|word| *word != name);
@@ -182,7 +180,7 @@ fn unescaped(path: &str) -> PathBuf {
 }
 
 impl Group {
-    /// What it leaves, if that could matter to who wants `size` bytes.
+    /// Memory that the bound leaves, if that is relevant to a request of `size` bytes.
     fn bound(&self, size: u64) -> Option<Bound> {
         let (limit, usage, advice) = match self.version {
             Version::One => (
@@ -353,7 +351,7 @@ mod tests {
         }
     }
 
-    /// What a group with these files leaves for somebody who wants `size` bytes.
+    /// Memory that a group with these files leaves for a request of `size` bytes.
     fn left(version: Version, size: u64, files: &[(&str, &str)]) -> Option<u64> {
         let folder = tempfile::tempdir().expect("a folder can be made");
         for (name, text) in files {

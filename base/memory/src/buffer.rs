@@ -1,4 +1,4 @@
-//! A block and who has it.
+//! A block and its owner.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -8,15 +8,15 @@ use std::slice;
 use crate::cells::Returner;
 use crate::{DeviceMemory, DomainId, Error, ErrorKind, Iova, Result};
 
-/// Bytes that devices see, of an [`Arena`](crate::Arena)'s block. Returned to the arena when it is dropped.
+/// A block of an [`Arena`](crate::Arena), accessible to devices. Dropping it returns it to the arena.
 ///
-/// New ones hold what the block's last holder left there, at first zeros.
+/// A new buffer has the contents of the block's last use, at first zeros.
 ///
-/// Whoever has a device work on a buffer must have it by value until the device is done with it: references
-/// to its bytes tell the compiler that nobody else changes them.
+/// A driver must own a buffer while a device accesses it: references to its bytes let the compiler assume that nothing
+/// else changes them.
 ///
-/// All of its block is of use, or a range of it ([`Buffer::set_range`]): its bytes, their number and their
-/// device address are the range's.
+/// The used range is the whole block or a part of it ([`Buffer::set_range`]): its bytes, length and device address are
+/// the range's.
 pub struct Buffer {
     /// Of the first byte of use, as is the device address.
     address: NonNull<u8>,
@@ -44,9 +44,9 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// # Safety
-    /// For as long as the returner exists, `capacity` bytes from `address` on are initialised memory which
-    /// nobody else reads or writes until `block` is returned; `iova` is where devices see it.
-    /// `len` is no more than `capacity`.
+    /// As long as the returner exists, `capacity` bytes from `address` on are initialised memory that nothing else
+    /// accesses until `block` is returned; `iova` is their device address.
+    /// `len` is at most `capacity`.
     #[inline]
     pub(crate) unsafe fn new(
         address: NonNull<u8>,
@@ -84,7 +84,7 @@ impl Buffer {
         self.len as usize
     }
 
-    /// Whether no byte is.
+    /// Whether the used range is empty.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -98,8 +98,8 @@ impl Buffer {
         self.capacity as usize
     }
 
-    /// The domain whose devices see it. A driver compares before it names the buffer to a device: in another
-    /// domain its device address may be somebody else's.
+    /// Domain whose devices can access the buffer. A driver compares it before it passes the device address to a
+    /// device: in another domain the address may belong to other memory.
     #[must_use]
     #[inline]
     pub const fn domain(&self) -> DomainId {
@@ -152,11 +152,11 @@ impl Buffer {
         start..start + self.len()
     }
 
-    /// The same memory to share with a device, from the first byte of use to the block's end, zeroed.
+    /// The same memory for concurrent access by a device, from the start of the used range to the block's end, zeroed.
     ///
     /// # Panics
-    /// If the first byte of use is not at a multiple of [`DeviceMemory::ALIGN`]: words are accessed whole.
-    /// Where a range begins is the driver's choice, never a device's; that of a new buffer fits.
+    /// If the used range does not begin at a multiple of [`DeviceMemory::ALIGN`]: words are accessed whole. The driver
+    /// chooses the range, never a device; that of a new buffer is aligned.
     #[must_use]
     pub fn into_device_memory(self) -> DeviceMemory {
         DeviceMemory::new(self)
@@ -189,7 +189,8 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and whoever calls has the buffer to itself.
+        // SAFETY: the used range lies in the block, which is initialised memory that this buffer owns, and `&mut self`
+        // excludes other references to it.
         unsafe { slice::from_raw_parts_mut(self.address.as_ptr(), self.len()) }
     }
 }

@@ -10,13 +10,13 @@ use crate::mapping::Mapping;
 #[derive(Debug)]
 pub(crate) struct ClassCells {
     free: HeapCells<u32, Native>,
-    /// Kept, not read.
+    /// Owned to keep the memory mapped.
     _mapping: Shared<Mapping>,
 }
 
-/// Takes free blocks.
+/// Consumer end of a class's ring: takes free blocks.
 pub(crate) type Taker = Consumer<ClassCells, Multi>;
-/// Returns blocks.
+/// Producer end of a class's ring: returns blocks.
 pub(crate) type Returner = Producer<ClassCells, Multi>;
 
 impl ClassCells {
@@ -45,13 +45,13 @@ unsafe impl RingCells for ClassCells {
 
     #[inline]
     unsafe fn put(&self, position: u64, item: u32) {
-        // SAFETY: the caller keeps the same promise.
+        // SAFETY: the caller guarantees exclusive access to the slot of this position, as `put` requires.
         unsafe { self.free.put(position, item) };
     }
 
     #[inline]
     unsafe fn take(&self, position: u64) -> u32 {
-        // SAFETY: the caller keeps the same promise.
+        // SAFETY: the caller guarantees exclusive access to the slot of this position, as `take` requires.
         unsafe { self.free.take(position) }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::{Buffer, Iova, SizeClass};
 
-/// Memory that its holder and a device use at the same time: queues.
+/// Memory that its owner and a device access at the same time: queues.
 ///
 /// No reference to its bytes exists. Each access is one load or store of a whole word, relaxed: in which
 /// order the device sees them is for the driver's barriers. Words are little-endian in memory, as devices
@@ -23,7 +23,7 @@ use crate::{Buffer, Iova, SizeClass};
 /// device's to choose.
 pub struct DeviceMemory {
     buffer: Buffer,
-    /// `Send`, not `Sync`.
+    /// Makes the type `Send` and not `Sync`.
     one_thread: PhantomData<Cell<()>>,
 }
 
@@ -41,7 +41,8 @@ impl DeviceMemory {
             Self::ALIGN,
             buffer.range()
         );
-        // SAFETY: the block has so many bytes behind this one and is the buffer's alone; no device knows of it yet.
+        // SAFETY: the block has this many bytes from here on, and the buffer owns them; no device knows the address
+        // yet.
         unsafe {
             buffer
                 .address()
@@ -60,14 +61,14 @@ impl DeviceMemory {
         self.buffer.iova()
     }
 
-    /// How many bytes there are.
+    /// Length of the memory in bytes.
     #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether there are none.
+    /// Whether the length is zero.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {

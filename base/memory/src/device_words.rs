@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{DeviceMemory, Iova};
 
-/// Memory that several threads and a device use at the same time, in words of four bytes alone: shadow
-/// doorbells.
+/// Memory that several threads and a device access at the same time, in words of four bytes only: shadow doorbells.
 ///
 /// # Panics
-/// All accesses do if the word does not lie within, or not at a multiple of four.
+/// All accesses panic if the word does not lie within the memory, or is not at a multiple of four.
 #[derive(Debug)]
 pub struct DeviceWords(DeviceMemory);
 
@@ -20,7 +19,7 @@ pub struct DeviceWords(DeviceMemory);
 unsafe impl Sync for DeviceWords {}
 
 impl DeviceWords {
-    /// The words of `memory`.
+    /// The words of `memory`, which must not be accessed in another way.
     #[must_use]
     pub const fn new(memory: DeviceMemory) -> Self {
         Self(memory)
@@ -33,14 +32,14 @@ impl DeviceWords {
         self.0.iova()
     }
 
-    /// How many bytes there are.
+    /// Length of the memory in bytes.
     #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether the length is zero.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {
@@ -76,21 +75,21 @@ pub struct DeviceWord {
     _words: Arc<DeviceWords>,
 }
 
-// SAFETY: as for `DeviceWords`, whose word it is and of which a share is held.
+// SAFETY: the word stays allocated through the clone of the memory that this value owns, in any thread.
 unsafe impl Send for DeviceWord {}
 
-// SAFETY: as above: all accesses are atomic and of four bytes.
+// SAFETY: all accesses are atomic and of four bytes, so concurrent accesses are no data race.
 unsafe impl Sync for DeviceWord {}
 
 impl DeviceWord {
-    /// The word, relaxed.
+    /// Atomic load of the word, relaxed.
     #[must_use]
     #[inline]
     pub fn load(&self) -> u32 {
         u32::from_le(self.word().load(Ordering::Relaxed))
     }
 
-    /// Changes the word, relaxed.
+    /// Atomic store to the word, relaxed.
     #[inline]
     pub fn store(&self, value: u32) {
         self.word().store(value.to_le(), Ordering::Relaxed);
@@ -98,8 +97,8 @@ impl DeviceWord {
 
     #[inline]
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: it was a reference into memory that lives as long as the share, and is accessed by atomic
-        // operations alone.
+        // SAFETY: the pointer was made from a reference into memory that lives as long as the clone held here, and all
+        // accesses are atomic.
         unsafe { self.word.as_ref() }
     }
 }

@@ -4,11 +4,11 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::result;
 
-/// What went wrong.
+/// Kinds of failure that a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The process may not lock so much memory.
+    /// The limit of locked memory (RLIMIT_MEMLOCK) is too low.
     LockLimit,
     /// The kernel has no memory of the kind that was asked for: huge pages, or any.
     NoMemory,
@@ -16,7 +16,7 @@ pub enum ErrorKind {
     NoAddresses,
     /// Nothing is mapped at this device address.
     NotMapped,
-    /// The sizes asked for make no sense together.
+    /// The requested sizes are inconsistent.
     Invalid,
     /// Anything else that the kernel or a device's provider refused.
     Refused,
@@ -30,11 +30,11 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// A result of this crate.
+/// Result with this crate's [`Error`].
 pub type Result<T> = result::Result<T, Error>;
 
 impl Error {
-    /// An error whose context says what was attempted, and what to do where that is known.
+    /// A failure of `kind`; `context` names the operation, and the remedy where it is known.
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
@@ -44,14 +44,14 @@ impl Error {
         }
     }
 
-    /// The same with its cause.
+    /// This error with its cause as the source.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What went wrong.
+    /// Kind of the failure, for the caller to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

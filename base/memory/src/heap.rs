@@ -13,7 +13,7 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// One of `size` bytes, in whole pages: huge ones of so many bytes each, or base pages.
+    /// Memory of `size` bytes, in whole pages: huge pages of `huge` bytes each, or base pages.
     pub(crate) fn new(size: usize, huge: Option<usize>, _: &RegionOptions) -> Result<Self> {
         let none = || Error::new(ErrorKind::NoMemory, format!("{size} bytes"));
         let align = huge.unwrap_or_else(base_page_size);
@@ -24,12 +24,12 @@ impl Heap {
         Ok(Self { address, layout })
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub(crate) const fn address(&self) -> NonNull<u8> {
         self.address
     }
 
-    /// There is none. Crates that hand a region to other processes are built for miri, and do not do it there.
+    /// Not available. Crates that pass a region to other processes do not do so under miri.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         panic!("memory under miri has no file")
     }
@@ -37,7 +37,7 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and nobody uses the bytes of a region any more.
+        // SAFETY: it was allocated with this layout, and the region that owned the bytes is being dropped.
         unsafe { dealloc(self.address.as_ptr(), self.layout) };
     }
 }

@@ -8,7 +8,7 @@
 //! [`Buffer`]s of a few sizes from one region.
 //!
 //! # Ownership
-//! | what | who has it |
+//! | object | owner |
 //! |---|---|
 //! | a `Region` | the `Arena` on it and each `Domain` that maps it, by reference count |
 //! | a free block of an arena | the ring of its size class |

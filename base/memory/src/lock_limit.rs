@@ -7,9 +7,8 @@ use rustix::process::{Resource, getrlimit};
 use crate::{Error, ErrorKind};
 
 impl Error {
-    /// The error for `bytes` more of memory that may not be locked: says what the limit is, how much is
-    /// locked already, and how to raise the limit. Also for a [`Domain`](crate::Domain) whose mappings the
-    /// kernel refuses to pin.
+    /// Error for `bytes` more of memory that may not be locked: states the limit, the memory locked already, and how to
+    /// raise the limit. Also for a [`Domain`](crate::Domain) whose mappings the kernel refuses to pin.
     #[must_use]
     pub fn lock_limit(attempted: &str, bytes: usize) -> Self {
         let limit = match getrlimit(Resource::Memlock).current {
@@ -32,7 +31,7 @@ impl Error {
     }
 }
 
-/// What the kernel counts against the limit, if it tells.
+/// Locked memory that counts against the limit, in KiB, if the kernel reports it.
 fn locked_kibibytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -17,8 +17,8 @@ impl Mapping {
     /// Maps the region.
     ///
     /// # Errors
-    /// What the domain says, and [`ErrorKind::Refused`] if the address it gives is none for
-    /// this region.
+    /// The domain's error, and [`ErrorKind::Refused`] if the address it returns is misaligned or out of range for this
+    /// region.
     pub(crate) fn new(domain: Arc<dyn Domain>, region: Arc<Region>) -> Result<Self> {
         let iova = domain.map(&region)?;
         let mapping = Self {
@@ -51,11 +51,11 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: a driver holds a buffer, or the device memory, of each command that names its address until
-        // no device works on it, and all buffers are gone when the last share of the mapping is.
+        // SAFETY: a driver owns the buffer, or the device memory, of each command that names its address until no
+        // device accesses it, and all buffers are dropped before the last clone of the mapping.
         let unmapped = unsafe { self.domain.unmap(self.iova) };
         if unmapped.is_err() {
-            // A device may still write there: the memory must never be anybody else's.
+            // A device may still write there: the memory must never be reused.
             mem::forget(Arc::clone(&self.region));
         }
     }

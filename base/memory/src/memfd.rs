@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, HugePages, RegionOptions, Result, available, base_
 /// How much is allocated at once, if no signal comes.
 const STEP_MAX: usize = 64 << 20;
 
-/// A memfd, sealed and mapped whole, all of whose pages are there.
+/// A memfd, sealed and mapped whole, with all pages allocated.
 pub(crate) struct Memfd {
     address: NonNull<u8>,
     size: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Memfd {
 }
 
 impl Memfd {
-    /// One of `size` bytes, in whole pages: huge ones of so many bytes each, or base pages.
+    /// A memfd of `size` bytes, in whole pages: huge pages of `huge` bytes each, or base pages.
     ///
     /// # Errors
     /// As [`Region::new`](crate::Region::new).
@@ -34,7 +34,7 @@ impl Memfd {
         }
         let file = create_file(size, huge)?;
         let address = map(&file, size).map_err(|errno| match huge {
-            // Also said where a processor is emulated: there huge pages can be named but not mapped.
+            // Also returned where a processor is emulated: there huge pages exist but cannot be mapped.
             Some(page_size) => no_such_pages(errno, page_size),
             None => refused(errno, &format!("mapping {size} bytes")),
         })?;
@@ -58,9 +58,9 @@ impl Memfd {
         Ok(memory)
     }
 
-    /// Has all pages locked as soon as they are there. Comes before [`Memfd::populate`]: a limit is met
-    /// before memory is allocated, and cannot be mistaken for a lack of memory. Returns whether that can be
-    /// done: not by emulators of another processor.
+    /// Locks all pages as they are allocated. Must precede [`Memfd::populate`]: an exceeded limit is then an error of
+    /// its own before memory is allocated. Returns whether locking is supported; emulators of another processor do not
+    /// support it.
     fn lock_to_come(&self) -> Result<bool> {
         let (address, size) = (self.address.as_ptr(), self.size);
         // SAFETY: the range is this mapping's own; locking does not change what it holds.
@@ -75,7 +75,7 @@ impl Memfd {
     /// Locks pages that are there.
     fn lock_present(&self) -> Result<()> {
         let (address, size) = (self.address.as_ptr(), self.size);
-        // SAFETY: as above.
+        // SAFETY: the range is this mapping; locking it changes no contents and invalidates no reference.
         let locked = unsafe { mlock(address.cast(), size) };
         locked.map_err(|errno| self.not_locked(errno))
     }
@@ -107,8 +107,8 @@ impl Memfd {
         for offset in (0..self.size).step_by(self.page_size) {
             // SAFETY: the offset is less than the size of the mapping.
             let page = unsafe { self.address.add(offset) };
-            // SAFETY: the page is mapped for writing and, as the memory is new, nobody else has it; it was
-            // allocated above, so that entering it needs no more memory of its kind.
+            // SAFETY: the page is mapped for writing and new, so nothing else accesses it; it was allocated above, so
+            // that mapping it needs no more memory of its kind.
             unsafe { page.write_volatile(0) };
         }
         Ok(())
@@ -127,8 +127,7 @@ impl Memfd {
 
 impl Drop for Memfd {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping's own. Whoever uses its bytes holds a share of the region, so
-        // that nobody does any more.
+        // SAFETY: the range is this mapping's own. Users of its bytes hold a clone of the region, so none is left now.
         let unmapped = unsafe { munmap(self.address.as_ptr().cast(), self.size) };
         debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
     }
@@ -161,7 +160,7 @@ fn in_steps(
     Ok(())
 }
 
-/// A memfd of this size, which nobody can change.
+/// A sealed memfd of this size: no process can shrink or grow it.
 fn create_file(size: usize, huge: Option<usize>) -> Result<OwnedFd> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if let Some(page_size) = huge {
@@ -182,7 +181,7 @@ fn create_file(size: usize, huge: Option<usize>) -> Result<OwnedFd> {
 
 fn map(file: &OwnedFd, size: usize) -> std::result::Result<NonNull<u8>, Errno> {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses an address that is free; the file is new, so that nobody else knows it.
+    // SAFETY: the kernel chooses a free address; the file is new, so no other process has it.
     let address = unsafe { mmap(ptr::null_mut(), size, protection, MapFlags::SHARED, file, 0) }?;
     NonNull::new(address.cast()).ok_or(Errno::FAULT)
 }

@@ -14,7 +14,7 @@ pub struct NoDevice {
 }
 
 impl NoDevice {
-    /// The one that all share whose buffers may be mixed.
+    /// The domain shared by all arenas whose buffers may be mixed.
     #[must_use]
     pub fn shared() -> Arc<dyn Domain> {
         static SHARED: OnceLock<Arc<NoDevice>> = OnceLock::new();

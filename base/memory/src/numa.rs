@@ -33,8 +33,11 @@ fn apply(address: NonNull<u8>, size: usize, node: u32, flags: c_int) -> Result<(
     nodes[index / WORD_BITS] = 1 << (index % WORD_BITS);
     mbind(address.as_ptr().cast(), size, &nodes, flags).map_err(|source| {
         let (kind, why) = match source.raw_os_error() {
-            Some(libc::ENOSYS) => (ErrorKind::Refused, "the kernel knows no NUMA nodes"),
-            Some(libc::EINVAL) => (ErrorKind::Invalid, "there is no such node with memory"),
+            Some(libc::ENOSYS) => (ErrorKind::Refused, "the kernel does not support NUMA nodes"),
+            Some(libc::EINVAL) => (
+                ErrorKind::Invalid,
+                "the node does not exist or has no memory",
+            ),
             Some(libc::EIO) => (ErrorKind::NoMemory, "not all pages can be had there"),
             _ => (ErrorKind::Refused, "the kernel does not bind memory to it"),
         };
@@ -48,7 +51,7 @@ fn mbind(
     nodes: &[c_ulong],
     flags: c_int,
 ) -> std::result::Result<(), io::Error> {
-    // The kernel reads one bit less than it is told (mbind(2), BUGS).
+    // The kernel reads one bit less than it is given (mbind(2), BUGS).
     let bits = nodes.len() * WORD_BITS + 1;
     // SAFETY: mbind reads `nodes`, which holds as many bits as are read, and changes from where pages
     // come, not what they hold; an address that is not mapped is an error.

@@ -1,4 +1,4 @@
-//! Page sizes, as the kernel tells them.
+//! Huge page sizes that the kernel supports.
 
 use std::fs;
 use std::path::Path;
@@ -17,14 +17,14 @@ pub fn base_page_size() -> usize {
 pub struct HugePages {
     /// The size of one page in bytes: a power of two.
     pub size: usize,
-    /// How many there are.
+    /// Number of pages of this size.
     pub total: u64,
-    /// How many of them nobody has or has reserved.
+    /// Number of pages that are neither in use nor reserved.
     pub free: u64,
 }
 
 impl HugePages {
-    /// What the kernel offers, the largest size first; empty if it has no huge pages or does not tell.
+    /// Huge page sizes, largest first; empty if the kernel has none or does not report them.
     #[must_use]
     pub fn offered() -> Vec<Self> {
         Self::listed_in(Path::new(HUGE_PAGES))

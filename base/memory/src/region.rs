@@ -20,9 +20,9 @@ pub enum Pages {
     /// rounding up; the next smaller ones where those fail; base pages if there are none.
     #[default]
     Auto,
-    /// Base pages.
+    /// Base pages of the machine.
     Base,
-    /// Huge pages of so many bytes each.
+    /// Huge pages of this many bytes each.
     Huge(usize),
 }
 
@@ -69,10 +69,10 @@ const fn smaller_pages_mend(kind: ErrorKind) -> bool {
     )
 }
 
-/// How a region is made.
+/// Options of [`Region::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionOptions {
-    /// Of which pages.
+    /// Page size of the region.
     pub pages: Pages,
     /// The NUMA node that they must come from; anywhere if none.
     pub node: Option<u32>,
@@ -92,15 +92,15 @@ impl Default for RegionOptions {
     }
 }
 
-/// Memory that is locked, unless asked otherwise, shared by whoever has its descriptor.
+/// Memory that is locked, unless the options say otherwise, shared through its descriptor.
 ///
-/// All pages are there when it is made, so touching them never fails later. They start as zeros. The size of
-/// the file is sealed: nobody who has the descriptor can make it shorter or longer. A child process shares
+/// All pages are allocated at the start, so that later accesses never fail. They start as zeros. The size of
+/// the file is sealed: no holder of the descriptor can shrink or grow it. A child process shares
 /// the pages and does not move them: the mapping is shared, not copied on write.
 ///
-/// Base pages are locked and count against RLIMIT_MEMLOCK; huge pages are never swapped and do not. Locked
-/// pages stay in memory, but the kernel may move them there: that a page stays where it is, a
-/// [`Domain`](crate::Domain) sees to while it maps the region.
+/// Base pages are locked and count against RLIMIT_MEMLOCK; huge pages are never swapped and do not count. Locked
+/// pages stay in memory, but the kernel may move them within it: a [`Domain`](crate::Domain) prevents that while it
+/// maps the region.
 ///
 /// Linux 4.16 or later.
 pub struct Region {
@@ -109,11 +109,11 @@ pub struct Region {
     page_size: usize,
 }
 
-// SAFETY: a region is an address and a descriptor; it hands out no reference to its bytes, so what threads
-// may do to them is for those who make references from the address.
+// SAFETY: a region is an address and a descriptor; it hands out no reference to its bytes, so the callers that make
+// references from the address answer for accesses by several threads.
 unsafe impl Send for Region {}
 
-// SAFETY: as above; nothing of it changes until it is dropped.
+// SAFETY: all methods with `&self` only read fields that never change before the drop.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -121,10 +121,10 @@ impl Region {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] if the size is zero or too large, a page size is not a power of two, or the
-    /// node does not exist; [`ErrorKind::NoMemory`] if not enough memory of this kind is left, as far as
-    /// that can be told before others take some (the crate's page says more);
-    /// [`ErrorKind::LockLimit`] if base pages may not be locked; [`ErrorKind::Refused`] if the kernel cannot
-    /// do one of the steps.
+    /// node does not exist; [`ErrorKind::NoMemory`] if not enough memory of this kind is available (the crate's page
+    /// describes the check);
+    /// [`ErrorKind::LockLimit`] if base pages may not be locked; [`ErrorKind::Refused`] for other failures of the
+    /// kernel.
     pub fn new(size: usize, options: &RegionOptions) -> Result<Self> {
         options.pages.first_that_serve(size, |pages| match pages {
             Pages::Huge(page_size) => Self::of_pages(size, Some(page_size), options),
@@ -142,7 +142,7 @@ impl Region {
         })
     }
 
-    /// How many bytes: whole pages.
+    /// Size in bytes: whole pages.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size
@@ -160,8 +160,8 @@ impl Region {
         self.backing.address()
     }
 
-    /// The file behind it, from offset 0 on, for another process that is to see the same memory. Whoever has
-    /// it can change all bytes, and punch holes that turn to zeros: only for those who are trusted with that.
+    /// The memfd behind it, from offset 0 on, for another process that shares the memory. Its holder can change all
+    /// bytes, and punch holes that read as zeros: pass it to trusted processes only.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.backing.file()

@@ -10,33 +10,33 @@
 //!   looks at the condition once more
 //!   sleeps with the ticket
 //! ```
-//! The two fences have an order. If the waiter's comes first the notifier sees the sleeper; its waking
-//! makes the ticket void, whether the waiter sleeps by then or not. If the notifier's comes first the
-//! waiter sees the condition. So no waking is lost, and a notifier whom nobody waits for makes no system
+//! The two fences have an order. If the waiter's comes first, the notifier sees the sleeper; its wake-up
+//! makes the ticket void, whether the waiter sleeps by then or not. If the notifier's comes first, the
+//! waiter sees the condition. So no wake-up is lost, and a notifier without a waiter makes no system
 //! call.
 //!
 //! The condition polls with relaxed loads; one fence after the loop ([`Site::ConditionMet`]) does what an
 //! acquiring load in each round would do. (That was most of the speed-up which a port of RocksDB to POWER
 //! got out of its writers' queue.)
 //!
-//! A thread that sleeps elsewhere, in `epoll_wait` say, takes the same steps one by one: with a platform
+//! A thread that sleeps elsewhere, for example in `epoll_wait`, takes the same steps one by one: with a platform
 //! that sleeps on an eventfd ([`NativeEventFd`](crate::NativeEventFd)) it watches the parker's descriptor,
-//! calls [`Event::announce`], looks at its condition, sleeps if it has to, and drops what it was given.
+//! calls [`Event::announce`], checks its condition, sleeps if necessary, and drops the [`Announced`].
 //!
 //! # Ownership
-//! | what | who changes it | who reads it |
+//! | field | writer | reader |
 //! |---|---|---|
-//! | `sleepers` | waiters: an [`Announced`] adds one when it is made and takes one away when it is dropped | notifiers |
-//! | `parker`: the wakings | notifiers; with an eventfd also the waiter, whose ticket takes them | the waiters that are announced |
+//! | `sleepers` | waiters: an [`Announced`] increments it when made and decrements it when dropped | notifiers |
+//! | `parker`: the wake-ups | notifiers; with an eventfd also the waiter, whose ticket takes them | announced waiters |
 //!
 //! # Invariants
 //! 1. `sleepers` is the number of [`Announced`] that there are, however a wait ended.
-//! 2. Of a waiter that is announced and a notifier at least one sees the other: the waiter's look what was
-//!    changed before the notifier's fence, or the notifier the waiter among the sleepers.
-//! 3. A ticket is taken by one who is counted, and before its fence. So a notifier whose change the look has
+//! 2. Of an announced waiter and a notifier at least one sees the other: the waiter's check the change before the
+//!    notifier's fence, or the notifier the waiter among the sleepers.
+//! 3. A waiter takes its ticket after it is counted, and before its fence. So a notifier whose change the check has
 //!    missed wakes after the ticket was taken, and makes it void.
-//! 4. There are no more [`Announced`] at a time than the parker lets sleep ([`Parker::SLEEPERS_MAX`]). Whoever
-//!    would be one more is refused before it takes a ticket, which could take another one's waking.
+//! 4. At most [`Parker::SLEEPERS_MAX`] [`Announced`] exist at a time. A further waiter is refused before it takes a
+//!    ticket, which could consume another waiter's wake-up.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -57,7 +57,7 @@ impl<P: Platform<Parker: Default>> Default for Event<P> {
 }
 
 impl<P: Platform> Event<P> {
-    /// An event that nobody waits for.
+    /// An event without waiters.
     #[must_use]
     pub fn new() -> Self
     where
@@ -66,10 +66,10 @@ impl<P: Platform> Event<P> {
         Self::on_parker(P::Parker::default())
     }
 
-    /// An event that nobody waits for, on a parker that there may be none left of.
+    /// An event without waiters, on a parker whose creation may fail.
     ///
     /// # Errors
-    /// Why there is none: of eventfds, that the process has no descriptor left.
+    /// The parker's error: for eventfds, the process has no file descriptor left.
     pub fn try_new() -> io::Result<Self> {
         Ok(Self::on_parker(P::Parker::try_new()?))
     }
@@ -81,9 +81,9 @@ impl<P: Platform> Event<P> {
         }
     }
 
-    /// Waits until `condition` has a value, and returns it: polls it `polls` times, then sleeps between
-    /// two looks. Whoever makes it true does so with a release, and calls [`Event::notify`] afterwards.
-    /// Its loads may be relaxed: what was done before the release is visible when this returns.
+    /// Waits until `condition` has a value, and returns it: polls it `polls` times, then sleeps between two checks. The
+    /// notifier changes the condition with a release store, and calls [`Event::notify`] afterwards.
+    /// The condition's loads may be relaxed: all writes before the release are visible when this returns.
     ///
     /// # Panics
     /// If the condition does, and as [`Event::announce`]: one thread at a time may wait on an eventfd.
@@ -105,11 +105,11 @@ impl<P: Platform> Event<P> {
         }
     }
 
-    /// Says that this thread looks at its condition once more and then sleeps, for as long as what this
-    /// returns is kept.
+    /// Announces a waiter: the caller must check its condition once more before it sleeps, and keep the result while it
+    /// sleeps.
     ///
     /// # Panics
-    /// If as many are announced as the parker lets sleep ([`Parker::SLEEPERS_MAX`]); they are not disturbed.
+    /// If [`Parker::SLEEPERS_MAX`] waiters are announced already; these are not affected.
     pub fn announce(&self) -> Announced<'_, P> {
         let before = self.sleepers.fetch_add(1, Ordering::Relaxed);
         // From here on it is taken back whatever happens.
@@ -132,7 +132,7 @@ impl<P: Platform> Event<P> {
         &self.parker
     }
 
-    /// Wakes those who wait, to look at their conditions. To be called after a condition was changed.
+    /// Wakes all waiters to check their conditions. Call it after a change of a condition.
     pub fn notify(&self) {
         P::fence(Site::WakeChecked);
         if self.sleepers.load(Ordering::Relaxed) > 0 {

@@ -5,22 +5,22 @@
 //! needs instead is here: bounded rings between threads ([`ring`]), reference-counted memory ([`Shared`]),
 //! and waiting that spins first and sleeps later ([`Event`]).
 //!
-//! None of them takes a lock, but not all are lock-free: [`ring`] says who may hold up whom.
+//! None of them takes a lock, but not all are lock-free: [`ring`] says which threads can delay others.
 //!
 //! # How orderings are checked
 //! Every structure is generic over a [`Platform`]: its atomic words, its fences, and what it does while it
 //! spins. On [`Native`] these are the standard library's. The tests bring platforms of loom, which runs a
 //! small program in every interleaving, and of shuttle, which runs a larger one in many random ones.
 //!
-//! No ordering that a structure needs stands in its code. Each place that needs one is a [`Site`], and the
-//! platform says which ordering it has. That is how the *mutation check* works: the tests weaken one site
-//! at a time and demand that each model which is about it then fails, and for the reason that is expected. A
+//! The code of a structure contains no memory ordering. Each place that needs one is a [`Site`], and the
+//! platform maps it to an ordering. That is how the *mutation check* works: the tests weaken one site
+//! at a time and require that each model of that site then fails, and for the expected reason. A
 //! site that no model misses has a stronger ordering than it needs.
 //!
 //! What the models leave out:
 //! - Load buffering, which loom does not run: a load that sees a store which comes after it. In a ring that is
 //!   a consumer that reads, out of the slot which it is about to give back, the item that the next producer
-//!   writes. The missing order is noticed all the same, as a race for the slot.
+//!   writes. The missing order is detected as a race for the slot.
 //! - Accesses that are sequentially consistent, which loom takes for weaker ones. There are none: what has
 //!   that ordering are fences, and without theirs, or with one that acquires and releases, sleepers are lost.
 //! - Some orders: of the accesses to a word loom remembers the last when it looks for others worth trying. And

@@ -13,9 +13,9 @@ use crate::Site;
 /// An atomic word.
 ///
 /// # Safety
-/// Structures hand out memory by what they read here. A word is what an [`AtomicU64`] is: it begins with the
-/// value that it was made with, changes only by these methods, and each of them is atomic and does what the
-/// method of the same name does there, with at least the ordering that it is given.
+/// Structures derive ownership of memory from these words. A word is what an [`AtomicU64`] is: it begins with its
+/// initial value, changes only by these methods, and each of them is atomic and does what the
+/// method of the same name does there, with at least the given ordering.
 pub unsafe trait Word: Debug + Send + Sync {
     /// A word with this value.
     fn new(value: u64) -> Self;
@@ -34,22 +34,22 @@ pub unsafe trait Word: Debug + Send + Sync {
     fn compare_exchange_weak(&self, current: u64, new: u64, success: Ordering) -> Result<u64, u64>;
 }
 
-/// Where threads sleep.
+/// Place where threads sleep until a wake-up.
 pub trait Parker: Debug + Send + Sync + Sized {
     /// How many threads may take tickets and sleep at a time.
     const SLEEPERS_MAX: u64 = u64::MAX;
 
-    /// A parker at which nobody sleeps. One that always can be made is [`Default`] as well.
+    /// A parker without sleepers. A parker whose creation cannot fail is [`Default`] as well.
     ///
     /// # Errors
-    /// What the system says if it has no more of what the parker is made of.
+    /// The system's error if it is out of the parker's resource.
     fn try_new() -> io::Result<Self>;
     /// What to give to [`Parker::sleep`]: it is another one after each [`Parker::wake`].
     fn ticket(&self) -> u32;
     /// Sleeps until a [`Parker::wake`] that comes, or came, after `ticket` was handed out. May return
     /// earlier for no reason.
     fn sleep(&self, ticket: u32);
-    /// Wakes all who sleep, and makes tickets handed out before void.
+    /// Wakes all sleepers, and makes all earlier tickets void.
     fn wake(&self);
 }
 
@@ -83,12 +83,11 @@ pub unsafe trait Platform: Debug + Send + Sync + 'static {
     fn relax(round: u32);
 }
 
-/// The machine's own atomics.
+/// Platform of the machine's own atomics.
 #[derive(Clone, Copy, Debug)]
 pub struct Native;
 
-/// After so many rounds of polling the processor is left to another thread: the one that is waited for may
-/// be waiting for it.
+/// Rounds of polling after which the thread yields the processor: the awaited thread may need it.
 const ROUNDS_BEFORE_YIELD: u32 = 64;
 
 // SAFETY: the orderings are the sites' own, and the fences those of the standard library.
@@ -118,8 +117,8 @@ unsafe impl Platform for Native {
 /// sleep.
 #[derive(Debug, Default)]
 pub struct Futex {
-    /// How many wakings there were. Relaxed: the order between what was changed and who sleeps is made by
-    /// the fences of the [`Event`](crate::Event), and the kernel compares under a lock of its own.
+    /// Number of wake-ups. Relaxed: the fences of the [`Event`](crate::Event) order the change and the sleepers, and
+    /// the kernel compares under a lock of its own.
     wakings: AtomicU32,
 }
 
@@ -152,7 +151,7 @@ impl Parker for Futex {
 #[derive(Clone, Copy, Debug)]
 pub struct NativeEventFd;
 
-// SAFETY: as `Native`, whose fences it has.
+// SAFETY: it uses the words and fences of `Native`, which satisfy the contract of `Platform`.
 unsafe impl Platform for NativeEventFd {
     type Word = AtomicU64;
     type Parker = EventFd;
@@ -208,7 +207,7 @@ impl Parker for EventFd {
     }
 
     fn wake(&self) {
-        // It fails if the count would overflow, after 2^64 wakings that nobody took: it is readable then.
+        // The write fails if the counter would overflow, after 2^64 wake-ups: the eventfd is readable then.
         let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 }

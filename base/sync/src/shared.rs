@@ -1,17 +1,17 @@
-//! Memory with several owners.
+//! Reference-counted memory with several owners.
 //!
 //! # Ownership
-//! | what | who changes it | who reads it |
+//! | field | writer | reader |
 //! |---|---|---|
-//! | `shares` | whoever makes or drops a share | the same |
+//! | `shares` | every clone and drop | every clone and drop |
 //! | `value` | the last owner, when it is freed | all owners |
 //!
 //! # Invariants
 //! 1. `shares` is the number of [`Shared`] that point here; it is never zero before the value is freed.
-//! 2. What an owner did before it dropped its share has happened before the value is freed.
+//! 2. All operations of an owner before the drop of its share happen before the value is freed.
 //!
-//! A new share is made from one that exists, so counting up needs no ordering. Counting down releases, and
-//! who counts down to zero acquires all the others' releases.
+//! A clone is made from a share that exists, so the increment needs no ordering. A decrement releases, and the
+//! decrement to zero acquires the releases of all others.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 
 use crate::{Native, Platform, Site, Word};
 
-/// The most shares; beyond it the process is aborted, as the count could come to zero by overflow. Only
-/// shares that are forgotten on purpose get it so far.
+/// Most shares; beyond it the process aborts, because the count could overflow to zero. Only shares leaked on purpose
+/// reach it.
 const SHARES_MAX: u64 = 1 << 62;
 
 struct Inner<T, P: Platform> {
@@ -41,11 +41,12 @@ pub struct Shared<T, P: Platform = Native> {
 // and drop it, which `T: Send` allows.
 unsafe impl<T: Send + Sync, P: Platform> Send for Shared<T, P> {}
 
-// SAFETY: as above; from a borrowed share others can be made.
+// SAFETY: owners share `&T` between threads, which `T: Sync` allows, and the last of them drops the value, which
+// `T: Send` allows; a borrowed share can be cloned.
 unsafe impl<T: Send + Sync, P: Platform> Sync for Shared<T, P> {}
 
 impl<T, P: Platform> Shared<T, P> {
-    /// The first share of `value`.
+    /// First share of a new allocation that holds `value`.
     #[must_use]
     pub fn new(value: T) -> Self {
         let inner = Box::new(Inner {
@@ -92,8 +93,8 @@ impl<T, P: Platform> Drop for Shared<T, P> {
             return;
         }
         P::fence(Site::LastShare);
-        // SAFETY: the pointer came from a Box, and this was the last share: nobody else has it, and what
-        // the others did has happened before (invariant 2).
+        // SAFETY: the pointer came from a Box, and this was the last share: no other owner exists, and all operations
+        // of former owners happened before (invariant 2).
         drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
     }
 }

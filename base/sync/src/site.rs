@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
-/// An end of a ring: whose step a [`Site`] is.
+/// End of a ring that a [`Site`] belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Where items are put in.
+    /// The end at which items are put in.
     Producer,
-    /// Where items are taken out.
+    /// The end at which items are taken out.
     Consumer,
 }
 
@@ -21,39 +21,36 @@ impl End {
     }
 }
 
-/// One place in the code of a structure that has an ordering. Its documentation says what the ordering is
-/// for and which site it pairs with.
+/// A place in a structure's code that has a memory ordering. Each variant documents the purpose of the ordering and the
+/// site with which it pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Site {
-    /// One of several at an end reads where the others are. Pairs with [`Site::HeadClaimed`] of the same
-    /// end: who reads a head also sees the other end's tail at least as new as the one that let it come so
-    /// far. Without it a new head meets an old tail and the room between them comes out huge: producers
-    /// overwrite full slots, consumers take items that are not there. (This is the barrier that DPDK's ring
-    /// had lost on POWER.)
+    /// A shared end reads its own head. Pairs with [`Site::HeadClaimed`] of the same end: a reader of a head also sees
+    /// the other end's tail at least as new as the one that admitted this head. Without it a new head is compared with
+    /// an old tail and the free space underflows: producers overwrite full slots, consumers take items that do not
+    /// exist. (This is the barrier that DPDK's ring had lost on POWER.)
     HeadRead(End),
-    /// A claim of slots. Pairs with [`Site::HeadRead`] of the same end.
+    /// A shared end claims slots. Pairs with [`Site::HeadRead`] of the same end.
     HeadClaimed(End),
     /// One end reads how far the other has got. Pairs with [`Site::TailPublished`] of the other end, which
     /// no longer touches the slots up to there.
     TailRead(End),
-    /// One end tells how far it has got. Pairs with [`Site::TailRead`] of the other end and
-    /// [`Site::TurnAwaited`] of the same.
+    /// An end publishes its tail. Pairs with [`Site::TailRead`] of the other end and [`Site::TurnAwaited`] of the same.
     TailPublished(End),
-    /// One that shares its tail with others has waited for its turn to move it. Pairs with
-    /// [`Site::TailPublished`] of the same end: what the earlier ones have done is published together with
-    /// it. A fence after the loop, which itself polls relaxed.
+    /// A shared end has waited until all earlier claims are published. Pairs with [`Site::TailPublished`] of the same
+    /// end: the operations of the earlier claims are published together with it. A fence after the loop, which itself
+    /// polls relaxed.
     TurnAwaited(End),
-    /// A share is given up. Pairs with [`Site::LastShare`].
+    /// A share is dropped. Pairs with [`Site::LastShare`].
     ShareReleased,
-    /// The last share is gone: a fence, so that whoever frees sees what the others have done. Pairs with
+    /// The last share is dropped: a fence, so that the freeing thread sees all operations of the others. Pairs with
     /// [`Site::ShareReleased`].
     LastShare,
-    /// A thread says that it is about to sleep, then looks once more: a fence between the two. Pairs with
+    /// A thread announces its sleep, then checks its condition once more: a fence between the two. Pairs with
     /// [`Site::WakeChecked`].
     SleepAnnounced,
-    /// A thread has found the condition it waited for. Pairs with the release of whoever made it true: what
-    /// was done before that is visible after the wait. A fence after the loop, which itself may poll
-    /// relaxed.
+    /// A thread has found its condition true. Pairs with the release of the notifier: all writes before that are
+    /// visible after the wait. A fence after the loop, which itself may poll relaxed.
     ConditionMet,
     /// A thread has changed something, then looks for sleepers: a fence between the two. Pairs with
     /// [`Site::SleepAnnounced`]; of the two threads at least one sees what the other did. (The litmus test of
@@ -62,7 +59,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// All sites.
+    /// All sites, in the order of their declaration.
     pub const ALL: [Self; 15] = [
         Self::HeadRead(End::Producer),
         Self::HeadRead(End::Consumer),

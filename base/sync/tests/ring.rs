@@ -206,7 +206,7 @@ thread_local! {
 /// Cells that let somebody look between the claim of an item and its publication.
 struct Watched(HeapCells<u64, Native>);
 
-// SAFETY: everything is asked of the heap's cells, which keep the promise; who looks in between does not panic.
+// SAFETY: every call is forwarded to the heap's cells, which satisfy the contract; the observer does not panic.
 unsafe impl RingCells for Watched {
     type Item = u64;
     type Platform = Native;

@@ -137,9 +137,9 @@ fn run_counted(depth: u16, shadows: bool) -> Outcome<()> {
         .collect::<Result<Vec<_>, _>>()?;
     for _ in 0..READS / u64::from(depth) {
         counted_submit(&mut pair, &namespace, &mut buffers);
-        while pair.under_way() > 0 {
+        while pair.requests_in_flight() > 0 {
             let completed = model.counters().completions;
-            while model.counters().completions - completed < pair.under_way() as u64 {
+            while model.counters().completions - completed < pair.requests_in_flight() as u64 {
                 model.step();
             }
             counted_complete(&mut pair, &mut buffers);

@@ -1,7 +1,7 @@
 //! The admin queue: commands to the controller as a whole, one caller at a time.
 //!
-//! A caller's command is waited for. Asynchronous event requests and aborts are not: they lie in the queue,
-//! and whoever uses it next, or looks for events, finds their completions.
+//! The caller waits for its own command. Asynchronous event requests and aborts stay in the queue; the next user of the
+//! queue, or a check for events, takes their completions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,14 +17,14 @@ pub(crate) const ADMIN_ENTRIES: u16 = 32;
 /// The most events that are kept for the caller; more are counted.
 const EVENTS_MAX: usize = 64;
 
-/// For whom a command is.
+/// Purpose of a command in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// The caller that waits.
+    /// A command whose caller waits.
     Caller,
     /// An asynchronous event request.
     Event,
-    /// An abort; nobody waits for its result.
+    /// An abort; its result is ignored.
     Abort,
 }
 
@@ -40,8 +40,8 @@ struct Ended {
 pub(crate) struct AdminQueue {
     submission: SubmissionRing,
     completion: CompletionRing,
-    /// Commands in flight. Their ids count up, so that a late completion of one that was given up is not
-    /// taken for another's.
+    /// Commands in flight. Their ids count up, so that a late completion of an abandoned command does not match another
+    /// command.
     in_flight: Vec<(u16, Purpose)>,
     id_next: u16,
     /// The command that a caller waits for.
@@ -52,7 +52,7 @@ pub(crate) struct AdminQueue {
     /// Event requests that ended and were not made again yet.
     events_due: usize,
     aborts_max: usize,
-    /// Why it cannot be used: a command was given up, or the controller answered against the specification.
+    /// Cause for which the queue is unusable: a command timed out, or the controller violated the specification.
     broken: Option<Error>,
 }
 
@@ -109,10 +109,10 @@ impl AdminQueue {
         self.aborts_max = aborts;
     }
 
-    /// Sends a command and waits for it; returns its result.
+    /// Submits a command and waits for it; returns its result.
     ///
     /// # Errors
-    /// `Command` with the status; `TimedOut`, `Protocol`, or what `alive` says, after which the queue is
+    /// `Command` with the status; `TimedOut`, `Protocol`, or the error of `check_alive`, after which the queue is
     /// broken.
     pub(crate) fn execute(
         &mut self,
@@ -163,7 +163,7 @@ impl AdminQueue {
         }
     }
 
-    /// Asks for asynchronous events, with so many requests.
+    /// Submits `count` asynchronous event requests.
     pub(crate) fn request_events(&mut self, count: usize) -> Result<()> {
         for _ in 0..count {
             self.send(Command::new(admin::ASYNC_EVENT, 0), Purpose::Event)?;
@@ -185,12 +185,12 @@ impl AdminQueue {
         Ok(true)
     }
 
-    /// Whether there are events that nobody has taken.
+    /// Whether there are events that were not taken.
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The events that came, the oldest first, and how many were lost before them because nobody asked.
+    /// The events since the last call, oldest first, and the number lost before them because they were not taken.
     pub(crate) fn take_events(&mut self) -> (Vec<AsyncEvent>, u64) {
         let lost = std::mem::take(&mut self.events_lost);
         (self.events.drain(..).collect(), lost)
@@ -230,7 +230,7 @@ impl AdminQueue {
         Ok(id)
     }
 
-    /// Takes what has completed.
+    /// Takes all completions.
     pub(crate) fn poll(&mut self) -> Result<()> {
         while let Some(tail) = self.completion.peek() {
             let result = self.completion.result();
@@ -250,11 +250,11 @@ impl AdminQueue {
                 Purpose::Caller if self.awaited == Some(id) => {
                     self.ended = Some(Ended { result, status });
                 }
-                // It was given up.
+                // The command was abandoned.
                 Purpose::Caller => {}
                 Purpose::Abort => {}
                 Purpose::Event if status.is_success() => self.keep(AsyncEvent::parse(result)),
-                // It takes fewer requests than it said: this one is not made again.
+                // The controller accepts fewer requests than it reported: this one is not repeated.
                 Purpose::Event => {}
             }
         }
@@ -271,10 +271,10 @@ impl AdminQueue {
     }
 }
 
-/// Ids count up and begin anew before 0xffff, which says "no command" in the error log.
+/// Ids count up and wrap before 0xffff, which means "no command" in the error log.
 const fn id_after(id: u16) -> u16 {
     (id + 1) % u16::MAX
 }
 
-/// So often the clock and the controller's status are looked at while a command is waited for.
+/// Rounds of waiting between two checks of the clock and the controller's status.
 const ROUNDS_BETWEEN_CHECKS: u32 = 64;

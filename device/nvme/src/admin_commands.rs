@@ -27,7 +27,7 @@ const EVENT_REQUESTS_MAX: usize = 4;
 const ABORTS_MAX: usize = 8;
 /// All health warnings (Base 5.21.1.11).
 const HEALTH_EVENTS: u32 = 0x3f;
-/// Those that every controller knows.
+/// Health events that every controller supports.
 const HEALTH_EVENTS_ALWAYS: u32 = 0x1f;
 /// Namespace attribute notices, in the same field and in OAES.
 const NAMESPACE_NOTICES: u32 = 1 << 8;
@@ -63,8 +63,8 @@ pub(crate) struct Admin {
     scratch: DeviceMemory,
     shadows: Shadows,
     shadows_used: bool,
-    /// Whether the volatile write cache is to be used, if the caller said so: set again after a reset.
-    cache_wish: Option<bool>,
+    /// Setting of the volatile write cache, if the caller chose one: set again after a reset.
+    cache_setting: Option<bool>,
     /// Whether there is a volatile write cache that is used.
     is_cache_used: bool,
     /// Which I/O queues are given out; the first is queue 1.
@@ -101,7 +101,7 @@ impl Admin {
             scratch,
             shadows,
             shadows_used: false,
-            cache_wish: None,
+            cache_setting: None,
             is_cache_used: false,
             queues_taken: Vec::new(),
             arena,
@@ -139,7 +139,7 @@ impl Admin {
             .set_aborts_max((usize::from(data.aborts) + 1).min(ABORTS_MAX));
         let notices = data.events & NAMESPACE_NOTICES;
         self.enable_events(control, notices, usize::from(data.event_requests) + 1)?;
-        self.is_cache_used = data.volatile_cache && self.begin_cache(control)?;
+        self.is_cache_used = data.volatile_cache && self.set_cache(control)?;
         Ok(Brought {
             data,
             limits,
@@ -147,21 +147,21 @@ impl Admin {
         })
     }
 
-    /// Sets the volatile write cache as the caller wished. Whether it is used.
-    fn begin_cache(&mut self, control: &Control) -> Result<bool> {
-        if let Some(used) = self.cache_wish {
+    /// Sets the volatile write cache as the caller chose. Whether it is enabled.
+    fn set_cache(&mut self, control: &Control) -> Result<bool> {
+        if let Some(used) = self.cache_setting {
             self.set_cache_used(control, used)?;
             return Ok(used);
         }
         match self.feature(control, feature::VOLATILE_WRITE_CACHE) {
             Ok(value) => Ok(value & 1 == 1),
-            // It does not say: what has a cache uses it.
+            // The feature is not supported: an existing cache is enabled.
             Err(error) if error.kind() == ErrorKind::Command => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    /// What the controller says of commands that move no data; nothing if it is of a time before it could.
+    /// Limits of commands that transfer no data; none if the controller's version predates them.
     fn command_limits(&mut self, control: &Control) -> Result<CommandLimits> {
         if control.version < VERSION_2 {
             return Ok(CommandLimits::default());
@@ -196,7 +196,7 @@ impl Admin {
     }
 
     fn enable_events(&mut self, control: &Control, notices: u32, requests: usize) -> Result<()> {
-        // A controller may know fewer events, and then refuses; what it sends by itself is enough.
+        // A controller that supports fewer events rejects the command; its default events are enough.
         for events in [
             HEALTH_EVENTS | notices,
             HEALTH_EVENTS_ALWAYS | notices,
@@ -243,7 +243,7 @@ impl Admin {
         if created.as_ref().is_err_and(refused) {
             let command = Command::new(admin::DELETE_CQ, 0).with_10_11(id, 0);
             let deleted = self.execute(control, "delete a completion queue", command);
-            // The controller keeps a ring whose memory is free soon: only a reset takes it from it.
+            // The controller keeps a ring whose memory will be freed: only a reset makes it release the ring.
             deleted.inspect_err(|error| self.queue.break_off(error))?;
         }
         created.map(|_| shadows)
@@ -281,7 +281,7 @@ impl Admin {
         }
     }
 
-    /// The same of a controller of version 1.0, which has no list.
+    /// Active namespaces of a controller of version 1.0, which has no list.
     fn scan_namespaces(&mut self, control: &Control, highest: u32) -> Result<Vec<u32>> {
         let mut found = Vec::new();
         for id in 1..=highest.min(NAMESPACES_SCANNED_MAX) {
@@ -296,7 +296,7 @@ impl Admin {
         Ok(found)
     }
 
-    /// What the controller says of a namespace; none if it is not active.
+    /// Identify data of a namespace; none if it is not active.
     pub(crate) fn namespace(
         &mut self,
         control: &Control,
@@ -338,7 +338,7 @@ impl Admin {
     pub(crate) fn set_cache_used(&mut self, control: &Control, used: bool) -> Result<()> {
         let number = feature::VOLATILE_WRITE_CACHE;
         self.set_feature(control, number, u32::from(used))?;
-        self.cache_wish = Some(used);
+        self.cache_setting = Some(used);
         self.is_cache_used = used;
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Admin {
         self.queue.broken()
     }
 
-    /// Looks for events; whether there are any that nobody has taken. What is wrong makes the queue broken.
+    /// Whether there are events that were not taken. An error breaks the queue.
     pub(crate) fn has_events(&mut self) -> bool {
         self.queue.poll().is_ok() && self.queue.has_events()
     }
@@ -454,7 +454,7 @@ pub(crate) fn take_memory(arena: &Arena, size: usize, align: u64) -> Result<Devi
         .map_err(|error| Error::new(ErrorKind::Memory, error.to_string()))?;
     if buffer.iova().0 % align != 0 {
         let context = format!(
-            "device address {} is no multiple of {align}: this machine's pages are smaller than the controller's",
+            "device address {} is not a multiple of {align}: this machine's pages are smaller than the controller's",
             buffer.iova()
         );
         return Err(Error::new(ErrorKind::Memory, context));

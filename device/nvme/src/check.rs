@@ -1,197 +1,17 @@
-//! Whether a request can be served, before anything is done for it.
+//! Validation of requests, before anything is done for them.
 
-use millrace_memory::{Buffer, DomainId};
+use millrace_memory::Buffer;
 
+use crate::profile::Profile;
 use crate::request::{Operation, Refusal};
-use crate::spec::command::{Command, DEALLOCATE_ZEROES, DSM_DEALLOCATE, FUA, io};
-use crate::spec::identify::{CommandLimits, ControllerData};
+use crate::shape::{Addressing, Shape};
+use crate::spec::command::{Command, DEALLOCATE_ZEROES, FUA, io};
 use crate::transfer::{Limits, Lists, has_page_borders};
-use crate::{Controller, Data, Namespace, Request, ScatterGather};
-
-/// The most bytes of a command that moves no data, and the most blocks of a range to deallocate. Controllers have
-/// limits that they do not tell: QEMU's takes ranges beyond 2 GiB, or beyond as many blocks as those are in the
-/// namespace with the largest, does nothing, and says that it has succeeded.
-const UNMOVED_MAX: u64 = 1 << 30;
-const RANGE_BLOCKS_MAX: u64 = 1 << 18;
-/// The most blocks of a command but for Dataset Management (a field of 16 bits that counts from zero).
-const BLOCKS_MAX: u64 = 1 << 16;
-
-/// How the commands of a request say where their data is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Addressing {
-    /// They have none: what they are about stands in the command.
-    Nothing,
-    /// They have none, and are about nothing but the namespace.
-    Namespace,
-    /// By one range of blocks.
-    Range,
-    /// By pages.
-    Pages,
-    /// By scatter-gather descriptors.
-    Descriptors,
-}
-
-/// What a request comes to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) opcode: u8,
-    pub(crate) addressing: Addressing,
-    /// Bits of dword 12.
-    pub(crate) flags: u32,
-    /// How its commands are cut.
-    pub(crate) limits: Limits,
-    /// Its blocks; one for a flush, which has none but is one command.
-    pub(crate) blocks: u64,
-}
-
-impl Shape {
-    /// How many blocks its command has, if one is enough for it from `lba` on.
-    #[inline]
-    pub(crate) fn single(&self, lba: u64) -> Option<u32> {
-        let blocks = self.limits.next(lba, self.blocks);
-        (u64::from(blocks) == self.blocks).then_some(blocks)
-    }
-
-    /// Whether it is a flush.
-    #[inline]
-    pub(crate) fn is_flush(&self) -> bool {
-        self.addressing == Addressing::Namespace
-    }
-
-    /// Whether what it writes may lie in a volatile cache when it ends.
-    pub(crate) const fn is_cached(&self) -> bool {
-        matches!(self.opcode, io::WRITE | io::WRITE_ZEROES)
-            && self.flags & FUA == 0
-            && !matches!(self.addressing, Addressing::Namespace)
-    }
-
-    /// The shape of no request.
-    pub(crate) const NOTHING: Self = Self {
-        opcode: 0,
-        addressing: Addressing::Nothing,
-        flags: 0,
-        limits: Limits {
-            blocks_max: 1,
-            boundary: 0,
-        },
-        blocks: 0,
-    };
-}
-
-/// The part of a request that one command does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
-    pub(crate) namespace: u32,
-    pub(crate) block_shift: u32,
-    /// Its first block.
-    pub(crate) lba: u64,
-    /// That block's number within the request.
-    pub(crate) offset: u64,
-    pub(crate) blocks: u32,
-}
-
-impl Part {
-    /// The command for it, in slot `index`, on a controller with pages of `page` bytes.
-    pub(crate) fn command(
-        &self,
-        shape: &Shape,
-        lists: &Lists,
-        index: u16,
-        data: Option<&Data>,
-        page: u64,
-    ) -> Command {
-        let offset = self.offset << self.block_shift;
-        let length = u64::from(self.blocks) << self.block_shift;
-        let command = Command::new(shape.opcode, self.namespace);
-        let command = match (shape.addressing, data) {
-            (Addressing::Pages, Some(data)) => {
-                command.with_pointer(lists.pages(index, data.pieces(offset, length), page))
-            }
-            (Addressing::Descriptors, Some(data)) => {
-                command.with_pointer(lists.descriptors(index, data.pieces(offset, length)))
-            }
-            (Addressing::Namespace, _) => return command,
-            (Addressing::Range, _) => {
-                return command
-                    .with_pointer(lists.range(index, self.lba, self.blocks))
-                    .with_10_11(0, DSM_DEALLOCATE);
-            }
-            (Addressing::Nothing, _) | (_, None) => command,
-        };
-        command.with_blocks(self.lba, shape.flags, self.blocks)
-    }
-}
-
-/// What of a controller every request is checked against, worked out once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Profile {
-    has_compare: bool,
-    has_write_zeroes: bool,
-    has_deallocate: bool,
-    /// Whether scatter-gather lists may be used, and whether always.
-    may_scatter: bool,
-    must_scatter: bool,
-    /// The most pieces of a scatter-gather list.
-    pieces_max: usize,
-    transfer_max: u64,
-    /// The longest Write Zeroes in bytes; none if that is not known.
-    zeroes_max: Option<u64>,
-    /// The most blocks that one command deallocates, if the controller says so.
-    deallocate_max: Option<u64>,
-    page: u64,
-    domain: DomainId,
-}
-
-impl Profile {
-    pub(crate) fn new(
-        data: &ControllerData,
-        limits: &CommandLimits,
-        wish: ScatterGather,
-        transfer_max: u64,
-        page: u64,
-        domain: DomainId,
-    ) -> Self {
-        let may_scatter = data.has_sgl() && wish != ScatterGather::Never;
-        Self {
-            has_compare: data.has_compare(),
-            has_write_zeroes: data.has_write_zeroes(),
-            has_deallocate: data.has_dataset_management(),
-            may_scatter,
-            must_scatter: may_scatter && wish == ScatterGather::Always,
-            pieces_max: Lists::pieces_max_for(transfer_max, page),
-            transfer_max,
-            zeroes_max: limits.write_zeroes_max(page),
-            deallocate_max: limits.deallocate_max(),
-            page,
-            domain,
-        }
-    }
-
-    /// The most blocks of one Write Zeroes. Where no limit is known no more than a transfer's blocks are safe.
-    fn zeroes_blocks_max(&self, namespace: &Namespace) -> u32 {
-        let limit = self
-            .zeroes_max
-            .map_or(namespace.blocks_max().into(), |max| {
-                (max >> namespace.block_shift()).min(BLOCKS_MAX)
-            });
-        unmoved_blocks_max(namespace, limit)
-    }
-
-    /// The most blocks of one range to deallocate.
-    fn deallocate_blocks_max(&self, namespace: &Namespace) -> u32 {
-        let limit = self.deallocate_max.unwrap_or(u64::MAX);
-        unmoved_blocks_max(namespace, limit.min(RANGE_BLOCKS_MAX))
-    }
-
-    /// The longest single command in bytes.
-    pub(crate) const fn transfer_max(&self) -> u64 {
-        self.transfer_max
-    }
-}
+use crate::{Controller, Data, Namespace, Request};
 
 impl Controller {
-    /// The command of a request that is one command and needs no list, if it can be served: the common case,
-    /// in few instructions. None says nothing: [`Controller::check`] does.
+    /// The command of a valid request that is one command without a list: the common case, in few instructions. None
+    /// means that [`Controller::check`] must decide.
     #[inline(always)]
     pub(crate) fn short_command(
         &self,
@@ -384,12 +204,6 @@ fn zeroes_flags(namespace: &Namespace, fua: bool, deallocate: bool) -> u32 {
     fua | if deallocate { DEALLOCATE_ZEROES } else { 0 }
 }
 
-/// The most blocks of a command that moves no data, where `limit` is the controller's.
-fn unmoved_blocks_max(namespace: &Namespace, limit: u64) -> u32 {
-    let most = limit.min(UNMOVED_MAX >> namespace.block_shift()).max(1);
-    u32::try_from(most).expect("no more than 2^21 blocks of 512 bytes")
-}
-
 #[inline]
 fn check_buffer(controller: &Controller, buffer: &Buffer) -> Result<(), Refusal> {
     check_address(controller.profile(), buffer)?;
@@ -435,7 +249,8 @@ mod tests {
     use proptest::test_runner::{Config, TestRunner};
 
     use super::*;
-    use crate::spec::identify::{IDENTIFY_SIZE, NamespaceData};
+    use crate::shape::Part;
+    use crate::spec::identify::{ControllerData, IDENTIFY_SIZE, NamespaceData};
     use crate::{Lba, Options, SystemHost};
 
     /// Blocks of the namespaces, and of the second one between borders.

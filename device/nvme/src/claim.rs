@@ -1,4 +1,4 @@
-//! One driver a function: two would ring the same doorbells.
+//! Exclusive claim of a function: two drivers would write the same doorbells.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

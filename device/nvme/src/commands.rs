@@ -17,8 +17,8 @@ use std::mem;
 use std::time::Duration;
 
 use crate::CommandError;
-use crate::check::Shape;
 use crate::request::Data;
+use crate::shape::Shape;
 use crate::spec::command::{Command, io};
 
 /// A request that was split or waits, but for its data.
@@ -27,7 +27,7 @@ pub(crate) struct Active {
     pub(crate) shape: Shape,
     pub(crate) namespace: u32,
     pub(crate) block_shift: u32,
-    /// The first block.
+    /// First block of the command.
     pub(crate) lba: u64,
     /// Blocks of it that were sent, or are not going to be.
     pub(crate) sent: u64,
@@ -56,11 +56,11 @@ impl Active {
 pub(crate) enum Owner {
     /// A request of its own, with this token.
     Token(u64),
-    /// The request in this place.
+    /// The request with this index.
     Request(u16),
 }
 
-/// Says that no slot is free.
+/// Slot number that means "no free slot".
 const NONE: u16 = u16::MAX;
 /// The bit of a slot's key that is set while nothing is in flight there.
 const FREE: u32 = 1 << 16;
@@ -108,7 +108,7 @@ impl Slot {
         }
     }
 
-    /// Whether it is a flush.
+    /// Whether the request is a flush.
     pub(crate) const fn is_flush(&self) -> bool {
         self.command.opcode() == io::FLUSH
     }
@@ -152,11 +152,11 @@ impl Free {
     }
 }
 
-/// The requests under way.
+/// Requests in flight that are not single commands.
 #[derive(Debug)]
 pub(crate) struct Requests {
     places: Box<[Active]>,
-    /// Of the place with the same index.
+    /// Data of the request with the same index.
     data: Box<[Option<Data>]>,
     free: Free,
 }
@@ -202,7 +202,7 @@ impl Requests {
         &mut self.places[usize::from(index)]
     }
 
-    /// A request's data.
+    /// Data of a request.
     #[inline]
     pub(crate) fn data(&self, index: u16) -> Option<&Data> {
         self.data[usize::from(index)].as_ref()
@@ -216,13 +216,13 @@ impl Requests {
         self.data[usize::from(index)].take()
     }
 
-    /// How many places there are.
+    /// Number of entries.
     pub(crate) fn places(&self) -> u16 {
         u16::try_from(self.places.len()).expect("as many as `new` was given")
     }
 }
 
-/// The commands in flight.
+/// Table of commands in flight.
 #[derive(Debug)]
 pub(crate) struct Commands {
     slots: Box<[Slot]>,
@@ -230,7 +230,7 @@ pub(crate) struct Commands {
     free: u16,
     /// The lowest bit of an id that does not name the slot.
     id_step: u16,
-    /// The bits below it.
+    /// Mask of a slot's index in a command id.
     index_mask: u16,
 }
 
@@ -247,7 +247,7 @@ impl Commands {
             command: Command::new(0, 0),
             seen: None,
         };
-        // Twice as much as needed at times: then no id is 0xffff, which says "no command".
+        // Sometimes twice as much as needed: then no id is 0xffff, which means "no command".
         let id_step = 1 << (u16::BITS - count.leading_zeros());
         Self {
             slots: (0..count).map(slot).collect(),
@@ -343,7 +343,7 @@ impl Commands {
         slot.data.take()
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub(crate) fn slots(&self) -> u16 {
         u16::try_from(self.slots.len()).expect("as many as `new` was given")
     }

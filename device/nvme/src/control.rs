@@ -1,4 +1,4 @@
-//! A controller's registers: enabling it, disabling it, shutting it down, and seeing whether it lives.
+//! Registers of a controller: enable, disable, shutdown, and status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, Host, Options, Result};
 
 /// The class of NVMe controllers for I/O (PCI Code and ID Assignment, 01h 08h 02h).
 const CLASS: u32 = 0x01_0802;
-/// How long a normal shutdown may take of a controller that does not say, or says less.
+/// Least time granted to a normal shutdown, also if the controller reports none or less.
 const SHUTDOWN_LIMIT_MIN: Duration = Duration::from_secs(10);
 /// How long it may take in any case.
 const SHUTDOWN_LIMIT_MAX: Duration = Duration::from_secs(120);
@@ -52,8 +52,8 @@ impl Control {
             );
             return Err(Error::new(ErrorKind::NotNvme, context));
         }
-        // Its registers answer; memory it reaches once it is disabled. Until then it does what it was told to
-        // by whoever had it before.
+        // Register access is enabled here; bus mastering only once the controller is disabled. Until then it may still
+        // execute commands of its former driver.
         function.set_bus_master(false)?;
         let bar = function.bar(0)?;
         let capabilities = Capabilities(bar.load_long(CAP)?);
@@ -105,7 +105,7 @@ impl Control {
         ))
     }
 
-    /// Fails if the controller, which was enabled, is gone, says that it cannot go on, or is enabled no more.
+    /// Fails if the controller was removed, reports a fatal status, or is no longer enabled.
     pub(crate) fn check_alive(&self) -> Result<()> {
         let status = self.status.load()?;
         if status == GONE {
@@ -163,8 +163,7 @@ impl Control {
         self.check_alive()
     }
 
-    /// Tells the controller that it will be left, so that it puts its cache on media. It says that it takes so
-    /// long.
+    /// Requests a normal shutdown, in which the controller flushes its cache. `said` is its reported maximum duration.
     pub(crate) fn shut_down(&self, said: Duration) -> Result<()> {
         let configuration = self.configuration.load()?;
         if configuration == GONE || configuration & cc::ENABLE == 0 {

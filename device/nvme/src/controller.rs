@@ -1,26 +1,26 @@
 //! A controller that this process drives.
 //!
 //! # Ownership
-//! | what | who changes it | who reads it |
+//! | field | writer | reader |
 //! |---|---|---|
-//! | `admin` | whoever has the lock | the same |
-//! | `epoch` | whoever resets, with the lock | every queue pair, at every poll |
-//! | `is_quiet` | whoever resets, with the lock, before the epoch | who sees that epoch |
-//! | `resets_in_vain` | whoever resets: up; who saw an answer: to zero | the same |
-//! | `recovery` | whoever resets, aborts or sends again: up | who asks |
-//! | `losses` | whoever resets, with the lock, before the epoch: up | who sees that epoch; a flush |
-//! | `losses_told` | whose flush fails for one: up | who makes a queue pair or handle |
-//! | `failure` | whoever resets, with the lock | who asks |
+//! | `admin` | the lock's holder | the lock's holder |
+//! | `epoch` | a reset, with the lock | every queue pair, at every poll |
+//! | `is_quiet` | a reset, with the lock, before the epoch | readers of that epoch |
+//! | `resets_in_vain` | a reset: increments; a valid completion: clears | a reset |
+//! | `recovery` | a reset, an abort, a resubmission: increments | callers of `recovery()` |
+//! | `losses` | a reset, with the lock, before the epoch: increments | readers of that epoch; a flush |
+//! | `losses_reported` | a flush that fails for a loss: raises | the constructor of a queue pair or handle |
+//! | `failure` | a reset, with the lock | callers of `last_failure()` |
 //!
 //! # Invariants
 //! 1. When the epoch's generation has changed and its condition is not `Resetting`, the controller has lost
 //!    all queues of earlier generations; unless it has failed and `is_quiet` is false it does not reach
 //!    memory that was given to them.
 //! 2. When the epoch says that the controller was reset, `losses` counts that reset if the volatile cache may
-//!    not have outlived it.
-//! 3. While nobody has the admin lock, the event of vector 0 is signalled if there are asynchronous events
-//!    that nobody has taken; it may be without.
-//! 4. An I/O queue is given to one queue pair at a time, with its interrupt vector.
+//!    have been lost by it.
+//! 3. While the admin lock is free, the event of vector 0 is signalled if there are asynchronous events that were not
+//!    taken; it may be signalled without.
+//! 4. An I/O queue belongs to one queue pair at a time, with its interrupt vector.
 
 mod queues;
 mod reset;
@@ -36,11 +36,11 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use self::reset::{begin, silence};
 use crate::admin_commands::{Admin, Brought};
-use crate::check::Profile;
 use crate::claim::Claim;
 use crate::control::Control;
 use crate::epoch::{Epoch, EpochCell};
 use crate::events::AsyncEvent;
+use crate::profile::Profile;
 use crate::recovery::{Recovery, RecoveryCounts};
 use crate::spec::command::feature;
 use crate::spec::identify::ControllerData;
@@ -54,7 +54,7 @@ use crate::{
 /// Entries that a page of the error log is read for at once.
 const ERROR_ENTRIES_MAX: usize = 64;
 
-/// Numbers controllers, so that namespaces and queue pairs know theirs.
+/// Next identifier of a controller, so that namespaces and queue pairs can be matched with their controller.
 static CONTROLLERS: AtomicU64 = AtomicU64::new(0);
 
 fn next_number() -> u64 {
@@ -64,7 +64,7 @@ fn next_number() -> u64 {
 /// How a namespace's content is to be erased by a format (Base 5.24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Erase {
-    /// Not in particular.
+    /// No particular order.
     No,
     /// User data is overwritten or made unreadable.
     UserData,
@@ -88,12 +88,12 @@ pub struct Controller {
     pub(crate) recovery: RecoveryCounts,
     /// Resets that the volatile cache may not have outlived.
     losses: AtomicU64,
-    /// The highest of them that a flush has told of.
-    losses_told: AtomicU64,
-    /// Why it was reset unasked, or given up, the last time.
+    /// Highest loss that a flush has reported.
+    losses_reported: AtomicU64,
+    /// Cause of the last reset not requested by the owner, or of the failure.
     failure: Mutex<Option<Arc<Error>>>,
     admin: Mutex<Admin>,
-    /// Given up last.
+    /// Released last.
     _claim: Claim,
 }
 
@@ -101,9 +101,9 @@ impl Controller {
     /// Takes the function's controller over: disables it, enables it with an admin queue, and identifies it.
     ///
     /// # Errors
-    /// `Invalid` if the function is driven already; `NotNvme`, `Unsupported` or `Protocol` if it is no
-    /// controller that this driver can drive, `TimedOut`, `Failed` or `Gone` if it does not get ready, also
-    /// when the function was reset, `Memory` or `Function` if the provider cannot give what is needed.
+    /// `Invalid` if the function has a driver already; `NotNvme`, `Unsupported` or `Protocol` if the function is not an
+    /// NVMe controller that this driver supports; `TimedOut`, `Failed` or `Gone` if it does not become ready, also
+    /// after a reset of the function; `Memory` or `Function` if the provider fails.
     pub fn open(
         function: Arc<dyn Function>,
         host: Arc<dyn Host>,
@@ -140,20 +140,20 @@ impl Controller {
             resets_in_vain: AtomicU32::new(0),
             recovery: RecoveryCounts::default(),
             losses: AtomicU64::new(0),
-            losses_told: AtomicU64::new(0),
+            losses_reported: AtomicU64::new(0),
             failure: Mutex::new(None),
             admin: Mutex::new(admin),
             _claim: claim,
         }))
     }
 
-    /// What it says of itself.
+    /// Identify Controller data, as read at the open.
     #[must_use]
     pub const fn data(&self) -> &ControllerData {
         &self.data
     }
 
-    /// Its capability register.
+    /// The capability register (CAP), as read at the open.
     #[must_use]
     pub const fn capabilities(&self) -> Capabilities {
         self.control.capabilities
@@ -201,7 +201,7 @@ impl Controller {
         self.lock().queues_taken.len()
     }
 
-    /// Whether it can be used.
+    /// Condition of the controller: ready, resetting, failed or removed.
     #[must_use]
     pub fn condition(&self) -> Condition {
         self.epoch.load().condition()
@@ -213,13 +213,13 @@ impl Controller {
         self.epoch.load().generation()
     }
 
-    /// What the driver did unasked so that requests succeed.
+    /// What the driver did handle_unexpected so that requests succeed.
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         self.recovery.read()
     }
 
-    /// Why it was reset without being asked, or given up, the last time; none if it never was.
+    /// Cause of the last reset not requested by the owner, or of the failure; none if there was none.
     #[must_use]
     pub fn last_failure(&self) -> Option<Arc<Error>> {
         let failure = self.failure.lock();
@@ -307,18 +307,17 @@ impl Controller {
         self.admin(|admin, control| admin.set_cache_used(control, used))
     }
 
-    /// What it said unasked since the last call, the oldest first, and how many of those were lost because
-    /// they were too many. Whoever owns the controller calls this now and then, or when
-    /// [`Controller::event_interrupt`] says so.
+    /// Asynchronous events since the last call, oldest first, and the number lost because they were not taken. The
+    /// owner of the controller must call this now and then, or when [`Controller::event_interrupt`] becomes readable.
     ///
     /// # Errors
-    /// As [`Controller::namespaces`]; no event is lost by that.
+    /// As [`Controller::namespaces`]; an error loses no event.
     pub fn take_events(&self) -> Result<(Vec<AsyncEvent>, u64)> {
         self.admin(Admin::take_events)
     }
 
-    /// What becomes readable when it says something unasked; none without interrupts. It may become so for
-    /// nothing. [`Controller::take_events`] empties it.
+    /// File descriptor that becomes readable when there are asynchronous events; none without interrupts. It may become
+    /// readable without an event. [`Controller::take_events`] clears it.
     #[must_use]
     pub fn event_interrupt(&self) -> Option<BorrowedFd<'_>> {
         // The admin queue has the first.
@@ -333,7 +332,7 @@ impl Controller {
     /// pair exists, or as [`Controller::namespaces`].
     pub fn format(&self, id: u32, format: usize, erase: Erase, limit: Duration) -> Result<()> {
         if !self.data.has_format() {
-            let context = "the controller has no Format command";
+            let context = "the controller does not support the Format command";
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         // Not all namespaces at once either, which is what the highest id means.
@@ -390,7 +389,7 @@ impl Controller {
         self.epoch.load()
     }
 
-    /// Says that the controller has answered as it should.
+    /// Records a valid answer of the controller.
     #[inline]
     pub(crate) fn answered(&self) {
         if self.resets_in_vain.load(Ordering::Relaxed) != 0 {
@@ -398,7 +397,7 @@ impl Controller {
         }
     }
 
-    /// Fails if the controller is gone or says that it cannot go on.
+    /// Fails if the controller was removed or reports a fatal status.
     pub(crate) fn check_alive(&self) -> Result<()> {
         self.control.check_alive()
     }
@@ -429,7 +428,7 @@ impl Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         if self.condition() == Condition::Ready {
-            // Who cannot be told to put its cache on media, cannot be told.
+            // A controller that cannot execute a shutdown is not asked for one.
             let said = Duration::from_micros(u64::from(self.data.shutdown_us));
             let _ = self.control.shut_down(said);
         }

@@ -1,8 +1,8 @@
-//! Doorbells: how far a queue has got, said to the controller (Base 3.1.24, 3.1.25).
+//! Doorbells: queue positions reported to the controller (Base 3.1.24, 3.1.25).
 //!
 //! A doorbell is a register; writing it leaves the processor and costs, under a hypervisor, an exit. With
 //! *shadow doorbells* (Base 5.7, section 7.13) the value goes to memory, and the register is written only when the
-//! controller asked for that by the event index beside it:
+//! controller asks for that by the event index beside it:
 //!
 //! ```text
 //!   driver                              controller
@@ -22,15 +22,15 @@ use crate::Result;
 /// The two pages of shadow doorbells.
 #[derive(Debug)]
 pub(crate) struct Shadows {
-    /// What the driver stores.
+    /// Shadow doorbells, written by the driver.
     pub(crate) values: Arc<DeviceWords>,
-    /// What the controller asks for.
+    /// Event indexes, written by the controller.
     pub(crate) events: Arc<DeviceWords>,
 }
 
 impl Shadows {
-    /// Says zero at `offset`, in both pages, and gives that place. Before the controller knows the queue: afterwards it could take
-    /// what a former queue said there for new commands.
+    /// Clears the shadow doorbell and event index at `offset`. Must precede the creation of the queue: afterwards the
+    /// controller could take the position of a former queue for new commands.
     pub(crate) fn clear(&self, offset: usize) -> Shadow {
         self.values.store(offset, 0);
         self.events.store(offset, 0);
@@ -41,20 +41,20 @@ impl Shadows {
     }
 }
 
-/// A doorbell's shadow.
+/// Shadow doorbell and event index of one doorbell.
 #[derive(Debug)]
 pub(crate) struct Shadow {
     value: DeviceWord,
     event: DeviceWord,
 }
 
-/// One queue's doorbell.
+/// Doorbell of one queue.
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     register: Register,
     shadow: Option<Shadow>,
-    /// What was said last.
-    said: u16,
+    /// Last value written.
+    last_written: u16,
 }
 
 impl Doorbell {
@@ -62,7 +62,7 @@ impl Doorbell {
         Self {
             register,
             shadow: None,
-            said: 0,
+            last_written: 0,
         }
     }
 
@@ -70,30 +70,30 @@ impl Doorbell {
     /// zero.
     pub(crate) fn restart(&mut self, shadow: Option<Shadow>) {
         self.shadow = shadow;
-        self.said = 0;
+        self.last_written = 0;
     }
 
-    /// What was said last.
-    pub(crate) const fn said(&self) -> u16 {
-        self.said
+    /// Last value written.
+    pub(crate) const fn last_written(&self) -> u16 {
+        self.last_written
     }
 
-    /// Says `value`, after all that was written to memory before.
+    /// Writes `value`, ordered after all earlier writes to memory.
     #[inline]
-    pub(crate) fn say(&mut self, value: u16) -> Result<()> {
-        let before = self.said;
+    pub(crate) fn write(&mut self, value: u16) -> Result<()> {
+        let before = self.last_written;
         if let Some(shadow) = &self.shadow {
             barrier::before_register_store();
             shadow.value.store(u32::from(value));
             barrier::between_store_and_load();
             let event = shadow.event.load();
             if !passes(event, before, value) {
-                self.said = value;
+                self.last_written = value;
                 return Ok(());
             }
         }
         self.register.store_released(u32::from(value))?;
-        self.said = value;
+        self.last_written = value;
         Ok(())
     }
 }

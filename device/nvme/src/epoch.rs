@@ -1,29 +1,29 @@
-//! Which life of the controller it is, and whether it can be used.
+//! Epoch of a controller: generation and condition in one word.
 //!
-//! Each reset begins a new epoch. A queue pair remembers in which one its queues were made; as long as the
-//! word is the same they are there. It is one load a poll.
+//! Each reset begins a new epoch. A queue pair stores the epoch in which its queues were created; they exist as long as
+//! the word is unchanged. A check is one load a poll.
 //!
-//! | who | changes it to |
+//! | writer | new value |
 //! |---|---|
-//! | whoever resets, with the admin lock | resetting, of the next generation |
-//! | the same, at the end | ready, failed or gone, of that generation |
+//! | a reset, with the admin lock | resetting, of the next generation |
+//! | the same reset, at its end | ready, failed or gone, of that generation |
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether a controller can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It can.
+    /// The controller accepts commands.
     Ready,
     /// It is being reset; soon again.
     Resetting,
-    /// It has failed for good.
+    /// The controller has failed for good.
     Failed,
-    /// It was pulled out.
+    /// The device was removed from the bus.
     Gone,
 }
 
-/// A generation and a condition.
+/// Generation and condition of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(u64);
 
@@ -51,23 +51,23 @@ impl Epoch {
         }
     }
 
-    /// How many resets there were.
+    /// Number of resets so far.
     pub(crate) const fn generation(self) -> u64 {
         self.0 >> 2
     }
 
-    /// The reset that follows it.
+    /// Epoch of the reset that follows this one.
     pub(crate) const fn next(self) -> Self {
         Self::new((self.0 >> 2) + 1, Condition::Resetting)
     }
 
-    /// The same generation in another condition.
+    /// This generation in another condition.
     pub(crate) const fn with(self, condition: Condition) -> Self {
         Self::new(self.0 >> 2, condition)
     }
 }
 
-/// The word that holds it.
+/// Atomic cell of the current epoch.
 #[derive(Debug)]
 pub(crate) struct EpochCell(AtomicU64);
 
@@ -76,8 +76,8 @@ impl EpochCell {
         Self(AtomicU64::new(epoch.0))
     }
 
-    /// Pairs with the release in [`EpochCell::store`]: who sees a controller ready again sees what the reset
-    /// left behind.
+    /// Pairs with the release in [`EpochCell::store`]: a reader that sees the controller ready sees all effects of the
+    /// reset.
     #[inline]
     pub(crate) fn load(&self) -> Epoch {
         Epoch(self.0.load(Ordering::Acquire))

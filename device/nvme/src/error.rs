@@ -17,11 +17,11 @@ pub enum ErrorKind {
     Unsupported,
     /// It did not become ready, or did not answer a command, in the time it has.
     TimedOut,
-    /// It says that it cannot go on (CSTS.CFS), or resets did not help.
+    /// The controller reports a fatal status (CSTS.CFS), or resets did not help.
     Failed,
-    /// It was pulled out.
+    /// The device was removed from the bus.
     Gone,
-    /// It answered against the specification.
+    /// The controller violated the specification.
     Protocol,
     /// An admin command ended with an error; the status is in the error.
     Command,
@@ -29,11 +29,11 @@ pub enum ErrorKind {
     NoNamespace,
     /// No I/O queue is left.
     NoQueue,
-    /// The caller's numbers make no sense.
+    /// The caller's arguments are invalid or out of range.
     Invalid,
     /// Memory or its device addresses could not be had.
     Memory,
-    /// The function's provider failed.
+    /// The provider of the PCI function failed.
     Function,
 }
 
@@ -46,7 +46,7 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// A result of this crate.
+/// Result with this crate's [`Error`].
 pub type Result<T> = result::Result<T, Error>;
 
 impl Error {
@@ -71,7 +71,7 @@ impl Error {
         self
     }
 
-    /// The same without its source, for whoever else is to hear of it.
+    /// A copy without the source, for further callers.
     pub(crate) fn copy(&self) -> Self {
         Self {
             status: self.status,
@@ -79,7 +79,7 @@ impl Error {
         }
     }
 
-    /// The same, and what was done about it failed too.
+    /// This error, extended by the failure of its remedy.
     pub(crate) fn nor(
         mut self,
         what: &str,
@@ -89,7 +89,7 @@ impl Error {
         self.caused_by(source)
     }
 
-    /// The same, with what had gone wrong before as its source unless it has one.
+    /// This error with an earlier one as its source, unless it has a source.
     pub(crate) fn since(mut self, cause: Arc<Self>) -> Self {
         if self.source.is_none() {
             self.source = Some(cause.into());
@@ -97,7 +97,7 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// Kind of the failure, for the caller to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -117,7 +117,7 @@ impl fmt::Display for Error {
             ErrorKind::Unsupported => "not supported",
             ErrorKind::TimedOut => "timed out",
             ErrorKind::Failed => "the controller has failed",
-            ErrorKind::Gone => "the controller is gone",
+            ErrorKind::Gone => "the controller was removed",
             ErrorKind::Protocol => "the controller broke the protocol",
             ErrorKind::Command => "command failed",
             ErrorKind::NoNamespace => "no such namespace",
@@ -174,7 +174,7 @@ pub enum CommandError {
     CacheLost,
     /// The controller has failed for good.
     Failed,
-    /// The controller was pulled out.
+    /// The controller was removed from the bus.
     Gone,
 }
 
@@ -188,7 +188,7 @@ impl fmt::Display for CommandError {
                 f.write_str("the controller was reset: what was not flushed before may be lost")
             }
             Self::Failed => f.write_str("the controller has failed"),
-            Self::Gone => f.write_str("the controller is gone"),
+            Self::Gone => f.write_str("the controller was removed"),
         }
     }
 }

@@ -1,26 +1,26 @@
-//! What a controller says unasked (Base 5.2).
+//! Asynchronous events of a controller (Base 5.2).
 
 /// What an asynchronous event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// An error that is not one command's.
     Error,
-    /// The controller's health.
+    /// Health: media, temperature, spare blocks.
     Health,
-    /// Something changed: namespaces, firmware.
+    /// Notice: a change of namespaces or firmware.
     Notice,
     /// Of the I/O command set.
     CommandSet,
-    /// The vendor's own.
+    /// An event type that the vendor defines.
     Vendor,
     /// A type that the specification does not name.
     Unknown(u8),
 }
 
-/// An asynchronous event.
+/// An asynchronous event of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What it is about.
+    /// Type of the event.
     pub kind: EventKind,
     /// Which of its kind (Base figures 146 to 150).
     pub information: u8,

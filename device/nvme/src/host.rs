@@ -1,4 +1,4 @@
-//! What the driver is given by whoever uses it.
+//! Host services that the driver's user provides: time and pauses.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// Lets time pass in a loop that waits for the controller. `round` counts its rounds from zero.
     fn relax(&self, round: u32);
 
-    /// The same where nobody counts microseconds and it may take long: the controller gets ready, or does an
-    /// admin command, as a format. A host may sleep here for a millisecond or so.
+    /// Pauses in a wait of milliseconds to hours, for a controller to become ready or for an admin command such as a
+    /// format. A host may sleep here for about a millisecond.
     fn rest(&self, round: u32) {
         self.relax(round);
     }
@@ -33,10 +33,10 @@ impl SystemHost {
     }
 }
 
-/// After so many rounds the processor is left to another thread: it may serve the controller.
+/// Rounds of waiting after which the thread yields the processor, perhaps to a thread that serves the controller.
 const ROUNDS_BEFORE_YIELD: u32 = 256;
-/// After so many rounds where it may take long, a few milliseconds in all, the thread sleeps: each time a little
-/// longer, but never so long that it matters to who waits.
+/// Rounds of a long wait, a few milliseconds in all, after which the thread sleeps: each time a little longer, up to a
+/// limit that is short beside the wait.
 const ROUNDS_BEFORE_SLEEP: u32 = 4096;
 const SLEEP_US_MAX: u32 = 1000;
 

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// The most descriptors that are slept on.
 const EVENTS_MAX: usize = 2;
 
-/// Empties an eventfd.
+/// Clears an eventfd.
 pub(crate) fn empty(event: BorrowedFd<'_>) {
     let mut count = [0; 8];
     // It fails if there was no interrupt, which is as good.
@@ -24,7 +24,7 @@ pub(crate) fn signal(event: BorrowedFd<'_>) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
-/// Sleeps until one of `events`, two at most, is readable, or so long.
+/// Sleeps until one of `events`, two at most, is readable, for at most `limit`.
 pub(crate) fn sleep(events: &[BorrowedFd<'_>], limit: Duration) {
     let limit = Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),

@@ -24,33 +24,33 @@
 //! # What is promised
 //! 1. A command's memory belongs to the driver from submission until the device can no longer reach it: its
 //!    completion was seen, its queue was deleted, or the controller was disabled or reset. If none of these
-//!    can be had the memory is given up, never handed back.
+//!    is possible the memory is leaked, never returned.
 //! 2. Whatever a controller answers leads to an error at worst. Completions are checked against the table of
-//!    commands in flight; one that was not asked for, or comes twice, ends in a reset. (What a controller
-//!    writes to memory unasked is for the IOMMU to confine: to memory that is mapped for it.)
+//!    commands in flight; an unexpected or repeated one ends in a reset. (What a controller
+//!    writes to memory handle_unexpected is for the IOMMU to confine: to memory that is mapped for it.)
 //! 3. Every request that was accepted completes exactly once, with its token.
 //! 4. A write with FUA that succeeded, and all writes that had completed when a later flush succeeded, are on
-//!    media. The driver keeps no data of its own. If the controller's volatile cache may be lost, by a reset that
-//!    nobody asked for, a flush says so once and fails ([`CommandError::CacheLost`]): of each queue pair and
-//!    each [`SharedHandle`] those that are under way, or else the next one. Once one has said so, pairs and
-//!    handles that are made later need not.
+//!    media. The driver keeps no data of its own. If the controller's volatile cache may be lost by a reset that its
+//!    owner did not request, a flush fails once with [`CommandError::CacheLost`]: of each queue pair and each
+//!    [`SharedHandle`] the flushes in flight, or else the next one. Pairs and handles made after such a report need not
+//!    repeat it.
 //! 5. After a queue pair is made, submitting and polling allocate nothing.
 //!
 //! Requests of one queue pair may be executed in any order (NVMe has no order between commands); a request
 //! that was split is not atomic, see [`Namespace::atomic_write`].
 //!
 //! # Threads, clock, memory
-//! No thread is spawned and no clock is read: [`Host`] brings the time and says what to do while waiting.
-//! It is given the machine's processor only as long as nothing better can be done: admin commands, which may
-//! take an hour, are rested through ([`Host::rest`]); whoever waits for I/O has a choice ([`Waiting`]).
-//! Commands that take too long are found by the queue pair's owner: as long as something is in flight it
-//! polls or waits at least once a second. A command that never ends is aborted after its time, the controller
+//! The library spawns no thread and reads no clock: [`Host`] provides the time and the pauses of a wait. Waits use the
+//! processor only as long as there is nothing better: admin commands, which may take an hour, pause in
+//! [`Host::rest`]; a wait for I/O has several modes ([`Waiting`]).
+//! The owner of a queue pair finds commands that time out: as long as commands are in flight it polls or waits at least
+//! once a second. A command that never completes is aborted after its timeout, the controller
 //! is reset after as long again, and so for each time that it is sent again.
 //! A [`QueuePair`] is `Send` and not `Sync`; a [`SharedQueue`] lets many threads use one. The queue pair's
 //! rings and lists take `64 + 32 + list` bytes an entry, where a list has 8 bytes for each device page of
 //! the longest transfer.
-//! What was done so that requests succeed is counted ([`Controller::recovery`]), and the last reason for it kept
-//! ([`Controller::last_failure`]): nothing is logged, which is for whoever owns the controller.
+//! Recoveries are counted ([`Controller::recovery`]), and the last cause is kept ([`Controller::last_failure`]):
+//! logging is left to the owner of the controller.
 //!
 //! # Example
 //! ```
@@ -64,7 +64,7 @@
 //! # let model = millrace_nvme_model::Controller::new(millrace_nvme_model::Options::default())?;
 //! # let function = model.function();
 //! # let stepper = millrace_nvme_model::Stepper::new(model.clone());
-//! // `function` is `millrace_pci::vfio::open("0000:01:00.0".parse()?, Default::default())?`, say.
+//! // `function` is, for example, `millrace_pci::vfio::open("0000:01:00.0".parse()?, Default::default())?`.
 //! let host = Arc::new(SystemHost::new(Instant::now()));
 //! let controller = Controller::open(function, host, Options::default())?;
 //! let namespace = controller.namespace(controller.namespaces()?[0])?;
@@ -108,10 +108,12 @@ mod host;
 mod interrupt;
 mod namespace;
 mod options;
+mod profile;
 mod queue_pair;
 mod recovery;
 mod request;
 mod rings;
+mod shape;
 mod shared_queue;
 pub mod spec;
 mod transfer;

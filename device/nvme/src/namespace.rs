@@ -14,7 +14,7 @@ pub struct Namespace {
     id: u32,
     controller: u64,
     block_shift: u32,
-    /// Of one command.
+    /// Most blocks of one command.
     blocks_max: u32,
     blocks: u64,
     atomic_write: u32,
@@ -50,7 +50,7 @@ impl Namespace {
             .atomic_write_power_fail
             .unwrap_or(controller_data.atomic_write_power_fail);
         let single = u32::try_from(transfer_max >> format.block_shift).unwrap_or(u32::MAX);
-        // Boundaries that do not begin at block 0 cannot be said by `atomic_boundary`.
+        // `atomic_boundary` cannot express boundaries that do not begin at block 0.
         let atomic_write = match (data.atomic_boundary, data.atomic_offset) {
             (1.., 1..) => 1,
             _ => (u32::from(atomic) + 1).min(single),
@@ -67,7 +67,7 @@ impl Namespace {
         })
     }
 
-    /// Its id, from 1 on.
+    /// Namespace id, from 1 to 2^32 - 2.
     #[must_use]
     pub const fn id(&self) -> u32 {
         self.id
@@ -79,7 +79,7 @@ impl Namespace {
         self.blocks_max
     }
 
-    /// How many blocks so many bytes are, if they are whole ones.
+    /// Number of blocks in `bytes`; none if they are not whole blocks.
     #[inline]
     pub(crate) fn whole_blocks(&self, bytes: usize) -> Option<u32> {
         let blocks = u32::try_from(bytes >> self.block_shift).ok()?;
@@ -107,26 +107,26 @@ impl Namespace {
         1 << self.block_shift
     }
 
-    /// log2 of [`Namespace::block_size`].
+    /// Binary logarithm of [`Namespace::block_size`].
     #[must_use]
     pub const fn block_shift(&self) -> u32 {
         self.block_shift
     }
 
-    /// Blocks it has.
+    /// Size of the namespace in blocks.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Bytes it has.
+    /// Size of the namespace in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.blocks << self.block_shift
     }
 
-    /// So many blocks, written by one request, are after a power failure all written or all not
-    /// (AWUPF, NAWUPF; no more than one command moves), unless they cross a multiple of [`Namespace::atomic_boundary`].
+    /// Largest write, in blocks, that a power failure never tears (AWUPF, NAWUPF; at most one command), unless it
+    /// crosses a multiple of [`Namespace::atomic_boundary`].
     #[must_use]
     pub const fn atomic_write(&self) -> u32 {
         self.atomic_write
@@ -156,7 +156,7 @@ impl Namespace {
         self.data.zeroes_deallocate
     }
 
-    /// All that Identify says of it.
+    /// Identify Namespace data, as read at the open.
     #[must_use]
     pub fn data(&self) -> &NamespaceData {
         &self.data

@@ -5,21 +5,20 @@ use std::time::Duration;
 /// When transfers are described by scatter-gather lists rather than by lists of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScatterGather {
-    /// Never.
+    /// Never use scatter-gather lists.
     Never,
-    /// When pages cannot say it: buffers whose borders are not borders of pages.
+    /// When PRP lists cannot describe the data: buffers whose borders are not page borders.
     WhenNeeded,
-    /// Whenever the controller takes them.
+    /// For all data, if the controller supports them.
     Always,
 }
 
-/// How a controller is driven.
+/// Options of [`Controller::open`](crate::Controller::open).
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// After so long without completion a command is aborted, and after as long again the controller is
-    /// reset.
+    /// Time without completion after which a command is aborted; after the same time again the controller is reset.
     pub command_timeout: Duration,
-    /// After so long without completion of an admin command the controller is reset.
+    /// Time without completion of an admin command after which the controller is reset.
     pub admin_timeout: Duration,
     /// How often a command is sent again that the controller lost by a reset, or ended with a status that
     /// allows it.
@@ -65,7 +64,7 @@ pub enum Waiting {
 }
 
 impl Waiting {
-    /// Whether the queue needs interrupts.
+    /// Whether this mode needs an interrupt vector.
     pub(crate) const fn interrupts(self) -> bool {
         !matches!(self, Self::Poll)
     }
@@ -76,7 +75,7 @@ impl Waiting {
 pub struct QueueOptions {
     /// How many commands may be in flight, from 1 on; the controller's limit may lower it.
     pub depth: u16,
-    /// How its owner waits.
+    /// Way in which the owner waits for completions.
     pub waiting: Waiting,
 }
 

@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the driver did unasked so that requests succeed. On a controller that is well all are zero: a test
-/// bed, or an operator, looks here for what success hides.
+/// Counts of recoveries that made requests succeed. All are zero on a sound controller: a test, or an operator, finds
+/// here the problems that success hides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Resets that nobody asked for: a late command or admin command, a completion against the specification,
-    /// a fatal status.
+    /// Resets not requested by the owner: after a late command or admin command, an invalid completion, or a fatal
+    /// status.
     pub resets: u64,
     /// Commands that were late, and asked to be aborted.
     pub aborts: u64,

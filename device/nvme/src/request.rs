@@ -16,12 +16,12 @@ impl fmt::Display for Lba {
     }
 }
 
-/// What to do.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Read blocks into the data.
+    /// Read blocks into the data buffers.
     Read,
-    /// Write the data to blocks.
+    /// Write the data buffers to blocks.
     Write {
         /// Whether it completes only when they are on media (force unit access).
         fua: bool,
@@ -30,7 +30,7 @@ pub enum Operation {
     Compare,
     /// Put everything that was written, and has completed, on media.
     Flush,
-    /// Make blocks read as zero.
+    /// Zero blocks without a transfer of data.
     WriteZeroes {
         /// Whether it completes only when that is on media.
         fua: bool,
@@ -38,14 +38,14 @@ pub enum Operation {
         /// the namespace can.
         deallocate: bool,
     },
-    /// Say that the content of blocks is not needed any more.
+    /// Deallocate blocks (Dataset Management): their content is not needed any more.
     Deallocate,
 }
 
 /// The memory of a request, behind each other in order: it moves to the driver and back.
 #[derive(Debug)]
 pub enum Data {
-    /// One buffer.
+    /// A single contiguous buffer.
     One(Buffer),
     /// Several. Without scatter-gather lists all but the first begin, and all but the last end, on a border
     /// of the controller's pages.
@@ -65,19 +65,19 @@ impl From<Vec<Buffer>> for Data {
 }
 
 impl Data {
-    /// Its bytes.
+    /// Length of all buffers in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.buffers().iter().map(Buffer::len).sum()
     }
 
-    /// Whether it has none.
+    /// Whether the length is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The buffers.
+    /// The buffers, in the order of the blocks.
     #[must_use]
     pub fn buffers(&self) -> &[Buffer] {
         match self {
@@ -138,11 +138,11 @@ impl Iterator for Pieces<'_> {
 /// Something for a queue pair to do.
 #[derive(Debug)]
 pub struct Request {
-    /// What.
+    /// Operation to execute on the blocks.
     pub operation: Operation,
     /// The first block; of no meaning for a flush.
     pub lba: Lba,
-    /// How many blocks, for an operation without data; else the data's length says it.
+    /// Number of blocks, for an operation without data; otherwise the data's length determines it.
     pub blocks: u64,
     /// The memory to read into, or to write or compare from.
     pub data: Option<Data>,
@@ -191,7 +191,7 @@ impl Request {
         Self::without_data(operation, lba, blocks, token)
     }
 
-    /// Says that `blocks` blocks from `lba` on are not needed any more.
+    /// A request to deallocate `blocks` blocks from `lba` on.
     #[must_use]
     pub const fn deallocate(lba: Lba, blocks: u64, token: u64) -> Self {
         Self::without_data(Operation::Deallocate, lba, blocks, token)
@@ -239,8 +239,8 @@ pub enum Refusal {
     ForeignNamespace,
     /// The controller does not have this command.
     Unsupported,
-    /// The controller has failed or is gone.
-    Dead,
+    /// The controller has failed or was removed.
+    ControllerFailed,
 }
 
 impl fmt::Display for Refusal {
@@ -249,14 +249,14 @@ impl fmt::Display for Refusal {
             Self::QueueFull => "the queue is full: poll for completions first",
             Self::OutOfRange => "blocks beyond the end of the namespace",
             Self::Length => "the length is not a positive number of whole blocks",
-            Self::Data => "data is missing, or given to an operation that has none",
+            Self::Data => "missing data, or data for an operation without data",
             Self::Alignment => {
                 "buffers that this controller cannot reach: their borders are not borders of pages"
             }
             Self::ForeignMemory => "buffers that are not mapped for this controller",
             Self::ForeignNamespace => "a namespace of another controller, or from before a format",
             Self::Unsupported => "the controller does not have this command",
-            Self::Dead => "the controller has failed or is gone",
+            Self::ControllerFailed => "the controller has failed or was removed",
         })
     }
 }
@@ -264,9 +264,9 @@ impl fmt::Display for Refusal {
 /// A request that was not accepted, unchanged, and why.
 #[derive(Debug)]
 pub struct Refused {
-    /// The request, with its data.
+    /// The refused request, with its data.
     pub request: Request,
-    /// Why.
+    /// Reason for the refusal.
     pub reason: Refusal,
 }
 
@@ -278,14 +278,14 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A request that has ended.
+/// Completion of a request, with its data.
 #[derive(Debug)]
 pub struct Completion {
-    /// The request's token.
+    /// Token of the request, as submitted.
     pub token: u64,
     /// How it ended. Of a request that was split, the first error; other parts of it may have been done.
     pub result: Result<(), CommandError>,
-    /// The request's data. None if it had none, and if the memory had to be given up because the
-    /// controller could not be kept from it.
+    /// Data of the request. None if it had none, or if the memory was leaked because the controller may still access
+    /// it.
     pub data: Option<Data>,
 }

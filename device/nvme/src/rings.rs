@@ -1,12 +1,12 @@
 //! The two rings of a queue pair in memory (Base 4.1).
 //!
 //! # Ownership
-//! | what | who writes it | who reads it |
+//! | entries | writer | reader |
 //! |---|---|---|
-//! | submission entries from head to tail | nobody | the controller |
-//! | all other submission entries | the driver | nobody |
-//! | completion entries with the ring's phase | nobody | the driver |
-//! | all other completion entries | the controller | nobody |
+//! | submission entries from head to tail | none | the controller |
+//! | all other submission entries | the driver | none |
+//! | completion entries with the ring's phase | none | the driver |
+//! | all other completion entries | the controller | none |
 //!
 //! No more commands are in flight than either ring has entries less one, so neither overflows.
 
@@ -18,7 +18,7 @@ use crate::doorbell::Doorbell;
 use crate::spec::completion::{CompletionTail, PHASE, TAIL_OFFSET};
 use crate::spec::registers::{CQE_SHIFT, SQE_SHIFT};
 
-/// The ring of commands.
+/// Submission ring: commands to the controller.
 #[derive(Debug)]
 pub(crate) struct SubmissionRing {
     memory: DeviceMemory,
@@ -28,7 +28,7 @@ pub(crate) struct SubmissionRing {
 }
 
 impl SubmissionRing {
-    /// Bytes of so many entries.
+    /// Bytes of `entries` entries.
     pub(crate) const fn size(entries: u16) -> usize {
         (entries as usize) << SQE_SHIFT
     }
@@ -51,12 +51,12 @@ impl SubmissionRing {
         &self.memory
     }
 
-    /// Begins at the first entry.
+    /// Restarts at the first entry.
     pub(crate) fn restart(&mut self) {
         self.tail = 0;
     }
 
-    /// Writes an entry. The controller hears of it by [`SubmissionRing::ring`].
+    /// Writes an entry. [`SubmissionRing::ring`] notifies the controller.
     #[inline]
     pub(crate) fn push(&mut self, words: &[u64; 8]) {
         let offset = usize::from(self.tail) << SQE_SHIFT;
@@ -67,17 +67,17 @@ impl SubmissionRing {
         }
     }
 
-    /// Tells the controller of all entries so far.
+    /// Notifies the controller of all entries written so far.
     #[inline(always)]
     pub(crate) fn ring(&mut self) -> Result<()> {
-        if self.doorbell.said() == self.tail {
+        if self.doorbell.last_written() == self.tail {
             return Ok(());
         }
-        self.doorbell.say(self.tail)
+        self.doorbell.write(self.tail)
     }
 }
 
-/// The ring of completions.
+/// Completion ring: answers of the controller.
 #[derive(Debug)]
 pub(crate) struct CompletionRing {
     memory: DeviceMemory,
@@ -85,13 +85,13 @@ pub(crate) struct CompletionRing {
     head: u16,
     /// The phase bit of entries that are not taken, where it lies.
     phase: u64,
-    /// Entries that were read since the controller was told.
-    untold: u16,
+    /// Entries read since the last write of the head doorbell.
+    unannounced: u16,
     pub(crate) doorbell: Doorbell,
 }
 
 impl CompletionRing {
-    /// Bytes of so many entries.
+    /// Bytes of `entries` entries.
     pub(crate) const fn size(entries: u16) -> usize {
         (entries as usize) << CQE_SHIFT
     }
@@ -103,7 +103,7 @@ impl CompletionRing {
             entries,
             head: 0,
             phase: PHASE,
-            untold: 0,
+            unannounced: 0,
             doorbell,
         }
     }
@@ -120,7 +120,7 @@ impl CompletionRing {
     pub(crate) fn restart(&mut self) {
         self.head = 0;
         self.phase = PHASE;
-        self.untold = 0;
+        self.unannounced = 0;
         for entry in 0..usize::from(self.entries) {
             self.memory.store_u64((entry << CQE_SHIFT) + TAIL_OFFSET, 0);
         }
@@ -151,16 +151,16 @@ impl CompletionRing {
             self.head = 0;
             self.phase ^= PHASE;
         }
-        self.untold += 1;
+        self.unannounced += 1;
     }
 
-    /// Tells the controller of the entries that were read, once there are more than `lag` of them.
+    /// Writes the head doorbell once it lags behind by more than `lag` entries.
     #[inline]
     pub(crate) fn ring(&mut self, lag: u16) -> Result<()> {
-        if self.untold <= lag {
+        if self.unannounced <= lag {
             return Ok(());
         }
-        self.untold = 0;
-        self.doorbell.say(self.head)
+        self.unannounced = 0;
+        self.doorbell.write(self.head)
     }
 }

@@ -4,25 +4,25 @@
 //! ```text
 //!   thread A --request--+                      +--completion--> A's ring
 //!   thread B --request--+--> inbox --> pair ---+--completion--> B's ring
-//!   thread C --request--+   (whoever has the   +--completion--> C's ring
+//!   thread C --request--+   (the lock's holder +--completion--> C's ring
 //!                            lock moves both)
 //! ```
-//! No thread is set aside to drive the pair: whoever waits and finds the lock free drives it, for all, until
-//! its own request is done; then it wakes those who sleep, and one of them goes on. A thread that finds the
-//! lock taken spins and then sleeps.
+//! No thread is dedicated to the pair: a waiting thread that finds the lock free drives it for all, until its own
+//! request is complete; then it wakes the sleeping threads, and one of them drives on. A thread that finds the lock
+//! taken spins and then sleeps.
 //!
 //! # Ownership
-//! | what | who has it |
+//! | object | owner |
 //! |---|---|
-//! | the pair, the inbox's end, the completion rings' ends | whoever has the lock |
+//! | the pair, the inbox's end, the completion rings' ends | the lock's holder |
 //! | a handle: the inbox's other end, its own completion ring's other end | its thread |
 //!
 //! # Invariants
 //! 1. A handle has no more requests under way than its completion ring has slots.
-//! 2. A thread sleeps on `idle` only after it has seen, as announced sleeper, that its completion is not there
-//!    and the lock is taken; whoever releases the lock or delivers notifies afterwards.
-//! 3. The driver sleeps only after it has seen, as announced sleeper, an empty inbox; whoever puts a request
-//!    in notifies afterwards.
+//! 2. A thread sleeps on `idle` only after it has announced its sleep and then found no completion and the lock taken;
+//!    releasing the lock and delivering a completion notify afterwards.
+//! 3. The driver sleeps only after it has announced its sleep and then found the inbox empty; adding a request to the
+//!    inbox notifies afterwards.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -33,20 +33,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use millrace_sync::ring::{self, Consumer, HeapCells, Multi, Producer, Single};
 use millrace_sync::{Event, Native, NativeEventFd, Shared};
 
-use crate::check::Shape;
 use crate::interrupt;
 use crate::queue_pair::TIME_BETWEEN_CHECKS;
 use crate::request::{Refusal, Refused};
+use crate::shape::Shape;
 use crate::{CommandError, Completion, Condition, Controller, Namespace, QueuePair, Request};
 
-/// So often a thread that does not drive looks for its completion before it sleeps.
+/// Polls of a thread that does not drive, before it sleeps.
 const POLLS_BEFORE_SLEEP: u32 = 256;
-/// After so many rounds without a completion the driver looks for lost commands.
+/// Rounds without a completion after which the driver checks for lost commands.
 const ROUNDS_BETWEEN_CHECKS: u32 = 64;
 
 /// A request on its way to the pair.
 #[derive(Debug)]
-struct Asked {
+struct InboxRequest {
     handle: usize,
     namespace: Namespace,
     request: Request,
@@ -61,15 +61,15 @@ struct Outbox {
     closed: Shared<AtomicU64>,
     /// How many of its requests have come in.
     came_in: u64,
-    under_way: usize,
-    /// Of how many losses of the cache a flush of the handle has told.
-    losses_told: u64,
-    /// Whether one that has just ended tells of all that the pair has seen.
-    hears_of_loss: bool,
+    requests_in_flight: usize,
+    /// Number of losses of the cache that a flush of the handle has reported.
+    losses_reported: u64,
+    /// Whether a flush that has just ended reports all losses that the pair has seen.
+    reports_loss: bool,
 }
 
 impl Outbox {
-    /// Whether the handle is gone. Pairs with the release in its drop: all that it submitted is seen then.
+    /// Whether the handle was dropped. Pairs with the release in its drop: all its submissions are visible then.
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) != 0
     }
@@ -77,7 +77,7 @@ impl Outbox {
     /// Whether another handle can have its place: nothing of it is in the inbox or the pair.
     fn is_unused(&self) -> bool {
         let submitted = self.closed.load(Ordering::Acquire);
-        submitted == self.came_in + 1 && self.under_way == 0
+        submitted == self.came_in + 1 && self.requests_in_flight == 0
     }
 }
 
@@ -85,9 +85,9 @@ impl Outbox {
 #[derive(Debug)]
 struct Driver {
     pair: QueuePair,
-    inbox: Consumer<HeapCells<Asked, Native>, Single>,
+    inbox: Consumer<HeapCells<InboxRequest, Native>, Single>,
     outboxes: Vec<Outbox>,
-    /// Of each request under way in the pair: whose it is, and its token.
+    /// Owner and token of each request in flight in the pair.
     owners: Vec<(usize, u64)>,
     owners_free: Vec<usize>,
 }
@@ -98,14 +98,14 @@ struct Inner {
     driver: Mutex<Driver>,
     /// Where threads sleep that wait for a completion or for the lock.
     idle: Event<Native>,
-    /// Where the driver sleeps.
-    asked: Event<NativeEventFd>,
+    /// Event on which the driver sleeps.
+    posted: Event<NativeEventFd>,
 }
 
 /// A queue pair for many threads: each makes itself a handle.
 pub struct SharedQueue {
     inner: Arc<Inner>,
-    inbox: Mutex<Producer<HeapCells<Asked, Native>, Multi>>,
+    inbox: Mutex<Producer<HeapCells<InboxRequest, Native>, Multi>>,
     requests_max: usize,
 }
 
@@ -132,14 +132,14 @@ impl SharedQueue {
                 controller,
                 driver: Mutex::new(driver),
                 idle: Event::new(),
-                asked: Event::try_new().expect("a descriptor is left for an eventfd"),
+                posted: Event::try_new().expect("a descriptor is left for an eventfd"),
             }),
             inbox: Mutex::new(inbox),
             requests_max,
         }
     }
 
-    /// A handle for the calling thread. Waits for whoever drives the pair just now.
+    /// A handle for the calling thread. Waits for the lock.
     #[must_use]
     pub fn handle(&self) -> SharedHandle {
         let (producer, completions) = ring::bounded(self.requests_max);
@@ -148,9 +148,9 @@ impl SharedQueue {
             ring: producer,
             closed: closed.clone(),
             came_in: 0,
-            under_way: 0,
-            losses_told: self.inner.controller.losses_told(),
-            hears_of_loss: false,
+            requests_in_flight: 0,
+            losses_reported: self.inner.controller.losses_reported(),
+            reports_loss: false,
         };
         let driver = self.inner.driver.lock();
         let mut driver = driver.unwrap_or_else(PoisonError::into_inner);
@@ -171,70 +171,70 @@ impl SharedQueue {
             completions,
             closed,
             submitted: 0,
-            under_way: 0,
+            requests_in_flight: 0,
             requests_max: self.requests_max,
         }
     }
 }
 
-/// A thread's way to a [`SharedQueue`]. Requests that are under way when it is dropped are still done, when
-/// somebody drives the pair; nobody hears of their end.
+/// Handle of one thread to a [`SharedQueue`]. Requests in flight when it is dropped are still executed when another
+/// thread drives the pair; their completions are dropped.
 pub struct SharedHandle {
     inner: Arc<Inner>,
     number: usize,
-    inbox: Producer<HeapCells<Asked, Native>, Multi>,
+    inbox: Producer<HeapCells<InboxRequest, Native>, Multi>,
     completions: Consumer<HeapCells<Completion, Native>, Single>,
     closed: Shared<AtomicU64>,
     submitted: u64,
-    under_way: usize,
+    requests_in_flight: usize,
     requests_max: usize,
 }
 
 impl SharedHandle {
-    /// Accepts a request; it is sent when somebody drives the pair, which [`SharedHandle::poll`] and
+    /// Accepts a request; the next thread that drives the pair submits it, as [`SharedHandle::poll`] and
     /// [`SharedHandle::wait`] do.
     ///
     /// # Errors
-    /// The request, and why it is not accepted; nothing was done then.
+    /// The request and the reason of the refusal; nothing was done.
     pub fn submit(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
         let refuse = |request, reason| Err(Refused { request, reason });
-        if self.under_way == self.requests_max {
+        if self.requests_in_flight == self.requests_max {
             return refuse(request, Refusal::QueueFull);
         }
         let condition = self.inner.controller.condition();
         if matches!(condition, Condition::Failed | Condition::Gone) {
-            return refuse(request, Refusal::Dead);
+            return refuse(request, Refusal::ControllerFailed);
         }
         let shape = match self.inner.controller.check(namespace, &request) {
             Ok(shape) => shape,
             Err(reason) => return refuse(request, reason),
         };
-        let asked = Asked {
+        let posted = InboxRequest {
             handle: self.number,
             namespace: namespace.clone(),
             request,
             shape,
         };
-        if let Err(asked) = self.inbox.try_push(asked) {
-            // Nobody has driven for a while.
+        if let Err(posted) = self.inbox.try_push(posted) {
+            // No thread has driven the pair for a while.
             self.drive_once();
-            if let Err(asked) = self.inbox.try_push(asked) {
-                return refuse(asked.request, Refusal::QueueFull);
+            if let Err(posted) = self.inbox.try_push(posted) {
+                return refuse(posted.request, Refusal::QueueFull);
             }
         }
         self.submitted += 1;
-        self.under_way += 1;
-        self.inner.asked.notify();
+        self.requests_in_flight += 1;
+        self.inner.posted.notify();
         Ok(())
     }
 
     /// How many requests are under way.
     #[must_use]
-    pub const fn under_way(&self) -> usize {
-        self.under_way
+    pub const fn requests_in_flight(&self) -> usize {
+        self.requests_in_flight
     }
 
-    /// Takes a request that has ended, without waiting; drives the pair one round if nobody does.
+    /// Takes a completion without waiting; drives the pair one round if no thread does.
     pub fn poll(&mut self) -> Option<Completion> {
         if let Some(completion) = self.take() {
             return Some(completion);
@@ -243,7 +243,7 @@ impl SharedHandle {
         self.take()
     }
 
-    /// Drives the pair one round, if nobody does.
+    /// Drives the pair one round, if no thread does.
     fn drive_once(&self) {
         if let Some(mut turn) = DriverTurn::try_take(&self.inner) {
             turn.round();
@@ -252,7 +252,7 @@ impl SharedHandle {
 
     /// Waits until a request ends; none if none is under way.
     pub fn wait(&mut self) -> Option<Completion> {
-        if self.under_way == 0 {
+        if self.requests_in_flight == 0 {
             return None;
         }
         let inner = Arc::clone(&self.inner);
@@ -267,20 +267,20 @@ impl SharedHandle {
             Turn::Done(completion) => completion,
             Turn::Drive(mut driver) => driver.drive(&inner, || completions.try_pop()),
         };
-        self.under_way -= 1;
+        self.requests_in_flight -= 1;
         Some(completion)
     }
 
     fn take(&mut self) -> Option<Completion> {
         let completion = self.completions.try_pop()?;
-        self.under_way -= 1;
+        self.requests_in_flight -= 1;
         Some(completion)
     }
 }
 
 /// What a thread that waits comes to.
 enum Turn<'a> {
-    /// Its request has ended.
+    /// The thread's request is complete.
     Done(Completion),
     /// It is to drive the pair.
     Drive(DriverTurn<'a>),
@@ -295,21 +295,21 @@ impl Driver {
     fn take_in(&mut self) -> usize {
         let mut count = 0;
         while self.pair.has_room() {
-            let Some(mut asked) = self.inbox.try_pop() else {
+            let Some(mut posted) = self.inbox.try_pop() else {
                 break;
             };
             let place = self.owners_free.pop();
             let place = place.expect("there are as many places as requests in the pair");
-            self.owners[place] = (asked.handle, asked.request.token);
-            let outbox = &mut self.outboxes[asked.handle];
+            self.owners[place] = (posted.handle, posted.request.token);
+            let outbox = &mut self.outboxes[posted.handle];
             outbox.came_in += 1;
-            outbox.under_way += 1;
-            asked.request.token = place as u64;
+            outbox.requests_in_flight += 1;
+            posted.request.token = place as u64;
             self.pair.accept_for(
-                &mut outbox.losses_told,
-                &asked.namespace,
-                asked.request,
-                asked.shape,
+                &mut outbox.losses_reported,
+                &posted.namespace,
+                posted.request,
+                posted.shape,
             );
             count += 1;
         }
@@ -326,9 +326,9 @@ impl Driver {
             free.push(place);
             completion.token = token;
             let outbox = &mut outboxes[handle];
-            outbox.under_way -= 1;
+            outbox.requests_in_flight -= 1;
             if completion.result == Err(CommandError::CacheLost) {
-                outbox.hears_of_loss = true;
+                outbox.reports_loss = true;
                 any_heard = true;
             }
             if outbox.is_closed() {
@@ -340,9 +340,9 @@ impl Driver {
         });
         if any_heard {
             let losses = self.pair.losses_seen();
-            for outbox in outboxes.iter_mut().filter(|outbox| outbox.hears_of_loss) {
-                outbox.hears_of_loss = false;
-                outbox.losses_told = outbox.losses_told.max(losses);
+            for outbox in outboxes.iter_mut().filter(|outbox| outbox.reports_loss) {
+                outbox.reports_loss = false;
+                outbox.losses_reported = outbox.losses_reported.max(losses);
             }
         }
         count
@@ -373,18 +373,18 @@ impl Driver {
         }
     }
 
-    /// Sleeps until the controller interrupts or somebody asks; false if the pair can only poll.
+    /// Sleeps until an interrupt or a new request; false if the pair can only poll.
     fn sleep(&mut self, inner: &Inner) -> bool {
         let Some(interrupt) = self.pair.event() else {
             return false;
         };
         interrupt::empty(interrupt);
-        let announced = inner.asked.announce();
+        let announced = inner.posted.announce();
         let busy = self.take_in() > 0 || self.pair.has_completed();
         if !busy {
             if let Some(interrupt) = self.pair.event() {
-                let asked = inner.asked.parker().as_fd();
-                interrupt::sleep(&[interrupt, asked], TIME_BETWEEN_CHECKS);
+                let posted = inner.posted.parker().as_fd();
+                interrupt::sleep(&[interrupt, posted], TIME_BETWEEN_CHECKS);
             }
             self.pair.check_in_flight();
         }
@@ -393,15 +393,14 @@ impl Driver {
     }
 }
 
-/// The lock. When it is released, also by a panic, those who sleep are woken: one of them must drive now.
+/// The lock. Its release, also by a panic, wakes the sleeping threads: one of them must drive now.
 struct DriverTurn<'a> {
     driver: Option<MutexGuard<'a, Driver>>,
     idle: &'a Event<Native>,
 }
 
 impl<'a> DriverTurn<'a> {
-    /// The lock, unless somebody has it. A panic of who had it leaves the tables as they were between two
-    /// steps.
+    /// The lock, unless it is taken. A panic of its holder leaves the tables between two steps.
     fn try_take(inner: &'a Inner) -> Option<Self> {
         let driver = match inner.driver.try_lock() {
             Ok(driver) => driver,
@@ -455,7 +454,7 @@ impl fmt::Debug for SharedHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedHandle")
             .field("number", &self.number)
-            .field("under_way", &self.under_way)
+            .field("under_way", &self.requests_in_flight)
             .finish_non_exhaustive()
     }
 }

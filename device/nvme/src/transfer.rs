@@ -1,4 +1,4 @@
-//! How a request becomes commands, and how a command says where its data is.
+//! Splitting of requests into commands, and their data pointers.
 
 use millrace_memory::{DeviceMemory, Iova};
 
@@ -17,7 +17,7 @@ const SGL_ENTRY_SIZE: usize = 16;
 pub(crate) struct Limits {
     /// The most blocks of one command, at least one.
     pub(crate) blocks_max: u32,
-    /// Blocks between borders that commands do not cross; zero if there are none.
+    /// Blocks between boundaries that commands must not cross; zero if there are none.
     pub(crate) boundary: u32,
 }
 
@@ -34,7 +34,7 @@ impl Limits {
     }
 }
 
-/// Whether lists of pages can say where `data` is: its inner borders are borders of pages.
+/// Whether PRP lists can describe `data`: its inner borders are page borders.
 pub(crate) fn has_page_borders(data: &Data, page: u64) -> bool {
     let buffers = data.buffers();
     let last = buffers.len().saturating_sub(1);
@@ -71,7 +71,7 @@ impl Lists {
         Self::place_size(transfer_max, page) / SGL_ENTRY_SIZE
     }
 
-    /// Says where `length` bytes from `first` on are, if they lie in no more than two pages of `page` bytes.
+    /// Data pointer of `length` bytes from `first` on, if they lie in at most two pages of `page` bytes.
     #[inline]
     pub(crate) const fn two_pages(first: u64, length: u64, page: u64) -> Option<Pointer> {
         let second = (first | (page - 1)) + 1;
@@ -85,7 +85,7 @@ impl Lists {
         }
     }
 
-    /// Says where `pieces` are by pages of `page` bytes, with the list, if one is needed, in place `index`.
+    /// PRP data pointer of `pieces` for pages of `page` bytes; a list, if needed, goes to slot `index`.
     pub(crate) fn pages(&self, index: u16, pieces: Pieces<'_>, page: u64) -> Pointer {
         let mut pages = pieces.flat_map(|(begin, length)| Pages {
             next: begin.0,
@@ -112,7 +112,7 @@ impl Lists {
         Pointer::Prp(Iova(first), self.memory.iova().0 + place as u64)
     }
 
-    /// Says where `pieces` are by scatter-gather descriptors.
+    /// SGL data pointer of `pieces`.
     pub(crate) fn descriptors(&self, index: u16, mut pieces: Pieces<'_>) -> Pointer {
         let (begin, length) = pieces.next().expect("a command with data has a piece");
         let first = sgl_data(begin, to_u32(length));
@@ -139,7 +139,7 @@ impl Lists {
         Pointer::Sgl(address, rest)
     }
 
-    /// Says where the one range of a Dataset Management command is, after writing it (NVM figure 43).
+    /// Data pointer of the range of a Dataset Management command, written to slot `index` (NVM figure 43).
     pub(crate) fn range(&self, index: u16, lba: u64, blocks: u32) -> Pointer {
         let place = usize::from(index) * self.size;
         self.memory.store_u64(place, u64::from(blocks) << 32);

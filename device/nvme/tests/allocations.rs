@@ -1,14 +1,14 @@
 //! After a queue pair is made, what it does allocates nothing and frees nothing. The model does both when it
 //! is stepped: that is not counted.
 
-mod bed;
+mod fixture;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bed::{Bed, Outcome, PATIENCE, StepHost, arena, filled, polled, quick, single};
+use fixture::{Fixture, Outcome, PATIENCE, StepHost, arena, filled, polled, quick, single};
 use millrace_memory::Arena;
 use millrace_nvme::{
     CommandError, Completion, Controller, Data, Host, Lba, Namespace, Options, QueuePair, Request,
@@ -88,11 +88,11 @@ impl Host for Apart {
 }
 
 fn opened(
-    bed: &Bed,
+    fixture: &Fixture,
     options: Options,
 ) -> Result<(Arc<Controller>, Namespace), millrace_nvme::Error> {
-    let host = Arc::new(Apart(Arc::clone(&bed.host)));
-    let controller = Controller::open(bed.model.function(), host, options)?;
+    let host = Arc::new(Apart(Arc::clone(&fixture.host)));
+    let controller = Controller::open(fixture.model.function(), host, options)?;
     let namespace = controller.namespace(1)?;
     Ok((controller, namespace))
 }
@@ -114,7 +114,7 @@ fn model_options() -> model::Options {
 
 /// Submits all requests, polls until they have ended, and returns them; nothing may be allocated.
 fn run(
-    bed: &Bed,
+    fixture: &Fixture,
     pair: &mut QueuePair,
     namespace: &Namespace,
     requests: Vec<Request>,
@@ -134,7 +134,7 @@ fn run(
             pair.poll(|completion| ended.push(completion));
         });
         assert_eq!(number, 0, "polling allocated");
-        bed.model.step();
+        fixture.model.step();
         polls += 1;
         assert!(polls < 100_000, "requests do not end");
     }
@@ -184,8 +184,8 @@ fn the_counter_counts() {
 
 #[test]
 fn buffers_are_taken_and_given_back() -> Outcome {
-    let bed = Bed::new(model_options())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(model_options())?;
+    let controller = fixture.open(quick())?;
     let arena = arena(&controller)?;
     for len in [1, 512, 4096, 4097, 64 << 10, 1 << 20] {
         let (buffer, number) = counted(|| arena.try_buffer(len).map(|buffer| buffer.len()));
@@ -201,12 +201,12 @@ fn buffers_are_taken_and_given_back() -> Outcome {
 #[test]
 fn requests_of_all_kinds() -> Outcome {
     for scatter_gather in [ScatterGather::Never, ScatterGather::Always] {
-        let bed = Bed::new(model_options())?;
+        let fixture = Fixture::new(model_options())?;
         let options = Options {
             scatter_gather,
             ..quick()
         };
-        let (controller, namespace) = opened(&bed, options)?;
+        let (controller, namespace) = opened(&fixture, options)?;
         let (arena, mut pair) = (arena(&controller)?, polled(&controller, 16)?);
         for _ in 0..20 {
             let requests = vec![
@@ -221,19 +221,19 @@ fn requests_of_all_kinds() -> Outcome {
                 Request::write(Lba(1000), filled(&arena, 1 << 20, 1)?, 7),
                 Request::read(Lba(4000), filled(&arena, 1 << 20, 1)?, 8),
             ];
-            let ended = run(&bed, &mut pair, &namespace, requests);
+            let ended = run(&fixture, &mut pair, &namespace, requests);
             assert!(all_succeeded(&ended), "{ended:?}");
         }
         single(&mut pair, &namespace, Request::flush(0))?.result?;
-        assert_eq!(bed.model.violations(), []);
+        assert_eq!(fixture.model.violations(), []);
     }
     Ok(())
 }
 
 #[test]
 fn requests_in_pieces() -> Outcome {
-    let bed = Bed::new(model_options())?;
-    let (controller, namespace) = opened(&bed, quick())?;
+    let fixture = Fixture::new(model_options())?;
+    let (controller, namespace) = opened(&fixture, quick())?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     for _ in 0..20 {
         let pieces = |byte| {
@@ -244,19 +244,19 @@ fn requests_in_pieces() -> Outcome {
             Request::write(Lba(7), pieces(1)?, 0),
             Request::read(Lba(500), pieces(2)?, 1),
         ];
-        let ended = run(&bed, &mut pair, &namespace, requests);
+        let ended = run(&fixture, &mut pair, &namespace, requests);
         assert!(all_succeeded(&ended), "{ended:?}");
         let whole = |data: &Option<Data>| data.as_ref().map(|data| data.buffers().len()) == Some(4);
         assert!(ended.iter().all(|completion| whole(&completion.data)));
     }
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 #[test]
 fn what_is_refused() -> Outcome {
-    let bed = Bed::new(model_options())?;
-    let (controller, namespace) = opened(&bed, quick())?;
+    let fixture = Fixture::new(model_options())?;
+    let (controller, namespace) = opened(&fixture, quick())?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 1)?);
     let beyond = Request::read(Lba(u64::MAX), filled(&arena, 512, 0)?, 0);
     let (refused, number) = counted(|| pair.submit(&namespace, beyond).is_err());
@@ -270,16 +270,16 @@ fn what_is_refused() -> Outcome {
 
 #[test]
 fn commands_that_are_sent_again_after_a_status() -> Outcome {
-    let bed = Bed::new(model_options())?;
-    let (controller, namespace) = opened(&bed, quick())?;
+    let fixture = Fixture::new(model_options())?;
+    let (controller, namespace) = opened(&fixture, quick())?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let internal = Fault::Fail(model::Status::INTERNAL);
-    bed.model.set_faults(rule(When::OneIn(3), internal));
+    fixture.model.set_faults(rule(When::OneIn(3), internal));
     for _ in 0..20 {
-        run(&bed, &mut pair, &namespace, reads(&arena, 8, 64 << 10)?);
+        run(&fixture, &mut pair, &namespace, reads(&arena, 8, 64 << 10)?);
     }
-    bed.model.set_faults(rule(When::Always, internal));
-    let ended = run(&bed, &mut pair, &namespace, reads(&arena, 4, 64 << 10)?);
+    fixture.model.set_faults(rule(When::Always, internal));
+    let ended = run(&fixture, &mut pair, &namespace, reads(&arena, 4, 64 << 10)?);
     let is_status =
         |completion: &Completion| matches!(completion.result, Err(CommandError::Status(_)));
     assert!(ended.iter().all(is_status), "{ended:?}");
@@ -289,8 +289,8 @@ fn commands_that_are_sent_again_after_a_status() -> Outcome {
 
 #[test]
 fn commands_that_are_sent_again_after_a_reset() -> Outcome {
-    let bed = Bed::new(model_options())?;
-    let (controller, namespace) = opened(&bed, quick())?;
+    let fixture = Fixture::new(model_options())?;
+    let (controller, namespace) = opened(&fixture, quick())?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     for round in 0..20 {
         let requests = reads(&arena, 8, 64 << 10)?;
@@ -300,7 +300,7 @@ fn commands_that_are_sent_again_after_a_reset() -> Outcome {
         }
         if round % 2 == 0 {
             pair.ring();
-            bed.model.step();
+            fixture.model.step();
         }
         // The reset itself allocates: it identifies the controller anew.
         controller.reset()?;
@@ -312,40 +312,41 @@ fn commands_that_are_sent_again_after_a_reset() -> Outcome {
                 number, 0,
                 "making the queue anew, or sending again, allocated"
             );
-            bed.model.step();
+            fixture.model.step();
             polls += 1;
             assert!(polls < 100_000, "requests do not end");
         }
         assert!(all_succeeded(&ended), "{ended:?}");
     }
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 #[test]
 fn aborts_of_commands_that_take_too_long() -> Outcome {
-    let bed = Bed::new(model_options())?;
-    let (controller, namespace) = opened(&bed, quick())?;
+    let fixture = Fixture::new(model_options())?;
+    let (controller, namespace) = opened(&fixture, quick())?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     // Three times as long as a command has, in steps: it is aborted, which ends it or not.
-    bed.model
+    fixture
+        .model
         .set_faults(rule(When::Nth(2), Fault::Delay(50_000)));
     for request in reads(&arena, 4, 4096)? {
         let (accepted, number) = counted(|| pair.submit(&namespace, request).is_ok());
         assert_eq!((accepted, number), (true, 0));
     }
     let mut ended = Vec::with_capacity(4);
-    let before = bed.model.counters().commands;
+    let before = fixture.model.counters().commands;
     while ended.len() < 4 && controller.resets() == 0 {
         let (_, number) = counted(|| pair.poll(|completion| ended.push(completion)));
         if controller.resets() == 0 {
             assert_eq!(number, 0, "an abort allocated");
         }
-        bed.host.relax(0);
-        assert!(bed.host.now() < PATIENCE, "requests do not end");
+        fixture.host.relax(0);
+        assert!(fixture.host.now() < PATIENCE, "requests do not end");
     }
     assert!(
-        bed.model.counters().commands - before > 4,
+        fixture.model.counters().commands - before > 4,
         "nothing was aborted"
     );
     Ok(())
@@ -353,8 +354,8 @@ fn aborts_of_commands_that_take_too_long() -> Outcome {
 
 #[test]
 fn a_shared_queue_once_its_handles_are_made() -> Outcome {
-    let bed = Bed::new(model_options())?;
-    let (controller, namespace) = opened(&bed, quick())?;
+    let fixture = Fixture::new(model_options())?;
+    let (controller, namespace) = opened(&fixture, quick())?;
     let arena = arena(&controller)?;
     let queue = SharedQueue::new(polled(&controller, 8)?, 4);
     let mut handles = [queue.handle(), queue.handle()];
@@ -366,13 +367,13 @@ fn a_shared_queue_once_its_handles_are_made() -> Outcome {
             }
         }
         for handle in &mut handles {
-            while handle.under_way() > 2 {
+            while handle.requests_in_flight() > 2 {
                 let (ended, number) = counted(|| handle.poll());
                 assert_eq!(number, 0, "polling allocated");
                 assert!(ended.is_none_or(|completion| completion.result == Ok(())));
-                bed.model.step();
+                fixture.model.step();
             }
-            while handle.under_way() > 0 {
+            while handle.requests_in_flight() > 0 {
                 let (ended, number) = counted(|| handle.wait());
                 assert_eq!(number, 0, "waiting allocated");
                 assert_eq!(ended.map(|completion| completion.result), Some(Ok(())));

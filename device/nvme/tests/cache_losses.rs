@@ -1,11 +1,11 @@
 //! Power that comes back by itself: the driver resets the controller and goes on, and what its volatile cache
 //! had is gone. Writes had succeeded; the next flush must not.
 
-mod bed;
+mod fixture;
 
 use std::sync::Arc;
 
-use bed::{Bed, Outcome, PATIENCE, arena, filled, polled, quick, single};
+use fixture::{Fixture, Outcome, PATIENCE, arena, filled, polled, quick, single};
 use millrace_memory::Arena;
 use millrace_nvme::{
     CommandError, Completion, Controller, Data, Host, Lba, Namespace, QueuePair, Request,
@@ -31,18 +31,18 @@ struct Scene {
     namespace: Namespace,
     arena: Arena,
     controller: Arc<Controller>,
-    bed: Bed,
+    fixture: Fixture,
 }
 
 impl Scene {
     fn new(options: model::Options) -> Result<Self, Box<dyn std::error::Error>> {
-        let bed = Bed::new(options)?;
-        let controller = bed.open(quick())?;
+        let fixture = Fixture::new(options)?;
+        let controller = fixture.open(quick())?;
         Ok(Self {
             namespace: controller.namespace(1)?,
             arena: arena(&controller)?,
             controller,
-            bed,
+            fixture,
         })
     }
 
@@ -79,7 +79,7 @@ impl Scene {
     fn kept(&self) -> Result<u64, model::Error> {
         let mut kept = 0;
         for lba in 0..64 {
-            kept += u64::from(self.bed.model.peek(1, lba)? == [7; 512]);
+            kept += u64::from(self.fixture.model.peek(1, lba)? == [7; 512]);
         }
         Ok(kept)
     }
@@ -96,14 +96,14 @@ fn a_flush_after_a_cut_of_the_power_fails_once() -> Outcome {
     let scene = Scene::new(options())?;
     let mut pair = scene.pair()?;
     scene.write(&mut pair)?;
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     assert_ne!(scene.kept()?, 64, "the model loses what was not flushed");
     assert_eq!(scene.flush(&mut pair)?, LOST);
     assert_eq!(scene.controller.recovery().resets, 1);
 
     scene.write(&mut pair)?;
     assert_eq!(scene.flush(&mut pair)?, Ok(()), "of what was written since");
-    assert_eq!(scene.bed.model.unflushed(1)?, 0);
+    assert_eq!(scene.fixture.model.unflushed(1)?, 0);
     Ok(())
 }
 
@@ -112,7 +112,7 @@ fn a_flush_fails_also_when_others_have_gone_on_before_it() -> Outcome {
     let scene = Scene::new(options())?;
     let mut pair = scene.pair()?;
     scene.write(&mut pair)?;
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     scene.read(&mut pair)?;
     assert_eq!(scene.controller.recovery().resets, 1, "it was sent again");
     let forced = Request::write_through(Lba(200), filled(&scene.arena, 512, 9)?, 0);
@@ -134,10 +134,10 @@ fn a_flush_that_waits_for_a_place_fails_too() -> Outcome {
     pair.submit(&scene.namespace, write)?;
     pair.submit(&scene.namespace, Request::flush(2))?;
     pair.ring();
-    scene.bed.model.step();
-    scene.bed.model.power_cut();
+    scene.fixture.model.step();
+    scene.fixture.model.power_cut();
     let mut ended = Vec::new();
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         pair.wait(PATIENCE, |completion| {
             ended.push((completion.token, completion.result));
         });
@@ -160,16 +160,16 @@ fn a_write_that_straddles_a_loss_is_written_again() -> Outcome {
     let bytes = 64 << 10;
     let write = Request::write(Lba(0), filled(&scene.arena, bytes, 7)?, 1);
     pair.submit(&scene.namespace, write)?;
-    let before = scene.bed.model.counters().completions;
-    while scene.bed.model.counters().completions < before + 4 {
+    let before = scene.fixture.model.counters().completions;
+    while scene.fixture.model.counters().completions < before + 4 {
         assert_eq!(pair.poll(|_| {}), 0, "it has more parts than that");
-        scene.bed.model.step();
+        scene.fixture.model.step();
     }
     assert_eq!(pair.poll(|_| {}), 0);
     pair.submit(&scene.namespace, Request::flush(2))?;
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     let mut ended = Vec::new();
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         pair.wait(PATIENCE, |completion| {
             ended.push((completion.token, completion.result));
         });
@@ -177,9 +177,13 @@ fn a_write_that_straddles_a_loss_is_written_again() -> Outcome {
     ended.sort_by_key(|(token, _)| *token);
     assert_eq!(ended, [(1, Ok(())), (2, LOST)]);
     assert_eq!(scene.flush(&mut pair)?, Ok(()));
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     for block in 0..bytes as u64 / 512 {
-        assert_eq!(scene.bed.model.peek(1, block)?, [7; 512], "block {block}");
+        assert_eq!(
+            scene.fixture.model.peek(1, block)?,
+            [7; 512],
+            "block {block}"
+        );
     }
     Ok(())
 }
@@ -190,7 +194,7 @@ fn a_loss_that_nobody_heard_of_is_told_again() -> Outcome {
     let scene = Scene::new(options())?;
     let (mut first, mut second) = (scene.pair()?, scene.pair()?);
     scene.write(&mut first)?;
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     scene.read(&mut second)?;
     first.submit(&scene.namespace, Request::flush(1))?;
     drop(first);
@@ -205,15 +209,15 @@ fn each_pair_tells_once() -> Outcome {
     let scene = Scene::new(options())?;
     let (mut first, mut second) = (scene.pair()?, scene.pair()?);
     scene.write(&mut first)?;
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     scene.read(&mut second)?;
-    // It is for whoever had a pair that is dropped.
-    let mut untold = scene.pair()?;
+    // The loss concerns the owner of a dropped pair.
+    let mut unannounced = scene.pair()?;
     assert_eq!(scene.flush(&mut second)?, LOST);
     assert_eq!(scene.flush(&mut first)?, LOST);
-    assert_eq!(scene.flush(&mut untold)?, LOST);
+    assert_eq!(scene.flush(&mut unannounced)?, LOST);
     let mut later = scene.pair()?;
-    for pair in [&mut first, &mut second, &mut untold, &mut later] {
+    for pair in [&mut first, &mut second, &mut unannounced, &mut later] {
         assert_eq!(scene.flush(pair)?, Ok(()));
     }
     Ok(())
@@ -228,7 +232,7 @@ fn ended(
         if let Some(ended) = handle.poll() {
             return Ok(ended);
         }
-        scene.bed.host.relax(0);
+        scene.fixture.host.relax(0);
     }
     Err("the request never ended".into())
 }
@@ -243,7 +247,7 @@ fn each_handle_of_a_shared_pair_tells_once() -> Outcome {
         handle.submit(&scene.namespace, write)?;
         ended(&scene, handle)?.result?;
     }
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     // The first one's is under way when the reset comes, the others' come after it.
     for expected in [LOST, Ok(()), Ok(())] {
         for handle in &mut handles {
@@ -266,7 +270,7 @@ fn a_reset_that_was_asked_for_keeps_the_cache() -> Outcome {
 
     // But not if it was for a controller that had lost its power.
     scene.write(&mut pair)?;
-    scene.bed.model.power_cut();
+    scene.fixture.model.power_cut();
     scene.controller.reset()?;
     assert_eq!(scene.flush(&mut pair)?, LOST);
     assert_eq!(scene.flush(&mut pair)?, Ok(()));
@@ -285,7 +289,7 @@ fn nothing_is_lost_without_a_cache() -> Outcome {
         let mut pair = scene.pair()?;
         for _ in 0..2 {
             scene.write(&mut pair)?;
-            scene.bed.model.power_cut();
+            scene.fixture.model.power_cut();
             assert_eq!(scene.flush(&mut pair)?, Ok(()));
             assert_eq!(scene.kept()?, 64);
         }
@@ -299,7 +303,7 @@ fn nothing_is_lost_without_a_cache() -> Outcome {
 fn writes_in_flight_are_written_after_the_loss() -> Outcome {
     let scene = Scene::new(options())?;
     let mut pair = scene.pair()?;
-    scene.bed.model.set_faults(model::Faults {
+    scene.fixture.model.set_faults(model::Faults {
         rules: vec![model::FaultRule {
             target: model::Target::Io,
             when: model::When::Always,
@@ -312,16 +316,16 @@ fn writes_in_flight_are_written_after_the_loss() -> Outcome {
         pair.submit(&scene.namespace, write)?;
     }
     pair.ring();
-    scene.bed.model.step();
-    scene.bed.model.power_cut();
-    while pair.under_way() > 0 {
+    scene.fixture.model.step();
+    scene.fixture.model.power_cut();
+    while pair.requests_in_flight() > 0 {
         pair.wait(PATIENCE, |ended| {
             assert_eq!(ended.result, Ok(()));
             assert!(ended.data.and_then(Data::into_buffer).is_some());
         });
     }
     for lba in 0..8 {
-        assert_eq!(scene.bed.model.peek(1, lba)?, [8; 512]);
+        assert_eq!(scene.fixture.model.peek(1, lba)?, [8; 512]);
     }
     assert_eq!(scene.flush(&mut pair)?, LOST, "others may be lost");
     Ok(())

@@ -1,12 +1,12 @@
-//! What a controller says unasked, and how its owner hears of it.
+//! Asynchronous events of a controller, and how its owner receives them.
 
-mod bed;
+mod fixture;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bed::{Bed, Outcome, arena, filled, polled, quick, single};
+use fixture::{Fixture, Outcome, arena, filled, polled, quick, single};
 use millrace_nvme::{Controller, ErrorKind, EventKind, Host, Lba, Options, Request, SystemHost};
 use millrace_nvme_model as model;
 use model::{Event, Fault, FaultRule, Faults, Status, Target, When};
@@ -27,9 +27,12 @@ fn admin_fault(opcode: u8, when: When, fault: Fault) -> Faults {
 }
 
 /// What it has said, once the model has gone on.
-fn heard(bed: &Bed, controller: &Controller) -> Result<Vec<EventKind>, millrace_nvme::Error> {
+fn heard(
+    fixture: &Fixture,
+    controller: &Controller,
+) -> Result<Vec<EventKind>, millrace_nvme::Error> {
     for _ in 0..10 {
-        bed.model.step();
+        fixture.model.step();
     }
     let (events, lost) = controller.take_events()?;
     assert_eq!(lost, 0);
@@ -38,11 +41,11 @@ fn heard(bed: &Bed, controller: &Controller) -> Result<Vec<EventKind>, millrace_
 
 #[test]
 fn a_namespace_that_changes_is_heard_of_each_time() -> Outcome {
-    let bed = Bed::new(model::Options::default())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(model::Options::default())?;
+    let controller = fixture.open(quick())?;
     for _ in 0..6 {
-        bed.model.raise_event(Event::NamespaceChanged(1));
-        bed.model.step();
+        fixture.model.raise_event(Event::NamespaceChanged(1));
+        fixture.model.step();
         let (events, lost) = controller.take_events()?;
         assert_eq!((events.len(), lost), (1, 0));
         assert!(events[0].is_namespace_change());
@@ -53,13 +56,13 @@ fn a_namespace_that_changes_is_heard_of_each_time() -> Outcome {
 
 #[test]
 fn events_of_all_kinds_are_heard_of_after_a_reset_too() -> Outcome {
-    let bed = Bed::new(model::Options::default())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(model::Options::default())?;
+    let controller = fixture.open(quick())?;
     for _ in 0..2 {
-        bed.model.raise_event(Event::TransientError);
-        bed.model.raise_event(Event::Spare);
-        bed.model.raise_event(Event::NamespaceChanged(1));
-        let mut kinds = heard(&bed, &controller)?;
+        fixture.model.raise_event(Event::TransientError);
+        fixture.model.raise_event(Event::Spare);
+        fixture.model.raise_event(Event::NamespaceChanged(1));
+        let mut kinds = heard(&fixture, &controller)?;
         kinds.sort_by_key(|kind| format!("{kind:?}"));
         assert_eq!(
             kinds,
@@ -74,30 +77,30 @@ fn events_of_all_kinds_are_heard_of_after_a_reset_too() -> Outcome {
 #[test]
 fn a_controller_that_knows_fewer_events_is_asked_for_those() -> Outcome {
     let refuse = Fault::Fail(Status::INVALID_FIELD.do_not_retry());
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         // The first is for the number of queues.
         faults: admin_fault(SET_FEATURES, When::Nth(2), refuse),
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
-    bed.model.raise_event(Event::Temperature);
-    assert_eq!(heard(&bed, &controller)?, [EventKind::Health]);
+    let controller = fixture.open(quick())?;
+    fixture.model.raise_event(Event::Temperature);
+    assert_eq!(heard(&fixture, &controller)?, [EventKind::Health]);
     Ok(())
 }
 
 /// Events were forgotten when their log page could not be read.
 #[test]
 fn events_are_kept_until_their_log_page_was_read() -> Outcome {
-    let bed = Bed::new(model::Options::default())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(model::Options::default())?;
+    let controller = fixture.open(quick())?;
     let lose = admin_fault(GET_LOG_PAGE, When::Nth(1), Fault::Lose);
-    bed.model.set_faults(lose);
-    bed.model.raise_event(Event::Temperature);
-    bed.model.step();
+    fixture.model.set_faults(lose);
+    fixture.model.raise_event(Event::Temperature);
+    fixture.model.step();
     let error = controller.take_events().err();
     let kind = error.map(|error| error.kind());
     assert_eq!(kind, Some(ErrorKind::TimedOut));
-    assert_eq!(heard(&bed, &controller)?, [EventKind::Health]);
+    assert_eq!(heard(&fixture, &controller)?, [EventKind::Health]);
     assert_eq!(controller.take_events()?, (Vec::new(), 0));
     Ok(())
 }
@@ -139,15 +142,15 @@ fn the_owner_is_woken_by_events() -> Outcome {
 
 #[test]
 fn without_interrupts_nobody_is_woken() -> Outcome {
-    let bed = Bed::new(model::Options::default())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(model::Options::default())?;
+    let controller = fixture.open(quick())?;
     assert!(controller.event_interrupt().is_none());
     // Requests go on while events are untaken.
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-    bed.model.raise_event(Event::Temperature);
+    fixture.model.raise_event(Event::Temperature);
     let read = Request::read(Lba(0), filled(&arena, 4096, 0)?, 0);
     single(&mut pair, &namespace, read)?.result?;
-    assert_eq!(heard(&bed, &controller)?, [EventKind::Health]);
+    assert_eq!(heard(&fixture, &controller)?, [EventKind::Health]);
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! Controllers that fail, lie or vanish: every request still ends once, with an error or what it asked for,
 //! and nothing panics.
 
-mod bed;
+mod fixture;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bed::{Bed, Outcome, PATIENCE, arena, filled, polled, quick, single};
+use fixture::{Fixture, Outcome, PATIENCE, arena, filled, polled, quick, single};
 use millrace_nvme::{
     CommandError, Condition, Data, ErrorKind, Host, Lba, Options, Recovery, Request,
 };
@@ -51,9 +51,13 @@ struct Tally {
 
 /// Writes and reads blocks while faults strike, several requests at a time. A block is named by one request
 /// at a time. Reads that succeed must find what was written last, as far as that write succeeded.
-fn exercise(bed: &Bed, options: Options, rounds: u64) -> Result<Tally, Box<dyn std::error::Error>> {
+fn exercise(
+    fixture: &Fixture,
+    options: Options,
+    rounds: u64,
+) -> Result<Tally, Box<dyn std::error::Error>> {
     let mut tally = Tally::default();
-    let controller = match bed.open(options) {
+    let controller = match fixture.open(options) {
         Ok(controller) => controller,
         Err(error) => {
             assert!(!error.to_string().is_empty());
@@ -73,10 +77,10 @@ fn exercise(bed: &Bed, options: Options, rounds: u64) -> Result<Tally, Box<dyn s
     };
     let arena = arena(&controller)?;
     let mut known: HashMap<u64, Option<u8>> = HashMap::new();
-    let start = bed.host.now();
+    let start = fixture.host.now();
     for round in 0..rounds {
         let byte = u8::try_from(round % 250 + 1)?;
-        let mut under_way = HashMap::new();
+        let mut requests_in_flight = HashMap::new();
         for place in 0..8 {
             let (lba, write) = (place * 16, (round + place) % 3 != 0);
             let (request, len) = if write {
@@ -92,16 +96,16 @@ fn exercise(bed: &Bed, options: Options, rounds: u64) -> Result<Tally, Box<dyn s
             };
             match pair.submit(&namespace, request) {
                 Ok(()) => {
-                    under_way.insert(lba, (write, len));
+                    requests_in_flight.insert(lba, (write, len));
                 }
                 Err(_) => tally.not_accepted += 1,
             }
         }
-        while pair.under_way() > 0 {
-            let spent = bed.host.now().saturating_sub(start);
+        while pair.requests_in_flight() > 0 {
+            let spent = fixture.host.now().saturating_sub(start);
             assert!(spent < PATIENCE, "requests do not end: {pair:?}");
             pair.wait(Duration::from_secs(1), |completion| {
-                let (write, len) = under_way
+                let (write, len) = requests_in_flight
                     .remove(&completion.token)
                     .expect("a request ends once, with its token");
                 let buffer = completion.data.and_then(Data::into_buffer);
@@ -123,7 +127,10 @@ fn exercise(bed: &Bed, options: Options, rounds: u64) -> Result<Tally, Box<dyn s
                 }
             });
         }
-        assert!(under_way.is_empty(), "all that was accepted has ended");
+        assert!(
+            requests_in_flight.is_empty(),
+            "all that was accepted has ended"
+        );
     }
     tally.recovery = controller.recovery();
     Ok(tally)
@@ -132,8 +139,8 @@ fn exercise(bed: &Bed, options: Options, rounds: u64) -> Result<Tally, Box<dyn s
 #[test]
 fn commands_that_fail_are_sent_again_or_say_why() -> Outcome {
     let internal = model::Status::INTERNAL;
-    let bed = Bed::new(small(1))?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small(1))?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let mut read = || {
@@ -143,21 +150,24 @@ fn commands_that_fail_are_sent_again_or_say_why() -> Outcome {
             Request::read(Lba(0), filled(&arena, 512, 0)?, 0),
         )
     };
-    bed.model
+    fixture
+        .model
         .set_faults(rule(Target::Io, When::Nth(1), Fault::Fail(internal)));
     assert_eq!(read()?.result, Ok(()), "once does not matter");
-    bed.model
+    fixture
+        .model
         .set_faults(rule(Target::Io, When::Always, Fault::Fail(internal)));
     let failed = read()?;
     assert!(matches!(failed.result, Err(CommandError::Status(status)) if status.code() == 0x06));
     assert!(failed.data.is_some(), "the buffer comes back");
-    let reads = bed.model.counters().commands;
+    let reads = fixture.model.counters().commands;
     let last = internal.do_not_retry();
-    bed.model
+    fixture
+        .model
         .set_faults(rule(Target::Io, When::Always, Fault::Fail(last)));
     assert!(read()?.result.is_err());
     assert_eq!(
-        bed.model.counters().commands - reads,
+        fixture.model.counters().commands - reads,
         1,
         "it says not to send it again"
     );
@@ -167,11 +177,12 @@ fn commands_that_fail_are_sent_again_or_say_why() -> Outcome {
 
 #[test]
 fn a_lost_command_is_aborted_then_the_controller_is_reset_and_it_is_sent_again() -> Outcome {
-    let bed = Bed::new(small(2))?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small(2))?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-    bed.model
+    fixture
+        .model
         .set_faults(rule(Target::Io, When::Nth(1), Fault::Lose));
     let read = single(
         &mut pair,
@@ -179,7 +190,8 @@ fn a_lost_command_is_aborted_then_the_controller_is_reset_and_it_is_sent_again()
         Request::read(Lba(0), filled(&arena, 512, 0)?, 0),
     )?;
     assert_eq!(read.result, Ok(()));
-    bed.model
+    fixture
+        .model
         .set_faults(rule(Target::Io, When::Always, Fault::Lose));
     let read = single(
         &mut pair,
@@ -191,14 +203,14 @@ fn a_lost_command_is_aborted_then_the_controller_is_reset_and_it_is_sent_again()
         read.data.is_some(),
         "after a reset the controller does not reach it"
     );
-    bed.model.set_faults(Faults::default());
+    fixture.model.set_faults(Faults::default());
     let read = single(
         &mut pair,
         &namespace,
         Request::read(Lba(0), filled(&arena, 512, 0)?, 0),
     )?;
     assert_eq!(read.result, Ok(()), "it works again");
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
@@ -211,12 +223,12 @@ fn a_command_that_takes_too_long_is_aborted() -> Outcome {
         (When::Nth(1), Ok(()), 1),
         (When::Always, Err(CommandError::TimedOut), 4),
     ] {
-        let bed = Bed::new(small(2))?;
-        let controller = bed.open(quick())?;
+        let fixture = Fixture::new(small(2))?;
+        let controller = fixture.open(quick())?;
         let namespace = controller.namespace(1)?;
         let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-        bed.model.set_faults(rule(Target::Io, when, late));
-        let before = bed.model.counters().commands;
+        fixture.model.set_faults(rule(Target::Io, when, late));
+        let before = fixture.model.counters().commands;
         let request = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
         let read = single(&mut pair, &namespace, request)?;
         assert_eq!(read.result, result);
@@ -228,20 +240,21 @@ fn a_command_that_takes_too_long_is_aborted() -> Outcome {
             retries: sent - 1,
         };
         assert_eq!(controller.recovery(), expected);
-        let commands = bed.model.counters().commands - before;
+        let commands = fixture.model.counters().commands - before;
         assert_eq!(commands, sent + aborts, "the model has seen them all");
-        assert_eq!(bed.model.violations(), []);
+        assert_eq!(fixture.model.violations(), []);
     }
     Ok(())
 }
 
 #[test]
 fn a_fatal_status_leads_to_a_reset() -> Outcome {
-    let bed = Bed::new(small(3))?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small(3))?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-    bed.model
+    fixture
+        .model
         .set_faults(rule(Target::Io, When::Nth(1), Fault::Fatal));
     let read = single(
         &mut pair,
@@ -250,18 +263,19 @@ fn a_fatal_status_leads_to_a_reset() -> Outcome {
     )?;
     assert_eq!(read.result, Ok(()), "sent again after the reset");
     assert_eq!(controller.resets(), 1);
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 #[test]
 fn a_controller_that_is_pulled_out_ends_everything() -> Outcome {
     for nth in 1..20 {
-        let bed = Bed::new(small(nth))?;
-        let controller = bed.open(quick())?;
+        let fixture = Fixture::new(small(nth))?;
+        let controller = fixture.open(quick())?;
         let namespace = controller.namespace(1)?;
         let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-        bed.model
+        fixture
+            .model
             .set_faults(rule(Target::Io, When::Nth(nth), Fault::Remove));
         let mut results = Vec::new();
         for _ in 0..20 {
@@ -283,9 +297,9 @@ fn a_controller_that_is_pulled_out_ends_everything() -> Outcome {
         );
         drop(pair);
         drop(controller);
-        bed.model.insert();
-        bed.model.set_faults(Faults::default());
-        bed.open(quick())?;
+        fixture.model.insert();
+        fixture.model.set_faults(Faults::default());
+        fixture.open(quick())?;
     }
     Ok(())
 }
@@ -314,22 +328,22 @@ fn hostile_completions_end_in_errors() -> Outcome {
             (When::Always, u64::MAX),
         ] {
             for seed in 0..6 {
-                let bed = Bed::new(small(seed))?;
-                let controller = bed.open(quick())?;
+                let fixture = Fixture::new(small(seed))?;
+                let controller = fixture.open(quick())?;
                 drop(controller);
-                bed.model.set_faults(rule(Target::Io, when, fault));
-                let tally = exercise(&bed, quick(), 12)?;
+                fixture.model.set_faults(rule(Target::Io, when, fault));
+                let tally = exercise(&fixture, quick(), 12)?;
                 println!("{fault:?}, {when:?}, seed {seed}: {tally:?}");
                 if resets_max == 2 && fault != Fault::Remove {
                     assert!(tally.succeeded > 80, "{fault:?} once: {tally:?}");
                 }
                 assert_eq!(tally.given_up, 0, "{fault:?}, {when:?}, seed {seed}");
-                let harmful = bed.model.violations();
+                let harmful = fixture.model.violations();
                 assert!(
                     harmful.is_empty(),
                     "{fault:?}, {when:?}, seed {seed}: {harmful:?}"
                 );
-                assert_eq!(bed.model.dma_faults(), []);
+                assert_eq!(fixture.model.dma_faults(), []);
             }
         }
     }
@@ -354,14 +368,14 @@ fn faults_of_admin_commands_end_in_errors() -> Outcome {
     for fault in faults {
         let mut noticed = 0;
         for nth in 1..14 {
-            let bed = Bed::new(model::Options {
+            let fixture = Fixture::new(model::Options {
                 faults: rule(Target::Admin, When::Nth(nth), fault),
                 ..small(nth)
             })?;
-            let tally = exercise(&bed, quick(), 3)?;
+            let tally = exercise(&fixture, quick(), 3)?;
             println!("{fault:?} of admin command {nth}: {tally:?}");
             // It was not opened, or used; or it was reset, perhaps while it was being opened.
-            let was_reset = tally.recovery.resets > 0 || bed.model.counters().enables > 1;
+            let was_reset = tally.recovery.resets > 0 || fixture.model.counters().enables > 1;
             noticed += u32::from(tally.refused.is_some() || was_reset);
             if tally.refused.is_none() && fault != Fault::Remove {
                 assert_eq!(
@@ -370,7 +384,7 @@ fn faults_of_admin_commands_end_in_errors() -> Outcome {
                 );
             }
             assert_eq!(
-                bed.model.dma_faults(),
+                fixture.model.dma_faults(),
                 [],
                 "{fault:?} of admin command {nth}"
             );
@@ -388,14 +402,14 @@ fn faults_of_admin_commands_end_in_errors() -> Outcome {
 #[test]
 fn completions_that_nobody_asked_for_end_in_resets() -> Outcome {
     for seed in 0..10 {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             faults: Faults {
                 unasked: 4,
                 ..Faults::default()
             },
             ..small(seed)
         })?;
-        let tally = exercise(&bed, quick(), 20)?;
+        let tally = exercise(&fixture, quick(), 20)?;
         println!("seed {seed}: {tally:?}");
         assert!(tally.recovery.resets > 0, "seed {seed}: {tally:?}");
         assert!(tally.succeeded > 0, "seed {seed}: {tally:?}");
@@ -421,21 +435,21 @@ fn controllers_that_never_get_ready_are_not_waited_for_without_end() -> Outcome 
             ErrorKind::Gone,
         ),
     ] {
-        let bed = Bed::new(model::Options { faults, ..small(1) })?;
-        let error = bed.open(quick()).err().ok_or("it was opened")?;
+        let fixture = Fixture::new(model::Options { faults, ..small(1) })?;
+        let error = fixture.open(quick()).err().ok_or("it was opened")?;
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(bed.host.now() < PATIENCE);
+        assert!(fixture.host.now() < PATIENCE);
     }
     Ok(())
 }
 
 #[test]
 fn a_controller_that_cannot_be_disabled_fails_and_keeps_no_memory_it_may_reach() -> Outcome {
-    let bed = Bed::new(small(4))?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small(4))?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-    bed.model.set_faults(Faults {
+    fixture.model.set_faults(Faults {
         never_disabled: true,
         ..rule(Target::Io, When::Always, Fault::Lose)
     });
@@ -445,7 +459,7 @@ fn a_controller_that_cannot_be_disabled_fails_and_keeps_no_memory_it_may_reach()
         Request::read(Lba(0), filled(&arena, 512, 0)?, 0),
     )?;
     assert!(read.result.is_err(), "{read:?}");
-    assert_eq!(bed.model.dma_faults(), []);
+    assert_eq!(fixture.model.dma_faults(), []);
     Ok(())
 }
 
@@ -453,7 +467,7 @@ fn a_controller_that_cannot_be_disabled_fails_and_keeps_no_memory_it_may_reach()
 fn identify_data_may_be_anything() -> Outcome {
     for seed in 0..40 {
         for cns in [0, 1, 2] {
-            let bed = Bed::new(model::Options {
+            let fixture = Fixture::new(model::Options {
                 faults: Faults {
                     identify_random: Some(cns),
                     logs_random: true,
@@ -462,7 +476,7 @@ fn identify_data_may_be_anything() -> Outcome {
                 },
                 ..small(seed)
             })?;
-            let Ok(controller) = bed.open(quick()) else {
+            let Ok(controller) = fixture.open(quick()) else {
                 continue;
             };
             let _ = controller.namespaces();
@@ -471,7 +485,7 @@ fn identify_data_may_be_anything() -> Outcome {
             let _ = controller.take_events();
             let _ = controller.is_cache_used();
             drop(controller);
-            exercise(&bed, quick(), 2)?;
+            exercise(&fixture, quick(), 2)?;
         }
     }
     Ok(())
@@ -508,17 +522,17 @@ fn lies_about_sizes_are_survived() -> Outcome {
         lie(2, 0, &[255; 4096]),
     ];
     for lie in lies {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             faults: Faults {
                 identify: vec![lie.clone()],
                 ..Faults::default()
             },
             ..small(1)
         })?;
-        if let Ok(controller) = bed.open(quick()) {
+        if let Ok(controller) = fixture.open(quick()) {
             let _ = controller.namespaces();
         }
-        let tally = exercise(&bed, quick(), 2)?;
+        let tally = exercise(&fixture, quick(), 2)?;
         println!("{lie:?}: {tally:?}");
     }
     for (clear, set) in [
@@ -538,8 +552,8 @@ fn lies_about_sizes_are_survived() -> Outcome {
             },
             ..small(1)
         };
-        let bed = Bed::new(options)?;
-        let tally = exercise(&bed, quick(), 2)?;
+        let fixture = Fixture::new(options)?;
+        let tally = exercise(&fixture, quick(), 2)?;
         println!("CAP without {clear:#x}, with {set:#x}: {tally:?}");
     }
     Ok(())

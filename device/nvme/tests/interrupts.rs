@@ -1,5 +1,5 @@
-//! Interrupts arrive, and who sleeps until they do costs nothing meanwhile. Queue pairs that sleep look by
-//! themselves now and then, so that a lost interrupt shows only here.
+//! Interrupts arrive, and a sleeping thread uses no processor time. Sleeping queue pairs also poll at intervals, so that
+//! only these tests detect a lost interrupt.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

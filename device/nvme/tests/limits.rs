@@ -1,8 +1,8 @@
 //! What a controller says of its limits, and what it leaves out.
 
-mod bed;
+mod fixture;
 
-use bed::{Bed, Outcome, arena, filled, polled, quick, single};
+use fixture::{Fixture, Outcome, arena, filled, polled, quick, single};
 use millrace_nvme::{CommandError, ErrorKind, Lba, Request};
 use millrace_nvme_model as model;
 use model::{Fault, FaultRule, Faults, IdentifyLie, Status, Target, When};
@@ -39,14 +39,14 @@ fn lies(lies: &[Lie<'_>]) -> Faults {
 
 /// How many commands a request comes to on such a controller.
 fn commands(options: model::Options, request: Request) -> Result<u64, Box<dyn std::error::Error>> {
-    let bed = Bed::new(options)?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(options)?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let mut pair = polled(&controller, 8)?;
-    let before = bed.model.counters().commands;
+    let before = fixture.model.counters().commands;
     single(&mut pair, &namespace, request)?.result?;
-    assert_eq!(bed.model.violations(), []);
-    Ok(bed.model.counters().commands - before)
+    assert_eq!(fixture.model.violations(), []);
+    Ok(fixture.model.counters().commands - before)
 }
 
 /// QEMU's controller does nothing for longer ranges, and says that it has succeeded.
@@ -119,18 +119,18 @@ fn zeroes_are_written_as_far_as_the_controller_says() -> Outcome {
 fn zeroes_are_deallocated_only_where_that_is_offered() -> Outcome {
     // DLFEAT.
     for (said, offered) in [([1], false), ([1 << 3], true)] {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             faults: lies(&[(0, 33, &said)]),
             ..options(512, 4096)
         })?;
-        let controller = bed.open(quick())?;
+        let controller = fixture.open(quick())?;
         let namespace = controller.namespace(1)?;
         assert_eq!(namespace.zeroes_deallocate(), offered);
         let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
         let write = Request::write(Lba(3), filled(&arena, 512, 7)?, 0);
         single(&mut pair, &namespace, write)?.result?;
         single(&mut pair, &namespace, Request::write_zeroes(Lba(3), 1, 0))?.result?;
-        assert_eq!(bed.model.peek(1, 3)?, [0; 512]);
+        assert_eq!(fixture.model.peek(1, 3)?, [0; 512]);
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ fn zeroes_are_deallocated_only_where_that_is_offered() -> Outcome {
 #[test]
 fn atomic_units_that_a_namespace_leaves_out_are_the_controllers() -> Outcome {
     for (own, own_power_fail, expected) in [(0, 0, 4), (32, 0, 4), (32, 8, 8), (0, 8, 8)] {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             namespaces: vec![model::NamespaceOptions {
                 block_size: 512,
                 blocks: 4096,
@@ -151,7 +151,7 @@ fn atomic_units_that_a_namespace_leaves_out_are_the_controllers() -> Outcome {
             atomic_write_power_fail: 4,
             ..model::Options::default()
         })?;
-        let controller = bed.open(quick())?;
+        let controller = fixture.open(quick())?;
         let namespace = controller.namespace(1)?;
         assert_eq!(
             namespace.atomic_write(),
@@ -167,15 +167,15 @@ fn atomic_units_that_a_namespace_leaves_out_are_the_controllers() -> Outcome {
 #[test]
 fn the_error_log_is_read_as_far_as_it_goes() -> Outcome {
     for (said, kept) in [(3, 4), (0, 1), (63, 20)] {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             // ELPE.
             faults: lies(&[(1, 262, &[said])]),
             ..options(512, 4096)
         })?;
-        let controller = bed.open(quick())?;
+        let controller = fixture.open(quick())?;
         let namespace = controller.namespace(1)?;
         let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
-        bed.model.set_faults(Faults {
+        fixture.model.set_faults(Faults {
             rules: vec![FaultRule {
                 target: Target::Io,
                 when: When::Always,
@@ -200,8 +200,8 @@ fn all_namespaces_are_listed() -> Outcome {
     for count in [1_u32, 5, 1023, 1024] {
         let mut options = options(512, 8);
         options.namespaces = vec![options.namespaces[0].clone(); usize::try_from(count)?];
-        let bed = Bed::new(options)?;
-        let controller = bed.open(quick())?;
+        let fixture = Fixture::new(options)?;
+        let controller = fixture.open(quick())?;
         let expected: Vec<u32> = (1..=count).collect();
         assert_eq!(controller.namespaces()?, expected);
         assert_eq!(controller.namespace(count)?.blocks(), 8);
@@ -221,9 +221,9 @@ fn only_the_status_for_it_says_that_there_is_no_namespace() -> Outcome {
         (Status::INVALID_FIELD, ErrorKind::Command),
         (Status::INVALID_NAMESPACE, ErrorKind::NoNamespace),
     ] {
-        let bed = Bed::new(options(512, 4096))?;
-        let controller = bed.open(quick())?;
-        bed.model.set_faults(Faults {
+        let fixture = Fixture::new(options(512, 4096))?;
+        let controller = fixture.open(quick())?;
+        fixture.model.set_faults(Faults {
             rules: vec![FaultRule {
                 target: Target::AdminOpcode(identify),
                 when: When::Always,

@@ -1,8 +1,8 @@
 //! Requests on a controller that does what it should.
 
-mod bed;
+mod fixture;
 
-use bed::{Bed, Outcome, PATIENCE, arena, filled, polled, quick, single};
+use fixture::{Fixture, Outcome, PATIENCE, arena, filled, polled, quick, single};
 use millrace_nvme::{
     CommandError, Data, ErrorKind, Lba, Namespace, Options, QueuePair, Refusal, Request,
     ScatterGather, Status,
@@ -21,11 +21,11 @@ fn namespace(block_size: u32, optimal_boundary: u16) -> model::NamespaceOptions 
 #[test]
 fn what_is_written_is_read_again() -> Outcome {
     for block_size in [512, 4096] {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             namespaces: vec![namespace(block_size, 0)],
             ..model::Options::default()
         })?;
-        let controller = bed.open(quick())?;
+        let controller = fixture.open(quick())?;
         assert_eq!(controller.namespaces()?, [1]);
         let namespace = controller.namespace(1)?;
         assert_eq!(namespace.block_size(), block_size);
@@ -48,8 +48,8 @@ fn what_is_written_is_read_again() -> Outcome {
             assert!(buffer.len() == len && buffer.iter().all(|byte| *byte == 7));
         }
         drop(pair);
-        assert_eq!(bed.model.violations(), []);
-        assert_eq!(bed.model.dma_faults(), []);
+        assert_eq!(fixture.model.violations(), []);
+        assert_eq!(fixture.model.dma_faults(), []);
     }
     Ok(())
 }
@@ -61,14 +61,14 @@ fn ranges_of_blocks_are_moved_as_they_lie() -> Outcome {
         (ScatterGather::Never, 4),
         (ScatterGather::Always, 0),
     ] {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             namespaces: vec![namespace(512, 0)],
             page_min: page_shift,
             page_max: page_shift,
             sgl: model::SglSupport::Any,
             ..model::Options::default()
         })?;
-        let controller = bed.open(Options {
+        let controller = fixture.open(Options {
             scatter_gather,
             ..quick()
         })?;
@@ -95,7 +95,7 @@ fn ranges_of_blocks_are_moved_as_they_lie() -> Outcome {
             single(&mut pair, &namespace, Request::write(Lba(7), buffer, 0))?.result?;
             for at in 0..sectors(len) {
                 let expected = [u8::try_from(at % 251)?; 512];
-                assert_eq!(bed.model.peek(1, 7 + at as u64)?, expected, "{what}");
+                assert_eq!(fixture.model.peek(1, 7 + at as u64)?, expected, "{what}");
             }
             let mut buffer = filled(&arena, capacity, 0xee)?;
             buffer.set_range(start..start + len)?;
@@ -120,24 +120,24 @@ fn ranges_of_blocks_are_moved_as_they_lie() -> Outcome {
             Some(Refusal::Alignment)
         );
         drop(pair);
-        assert_eq!(bed.model.violations(), []);
-        assert_eq!(bed.model.dma_faults(), []);
+        assert_eq!(fixture.model.violations(), []);
+        assert_eq!(fixture.model.dma_faults(), []);
     }
     Ok(())
 }
 
 #[test]
 fn requests_are_cut_at_the_transfer_limit_and_the_boundary() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![namespace(512, 24)],
         transfer_max: 2,
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     assert_eq!(controller.transfer_max(), 16 << 10);
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 4)?);
-    let before = bed.model.counters().writes;
+    let before = fixture.model.counters().writes;
     let written = single(
         &mut pair,
         &namespace,
@@ -145,15 +145,15 @@ fn requests_are_cut_at_the_transfer_limit_and_the_boundary() -> Outcome {
     )?;
     written.result?;
     // Blocks 20 to 115: cut at 24, 48, 72 and 96.
-    assert_eq!(bed.model.counters().writes - before, 5);
-    assert_eq!(bed.model.counters().boundary_crossings, 0);
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.counters().writes - before, 5);
+    assert_eq!(fixture.model.counters().boundary_crossings, 0);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 #[test]
 fn a_write_that_is_atomic_is_not_cut() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![model::NamespaceOptions {
             atomic_write: 8,
             atomic_write_power_fail: 8,
@@ -161,7 +161,7 @@ fn a_write_that_is_atomic_is_not_cut() -> Outcome {
         }],
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     assert_eq!(namespace.atomic_write(), 8);
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 4)?);
@@ -171,32 +171,32 @@ fn a_write_that_is_atomic_is_not_cut() -> Outcome {
         Request::write(Lba(20), filled(&arena, 8 * 512, 1)?, 0),
     )?
     .result?;
-    assert_eq!(bed.model.counters().writes, 1);
+    assert_eq!(fixture.model.counters().writes, 1);
     single(
         &mut pair,
         &namespace,
         Request::read(Lba(20), filled(&arena, 8 * 512, 1)?, 0),
     )?
     .result?;
-    assert_eq!(bed.model.counters().reads, 2, "reads are cut");
+    assert_eq!(fixture.model.counters().reads, 2, "reads are cut");
     Ok(())
 }
 
 #[test]
 fn many_requests_cost_one_doorbell() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![namespace(512, 0)],
         ..model::Options::default()
     })?;
-    let controller = bed.open(Options {
+    let controller = fixture.open(Options {
         shadow_doorbells: false,
         ..quick()
     })?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 32)?);
     // The admin queue's last doorbell is seen before.
-    bed.model.step();
-    let before = bed.model.counters();
+    fixture.model.step();
+    let before = fixture.model.counters();
     for token in 0..32 {
         pair.submit(
             &namespace,
@@ -204,11 +204,11 @@ fn many_requests_cost_one_doorbell() -> Outcome {
         )?;
     }
     let mut ended = 0;
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         ended += pair.wait(PATIENCE, |completion| assert!(completion.result.is_ok()));
     }
     assert_eq!(ended, 32);
-    let after = bed.model.counters();
+    let after = fixture.model.counters();
     assert_eq!(after.commands - before.commands, 32);
     // One for all submissions; completions are told later, when room is needed.
     assert_eq!(after.doorbells - before.doorbells, 1);
@@ -217,13 +217,13 @@ fn many_requests_cost_one_doorbell() -> Outcome {
 
 #[test]
 fn more_parts_than_the_queue_holds_wait_their_turn() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![namespace(512, 0)],
         transfer_max: 1,
         queue_entries_max: 4,
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 100)?);
     assert_eq!(pair.depth(), 3);
@@ -240,7 +240,7 @@ fn more_parts_than_the_queue_holds_wait_their_turn() -> Outcome {
         .ok_or("it was accepted")?;
     assert_eq!(refused.reason, Refusal::QueueFull);
     let mut tokens = Vec::new();
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         pair.wait(PATIENCE, |completion| {
             assert_eq!(completion.result, Ok(()));
             tokens.push(completion.token);
@@ -248,18 +248,18 @@ fn more_parts_than_the_queue_holds_wait_their_turn() -> Outcome {
     }
     tokens.sort_unstable();
     assert_eq!(tokens, [0, 1, 2]);
-    assert_eq!(bed.model.peek(1, 3 * 2048 - 1)?, [9; 512]);
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.peek(1, 3 * 2048 - 1)?, [9; 512]);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 /// Each of these requests comes back with its reason, and the controller hears of none.
 fn assert_refused<'a>(
-    bed: &Bed,
+    fixture: &Fixture,
     pair: &mut QueuePair,
     cases: impl IntoIterator<Item = (&'a Namespace, Request, Refusal)>,
 ) -> Outcome {
-    let commands = bed.model.counters().commands;
+    let commands = fixture.model.counters().commands;
     for (namespace, mut request, reason) in cases {
         request.token = 77;
         let refused = pair
@@ -268,20 +268,24 @@ fn assert_refused<'a>(
             .ok_or("it was accepted")?;
         assert_eq!((refused.reason, refused.request.token), (reason, 77));
     }
-    assert_eq!(pair.under_way(), 0);
+    assert_eq!(pair.requests_in_flight(), 0);
     pair.poll(|_| {});
-    bed.model.step();
-    assert_eq!(bed.model.counters().commands, commands, "nothing was sent");
+    fixture.model.step();
+    assert_eq!(
+        fixture.model.counters().commands,
+        commands,
+        "nothing was sent"
+    );
     Ok(())
 }
 
 #[test]
 fn blocks_that_a_namespace_has_not_are_refused() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![namespace(512, 0)],
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let end = namespace.blocks();
@@ -294,16 +298,16 @@ fn blocks_that_a_namespace_has_not_are_refused() -> Outcome {
         Request::deallocate(Lba(1), end, 0),
     ];
     let cases = cases.map(|request| (&namespace, request, Refusal::OutOfRange));
-    assert_refused(&bed, &mut pair, cases)
+    assert_refused(&fixture, &mut pair, cases)
 }
 
 #[test]
 fn data_that_is_no_whole_blocks_is_refused() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![namespace(512, 0)],
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let own = |len| filled(&arena, len, 0);
@@ -321,14 +325,14 @@ fn data_that_is_no_whole_blocks_is_refused() -> Outcome {
         (data, Refusal::Data),
     ];
     let cases = cases.map(|(request, reason)| (&namespace, request, reason));
-    assert_refused(&bed, &mut pair, cases)
+    assert_refused(&fixture, &mut pair, cases)
 }
 
 #[test]
 fn what_is_of_another_controller_is_refused() -> Outcome {
-    let bed = Bed::new(model::Options::default())?;
-    let other = Bed::new(model::Options::default())?;
-    let (controller, foreign) = (bed.open(quick())?, other.open(quick())?);
+    let fixture = Fixture::new(model::Options::default())?;
+    let other = Fixture::new(model::Options::default())?;
+    let (controller, foreign) = (fixture.open(quick())?, other.open(quick())?);
     let (namespace, foreign_namespace) = (controller.namespace(1)?, foreign.namespace(1)?);
     let (arena, mut pair) = (arena(&foreign)?, polled(&controller, 8)?);
     let read = Request::read(Lba(0), filled(&arena, 4096, 0)?, 0);
@@ -337,12 +341,12 @@ fn what_is_of_another_controller_is_refused() -> Outcome {
         (&namespace, read, Refusal::ForeignMemory),
         (&foreign_namespace, flush, Refusal::ForeignNamespace),
     ];
-    assert_refused(&bed, &mut pair, cases)
+    assert_refused(&fixture, &mut pair, cases)
 }
 
 #[test]
 fn commands_that_a_controller_lacks_are_refused() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         commands: model::Commands {
             compare: false,
             write_zeroes: false,
@@ -351,7 +355,7 @@ fn commands_that_a_controller_lacks_are_refused() -> Outcome {
         },
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let cases = [
@@ -360,19 +364,19 @@ fn commands_that_a_controller_lacks_are_refused() -> Outcome {
         Request::deallocate(Lba(0), 1, 0),
     ];
     let cases = cases.map(|request| (&namespace, request, Refusal::Unsupported));
-    assert_refused(&bed, &mut pair, cases)
+    assert_refused(&fixture, &mut pair, cases)
 }
 
 #[test]
 fn pages_are_as_large_as_the_controller_wants() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![namespace(512, 0)],
         page_min: 4,
         page_max: 4,
         transfer_max: 3,
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     assert_eq!(controller.page_size(), 64 << 10);
     assert_eq!(controller.transfer_max(), 512 << 10);
     let namespace = controller.namespace(1)?;
@@ -382,23 +386,23 @@ fn pages_are_as_large_as_the_controller_wants() -> Outcome {
         single(&mut pair, &namespace, write)?.result?;
         let last = 3 + u64::try_from(len / 512)? - 1;
         for lba in [3, last] {
-            assert_eq!(bed.model.peek(1, lba)?, [byte; 512], "block {lba}");
+            assert_eq!(fixture.model.peek(1, lba)?, [byte; 512], "block {lba}");
         }
     }
-    assert_eq!(bed.model.violations(), []);
-    assert_eq!(bed.model.dma_faults(), []);
+    assert_eq!(fixture.model.violations(), []);
+    assert_eq!(fixture.model.dma_faults(), []);
     Ok(())
 }
 
 #[test]
 fn pieces_without_page_borders_need_scatter_gather_lists() -> Outcome {
     for wish in [ScatterGather::WhenNeeded, ScatterGather::Always] {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             namespaces: vec![namespace(512, 0)],
             sgl: model::SglSupport::Any,
             ..model::Options::default()
         })?;
-        let controller = bed.open(Options {
+        let controller = fixture.open(Options {
             scatter_gather: wish,
             ..quick()
         })?;
@@ -420,17 +424,17 @@ fn pieces_without_page_borders_need_scatter_gather_lists() -> Outcome {
             (212, 4),
             (213, 0),
         ] {
-            assert_eq!(bed.model.peek(1, block)?, [byte; 512], "block {block}");
+            assert_eq!(fixture.model.peek(1, block)?, [byte; 512], "block {block}");
         }
-        assert_eq!(bed.model.violations(), []);
+        assert_eq!(fixture.model.violations(), []);
     }
     Ok(())
 }
 
 #[test]
 fn compare_zeroes_and_deallocation_do_what_they_say() -> Outcome {
-    let bed = Bed::new(model::Options::default())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(model::Options::default())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let block = usize::try_from(namespace.block_size())?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
@@ -455,7 +459,7 @@ fn compare_zeroes_and_deallocation_do_what_they_say() -> Outcome {
     single(&mut pair, &namespace, Request::write_zeroes(Lba(1), 2, 0))?.result?;
     single(&mut pair, &namespace, Request::deallocate(Lba(4), 2, 0))?.result?;
     let bytes: Vec<u8> = (0..8)
-        .map(|lba| bed.model.peek(1, lba).map(|block| block[0]))
+        .map(|lba| fixture.model.peek(1, lba).map(|block| block[0]))
         .collect::<Result<_, _>>()?;
     assert_eq!(bytes, [3, 0, 0, 3, 0, 0, 3, 3]);
     Ok(())
@@ -465,11 +469,11 @@ fn compare_zeroes_and_deallocation_do_what_they_say() -> Outcome {
 fn flushed_and_forced_writes_survive_a_power_cut() -> Outcome {
     let mut lost = 0;
     for seed in 0..20 {
-        let bed = Bed::new(model::Options {
+        let fixture = Fixture::new(model::Options {
             seed,
             ..model::Options::default()
         })?;
-        let controller = bed.open(quick())?;
+        let controller = fixture.open(quick())?;
         assert!(controller.is_cache_used()?);
         let namespace = controller.namespace(1)?;
         let block = usize::try_from(namespace.block_size())?;
@@ -493,9 +497,9 @@ fn flushed_and_forced_writes_survive_a_power_cut() -> Outcome {
         for lba in 32..48 {
             write(&mut pair, lba, 3)?;
         }
-        bed.model.power_cut();
+        fixture.model.power_cut();
         for lba in 0..48 {
-            let byte = bed.model.peek(1, lba)?[0];
+            let byte = fixture.model.peek(1, lba)?[0];
             match lba {
                 0..16 => assert_eq!(byte, 1, "block {lba}, seed {seed}"),
                 16..32 => assert_eq!(byte, 2, "block {lba}, seed {seed}"),
@@ -509,28 +513,28 @@ fn flushed_and_forced_writes_survive_a_power_cut() -> Outcome {
 
 #[test]
 fn queue_pairs_are_given_out_once() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         queues: 2,
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let first = polled(&controller, 8)?;
     let _second = polled(&controller, 8)?;
     let none = polled(&controller, 8).err().ok_or("a third was given")?;
     assert_eq!(none.kind(), ErrorKind::NoQueue);
     drop(first);
     let _again = polled(&controller, 8)?;
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 #[test]
 fn formatting_changes_the_block_size() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         namespaces: vec![namespace(512, 0)],
         ..model::Options::default()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let before = controller.namespace(1)?;
     let formats = &before.data().formats;
     let other = formats
@@ -546,21 +550,21 @@ fn formatting_changes_the_block_size() -> Outcome {
         missing.err().map(|error| error.kind()),
         Some(ErrorKind::Invalid)
     );
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 #[test]
 fn what_the_controller_says_unasked_is_heard_again_and_again() -> Outcome {
-    let bed = Bed::new(model::Options::default())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(model::Options::default())?;
+    let controller = fixture.open(quick())?;
     for _ in 0..10 {
-        bed.model.raise_event(model::Event::Temperature);
-        bed.model.step();
+        fixture.model.raise_event(model::Event::Temperature);
+        fixture.model.step();
         let (events, lost) = controller.take_events()?;
         assert_eq!((events.len(), lost), (1, 0));
         assert_eq!(events[0].kind, millrace_nvme::EventKind::Health);
     }
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }

@@ -35,7 +35,7 @@ struct Ledger {
     seed: u64,
     versions: Vec<Option<u64>>,
     /// Of each request under way by its token: the slot, and the version if it writes.
-    under_way: HashMap<u64, (u64, Option<u64>)>,
+    requests_in_flight: HashMap<u64, (u64, Option<u64>)>,
     token_next: u64,
     succeeded: u64,
     failed: u64,
@@ -47,7 +47,7 @@ impl Ledger {
             base: thread * SLOTS * SLOT_BLOCKS,
             seed,
             versions: vec![None; usize::try_from(SLOTS).expect("a few")],
-            under_way: HashMap::new(),
+            requests_in_flight: HashMap::new(),
             token_next: thread << 32,
             succeeded: 0,
             failed: 0,
@@ -66,7 +66,11 @@ impl Ledger {
     /// A request for a slot that no request under way names; none if there is none, or no memory.
     fn request(&mut self, arena: &Arena, random: &mut Random) -> Option<Request> {
         let slot = random.below(SLOTS);
-        if self.under_way.values().any(|(busy, _)| *busy == slot) {
+        if self
+            .requests_in_flight
+            .values()
+            .any(|(busy, _)| *busy == slot)
+        {
             return None;
         }
         let mut buffer = arena.try_buffer(SLOT_BYTES).ok()?;
@@ -80,24 +84,24 @@ impl Ledger {
                 .chunks_mut(8)
                 .for_each(|chunk| chunk.copy_from_slice(&word));
             self.versions[index] = None;
-            self.under_way.insert(token, (slot, Some(version)));
+            self.requests_in_flight.insert(token, (slot, Some(version)));
             Some(Request::write(self.lba(slot), buffer, token))
         } else {
             buffer.fill(0xee);
-            self.under_way.insert(token, (slot, None));
+            self.requests_in_flight.insert(token, (slot, None));
             Some(Request::read(self.lba(slot), buffer, token))
         }
     }
 
     /// A request was not accepted.
     fn refused(&mut self, token: u64) {
-        self.under_way.remove(&token);
+        self.requests_in_flight.remove(&token);
     }
 
     fn ended(&mut self, completion: Completion, progress: &Progress) {
         let seed = self.seed;
         let (slot, written) = self
-            .under_way
+            .requests_in_flight
             .remove(&completion.token)
             .unwrap_or_else(|| panic!("seed {seed}: token {:#x} is not ours", completion.token));
         let data = completion.data.and_then(Data::into_buffer);
@@ -123,7 +127,7 @@ impl Ledger {
 
     /// The requests under way will not be heard of again.
     fn forget(&mut self) {
-        self.under_way.clear();
+        self.requests_in_flight.clear();
     }
 }
 
@@ -146,21 +150,21 @@ fn use_pair(
                 ledger.refused(refused.request.token);
                 match refused.reason {
                     Refusal::QueueFull => break,
-                    Refusal::Dead => return Ok(()),
+                    Refusal::ControllerFailed => return Ok(()),
                     other => return Err(other.to_string().into()),
                 }
             }
         }
         let some_left = random.below(2) == 0;
-        while pair.under_way() > usize::from(some_left) {
+        while pair.requests_in_flight() > usize::from(some_left) {
             pair.wait(PATIENCE, |completion| ledger.ended(completion, progress));
         }
     }
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         pair.wait(PATIENCE, |completion| ledger.ended(completion, progress));
     }
     assert!(
-        ledger.under_way.is_empty(),
+        ledger.requests_in_flight.is_empty(),
         "all that was accepted has ended"
     );
     Ok(())
@@ -189,7 +193,7 @@ fn use_shared(
                 ledger.refused(refused.request.token);
                 match refused.reason {
                     Refusal::QueueFull => break,
-                    Refusal::Dead => return Ok(()),
+                    Refusal::ControllerFailed => return Ok(()),
                     other => return Err(other.to_string().into()),
                 }
             }
@@ -197,7 +201,7 @@ fn use_shared(
         match random.below(16) {
             // Writes that nobody hears of might come after later ones: those are waited for.
             0 if ledger
-                .under_way
+                .requests_in_flight
                 .values()
                 .all(|(_, written)| written.is_none()) =>
             {
@@ -212,7 +216,7 @@ fn use_shared(
             _ => wait_once(&mut handle, ledger, progress),
         }
     }
-    while handle.under_way() > 0 {
+    while handle.requests_in_flight() > 0 {
         wait_once(&mut handle, ledger, progress);
     }
     Ok(())
@@ -286,7 +290,7 @@ fn queue_pairs_survive_resets_by_another_thread() -> Outcome {
     bounded(|| {
         let scene = Scene::new(model::Options::default(), Options::default())?;
         let progress = Progress::new(0);
-        let asked = AtomicU64::new(0);
+        let posted = AtomicU64::new(0);
         on_threads(
             3,
             |number| {
@@ -299,16 +303,16 @@ fn queue_pairs_survive_resets_by_another_thread() -> Outcome {
             |ended| {
                 each_time(&progress, 40, ended, || {
                     scene.controller.reset()?;
-                    asked.fetch_add(1, Ordering::Relaxed);
+                    posted.fetch_add(1, Ordering::Relaxed);
                     Ok(())
                 })
             },
         )?;
-        let asked = asked.into_inner();
-        assert!(asked > 5, "{asked} resets");
+        let posted = posted.into_inner();
+        assert!(posted > 5, "{posted} resets");
         assert_eq!(
             scene.controller.resets(),
-            asked,
+            posted,
             "no reset but those asked for"
         );
         assert_eq!(scene.controller.condition(), Condition::Ready);
@@ -321,7 +325,7 @@ fn queue_pairs_are_made_and_dropped_while_another_thread_resets() -> Outcome {
     bounded(|| {
         let scene = Scene::new(model::Options::default(), Options::default())?;
         let progress = Progress::new(0);
-        let asked = AtomicU64::new(0);
+        let posted = AtomicU64::new(0);
         on_threads(
             2,
             |number| {
@@ -335,12 +339,12 @@ fn queue_pairs_are_made_and_dropped_while_another_thread_resets() -> Outcome {
             |ended| {
                 each_time(&progress, 3, ended, || {
                     scene.controller.reset()?;
-                    asked.fetch_add(1, Ordering::Relaxed);
+                    posted.fetch_add(1, Ordering::Relaxed);
                     Ok(())
                 })
             },
         )?;
-        assert_eq!(scene.controller.resets(), asked.into_inner());
+        assert_eq!(scene.controller.resets(), posted.into_inner());
         scene.check_records()
     })
 }
@@ -554,7 +558,7 @@ fn pulling_it_out_ends_what_all_threads_do() -> Outcome {
             let result = match late.submit(&scene.namespace, Request::flush(0)) {
                 Ok(()) => late.wait().ok_or("none was under way")?.result,
                 Err(refused) => {
-                    assert_eq!(refused.reason, Refusal::Dead);
+                    assert_eq!(refused.reason, Refusal::ControllerFailed);
                     Err(CommandError::Gone)
                 }
             };

@@ -1,4 +1,4 @@
-//! Opens a function, tells what it is, and if it is an NVMe controller asks it who it is.
+//! Opens a function, prints its identity, and identifies it if it is an NVMe controller.
 //!
 //! ```text
 //! cargo run --example function -- --device 01:00.0 [--iommu type1|spapr-v1|spapr-v2|iommufd]

@@ -67,7 +67,7 @@ impl FromStr for Address {
         let wrong = |what: &str| {
             Error::new(
                 ErrorKind::NotFound,
-                format!("{text:?} is no PCI address like 0000:01:00.0: {what}"),
+                format!("{text:?} is not a PCI address like 0000:01:00.0: {what}"),
             )
         };
         let number = |part: &str, digits: usize, what: &str| {

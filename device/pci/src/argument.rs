@@ -1,6 +1,6 @@
 //! Structures of VFIO's that are followed by data.
 
-/// A structure that is followed by data: its first word, `argsz`, says how long it is with them.
+/// A structure followed by data: its first word, `argsz`, is the length of both together.
 #[derive(Clone, Debug)]
 pub(crate) struct Argument {
     bytes: Vec<u8>,
@@ -21,8 +21,7 @@ impl Argument {
         &self.bytes
     }
 
-    /// Where the kernel reads and writes it. The first word says how much room there is, whatever it was
-    /// made since.
+    /// Address for the kernel's reads and writes. Sets the first word to the space available.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
         let size = u32::try_from(self.bytes.len()).expect("arguments are below 4 GiB");
         self.put(0, &size.to_ne_bytes());
@@ -48,7 +47,7 @@ impl Argument {
 }
 
 impl From<Vec<u8>> for Argument {
-    /// What was received, as it is: its first word says what the sender pleases.
+    /// The bytes as received: the first word is whatever the sender wrote.
     fn from(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }

@@ -64,16 +64,15 @@ pub struct MappedArea {
 // and stored by volatile accesses of aligned words, which the hardware makes whole.
 unsafe impl Send for MappedArea {}
 
-// SAFETY: as above.
+// SAFETY: all accesses are volatile accesses of whole words of device memory; two threads may interleave them.
 unsafe impl Sync for MappedArea {}
 
 impl MappedArea {
     /// The area that `mapping` keeps mapped at `first`.
     ///
     /// # Safety
-    /// `range.end - range.start` bytes from `first` on are mapped for reading and writing as long as a share
-    /// of `mapping` lives, and nobody makes references to them. Both `first` and `range.start` are multiples
-    /// of 8.
+    /// `range.end - range.start` bytes from `first` on are mapped for reading and writing as long as a clone of
+    /// `mapping` exists, and no reference to them is ever made. Both `first` and `range.start` are multiples of 8.
     #[must_use]
     pub unsafe fn new(
         range: Range<u64>,
@@ -137,7 +136,7 @@ impl Bar {
     /// The register of 4 bytes at `offset`.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`] if there is none: beyond the end or not at a multiple of 4.
+    /// [`ErrorKind::OutOfRange`] if `offset` is beyond the end or not a multiple of 4.
     pub fn register(&self, offset: u64) -> Result<Register> {
         self.check(offset, 4)?;
         let found = self
@@ -157,10 +156,10 @@ impl Bar {
         Ok(Register { place })
     }
 
-    /// Reads the 8 bytes at `offset`, a multiple of 8: at once where the bar is mapped.
+    /// Reads the 8 bytes at `offset`, a multiple of 8: with a single access where the bar is mapped.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfRange`], or what the provider says.
+    /// [`ErrorKind::OutOfRange`], or the provider's error.
     pub fn load_long(&self, offset: u64) -> Result<u64> {
         self.check(offset, 8)?;
         let mapped = self.areas.iter().find_map(|area| area.find(offset, 8));
@@ -190,9 +189,8 @@ impl Bar {
         Ok(())
     }
 
-    /// Where the bytes of `range` begin in this process, if one mapped area has them all, and what keeps them
-    /// mapped. Registers and these bytes are the same memory: who uses one part in both ways keeps the order
-    /// by itself.
+    /// Address of the bytes of `range` in this process, if one mapped area contains them all, and the area that keeps
+    /// them mapped. Registers and these bytes are the same memory: the caller orders accesses made in both ways.
     #[must_use]
     pub fn mapped_bytes(&self, range: &Range<u64>) -> Option<(NonNull<u8>, Arc<MappedArea>)> {
         let size = range.end.checked_sub(range.start)?;
@@ -220,12 +218,12 @@ impl Bar {
 /// Where a register is.
 #[derive(Debug)]
 enum Place {
-    /// In this process's address space.
+    /// A word mapped into this process.
     Mapped {
         word: NonNull<u32>,
         _area: Arc<MappedArea>,
     },
-    /// Behind calls.
+    /// A word accessed by calls of the provider.
     Called {
         file: Arc<dyn RegisterFile>,
         offset: u64,
@@ -238,22 +236,22 @@ pub struct Register {
     place: Place,
 }
 
-// SAFETY: as for `MappedArea`, whose words these are and whose share is held.
+// SAFETY: the register holds its `MappedArea`, so the word stays mapped in whichever thread uses it.
 unsafe impl Send for Register {}
 
-// SAFETY: as above; a store by two threads leaves one of the two values.
+// SAFETY: accesses are volatile and of one word; concurrent stores of two threads leave one of the two values.
 unsafe impl Sync for Register {}
 
 impl Register {
-    /// Reads it. All ones may mean that the function is gone.
+    /// Reads the register. All ones may mean that the device was removed.
     ///
     /// # Errors
-    /// What the provider says; never for a mapped register.
+    /// The provider's error; never for a mapped register.
     #[inline]
     pub fn load(&self) -> Result<u32> {
         match &self.place {
             Place::Mapped { word, .. } => {
-                // SAFETY: the word is mapped while the area lives, of which a share is held, and aligned.
+                // SAFETY: the word is aligned, and mapped while the area exists, which `self` holds.
                 let value = unsafe { word.read_volatile() };
                 barrier::after_register_load();
                 Ok(value)
@@ -262,10 +260,10 @@ impl Register {
         }
     }
 
-    /// Writes it, after all that was written to memory before: a doorbell.
+    /// Writes the register, ordered after all earlier writes to memory: a doorbell.
     ///
     /// # Errors
-    /// What the provider says; never for a mapped register.
+    /// The provider's error; never for a mapped register.
     #[inline]
     pub fn store_released(&self, value: u32) -> Result<()> {
         barrier::before_register_store();

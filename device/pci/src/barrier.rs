@@ -14,9 +14,9 @@
 //! whose content was taken. `dmb oshst` would order stores alone, and let the device overwrite what is still
 //! to be read.
 //!
-//! Where the hardware keeps the order the compiler is still told to. The fences of the language are not
-//! enough elsewhere: on Arm they cover the inner shareable domain, in which a device need not be, and on
-//! POWER a release is `lwsync`, which says nothing about storage that is not cached.
+//! Where the hardware keeps the order, the compiler still needs a fence. Elsewhere the fences of the language are not
+//! enough: on Arm they cover the inner shareable domain, which need not include a device, and on
+//! POWER a release is `lwsync`, which does not order accesses to uncached memory.
 //!
 //! On POWER each of these is a call of a function in C, since inline assembly for it became stable only
 //! after the oldest Rust that builds this crate; the call costs a small part of what `sync` does. Other
@@ -68,8 +68,8 @@ pub fn before_next_load() {
     machine::before_next_load();
 }
 
-/// What was stored to memory before is visible to the device before memory is loaded after this: a shadow
-/// doorbell before the index that says whether the device still looks at it.
+/// Orders earlier stores to memory before later loads, as the device sees them: a shadow doorbell before the event
+/// index that the device may have written.
 #[inline]
 pub fn between_store_and_load() {
     machine::between_store_and_load();
@@ -113,19 +113,19 @@ mod aarch64 {
 
     #[inline]
     pub(super) fn after_register_load() {
-        // SAFETY: as above.
+        // SAFETY: the instruction is a barrier: it accesses no memory, no stack and no flags.
         unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
     }
 
     #[inline]
     pub(super) fn before_next_load() {
-        // SAFETY: as above.
+        // SAFETY: the instruction is a barrier: it accesses no memory, no stack and no flags.
         unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) };
     }
 
     #[inline]
     pub(super) fn between_store_and_load() {
-        // SAFETY: as above.
+        // SAFETY: the instruction is a barrier: it accesses no memory, no stack and no flags.
         unsafe { asm!("dmb osh", options(nostack, preserves_flags)) };
     }
 }

@@ -1,14 +1,13 @@
-//! Which driver has a function, and giving it to another.
+//! Binding of functions to drivers.
 //!
-//! A function is bound by writing to files in `/sys`, which only root may. What will be written is planned
-//! first, as data: a command can print the [`Plan`], and may leave it at that.
+//! A function is bound by writes to files in `/sys`, which need root. The writes are planned first, as data: a command
+//! can print the [`Plan`] without applying it.
 //!
-//! # What is refused
-//! A function whose block devices, however deep below it, are used: mounted, swapped to, part of another
-//! device (RAID, device mapper, loop), or held by whoever else has opened them for himself alone. A disk is
-//! free only if it could be opened exclusively: whatever else comes of the attempt is a refusal. When a plan
-//! is applied all this is looked at again, and the disks stay claimed until the driver has given them up.
-//! What a process has merely open is not seen: it gets errors.
+//! # Refusals
+//! A function is refused if its block devices, at any depth, are in use: mounted, swapped to, part of another
+//! device (RAID, device mapper, loop), or opened exclusively. A disk counts as free only if an exclusive open of it
+//! succeeds: any other outcome is a refusal. Applying a plan repeats these checks, and claims the disks until the
+//! driver has released them. Ordinary opens are not detected: those processes get errors.
 
 use std::fmt;
 use std::fs;
@@ -22,9 +21,9 @@ use crate::{Address, Error, ErrorKind, Result};
 /// A function as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Where it is.
+    /// PCI address of the function.
     pub address: Address,
-    /// The vendor's number.
+    /// PCI vendor id of the function.
     pub vendor: u16,
     /// The device's number, in the vendor's counting.
     pub device: u16,
@@ -38,16 +37,16 @@ pub struct Listed {
     pub node: Option<u32>,
 }
 
-/// Why a file is written.
+/// Purpose of a write to a file in `/sys`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Only this driver may have the function from now on.
     Reserve,
-    /// Every driver that knows the function may have it again.
+    /// Lets every matching driver bind the function again.
     Release,
     /// The driver gives the function up.
     Unbind,
-    /// The driver takes the function.
+    /// Makes the driver probe the function.
     Bind,
     /// The kernel looks for a driver.
     Probe,
@@ -56,11 +55,11 @@ pub enum Purpose {
 /// One write to a file of the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Why.
+    /// Purpose of the write.
     pub purpose: Purpose,
-    /// Where to.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What.
+    /// Text to write to it.
     pub value: String,
 }
 
@@ -81,11 +80,11 @@ impl fmt::Display for Step {
 /// What has to be written, in this order; nothing if the function is where it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Which function.
+    /// PCI address of the function.
     pub address: Address,
-    /// The writes.
+    /// Writes in the order of their execution.
     pub steps: Vec<Step>,
-    /// The disks that the function's driver gives up; each is claimed before the first write.
+    /// Disks that the function's driver releases; each is claimed before the first write.
     pub disks: Vec<String>,
 }
 
@@ -99,7 +98,7 @@ pub struct Binder {
     write: Write,
 }
 
-/// Does a step.
+/// Executor of a step.
 pub type Write = fn(&Step) -> Result<()>;
 
 impl Default for Binder {
@@ -127,7 +126,7 @@ impl Binder {
         }
     }
 
-    /// The same with steps that are done in this way: by a test that is the kernel of a folder.
+    /// This binder with another executor of its steps, for tests on a folder that simulates the kernel.
     #[must_use]
     pub fn with_write(mut self, write: Write) -> Self {
         self.write = write;
@@ -154,10 +153,10 @@ impl Binder {
         Ok(listed)
     }
 
-    /// What the kernel says of one function.
+    /// Driver, group and identity of one function.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none; else as [`Binder::list`].
+    /// [`ErrorKind::NotFound`] if there is no such function; else as [`Binder::list`].
     pub fn describe(&self, address: Address) -> Result<Listed> {
         let number = |file| {
             let number = self.sys.number(address, file)?;
@@ -200,12 +199,12 @@ impl Binder {
         group.is_some_and(|group| vfio::is_without_iommu(&self.dev, group))
     }
 
-    /// What has to be written so that vfio-pci has the function. Nothing is opened or written.
+    /// Plan of the writes that bind a function to vfio-pci. Opens and writes nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`], [`ErrorKind::NoIommu`] if no process could own it,
-    /// [`ErrorKind::Unsupported`] if the kernel has not loaded vfio-pci, [`ErrorKind::InUse`] if its block
-    /// devices are used, [`ErrorKind::Refused`] if the kernel does not tell.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::NoIommu`] if the function has no IOMMU,
+    /// [`ErrorKind::Unsupported`] if vfio-pci is not loaded, [`ErrorKind::InUse`] if its block
+    /// devices are in use, [`ErrorKind::Refused`] if the kernel does not report that.
     pub fn plan_bind(&self, address: Address) -> Result<Plan> {
         let mut plan = Plan {
             address,
@@ -223,7 +222,7 @@ impl Binder {
         }
         let target = self.sys.driver_folder(VFIO_DRIVER);
         if !target.exists() {
-            let context = "the kernel has no vfio-pci; `modprobe vfio-pci` loads it";
+            let context = "vfio-pci is not loaded; `modprobe vfio-pci` loads it";
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         plan.disks = self.disks.look(address, &folder)?.into_keys().collect();
@@ -260,7 +259,7 @@ impl Binder {
             .as_deref()
             .is_some_and(|driver| driver != VFIO_DRIVER)
         {
-            // A bind that failed midway has reserved it all the same.
+            // A failed bind may have left the reservation.
             if Self::is_reserved(&folder) {
                 plan.add(Purpose::Release, folder.join("driver_override"), "\n");
             }
@@ -301,14 +300,13 @@ impl Binder {
         Ok(plan)
     }
 
-    /// Writes what was planned, and looks whether it has come of it. If the function is taken from the kernel,
-    /// its disks are claimed before the first write, and until the driver has given it up.
+    /// Executes a plan and verifies its result. If a kernel driver loses the function, its disks are claimed before the
+    /// first write, and until the driver has released it.
     ///
     /// # Errors
-    /// As of planning, [`ErrorKind::Permission`] if its disks may not be opened, [`ErrorKind::Refused`] if
-    /// another plan would be made by now, and nothing has been written then. [`ErrorKind::Permission`] if
-    /// this is not root, [`ErrorKind::Refused`] if the kernel does not do it; the context says what has been
-    /// done before, and how to undo it.
+    /// As of planning; [`ErrorKind::Permission`] if its disks may not be opened, and [`ErrorKind::Refused`] if the plan
+    /// is out of date, both before any write. [`ErrorKind::Permission`] without root, [`ErrorKind::Refused`] if the
+    /// kernel rejects a write; the context names the writes already done, and how to undo them.
     pub fn apply(&self, plan: &Plan) -> Result<()> {
         self.apply_by(plan, self.write)
     }
@@ -373,12 +371,12 @@ impl Binder {
         let context = match (is_bind, has) {
             (true, true) | (false, false) => return Ok(()),
             (true, false) => format!(
-                "the kernel took all steps and {address} has {} all the same, not {VFIO_DRIVER}; `millrace \
+                "the kernel accepted all steps, but {address} has {}, not {VFIO_DRIVER}; `millrace \
                  nvme unbind {address}` gives it back to the kernel",
                 self.driver_text(address)
             ),
             (false, true) => format!(
-                "{VFIO_DRIVER} took {address} again: it was told by `ids=` or `new_id` to take all such devices"
+                "{VFIO_DRIVER} bound {address} again: its `ids=` or `new_id` matches all such devices"
             ),
         };
         Err(Error::new(ErrorKind::Refused, context))
@@ -388,11 +386,11 @@ impl Binder {
         match self.sys.driver(address) {
             Ok(Some(driver)) => format!("the driver {driver}"),
             Ok(None) => "no driver".to_owned(),
-            Err(_) => "a driver that the kernel does not tell".to_owned(),
+            Err(_) => "an unknown driver".to_owned(),
         }
     }
 
-    /// Refuses a function whose group a process has open.
+    /// Refuses a function whose IOMMU group is open in a process.
     fn refuse_owned(&self, address: Address, folder: &Path) -> Result<()> {
         let mut files = Vec::new();
         if let Some(group) = self.sys.group(address)? {
@@ -429,10 +427,10 @@ impl Plan {
     }
 }
 
-/// Writes to the kernel's file: what a [`Binder`] does unless it is told otherwise.
+/// Writes to the kernel's file: the default executor of a [`Binder`].
 ///
 /// # Errors
-/// [`ErrorKind::Permission`], [`ErrorKind::NotFound`], or [`ErrorKind::Refused`] with what the kernel says.
+/// [`ErrorKind::Permission`], [`ErrorKind::NotFound`], or [`ErrorKind::Refused`] with the kernel's error.
 pub fn write(step: &Step) -> Result<()> {
     fs::OpenOptions::new()
         .write(true)

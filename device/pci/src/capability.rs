@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind, Result};
 /// Bytes of a capability's head.
 const HEAD: usize = 8;
 
-/// A capability that was found.
+/// A capability in a list that VFIO returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Capability {
     pub(crate) id: u16,
@@ -47,7 +47,7 @@ pub(crate) fn chain(argument: &Argument, fixed: usize, first: u32) -> Result<Vec
             )));
         };
         found.push(Capability {
-            // The id comes first; which half of the word that is, the machine's order of bytes says.
+            // The id comes first; the machine's byte order decides which half of the word that is.
             id: u16::from_ne_bytes(first_half(head)),
             payload: offset + HEAD,
         });
@@ -69,7 +69,7 @@ pub(crate) fn pairs(argument: &Argument, offset: usize, count: u32) -> Result<Ve
             match (argument.long(place), argument.long(place + 8)) {
                 (Some(a), Some(b)) => Ok((a, b)),
                 _ => Err(broken(format!(
-                    "a list of {count} that its capability has no room for"
+                    "a list of {count} that does not fit in its capability"
                 ))),
             }
         })

@@ -1,4 +1,4 @@
-//! The disks behind a function, and who uses them.
+//! Disks behind a function, and their users.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,18 +16,18 @@ use crate::{Address, Error, ErrorKind, Result};
 /// Opens a device for this process alone.
 pub(crate) type OpenAlone = fn(&Path) -> rustix::io::Result<OwnedFd>;
 
-/// Finds disks, and claims them.
+/// Finder and claimer of the disks behind a function.
 #[derive(Clone, Debug)]
 pub(crate) struct Disks {
     sys: Sysfs,
     proc: PathBuf,
     dev: PathBuf,
-    /// In a tree that somebody has made plain files stand for devices.
+    /// Whether plain files stand for devices, in a simulated tree.
     files_are_devices: bool,
     pub(crate) open_alone: OpenAlone,
 }
 
-/// What the kernel says of who uses which device.
+/// Users of block devices, as the kernel reports them.
 struct Users {
     mounts: String,
     swaps: String,
@@ -50,8 +50,8 @@ impl Disks {
         }
     }
 
-    /// The names and folders of all disks behind the function that has this folder; fails if the kernel says
-    /// that one is used. Nothing is opened.
+    /// Names and folders of all disks behind the function of this folder; fails if the kernel reports a user of one.
+    /// Opens nothing.
     pub(crate) fn look(
         &self,
         address: Address,
@@ -70,10 +70,10 @@ impl Disks {
         Ok(disks)
     }
 
-    /// Claims all disks behind the function that has this folder, as long as what is returned lives; fails if
-    /// one is used, or if that cannot be found out.
+    /// Claims all disks behind the function of this folder until the result is dropped; fails if one is in use, or if
+    /// that is unknown.
     pub(crate) fn claim(&self, address: Address, folder: &Path) -> Result<Vec<OwnedFd>> {
-        // First what the kernel says, with names, then what only an attempt can tell.
+        // First the kernel's reports, which have names, then the exclusive open, which also detects other users.
         let disks = self.look(address, folder)?;
         let claims = disks.iter().map(|(name, disk)| {
             self.claim_disk(name, disk)
@@ -98,7 +98,7 @@ impl Disks {
             _ => {
                 let file = self.device_file(name);
                 let context = format!(
-                    "{address} has {name}, and {} does not tell whether that is used",
+                    "{address} has {name}, and {} does not report whether that is in use",
                     file.display()
                 );
                 (ErrorKind::Refused, context)
@@ -107,9 +107,9 @@ impl Disks {
         Error::new(kind, context).caused_by(errno)
     }
 
-    /// Opens a whole disk exclusively: nobody else can mount it, swap to it or make it a part of something then.
-    /// The kernel lets that succeed only if neither the disk nor any of its
-    /// partitions is held, and until it is closed lets nobody hold one of them.
+    /// Opens a whole disk exclusively: no other process can mount it, swap to it or make it a part of another device
+    /// then. The kernel permits that only if neither the disk nor any of its partitions has a holder, and until the
+    /// close permits no holder.
     fn claim_disk(&self, name: &str, disk: &Path) -> rustix::io::Result<OwnedFd> {
         let opened = (self.open_alone)(&self.device_file(name))?;
         let stat = fstat(&opened)?;
@@ -187,7 +187,7 @@ impl Disks {
 }
 
 impl Users {
-    /// Who uses a disk or partition, if anybody is known to.
+    /// User of a disk or partition, if one is known.
     fn of(&self, disk: &Path) -> Result<Option<String>> {
         let name = name_of(disk);
         let file = name.replace('!', "/");
@@ -209,7 +209,7 @@ impl Users {
         if let Some(holder) = names(&disk.join("holders"))?.first() {
             return Ok(Some(format!("part of {holder}")));
         }
-        // The kernel opens what is behind a loop device as anybody would, and names no holder.
+        // The kernel opens the backing file of a loop device non-exclusively, and names no holder.
         let behind = |backing: &str| {
             let backing = backing.strip_suffix(" (deleted)").unwrap_or(backing);
             backing.strip_prefix("/dev/") == Some(&*file)
@@ -227,7 +227,7 @@ fn below(class: &Path, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
         match fs::canonicalize(&link) {
             Ok(place) if place.starts_with(folder) => found.push((name, place)),
             Ok(_) => {}
-            // Gone since the class was read.
+            // The entry was removed since the class was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(unreadable(&link, error)),
         }
@@ -250,7 +250,7 @@ fn disk_of_path(name: &str) -> Option<String> {
     Some(format!("nvme{subsystem}{}", &rest[namespace..]))
 }
 
-/// Where a line of mountinfo (proc(5)) says that a device is mounted.
+/// Mount point of a device in a line of mountinfo (proc(5)).
 fn mounted<'a>(line: &'a str, device: &str, name: &str) -> Option<&'a str> {
     let mut fields = line.split(' ');
     let number = fields.nth(2)?;

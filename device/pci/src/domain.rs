@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_memory::{Domain, Error, ErrorKind, Iova, IovaRange, IovaSpace, Region, Result};
 
-/// Who enters regions into translation tables.
+/// Mapper of regions into IOMMU translation tables.
 pub(crate) trait Mapper: fmt::Debug + Send + Sync {
     /// Makes the region visible from `iova` on. Nothing of it is visible if it fails.
     fn map(&self, iova: Iova, region: &Region) -> Result<()>;
@@ -91,8 +91,8 @@ impl<M: Mapper> Drop for Flat<M> {
         let mapped = self.mapped.get_mut();
         let mapped = mapped.unwrap_or_else(PoisonError::into_inner);
         for (iova, region) in std::mem::take(&mut mapped.regions) {
-            // If it fails, who provides the translation ends it when the last descriptor is closed; until
-            // then it keeps the pages by itself.
+            // If it fails, the provider ends the translation when the last descriptor is closed, and keeps the pages
+            // until then.
             let _ = self.mapper.unmap(Iova(iova), &region);
         }
     }

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::result;
 
-/// What went wrong.
+/// Kinds of failure that a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -14,13 +14,13 @@ pub enum ErrorKind {
     NoIommu,
     /// The IOMMU does not remap interrupts, so that a device could forge them.
     NoInterruptRemapping,
-    /// Other functions of the same IOMMU group are used by the kernel; the context names them.
+    /// The kernel drives other functions of the same IOMMU group; the context names them.
     GroupNotViable,
     /// The kernel or another process drives the function; the context names the driver.
     InUse,
     /// The user may not open what is needed.
     Permission,
-    /// The process may not lock so much memory.
+    /// The limit of locked memory (RLIMIT_MEMLOCK) is too low.
     LockLimit,
     /// The offset or number lies outside.
     OutOfRange,
@@ -42,11 +42,11 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// A result of this crate.
+/// Result with this crate's [`Error`].
 pub type Result<T> = result::Result<T, Error>;
 
 impl Error {
-    /// An error whose context says what was attempted or found, and what to do where that is known.
+    /// A failure of `kind`; `context` names the operation or the finding, and the remedy where it is known.
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
@@ -56,14 +56,14 @@ impl Error {
         }
     }
 
-    /// The same with its cause.
+    /// This error with its cause as the source.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What went wrong.
+    /// Kind of the failure, for the caller to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -82,7 +82,7 @@ impl fmt::Display for Error {
             ErrorKind::LockLimit => "not enough memory may be locked",
             ErrorKind::OutOfRange => "out of range",
             ErrorKind::Unsupported => "not supported",
-            ErrorKind::Gone => "the device is gone",
+            ErrorKind::Gone => "the device was removed",
             ErrorKind::Protocol => "the provider broke its protocol",
             ErrorKind::Refused => "refused",
         };
@@ -98,7 +98,7 @@ impl StdError for Error {
     }
 }
 
-/// The error for what the kernel refused where the number alone says what it means.
+/// Error of a system call whose errno alone determines the kind.
 pub(crate) fn refused(errno: rustix::io::Errno, attempted: &str) -> Error {
     use rustix::io::Errno;
     let kind = match errno {

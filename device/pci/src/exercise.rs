@@ -10,10 +10,10 @@ use crate::vfio;
 /// Page sizes of hosts.
 const PAGE_SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
 
-/// Takes the bytes for what VFIO says of a region, and of an address space.
+/// Decodes the bytes as VFIO's description of a region, and of an address space.
 ///
 /// # Panics
-/// If what is accepted breaks a rule.
+/// If a decoded value violates an invariant.
 pub fn described(bytes: &[u8]) {
     let argument = Argument::from(bytes.to_vec());
     if let Ok(region) = Region::read(&argument) {
@@ -22,7 +22,7 @@ pub fn described(bytes: &[u8]) {
     for page_size in PAGE_SIZES {
         if let Ok((ranges, granule)) = vfio::address_space(&argument, page_size) {
             assert!(granule.is_power_of_two(), "pages of {granule} bytes");
-            // Which ranges can be is the space's to say; it may refuse them.
+            // The space may refuse ranges.
             drop(IovaSpace::new(ranges, granule));
         }
     }
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Draws the same cases every time.
+    /// Runs a fixed sequence of generated cases.
     fn run<S: Strategy<Value = Vec<u8>>>(cases: u32, bytes: &S, take: fn(&[u8])) {
         let config = ProptestConfig {
             cases,

@@ -16,7 +16,7 @@ const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 
-/// Who a function says it is (PCI Local Bus 3.0, section 6.2.1).
+/// PCI identity of a function (PCI Local Bus 3.0, section 6.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The vendor, 0xffff if nothing answers.
@@ -25,7 +25,7 @@ pub struct Identity {
     pub device: u16,
     /// Class, subclass and programming interface in the low 24 bits: 0x010802 is NVMe.
     pub class: u32,
-    /// The revision.
+    /// Revision id of the function.
     pub revision: u8,
 }
 
@@ -46,10 +46,10 @@ pub trait Function: fmt::Debug + Send + Sync {
     /// As [`Function::read_config`].
     fn write_config(&self, offset: u16, bytes: &[u8]) -> Result<()>;
 
-    /// The registers behind a base address, 0 to 5. What is mapped stays mapped as long as a share lives.
+    /// Registers behind base address 0 to 5. They stay mapped as long as a clone exists.
     ///
     /// # Errors
-    /// If the function has no such registers or they cannot be reached.
+    /// If the function does not have these registers, or they are not accessible.
     fn bar(&self, index: u8) -> Result<Arc<Bar>>;
 
     /// Where the function reaches memory.
@@ -74,10 +74,10 @@ pub trait Function: fmt::Debug + Send + Sync {
 }
 
 impl dyn Function + '_ {
-    /// Reads who it says it is.
+    /// Reads the PCI identity from configuration space.
     ///
     /// # Errors
-    /// If configuration space cannot be read.
+    /// If configuration space is not readable.
     pub fn identity(&self) -> Result<Identity> {
         let mut header = [0; 12];
         self.read_config(0, &mut header)?;
@@ -110,14 +110,13 @@ impl dyn Function + '_ {
             .is_ok_and(|identity| identity.vendor != u16::MAX)
     }
 
-    /// Lets the function reach memory by itself, or forbids it. Its registers answer in either case.
+    /// Enables or disables bus mastering. The registers respond in either case.
     ///
-    /// In either case it is also kept from asserting INTx, for good. The kernel allows INTx when it hands a
-    /// function out, and nobody here would ever acknowledge one: a function whose vectors are not set - a
-    /// controller that is polled - would hold its line, which the host gives up then, for all that share it.
-    ///
+    /// Either call also disables INTx for good. The kernel enables INTx when it hands a function to a process, and this
+    /// library never acknowledges one: a function without vectors, such as a polled controller, would hold its line,
+    /// and the host would disable the line for all devices that share it.
     /// # Errors
-    /// If configuration space cannot be read or written.
+    /// If configuration space is not readable or writable.
     pub fn set_bus_master(&self, on: bool) -> Result<()> {
         let mut command = [0; 2];
         self.read_config(COMMAND, &mut command)?;
@@ -130,8 +129,7 @@ impl dyn Function + '_ {
         self.write_config(COMMAND, &bits.to_le_bytes())
     }
 
-    /// Keeps it from asserting INTx once more, if that was asked for: who virtualizes the bit does something
-    /// about it only when it changes.
+    /// Disables INTx once more, if it was disabled: a virtualized bit takes effect only when it changes.
     pub(crate) fn disable_intx_again(&self) -> Result<()> {
         let mut command = [0; 2];
         self.read_config(COMMAND, &mut command)?;

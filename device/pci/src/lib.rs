@@ -1,13 +1,13 @@
-//! A PCI function that a process owns.
+//! PCI functions driven by a process.
 //!
 //! # Purpose
 //! A driver in user space needs four things of the function it drives: its registers, its interrupts, a
-//! reset, and an address space in which the function may reach memory. [`Function`] is these four, whoever
-//! provides them: the kernel's VFIO, or another process that serves a device (vfio-user), or a model.
+//! reset, and an address space in which the function may reach memory. [`Function`] is these four, with several
+//! providers: the kernel's VFIO, another process that serves a device (vfio-user), or a model.
 //!
 //! # Trust
-//! A function may answer anything at any time, and may be pulled out: every read is data to be checked,
-//! and reads of all ones mean that it may be gone (`Function::is_present`).
+//! A function may return any value at any time, and may be removed: every read is untrusted data,
+//! and reads of all ones may mean a removal (`Function::is_present`).
 
 mod address;
 mod argument;

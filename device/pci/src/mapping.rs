@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::MappedArea;
 
-/// A mapping of a file, shared with whoever has it. Ends when it is dropped.
+/// A shared mapping of a file, unmapped on drop.
 struct Mapping {
     address: NonNull<u8>,
     size: usize,
@@ -31,8 +31,7 @@ impl fmt::Debug for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping's own. Those who use its words hold a share of it, so that
-        // nobody does any more.
+        // SAFETY: the range is this mapping's own, and users of its words hold a clone of it, so that none is left now.
         let unmapped = unsafe { munmap(self.address.as_ptr().cast(), self.size) };
         debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
     }
@@ -52,8 +51,7 @@ pub(crate) fn map(file: BorrowedFd<'_>, range: Range<u64>, offset: u64) -> io::R
     let address = unsafe { mmap(ptr::null_mut(), size, protection, flags, file, offset) }?;
     let address = NonNull::new(address.cast::<u8>()).ok_or(io::Errno::NOMEM)?;
     let mapping = Arc::new(Mapping { address, size });
-    // SAFETY: the mapping has these bytes, from the start of a page on, until its last share is dropped; the
-    // range starts with a page of the bar (`Region::areas` leaves out what does not);
-    // only the area knows the address.
+    // SAFETY: the mapping has these bytes, from the start of a page on, until its last clone is dropped; the range
+    // starts at a page of the bar (`Region::areas` leaves out other ranges); the address is passed to the area only.
     Ok(unsafe { MappedArea::new(range, address, mapping) })
 }

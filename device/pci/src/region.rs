@@ -1,4 +1,4 @@
-//! What VFIO says of a function's regions, and which parts of them to map.
+//! VFIO's description of a function's regions, and the parts of them to map.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -14,8 +14,8 @@ const ARGUMENT_MAX: u32 = 64 << 10;
 /// How often more room may be asked for: what it describes could change between two calls.
 const GROWTHS_MAX: u32 = 4;
 
-/// Asks for a structure of `fixed` bytes and whatever follows it: as long as the answer says that there is
-/// more, with more room.
+/// Calls for a structure of `fixed` bytes and the data after it; repeats with more space as long as the answer does not
+/// fit.
 pub(crate) fn ask(
     fixed: usize,
     what: &str,
@@ -49,7 +49,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Reads the answer.
+    /// Decodes the kernel's answer.
     pub(crate) fn read(info: &Argument) -> Result<Self> {
         let word = |offset| {
             info.word(offset)
@@ -98,7 +98,7 @@ impl Region {
         if self.offset % page_size != 0 {
             return Vec::new();
         }
-        // A region without a list has no vectors that must not be mapped, or the kernel would have said so.
+        // A region without a list has no vectors that must stay unmapped.
         let areas = self.sparse.clone().unwrap_or_else(|| vec![all]);
         areas
             .into_iter()

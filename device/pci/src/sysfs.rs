@@ -1,4 +1,4 @@
-//! What the kernel says of functions in `/sys`.
+//! Functions as `/sys` describes them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -91,7 +91,7 @@ impl Sysfs {
         self.link(address, "iommu_group")
     }
 
-    /// All functions of the same IOMMU group, this one among them.
+    /// All functions of the same IOMMU group, including this one.
     pub(crate) fn group_members(&self, address: Address) -> Result<Vec<Address>> {
         let folder = self.function(address)?.join("iommu_group/devices");
         let mut members: Vec<Address> = names(&folder)?

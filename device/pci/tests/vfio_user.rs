@@ -137,14 +137,14 @@ impl ServerBackend for Device {
 }
 
 /// A server in a thread.
-struct Bed {
+struct Fixture {
     _folder: TempDir,
     path: PathBuf,
     device: Device,
     serving: Option<JoinHandle<()>>,
 }
 
-impl Bed {
+impl Fixture {
     fn new(resettable: bool) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("socket");
@@ -233,30 +233,30 @@ fn register(bar: &Bar, offset: u64) -> u32 {
 
 #[test]
 fn registers_are_reached_mapped_or_not() {
-    let bed = Bed::new(true);
-    let function = bed.connect();
+    let fixture = Fixture::new(true);
+    let function = fixture.connect();
     let identity = function.identity().expect("configuration space answers");
     assert_eq!((identity.vendor, identity.class), (0x1b36, 0x01_08_02));
     function.set_bus_master(true).expect("it can be written");
-    assert_eq!(bed.device.with(|seen| seen.config[4]), 0b110);
+    assert_eq!(fixture.device.with(|seen| seen.config[4]), 0b110);
 
     let bar = function.bar(0).expect("there is one");
     assert_eq!(
         (bar.size(), bar.mapped()),
         (BAR_SIZE as u64, AREA_SIZE as u64)
     );
-    let file = &bed.device.registers;
+    let file = &fixture.device.registers;
     file.write_all_at(&0x1234_5678_u32.to_le_bytes(), 8)
         .expect("memory");
     assert_eq!(register(&bar, 8), 0x1234_5678);
-    assert_eq!(bed.device.with(|seen| seen.messages), 0);
+    assert_eq!(fixture.device.with(|seen| seen.messages), 0);
     // Beyond what is mapped messages are sent.
     let far = AREA_SIZE as u64;
     bar.store_long(far, 0x1122_3344_5566_7788)
         .expect("it answers");
     assert_eq!(bar.load_long(far).ok(), Some(0x1122_3344_5566_7788));
     assert_eq!(register(&bar, far + 4), 0x1122_3344);
-    assert_eq!(bed.device.with(|seen| seen.messages), 20);
+    assert_eq!(fixture.device.with(|seen| seen.messages), 20);
     assert_eq!(
         function.bar(2).map_err(|error| error.kind()).err(),
         Some(ErrorKind::OutOfRange)
@@ -265,14 +265,14 @@ fn registers_are_reached_mapped_or_not() {
     drop(function);
     let register = bar.register(8).expect("it is there");
     drop(bar);
-    bed.end();
+    fixture.end();
     assert_eq!(register.load().ok(), Some(0x1234_5678));
 }
 
 #[test]
 fn memory_is_shared_until_it_is_taken_back() {
-    let bed = Bed::new(true);
-    let function = bed.connect();
+    let fixture = Fixture::new(true);
+    let function = fixture.connect();
     let domain = function.domain();
     let options = RegionOptions {
         pages: Pages::Base,
@@ -282,7 +282,7 @@ fn memory_is_shared_until_it_is_taken_back() {
     let region = Arc::new(Region::new(1 << 16, &options).expect("some pages can be locked"));
     let iova = domain.map(&region).expect("the server takes it");
     rustix::io::pwrite(region.file(), b"for the device", 100).expect("memory");
-    bed.device.with(|seen| {
+    fixture.device.with(|seen| {
         let (address, size, file) = &seen.mappings[0];
         assert_eq!((*address, *size), (iova.0, 1 << 16));
         let mut bytes = [0; 14];
@@ -292,12 +292,12 @@ fn memory_is_shared_until_it_is_taken_back() {
     });
     // SAFETY: the server, which is the device, has no command.
     unsafe { domain.unmap(iova) }.expect("it is mapped");
-    assert_eq!(bed.device.with(|seen| seen.mappings.len()), 0);
+    assert_eq!(fixture.device.with(|seen| seen.mappings.len()), 0);
 
-    bed.device.with(|seen| seen.refuse_memory = true);
+    fixture.device.with(|seen| seen.refuse_memory = true);
     let error = domain.map(&region).expect_err("the server refuses");
     assert_eq!(error.kind(), MemoryErrorKind::Refused);
-    bed.device.with(|seen| seen.refuse_memory = false);
+    fixture.device.with(|seen| seen.refuse_memory = false);
     domain
         .map(&region)
         .expect("a refusal does not end the connection");
@@ -305,13 +305,13 @@ fn memory_is_shared_until_it_is_taken_back() {
     // What is still mapped is taken back in the end.
     drop((function, domain));
     assert_eq!(Arc::strong_count(&region), 1);
-    assert_eq!(bed.end().with(|seen| seen.mappings.len()), 0);
+    assert_eq!(fixture.end().with(|seen| seen.mappings.len()), 0);
 }
 
 #[test]
 fn vectors_signal_their_events() {
-    let bed = Bed::new(true);
-    let function = bed.connect();
+    let fixture = Fixture::new(true);
+    let function = fixture.connect();
     assert_eq!(u32::from(function.vectors()), VECTORS);
     let events: Vec<OwnedFd> = (0..=VECTORS)
         .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd"))
@@ -320,7 +320,7 @@ fn vectors_signal_their_events() {
     function
         .set_vectors(&borrowed[..3])
         .expect("there are as many");
-    bed.device.with(|seen| {
+    fixture.device.with(|seen| {
         assert_eq!(seen.events.len(), 3);
         let mut event = seen.events[2].as_ref().expect("it is set");
         event.write_all(&1_u64.to_ne_bytes()).expect("an eventfd");
@@ -332,23 +332,23 @@ fn vectors_signal_their_events() {
     function
         .set_vectors(&borrowed[..1])
         .expect("there are as many");
-    assert_eq!(bed.device.with(|seen| seen.events.len()), 1);
+    assert_eq!(fixture.device.with(|seen| seen.events.len()), 1);
     function.set_vectors(&[]).expect("they can be switched off");
-    assert_eq!(bed.device.with(|seen| seen.events.len()), 0);
+    assert_eq!(fixture.device.with(|seen| seen.events.len()), 0);
     let error = function.set_vectors(&borrowed).expect_err("one too many");
     assert_eq!(error.kind(), ErrorKind::OutOfRange);
 }
 
 #[test]
 fn a_function_is_reset_if_the_server_can() {
-    let bed = Bed::new(true);
-    bed.connect().reset().expect("it can be reset");
-    assert_eq!(bed.end().with(|seen| seen.resets), 1);
+    let fixture = Fixture::new(true);
+    fixture.connect().reset().expect("it can be reset");
+    assert_eq!(fixture.end().with(|seen| seen.resets), 1);
 
-    let bed = Bed::new(false);
-    let error = bed.connect().reset().expect_err("it cannot");
+    let fixture = Fixture::new(false);
+    let error = fixture.connect().reset().expect_err("it cannot");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert_eq!(bed.end().with(|seen| seen.resets), 0);
+    assert_eq!(fixture.end().with(|seen| seen.resets), 0);
 }
 
 #[test]

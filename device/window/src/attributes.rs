@@ -3,10 +3,10 @@
 /// How the processor treats the addresses of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cacheability {
-    /// Cached like all memory.
+    /// Cached like ordinary memory.
     WriteBack,
-    /// Not cached; stores are gathered in buffers, which leave when they are full, when they are told to, or
-    /// when the processor likes, in any order. Arm: Normal non-cacheable.
+    /// Not cached; stores are combined in buffers, which are written out when they are full, on a fence, or at any
+    /// other time, in any order. Arm: Normal non-cacheable.
     WriteCombining,
     /// Not cached; each load and store goes out by itself. Arm: Device. POWER: caching inhibited, guarded.
     Uncached,
@@ -24,16 +24,15 @@ pub enum Direction {
     Loads,
 }
 
-/// What is known of a mapping. Whoever makes a window vouches for them: attributes that promise more than the
-/// machine keeps lose data, though never memory safety.
+/// Attributes of a mapping. The caller that makes a window guarantees them: attributes stronger than the machine's lose
+/// data, but never memory safety.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attributes {
-    /// How the processor treats it.
+    /// Cache policy of the processor for these addresses.
     pub cacheability: Cacheability,
-    /// Whether the hardware keeps the caches of both sides equal. Memory that is not cached is the same for
-    /// both in any case; there this says nothing.
+    /// Whether the hardware keeps the caches of both sides coherent. Meaningless for memory that is not cached.
     pub coherent: bool,
-    /// Which accesses are cheap.
+    /// Direction of the cheap accesses.
     pub direction: Direction,
 }
 
@@ -51,7 +50,7 @@ impl Attributes {
         matches!(self.cacheability, Cacheability::WriteBack) && !self.coherent
     }
 
-    /// Whether a store is with the peer at some time without being told to leave.
+    /// Whether a store reaches the peer eventually without a fence.
     #[must_use]
     pub const fn leaves_by_itself(self) -> bool {
         match self.cacheability {
@@ -61,8 +60,8 @@ impl Attributes {
         }
     }
 
-    /// Whether both sides look at the same memory through coherent caches, so that a fence here says something
-    /// about what the peer sees.
+    /// Whether both sides access the same memory through coherent caches, so that a fence here orders what the peer
+    /// sees.
     #[must_use]
     pub const fn is_one_memory(self) -> bool {
         matches!(self.cacheability, Cacheability::WriteBack)

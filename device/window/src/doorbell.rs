@@ -67,7 +67,7 @@ impl Doorbell for RegisterDoorbell {
     }
 }
 
-/// The error where there is none.
+/// Error of a window without a doorbell.
 pub(crate) fn none() -> Error {
     Error::new(ErrorKind::Unsupported, "the window has no doorbell")
 }

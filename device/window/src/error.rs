@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::result;
 
-/// What went wrong.
+/// Kinds of failure that a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -14,11 +14,11 @@ pub enum ErrorKind {
     InUse,
     /// The window is not meant to be stored to, or not to be loaded from.
     Direction,
-    /// The file is none that may be mapped: it could shrink, others may open it, or it is of the wrong kind.
+    /// The file must not be mapped: it could shrink, other processes may open it, or it is of the wrong kind.
     Unsafe,
     /// The user may not open what is needed.
     Permission,
-    /// There is no such file.
+    /// The file does not exist (`ENOENT`).
     NotFound,
     /// The window, or the machine, has no such thing: a doorbell, a size, lines so short.
     Unsupported,
@@ -34,11 +34,11 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// A result of this crate.
+/// Result with this crate's [`Error`].
 pub type Result<T> = result::Result<T, Error>;
 
 impl Error {
-    /// An error whose context says what was attempted or found, and what to do where that is known.
+    /// A failure of `kind`; `context` names the operation or the finding, and the remedy where it is known.
     #[must_use]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
@@ -48,14 +48,14 @@ impl Error {
         }
     }
 
-    /// The same with its cause.
+    /// This error with its cause as the source.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What went wrong.
+    /// Kind of the failure, for the caller to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -86,7 +86,7 @@ impl StdError for Error {
     }
 }
 
-/// The error for what the kernel refused where the number alone says what it means.
+/// Error of a system call whose errno alone determines the kind.
 pub(crate) fn refused(errno: rustix::io::Errno, attempted: impl Into<String>) -> Error {
     use rustix::io::Errno;
     let kind = match errno {

@@ -7,10 +7,10 @@ use crate::medium::{LINE, WORD};
 use crate::window::Part;
 use crate::{Cacheability, Fence, Mapped, Medium, Result, Site};
 
-/// Bytes of a window that the peer stores to and this side loads from. There is no way to store to them.
+/// Bytes of a window that the peer stores to and this side loads from. This side cannot store to them.
 ///
-/// All of it is the peer's to choose, at any time: a word may change between two polls in any way, and payload
-/// while it is copied. Nothing here panics on it; who polls checks the word, copies, and checks the copy.
+/// The peer may change any of it at any time: a word between two polls, and payload during a copy. Nothing here panics
+/// on it; the receiver checks the word, copies, and checks the copy.
 #[derive(Debug)]
 pub struct Incoming<M: Medium> {
     part: Part<M>,
@@ -68,7 +68,7 @@ impl<M: Medium> Incoming<M> {
     }
 }
 
-/// A slot whose word was looked at.
+/// A slot whose word was polled.
 #[derive(Debug)]
 pub struct IncomingSlot<'incoming, M: Medium> {
     incoming: &'incoming Incoming<M>,
@@ -127,11 +127,11 @@ impl<'incoming, M: Medium> IncomingSlot<'incoming, M> {
 }
 
 impl IncomingSlot<'_, Mapped> {
-    /// Where `size` bytes of payload at `offset` of the slot are, as for [`IncomingSlot::load`].
+    /// Address of `size` bytes of payload at `offset` of the slot, as for [`IncomingSlot::load`].
     ///
-    /// Whoever loads from there does so as long as the window is mapped; makes no reference to the bytes, which the
-    /// peer can change at any time; and believes nothing that it did not copy first. Loads are volatile, atomic, or
-    /// done by what the compiler cannot look into.
+    /// The caller loads from there only while the window is mapped; makes no reference to the bytes, which the peer can
+    /// change at any time; and validates only copies. Loads are volatile, atomic, or done by code that is opaque to the
+    /// compiler.
     ///
     /// # Errors
     /// As for [`IncomingSlot::load`].

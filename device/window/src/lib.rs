@@ -2,8 +2,8 @@
 //!
 //! # Purpose
 //! A non-transparent bridge, CXL memory, a BAR of ivshmem and plain shared memory have one thing in common: a store
-//! here is a load there. They differ in what must be done in between. A [`Window`] knows what its mapping needs;
-//! whoever moves messages through it stores, publishes, polls and loads, and writes no fence.
+//! here is a load there. They differ in the fences needed in between. A [`Window`] knows the needs of its mapping;
+//! its user stores, publishes, polls and loads, and writes no fence.
 //!
 //! # Rules that the types keep
 //! 1. *Stores go to the peer's side, loads to one's own.* An [`Outgoing`] half has no load, an [`Incoming`] half no
@@ -12,8 +12,8 @@
 //! 3. *The word that publishes a slot is stored last.* It is the first word of the slot; [`OutgoingSlot::store`]
 //!    cannot reach it, and [`OutgoingSlot::publish`] takes the slot.
 //! 4. *Payload is loaded after the word was seen*: only through what [`Incoming::poll`] gives.
-//! 5. *What is loaded is untrusted.* Bytes are copied, never referenced ([`Mapped`] says why that is sound); no
-//!    content of a window makes anything here panic or fail. Who wants no copy gets an address, and unsafe code.
+//! 5. *Loaded bytes are untrusted.* They are copied, never referenced ([`Mapped`] says why that is sound); no
+//!    content of a window makes anything here panic or fail. A caller without a copy needs an address, and unsafe code.
 //! 6. *Offsets are checked*, as a protocol computes them from such bytes: what is wrong is an error.
 //! 7. *The file behind a window cannot shrink* under it, which would be a signal at the next access.
 //!
@@ -52,7 +52,7 @@
 //! | any other mapping | [`Mapped::new`] | as it is | the local side of an NTB |
 //! | any other memory | [`Window::new`] | as its [`Medium`] says | models |
 //!
-//! A device that is pulled out takes its BAR along: the next access is then a signal (`SIGBUS`).
+//! Removal of a device removes its BAR: the next access raises `SIGBUS`.
 //!
 //! # Threads, clock, memory
 //! No thread is spawned, no clock is read. A half belongs to one thread at a time and may move. Halves are

@@ -42,8 +42,8 @@ fn each_line(
     }
 }
 
-/// Total store order for cached memory: only the compiler must be told. What is gathered, and write-backs,
-/// are ordered by `sfence`; `mfence` orders all (Intel SDM volume 3, sections 9.2 and 12.3; volume 2, CLWB
+/// Total store order for cached memory: only the compiler needs a fence. `sfence` orders combined stores and
+/// write-backs; `mfence` orders all (Intel SDM volume 3, sections 9.2 and 12.3; volume 2, CLWB
 /// and CLFLUSHOPT).
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64 {
@@ -61,7 +61,7 @@ mod x86_64 {
             Fence::Acquire => atomic::fence(Ordering::Acquire),
             // SAFETY: a fence changes no register and no memory.
             Fence::Drain => unsafe { asm!("sfence", options(nostack, preserves_flags)) },
-            // SAFETY: as above.
+            // SAFETY: the instruction is a barrier: it accesses no memory, no stack and no flags.
             Fence::Full => unsafe { asm!("mfence", options(nostack, preserves_flags)) },
         }
     }
@@ -81,7 +81,7 @@ mod x86_64 {
     const CLWB: u32 = 1 << 24;
     /// The processor was asked.
     const KNOWN: u32 = 1;
-    /// What it said.
+    /// Detected features; 0 before the detection.
     static FEATURES: AtomicU32 = AtomicU32::new(0);
 
     impl Lines {
@@ -120,16 +120,16 @@ mod x86_64 {
             }
         }
 
-        /// Writes back and drops.
+        /// Writes lines back and invalidates them.
         #[inline]
         pub(crate) fn invalidate(self, first: NonNull<u8>, size: usize) {
             if self.has_clflushopt {
-                // SAFETY: as above.
+                // SAFETY: `each_line` passes addresses within the mapped range; the instruction changes no contents.
                 each_line(first, size, STEP, |line| unsafe {
                     asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags));
                 });
             } else {
-                // SAFETY: as above.
+                // SAFETY: `each_line` passes addresses within the mapped range; the instruction changes no contents.
                 each_line(first, size, STEP, |line| unsafe {
                     asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags));
                 });
@@ -186,9 +186,9 @@ mod aarch64 {
         match fence {
             // SAFETY: a barrier changes no register and no memory.
             Fence::Release => unsafe { asm!("dmb osh", options(nostack, preserves_flags)) },
-            // SAFETY: as above.
+            // SAFETY: the instruction is a barrier: it accesses no memory, no stack and no flags.
             Fence::Acquire => unsafe { asm!("dmb oshld", options(nostack, preserves_flags)) },
-            // SAFETY: as above.
+            // SAFETY: the instruction is a barrier: it accesses no memory, no stack and no flags.
             Fence::Drain | Fence::Full => unsafe {
                 asm!("dsb osh", options(nostack, preserves_flags));
             },
@@ -198,21 +198,21 @@ mod aarch64 {
     /// How lines are written back and dropped.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Lines {
-        /// The shortest line.
+        /// Bytes of the shortest cache line.
         step: usize,
         size: usize,
     }
 
     impl Lines {
-        /// As this processor does.
+        /// Line flusher for this processor.
         pub(crate) fn detect() -> Self {
             let register: u64;
             // SAFETY: Linux lets programs read it (or answers in its place); it changes nothing.
             unsafe {
                 asm!("mrs {}, ctr_el0", out(reg) register, options(nomem, nostack, preserves_flags));
             }
-            // DminLine and CWG: the shortest line and the most that goes to memory with one store, as powers of
-            // two of words of 4 bytes. The latter may be zero: not told.
+            // DminLine and CWG: the shortest line and the largest write-back, as exponents of two of words of 4 bytes.
+            // The latter is zero if it is not reported.
             let step = 4 << (register >> 16 & 0xf);
             let size = match register >> 24 & 0xf {
                 0 => step,
@@ -226,7 +226,7 @@ mod aarch64 {
             self.size
         }
 
-        /// Writes back.
+        /// Writes lines back to memory.
         #[inline]
         pub(crate) fn write_back(self, first: NonNull<u8>, size: usize) {
             // SAFETY: it changes no register, and no byte that can be loaded.
@@ -238,7 +238,7 @@ mod aarch64 {
         /// Writes back and drops: programs may not drop alone.
         #[inline]
         pub(crate) fn invalidate(self, first: NonNull<u8>, size: usize) {
-            // SAFETY: as above.
+            // SAFETY: `each_line` passes addresses within the mapped range; the instruction changes no contents.
             each_line(first, size, self.step, |line| unsafe {
                 asm!("dc civac, {}", in(reg) line, options(nostack, preserves_flags));
             });
@@ -276,7 +276,7 @@ mod powerpc64 {
     const SIZE: usize = 128;
 
     impl Lines {
-        /// As this processor does.
+        /// Line flusher for this processor.
         pub(crate) const fn detect() -> Self {
             Self
         }
@@ -286,13 +286,13 @@ mod powerpc64 {
             SIZE
         }
 
-        /// Writes back.
+        /// Writes lines back to memory.
         #[inline]
         pub(crate) fn write_back(self, first: NonNull<u8>, size: usize) {
             each_line(first, size, SIZE, |line| millrace_window_dcbst(line));
         }
 
-        /// Writes back and drops.
+        /// Writes lines back and invalidates them.
         #[inline]
         pub(crate) fn invalidate(self, first: NonNull<u8>, size: usize) {
             each_line(first, size, SIZE, |line| millrace_window_dcbf(line));
@@ -300,7 +300,7 @@ mod powerpc64 {
     }
 }
 
-/// An interpreter knows neither lines nor instructions.
+/// Interpreter (miri): no lines and no instructions.
 #[cfg(miri)]
 mod interpreted {
     use std::ptr::NonNull;

@@ -11,36 +11,34 @@ use crate::machine::{self, Lines};
 use crate::medium::{APART, WORD};
 use crate::{Attributes, Error, ErrorKind, Fence, Medium, Result};
 
-/// Whatever keeps bytes mapped.
+/// Owner that keeps bytes mapped.
 pub type Keeper = Arc<dyn fmt::Debug + Send + Sync>;
 
-/// Bytes in this process's address space that a peer reaches too.
+/// Bytes in this process's address space that a peer accesses too.
 ///
 /// # Why this is sound
 /// 1. No reference to the bytes exists, but for those to one atomic word for the time of one access.
 /// 2. All accesses of this process are relaxed atomic loads and stores of aligned words of 8 bytes: threads of
 ///    this process do not race, and no two sizes are mixed.
-/// 3. Any 8 bytes are a `u64`. What the peer writes, by whatever instructions and whenever, is for the compiler
-///    what another thread could have stored; it may assume nothing of it, not even that a second load of a
-///    word gives the same. Hence a load copies, and what is checked is the copy.
+/// 3. Any 8 bytes are a `u64`. To the compiler, the peer's writes are stores of another thread: it may assume nothing
+///    about them, not even that two loads of a word agree. Hence a load copies, and the copy is checked.
 /// 4. The bytes stay mapped as long as the [`Keeper`] lives, and the file behind them cannot shrink.
-/// 5. Nothing reads, changes and writes a word in one instruction: memory that is not cached need not allow it.
-/// 6. Addresses that are given out ([`OutgoingSlot::payload`](crate::OutgoingSlot::payload),
-///    [`IncomingSlot::payload`](crate::IncomingSlot::payload)) are followed by unsafe code alone, which keeps to what
-///    is said there.
+/// 5. No word is read, changed and written by one instruction: memory that is not cached need not support it.
+/// 6. Only unsafe code follows addresses given out ([`OutgoingSlot::payload`](crate::OutgoingSlot::payload),
+///    [`IncomingSlot::payload`](crate::IncomingSlot::payload)), under the conditions stated there.
 pub struct Mapped {
     first: NonNull<u8>,
     size: usize,
     attributes: Attributes,
     lines: Lines,
-    /// Dropped last.
+    /// Keeper of the mapping, dropped last.
     _keeper: Keeper,
 }
 
 // SAFETY: an address range of this process, not bound to a thread, whose words are accessed atomically.
 unsafe impl Send for Mapped {}
 
-// SAFETY: as above.
+// SAFETY: words are accessed by relaxed atomic operations of one size only, so threads do not race.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
@@ -52,8 +50,8 @@ impl Mapped {
     /// could meet in one.
     ///
     /// # Safety
-    /// The bytes are mapped for reading and writing as long as a share of `keeper` lives. Until then this
-    /// process accesses them by atomic operations on aligned words of 8 bytes alone.
+    /// The bytes are mapped for reading and writing as long as a clone of `keeper` exists. Until then this
+    /// process accesses them by atomic operations on aligned words of 8 bytes only.
     pub unsafe fn new(
         first: NonNull<u8>,
         size: usize,
@@ -95,12 +93,12 @@ impl Mapped {
     unsafe fn word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: the caller keeps the offset within.
         let word = unsafe { self.first.add(offset) };
-        // SAFETY: the word is mapped as long as `self` lives, is aligned as the caller keeps and `first` is, and
-        // is accessed by atomic operations of its size alone (`Mapped::new`).
+        // SAFETY: the word is mapped as long as `self` exists, is aligned because the offset and `first` are, and is
+        // accessed by atomic operations of its size only (`Mapped::new`).
         unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) }
     }
 
-    /// Where the bytes are.
+    /// Address of `size` bytes at `offset`.
     pub(crate) fn address(&self, offset: usize, size: usize) -> NonNull<[u8]> {
         self.check(offset, size);
         // SAFETY: checked above.
@@ -158,7 +156,7 @@ impl Medium for Mapped {
             (place, rest) = (place + WORD, tail);
         }
         if !rest.is_empty() {
-            // SAFETY: as above.
+            // SAFETY: the offset was checked to be a word's, aligned and within the mapping.
             let word = unsafe { self.word(place) };
             rest.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
         }
@@ -177,7 +175,7 @@ impl Medium for Mapped {
         if !rest.is_empty() {
             let mut value = [0; WORD];
             value[..rest.len()].copy_from_slice(rest);
-            // SAFETY: as above.
+            // SAFETY: the offset was checked to be a word's, aligned and within the mapping.
             let word = unsafe { self.word(place) };
             word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
         }

@@ -5,24 +5,24 @@ use std::ops::Range;
 
 use crate::Attributes;
 
-/// The bytes in which payload tears, and at whose multiples slots begin.
+/// Bytes of a line: payload may tear between lines, and slots begin at multiples of it.
 pub const LINE: usize = 64;
 
-/// The bytes at whose multiples halves begin and end: the largest cache line of the machines served (POWER), and
-/// two of the others', which are fetched in pairs. No line is stored to by one side and loaded by it too.
+/// Alignment of halves, in bytes: the largest cache line of the supported machines (POWER), and two lines of the
+/// others, which prefetch them in pairs. No line is stored to by one side and loaded by it too.
 pub const APART: usize = 128;
 
 /// The bytes of a word, in which nothing tears.
 pub const WORD: usize = 8;
 
-/// Order between accesses. What each must do at least is said here; [`crate`] has the instructions.
+/// Order between accesses. Each variant states the least effect; [`crate`] lists the instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fence {
-    /// Loads and stores of cached memory before this are done before stores of it after this. Says nothing of
-    /// memory that is not cached, nor of when lines are written back.
+    /// Orders loads and stores of cached memory before it before later stores to it. No effect on
+    /// memory that is not cached, nor on write-backs of lines.
     Release,
-    /// Loads of cached memory before this are done before loads and stores after this. Says nothing of memory
-    /// that is not cached, nor of when lines are invalidated.
+    /// Orders loads of cached memory before it before later loads and stores. No effect on memory
+    /// that is not cached, nor on invalidations of lines.
     Acquire,
     /// Loads, stores to any memory and write-backs before this are done before any store after this, and will
     /// be done if no store follows.
@@ -31,10 +31,10 @@ pub enum Fence {
     Full,
 }
 
-/// Memory that a peer reaches too, as this side reaches it: mapped, or a model of it.
+/// Memory that a peer accesses too, as this side accesses it: mapped, or a model.
 ///
 /// Offsets are bytes from its start. Words lie at multiples of [`WORD`], lines at multiples of [`LINE`]. The
-/// halves check what they are given and pass on only what lies within; an implementation asserts it.
+/// halves check their arguments and pass on only valid offsets; an implementation asserts it.
 ///
 /// No access orders another; only [`Medium::fence`] does, and a load or store of a word after one of the same
 /// word.

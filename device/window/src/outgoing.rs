@@ -46,9 +46,9 @@ impl<M: Medium> Outgoing<M> {
         self.part.size()
     }
 
-    /// The slot of `size` bytes at `offset`, to be filled; both are multiples of [`LINE`]. Several slots of a
-    /// protocol that lie behind each other may be filled as one: the peer, which looks at them in turn, meets
-    /// none of them before the first is published.
+    /// The slot of `size` bytes at `offset`, to be filled; both are multiples of [`LINE`]. Several contiguous slots of
+    /// a protocol may be filled as one: the peer, which polls them in order, sees none of them before the first is
+    /// published.
     ///
     /// # Errors
     /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if it is empty, not within, or not of whole lines.
@@ -66,13 +66,12 @@ impl<M: Medium> Outgoing<M> {
         })
     }
 
-    /// Has what was published on this thread be visible to the peer before anything is polled after this: of two
-    /// sides that each publish, settle and poll, at least one sees what the other has published. That is what
-    /// going to sleep needs.
+    /// Makes everything published on this thread visible to the peer before any later poll: if two sides each publish,
+    /// call this and poll, at least one sees the other's publication. A sleep after the poll needs that.
     ///
-    /// Returns whether it could: only where both sides look at one memory through coherent caches. Over a bus a
-    /// store is posted, and nothing but a load from the peer tells when it has arrived; there who sleeps must
-    /// look again after a time, or be rung for each message.
+    /// Returns whether it is possible: only where both sides access one memory through coherent caches. Over a bus a
+    /// store is posted, and only a load from the peer shows that it has arrived; there a sleeping side must
+    /// poll again after a time, or receive a doorbell for each message.
     #[inline]
     pub fn settle(&mut self) -> bool {
         if self.steps.can_settle && Site::Settled.is_kept() {
@@ -118,8 +117,8 @@ impl<M: Medium> OutgoingSlot<'_, M> {
         Ok(())
     }
 
-    /// Says that the first `size` bytes of payload were stored at the addresses that
-    /// [`payload`](OutgoingSlot::payload) gave.
+    /// Records that the first `size` bytes of payload were stored at the address from
+    /// [`payload`](OutgoingSlot::payload).
     ///
     /// # Errors
     /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if there is no such payload.
@@ -161,11 +160,11 @@ impl<M: Medium> OutgoingSlot<'_, M> {
 }
 
 impl OutgoingSlot<'_, Mapped> {
-    /// Where the payload is. Before the slot is published, [`OutgoingSlot::stored`] is to be called.
+    /// Address of the payload. [`OutgoingSlot::stored`] must be called before the slot is published.
     ///
-    /// Whoever stores there does so as long as the window is mapped and before the slot, or another that reaches as
-    /// far, is published; makes no reference to the bytes, which the peer can change; and lets no other thread
-    /// access them meanwhile. Stores that the machine does not order by itself (non-temporal ones) are fenced.
+    /// The caller stores there only while the window is mapped and before this slot, or another one with the same
+    /// bytes, is published; makes no reference to the bytes, which the peer can change; and lets no other thread
+    /// access them meanwhile. It fences stores that the machine does not order by itself (non-temporal ones).
     #[must_use]
     pub fn payload(&mut self) -> NonNull<[u8]> {
         self.medium.address(self.start + WORD, self.size - WORD)

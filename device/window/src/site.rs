@@ -1,4 +1,4 @@
-//! The steps that make stores visible in order.
+//! Steps that make stores visible in order.
 //!
 //! Each has a name, so that a test can leave one out and show that some peer then sees what it must not, or
 //! never sees what it must. Only builds with the feature `mutation` and debug assertions can: benchmarks, whose crates
@@ -37,7 +37,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// All of them.
+    /// All sites, in the order of their declaration.
     pub const ALL: [Self; 11] = [
         Self::PayloadWrittenBack,
         Self::BeforeWord,

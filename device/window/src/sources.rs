@@ -23,15 +23,15 @@ const SYSFS_MAGIC: u64 = 0x6265_6572;
 const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
 impl Window {
-    /// Makes a window for peers on this host: `size` bytes, rounded up to whole pages, of zeros. The descriptor
-    /// is what a peer gives to [`Window::attach`]: whoever has it has all of the bytes. It can neither shrink
-    /// nor grow, and nobody but the owner may open it by another way.
+    /// A window for peers on this host: `size` bytes of zeros, rounded up to whole pages. A peer passes the descriptor
+    /// to [`Window::attach`], and has access to all bytes. The memory can neither shrink nor grow, and only the owner
+    /// can open it in another way.
     ///
-    /// Huge pages are for peers that trust each other: one could punch them out, and if none is free then the
-    /// other's next access is a signal.
+    /// Use huge pages only between peers that trust each other: one could punch holes, and if no page is free the
+    /// other's next access raises a signal.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] if the memory cannot be had.
+    /// [`ErrorKind::Refused`] if the memory cannot be allocated.
     pub fn create(size: usize, options: &RegionOptions) -> Result<(Self, OwnedFd)> {
         let attempted = || format!("shared memory of {size} bytes");
         let region = Region::new(size, options)
@@ -42,8 +42,8 @@ impl Window {
             .map_err(|errno| refused(errno, attempted()))?;
         let (first, size) = (region.address(), region.size());
         let (attributes, keeper) = (Attributes::SHARED_MEMORY, Arc::new(region));
-        // SAFETY: the region has these bytes until its last share is dropped, was made above so that nothing else
-        // in this process knows them, and cannot shrink.
+        // SAFETY: the region has these bytes until its last clone is dropped, was made above so that nothing else in
+        // this process has the address, and cannot shrink.
         let mapped = unsafe { Mapped::new(first, size, attributes, keeper) }?;
         Ok((Self::new(mapped), file))
     }
@@ -73,12 +73,10 @@ impl Window {
     }
 
     /// Maps a BAR by the kernel's file of it, `/sys/bus/pci/devices/<address>/resource<number>` or
-    /// `resource<number>_wc`: write-combining if the name ends so, else uncached. The function must have been
-    /// switched on.
+    /// `resource<number>_wc`: write-combining if the name ends so, else uncached. The function must be enabled.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsafe`] if the file is not in sysfs: another could shrink. Otherwise as
-    /// the kernel says.
+    /// [`ErrorKind::Unsafe`] if the file is not in sysfs: other files could shrink. Otherwise the kernel's error.
     pub fn open_resource(path: &Path, direction: Direction) -> Result<Self> {
         let attempted = || path.display().to_string();
         let file = open_file(path)?;
@@ -97,12 +95,12 @@ impl Window {
         map(file.as_fd(), size, attributes)
     }
 
-    /// Maps a DAX device, `/dev/dax<region>.<number>`: persistent memory, or CXL memory that another host has
-    /// too. Only whoever configured the memory knows whether the hardware keeps the hosts' caches equal.
+    /// Maps a DAX device, `/dev/dax<region>.<number>`: persistent memory, or CXL memory that another host shares. The
+    /// configuration of the memory determines `coherent`: whether the hardware keeps the hosts' caches coherent.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsafe`] if it is not a device; [`ErrorKind::Unsupported`] if it has no size; otherwise as
-    /// the kernel says.
+    /// [`ErrorKind::Unsafe`] if it is not a device; [`ErrorKind::Unsupported`] if it has no size; otherwise the
+    /// kernel's error.
     pub fn open_dax(path: &Path, coherent: bool) -> Result<Self> {
         let file = open_file(path)?;
         let status = fstat(&file).map_err(|errno| refused(errno, path.display().to_string()))?;
@@ -133,7 +131,7 @@ impl Window {
     /// does not begin at a multiple of [`APART`](crate::APART).
     ///
     /// # Safety
-    /// As long as the window or a half of it lives, this process uses no registers of the bar in that range, and
+    /// As long as the window or a half of it exists, this process uses no registers of the bar in that range, and
     /// makes no other window of it.
     #[cfg(feature = "pci")]
     pub unsafe fn on_bar(
@@ -147,7 +145,8 @@ impl Window {
         };
         let (first, area) = bar.mapped_bytes(&range).ok_or_else(unmapped)?;
         let size = usize::try_from(range.end - range.start).map_err(|_| unmapped())?;
-        // SAFETY: the bar has these bytes mapped as long as the area lives, and the caller keeps off from them.
+        // SAFETY: the bar has these bytes mapped as long as the area exists, and the caller does not access them
+        // otherwise.
         let mapped = unsafe { Mapped::new(first, size, attributes, area) }?;
         Ok(Self::new(mapped))
     }
@@ -168,8 +167,7 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping's own. Those who use its bytes hold a share of it, so that nobody
-        // does any more.
+        // SAFETY: the range is this mapping's own. Users of its bytes hold a clone of it, so none is left now.
         let unmapped = unsafe { munmap(self.first.as_ptr().cast(), self.size) };
         debug_assert!(unmapped.is_ok(), "a mapping of one's own can be unmapped");
     }
@@ -203,8 +201,8 @@ fn map(file: BorrowedFd<'_>, size: u64, attributes: Attributes) -> Result<Window
     let first = NonNull::new(address.cast::<u8>())
         .ok_or_else(|| Error::new(ErrorKind::Refused, attempted()))?;
     let keeper: Keeper = Arc::new(Mapping { first, size });
-    // SAFETY: the mapping has these bytes until its last share is dropped; only the window knows the address.
-    // That the file cannot shrink is checked by those who call this.
+    // SAFETY: the mapping has these bytes until its last clone is dropped; only the window has the address.
+    // The callers check that the file cannot shrink.
     let mapped = unsafe { Mapped::new(first, size, attributes, keeper) }?;
     Ok(Window::new(mapped))
 }

@@ -1,4 +1,4 @@
-//! The window and who has which part of it.
+//! The window and the owners of its parts.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use crate::{
     doorbell,
 };
 
-/// Bytes shared with a peer, of which halves are taken: those that this side stores to, and those that it loads
-/// from. The peer takes the same ones the other way round.
+/// Bytes shared with a peer, taken in halves: this side stores to one and loads from the other. The peer takes the same
+/// halves in the opposite roles.
 pub struct Window<M: Medium = Mapped> {
     shared: Arc<Shared<M>>,
     doorbell: Option<Arc<dyn Doorbell>>,
@@ -32,7 +32,7 @@ pub(crate) struct Part<M> {
 }
 
 impl<M: Medium> Window<M> {
-    /// A window of this medium.
+    /// A window on `medium`, without a doorbell.
     #[must_use]
     pub fn new(medium: M) -> Self {
         let taken = Mutex::new(Vec::new());
@@ -42,7 +42,7 @@ impl<M: Medium> Window<M> {
         }
     }
 
-    /// The same with a doorbell at the peer.
+    /// This window with a doorbell at the peer.
     #[must_use]
     pub fn with_doorbell(mut self, doorbell: Arc<dyn Doorbell>) -> Self {
         self.doorbell = Some(doorbell);
@@ -70,7 +70,7 @@ impl<M: Medium> Window<M> {
     /// Wakes the peer, after all that was published on this thread before.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if there is no doorbell, or what the doorbell says.
+    /// [`ErrorKind::Unsupported`] if there is no doorbell, or the doorbell's error.
     pub fn ring(&self) -> Result<()> {
         self.doorbell
             .as_ref()

@@ -1,11 +1,11 @@
 //! What the halves check, and that they are the memory they say.
 
-mod bed;
+mod fixture;
 
 use millrace_window::{APART, Attributes, Direction, ErrorKind, LINE, WORD, Window};
 use proptest::prelude::*;
 
-use bed::{CACHEABILITIES, Heap, heap};
+use fixture::{CACHEABILITIES, Heap, heap};
 
 const SIZE: usize = 1024;
 

@@ -28,7 +28,7 @@ fn what_makes_no_sense_is_refused() {
         ("ls disk.img:1", 2, "begins with file:"),
         ("ls mem", 2, "write mem: and which one"),
         ("ls floppy:0", 2, "there are no devices of kind \"floppy\""),
-        ("mkfs ./new.img --size 10Q", 2, "no number of bytes"),
+        ("mkfs ./new.img --size 10Q", 2, "not a number of bytes"),
         ("cp ./disk.img :/a", 2, "PATH"),
         ("cat ./disk.img :", 2, "the root directory is /"),
         ("ls ./none.img", 1, "mkfs file:./none.img --size 10G`"),

@@ -254,7 +254,7 @@ fn binding_prints_its_steps_and_does_them() {
 
     let text = tree.run("bind 01:00.0").expect("files that can be written");
     let end = "0000:01:00.0 is driven by vfio-pci now.\n\
-               `chown USER /dev/vfio/1` lets a user open it who is not root.\n";
+               `chown USER /dev/vfio/1` lets an ordinary user open it.\n";
     assert_eq!(text, format!("{steps}{end}"));
     assert_eq!(tree.read("sys/bus/pci/drivers/nvme/unbind"), "0000:01:00.0");
     assert_eq!(
@@ -273,7 +273,7 @@ fn a_dry_run_names_the_disks_and_opens_none() {
     fs::remove_file(tree.folder.path().join("dev/nvme0n1")).expect("it is there");
     let text = tree.run("bind 01:00.0 --dry-run").expect("a plan");
     assert!(
-        text.contains("\nBefore the first step nvme0n1 is opened for this command alone;"),
+        text.contains("\nBefore the first step nvme0n1 is opened exclusively;"),
         "{text}"
     );
     let error = tree.run("bind 01:00.0").expect_err("it cannot be opened");
@@ -295,7 +295,7 @@ fn what_fails_midway_is_printed_as_far_as_it_went() {
     });
     let refusing = tree.idle_machine().with_binder(refusing);
     for (machine, cause) in [
-        (tree.idle_machine(), "has the driver nvme all the same"),
+        (tree.idle_machine(), "has the driver nvme, not"),
         (refusing, "only 2 of 3 steps"),
     ] {
         let (text, result) = tree.run_on(&machine, "bind 01:00.0 --json");

@@ -37,7 +37,7 @@ enum millrace_blobfs_code {
   MILLRACE_BLOBFS_OK = 0,
   /* There is no file or directory of this name. */
   MILLRACE_BLOBFS_NOT_FOUND = 1,
-  /* There is one already. */
+  /* A file or directory of this name exists. */
   MILLRACE_BLOBFS_EXISTS = 2,
   /* A directory is needed, and this is a file. */
   MILLRACE_BLOBFS_NOT_DIRECTORY = 3,
@@ -47,17 +47,17 @@ enum millrace_blobfs_code {
   MILLRACE_BLOBFS_NOT_EMPTY = 5,
   /* The path cannot name a file. */
   MILLRACE_BLOBFS_INVALID_PATH = 6,
-  /* What was asked makes no sense; also: a pointer that must not be null is. */
+  /* Null pointer, invalid length, or another invalid argument. */
   MILLRACE_BLOBFS_INVALID = 7,
   /* The volume is full. */
   MILLRACE_BLOBFS_NO_SPACE = 8,
-  /* Somebody else has it: the device, or a lock on a file. */
+  /* The device or the file is locked by another holder. */
   MILLRACE_BLOBFS_IN_USE = 9,
-  /* The volume is for reading alone. */
+  /* The volume is mounted read-only. */
   MILLRACE_BLOBFS_READ_ONLY = 10,
-  /* A write failed before. Nothing is acknowledged any more; the volume can be read. */
+  /* An earlier write failed. Nothing is acknowledged any more; the volume can be read. */
   MILLRACE_BLOBFS_POISONED = 11,
-  /* The device failed. */
+  /* The device reported an I/O error. */
   MILLRACE_BLOBFS_IO = 12,
   /* What the device holds is not what was written. */
   MILLRACE_BLOBFS_CORRUPTION = 13,
@@ -157,7 +157,7 @@ typedef struct millrace_blobfs_counters {
   uint64_t transactions;
   /* Bytes of them, in whole blocks. */
   uint64_t journal_bytes;
-  /* Times that the device was told to put on its medium what was written. */
+  /* Flushes and write-through requests sent to the device. */
   uint64_t flushes;
   /* Checkpoints of the metadata. */
   uint64_t checkpoints;
@@ -295,7 +295,7 @@ typedef struct millrace_blobfs_part {
 int32_t millrace_blobfs_read_many(const millrace_blobfs_file* file, millrace_blobfs_part* parts,
                                   size_t count, millrace_blobfs_error* error);
 
-/* Begins to read `length` bytes from `offset` on ahead of a reader who goes through them from front to back with
+/* Begins to read `length` bytes from `offset` on ahead of a sequential reader that uses
  * millrace_blobfs_read_at on this handle; calling it again for the bytes that follow goes on with it. *begun is 0 when
  * nothing is read ahead: another part of the file is for another reader, all buffers are in use, or the bytes are not
  * on the device yet. For files that do not change any more: such reads give the bytes that the file held when this was

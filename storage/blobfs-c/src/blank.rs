@@ -5,8 +5,8 @@ use std::sync::Arc;
 use millrace_block::{Device, Error, ErrorKind, Lba, Queue, Request, Result};
 use millrace_memory::{Arena, ArenaOptions, DomainId, NoDevice, SizeClass};
 
-/// So much is looked at where a device begins and where it ends. Partition tables, file systems, volume managers
-/// and databases put what tells them apart there.
+/// Bytes read at the start and at the end of a device: partition tables, file systems, volume managers and databases
+/// have their signatures there.
 const LOOKED_AT_BYTES: u64 = 1 << 20;
 
 /// Bytes of one request.
@@ -61,7 +61,7 @@ fn is_zero(queue: &mut dyn Queue, arena: &Arena, lba: Lba, len: usize) -> Result
 fn no_memory(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::new(
         ErrorKind::Memory,
-        "there is no memory to read the device into",
+        "cannot allocate memory to read the device",
     )
     .caused_by(error)
 }

@@ -1,9 +1,8 @@
-//! What every function of the interface does first and last: pointers into references, failures and panics into
-//! codes.
+//! Boundary of the C interface: conversion of pointers to references, and of failures and panics to codes.
 //!
 //! The functions that take pointers are the only ones in this crate that trust the caller, and what they trust is
 //! written in the header: a pointer that is not null points to what its type says for as long as the call lasts
-//! (a handle: until it is given back), and nobody else changes it meanwhile.
+//! (a handle: until it is given back), and no other thread changes it meanwhile.
 
 use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,7 +42,7 @@ pub(crate) unsafe fn call(
         health.check()?;
         body()
     };
-    // SAFETY: this function asks the same of its caller.
+    // SAFETY: the caller guarantees that `error` is null or points to its structure, as this function requires.
     let code = unsafe { call_without_volume(error, checked) };
     if code == Code::Panic as i32 {
         health.panicked.store(true, Ordering::Relaxed);
@@ -92,9 +91,9 @@ pub(crate) unsafe fn free<T>(handle: *mut T) {
     if handle.is_null() {
         return;
     }
-    // SAFETY: `give` made it from a box, and whoever gives it back uses it no more.
+    // SAFETY: `give` made it from a box, and the caller does not use the handle again.
     let owned = unsafe { Box::from_raw(handle) };
-    // Nobody is left who could be told; the message is on the standard error.
+    // The call has no way to return an error; the panic's message is on the standard error.
     let _ = catch_unwind(AssertUnwindSafe(move || drop(owned)));
 }
 
@@ -129,16 +128,16 @@ pub(crate) unsafe fn set<T: Copy>(out: *mut T, value: T) -> Result<(), Failure> 
 /// # Safety
 /// `pointer` is null or points to a `T` that is there, and is not changed, while `'a` lasts.
 pub(crate) unsafe fn shared<'a, T>(pointer: *const T) -> Result<&'a T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the pointer is null or points to a `T` that does not change during `'a`, as the caller guarantees.
     unsafe { pointer.as_ref() }.ok_or_else(null)
 }
 
 /// A handle that belongs to one thread at a time.
 ///
 /// # Safety
-/// `pointer` is null or points to a `T` that nobody else uses while `'a` lasts.
+/// `pointer` is null or points to a `T` that only the caller uses during `'a`.
 pub(crate) unsafe fn exclusive<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the pointer is null or points to a `T` that only this call uses during `'a`, as the caller guarantees.
     unsafe { pointer.as_mut() }.ok_or_else(null)
 }
 
@@ -160,7 +159,7 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_char, length: usize) -> Result<&'a
 /// Bytes of the caller's to be filled.
 ///
 /// # Safety
-/// `data` is null or points to `length` bytes that nobody else uses while `'a` lasts. They may hold anything;
+/// `data` is null or points to `length` bytes that only the caller uses during `'a`. They may be uninitialised;
 /// nothing reads them before they are written.
 pub(crate) unsafe fn room<'a>(data: *mut c_char, length: usize) -> Result<&'a mut [u8], Failure> {
     if length == 0 {
@@ -178,7 +177,8 @@ pub(crate) unsafe fn room<'a>(data: *mut c_char, length: usize) -> Result<&'a mu
 /// # Safety
 /// As for [`bytes`].
 pub(crate) unsafe fn text<'a>(data: *const c_char, length: usize) -> Result<&'a str, Failure> {
-    // SAFETY: this function asks the same of its caller.
+    // SAFETY: the caller guarantees that `data` is null or points to `length` unchanging bytes, as this function
+    // requires.
     let bytes = unsafe { bytes(data, length) }?;
     std::str::from_utf8(bytes).map_err(|_| {
         let text = String::from_utf8_lossy(bytes);
@@ -187,8 +187,5 @@ pub(crate) unsafe fn text<'a>(data: *const c_char, length: usize) -> Result<&'a 
 }
 
 pub(crate) fn null() -> Failure {
-    Failure::new(
-        Code::Invalid,
-        "a pointer is null that must not be, or a length is none",
-    )
+    Failure::new(Code::Invalid, "null pointer or invalid length")
 }

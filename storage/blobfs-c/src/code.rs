@@ -9,43 +9,43 @@ use millrace_blobfs::ErrorKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
-    /// It was done.
+    /// The call succeeded.
     Ok = 0,
-    /// There is no file or directory of this name.
+    /// No file or directory has this name (`ENOENT`).
     NotFound = 1,
-    /// There is one already.
+    /// A file or directory of this name exists (`EEXIST`).
     Exists = 2,
     /// A directory is needed, and this is a file.
     NotDirectory = 3,
     /// A file is needed, and this is a directory.
     IsDirectory = 4,
-    /// The directory has entries.
+    /// The directory has entries (`ENOTEMPTY`).
     NotEmpty = 5,
-    /// The path cannot name a file.
+    /// The path is malformed: too long, or with invalid characters.
     InvalidPath = 6,
-    /// What was asked makes no sense, or a pointer is null that must not be.
+    /// An argument is invalid, or a required pointer is null (`EINVAL`).
     Invalid = 7,
-    /// The volume is full.
+    /// The volume has no space left (`ENOSPC`).
     NoSpace = 8,
-    /// Somebody else has the device, or a lock on a file.
+    /// The device or the file is locked by another holder (`EBUSY`).
     InUse = 9,
-    /// The volume is for reading alone.
+    /// The volume is mounted read-only (`EROFS`).
     ReadOnly = 10,
-    /// A write failed before.
+    /// An earlier write failed: nothing is acknowledged any more.
     Poisoned = 11,
-    /// The device failed.
+    /// The device reported an I/O error (`EIO`).
     Io = 12,
-    /// What the device holds is not what was written.
+    /// A checksum or an invariant of the format does not hold.
     Corruption = 13,
-    /// The device holds no volume.
+    /// The device holds no volume of this format.
     NotAVolume = 14,
     /// The volume was written by a later version.
     NewerFormat = 15,
-    /// Memory for the device could not be had.
+    /// Memory for device transfers cannot be allocated or locked.
     Memory = 16,
-    /// The device, or the volume, cannot do it.
+    /// The device or the volume does not support the operation.
     Unsupported = 17,
-    /// The library failed.
+    /// The library panicked; its message is on the standard error.
     Panic = 18,
 }
 
@@ -68,7 +68,7 @@ impl From<ErrorKind> for Code {
             ErrorKind::NewerFormat => Self::NewerFormat,
             ErrorKind::Memory => Self::Memory,
             ErrorKind::Unsupported => Self::Unsupported,
-            // A kind that the header does not know yet is a failure all the same.
+            // A kind that the header does not know yet is a failure too.
             _ => Self::Io,
         }
     }

@@ -44,7 +44,7 @@ impl FileHandle {
         match unsafe { shared(handle) } {
             // SAFETY: the caller promises that `error` is null or its own.
             Ok(this) => unsafe { call(&this.health, error, || body(this)) },
-            // SAFETY: as above.
+            // SAFETY: `error` is null or points to the structure that the caller owns, as this function requires.
             Err(failure) => unsafe { call_without_volume(error, || Err(failure)) },
         }
     }

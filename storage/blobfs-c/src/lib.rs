@@ -7,13 +7,13 @@
 //! Rust, [`VolumeHandle::into_raw`] hands an open volume to code in C.
 //!
 //! # The edge of a process
-//! blobfs reads no clock and no random source. [`millrace_blobfs_open`] is called by programs that have nobody else
-//! to give them, so it takes the system's clock, and a random name for a volume that it formats.
+//! blobfs reads no clock and no random source. [`millrace_blobfs_open`] is called by programs without
+//! a clock and random source of their own, so it takes the system's clock, and a random name for a volume that it formats.
 //!
 //! # Failures
 //! A function returns a [`Code`] and explains it in a structure of the caller's. Nothing unwinds into C: a panic
-//! ends in the function, comes back as [`Code::Panic`], and the volume refuses whatever follows, since nobody
-//! knows what the panic left half done.
+//! ends in the function, comes back as [`Code::Panic`], and the volume rejects all later calls, because
+//! its state after the panic is unknown.
 //!
 //! # Cost
 //! A call costs a catch of panics (nothing, if there is none), a check of the volume's health (one load) and a

@@ -131,7 +131,7 @@ pub unsafe extern "C" fn millrace_blobfs_rename(
     let body = |this: &VolumeHandle| {
         // SAFETY: the caller passes a text that stays until this returns.
         let from = unsafe { text(from, from_length) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that the pointer is null or points to this many unchanging bytes.
         let to = unsafe { text(to, to_length) }?;
         Ok(this.volume.rename(from, to)?)
     };
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn millrace_blobfs_link(
     let body = |this: &VolumeHandle| {
         // SAFETY: the caller passes a text that stays until this returns.
         let existing = unsafe { text(existing, existing_length) }?;
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that the pointer is null or points to this many unchanging bytes.
         let added = unsafe { text(added, added_length) }?;
         Ok(this.volume.link(existing, added)?)
     };

@@ -34,7 +34,7 @@ impl ReadHandle {
                 // SAFETY: the caller promises that `error` is null or its own.
                 unsafe { call(&health, error, || body(&mut this.read)) }
             }
-            // SAFETY: as above.
+            // SAFETY: `error` is null or points to the structure that the caller owns, as this function requires.
             Err(failure) => unsafe { call_without_volume(error, || Err(failure)) },
         }
     }

@@ -45,7 +45,7 @@ impl VolumeHandle {
         match unsafe { shared(handle) } {
             // SAFETY: the caller promises that `error` is null or its own.
             Ok(this) => unsafe { call(&this.health, error, || body(this)) },
-            // SAFETY: as above.
+            // SAFETY: `error` is null or points to the structure that the caller owns, as this function requires.
             Err(failure) => unsafe { call_without_volume(error, || Err(failure)) },
         }
     }
@@ -173,7 +173,7 @@ pub struct CCounters {
     pub transactions: u64,
     /// Bytes of them, in whole blocks.
     pub journal_bytes: u64,
-    /// Times that the device was told to put on its medium what was written.
+    /// Flushes and write-through requests sent to the device.
     pub flushes: u64,
     /// Checkpoints of the metadata.
     pub checkpoints: u64,

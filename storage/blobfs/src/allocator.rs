@@ -1,17 +1,18 @@
-//! Which units are free, in memory alone.
+//! Allocation of units, in memory only.
 //!
-//! At a mount it is computed from what the metadata holds. A unit is in one of three states:
+//! A mount computes the free units from the metadata. A unit is in one of three states:
 //!
 //! ```text
-//! free --take--> held --release(n)--> in limbo until transaction n is on the medium --> free
-//!                held --give_back--> free        (no transaction ever named it)
+//! free --take--> held --free_after(n)--> pending free until transaction n is on the medium --> free
+//!                held --free_now--> free        (no transaction ever named it)
 //! ```
 //!
 //! # Invariants
 //! 1. Every unit of the groups is in exactly one state.
-//! 2. A unit in limbo is not handed out: until the transaction that freed it is on the medium, a power cut brings
-//!    its file back.
-//! 3. What is out of limbo and not yet free, since the device is being told of it, still counts as in limbo.
+//! 2. A unit that is pending free is not handed out: until the transaction that freed it is on the medium, a power
+//!    cut restores the file that holds it.
+//! 3. A unit that has left the pending list and is not free yet, because the device deallocates it, still counts as
+//!    pending free.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -69,13 +70,13 @@ impl Group {
         true
     }
 
-    /// The run that holds `goal`, from there on.
+    /// Units from `goal` to the end of the free run that holds it.
     fn run_at(&self, goal: u64) -> Option<u64> {
         let (&start, &len) = self.free.range(..=goal).next_back()?;
         (goal < start + len).then(|| start + len - goal)
     }
 
-    /// The first run at `from` or behind it; of one that holds `from`, what is not before it.
+    /// First free run at or after `from`, cut at its front to begin at `from` at the earliest.
     fn run_from(&self, from: u64) -> Option<(u64, u64)> {
         let behind = || self.free.range(from..).next();
         let here = self.run_at(from).map(|len| (from, len));
@@ -94,30 +95,30 @@ impl Group {
     }
 }
 
-/// Where in the volume to look first.
+/// Group in which an allocation looks first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
-    /// In the first group.
-    Front,
-    /// In the one in the middle.
-    Middle,
+pub(crate) enum SearchStart {
+    /// The first group.
+    FirstGroup,
+    /// The group in the middle of the volume.
+    MiddleGroup,
 }
 
-/// Hands out units.
+/// Allocator of units. Thread-safe: one lock a group.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     layout: Layout,
     groups: Box<[Mutex<Group>]>,
-    /// Free units of all groups.
+    /// Free units of all groups together.
     free: AtomicU64,
-    limbo: Mutex<VecDeque<(u64, Extent)>>,
-    limbo_units: AtomicU64,
-    /// Where the next file begins.
+    pending_free: Mutex<VecDeque<(u64, Extent)>>,
+    pending_free_units: AtomicU64,
+    /// Group, modulo the number of groups, in which the next new file begins.
     next_group: AtomicU64,
 }
 
 impl Allocator {
-    /// All units of the groups free.
+    /// An allocator with all units of all groups free.
     pub(crate) fn new(layout: &Layout) -> Self {
         let groups: Box<[_]> = layout
             .groups()
@@ -132,13 +133,14 @@ impl Allocator {
             layout: *layout,
             groups,
             free: AtomicU64::new(free),
-            limbo: Mutex::default(),
-            limbo_units: AtomicU64::new(0),
+            pending_free: Mutex::default(),
+            pending_free_units: AtomicU64::new(0),
             next_group: AtomicU64::new(0),
         }
     }
 
-    /// Takes units that the metadata says are held. False if some are held already or lie outside of the groups.
+    /// Takes the units of an extent that the metadata names. False if one of them is taken or lies outside of the
+    /// groups.
     pub(crate) fn hold(&self, extent: Extent) -> bool {
         let end = extent.start + u64::from(extent.units);
         let Some(group) = self.group_index(extent.start) else {
@@ -152,14 +154,14 @@ impl Allocator {
         taken
     }
 
-    /// Free units.
+    /// Number of free units.
     pub(crate) fn free_units(&self) -> u64 {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Units that become free when transactions reach the medium.
-    pub(crate) fn limbo_units(&self) -> u64 {
-        self.limbo_units.load(Ordering::Relaxed)
+    /// Number of units that become free when a transaction reaches the medium.
+    pub(crate) fn pending_free_units(&self) -> u64 {
+        self.pending_free_units.load(Ordering::Relaxed)
     }
 
     /// Units for a file: up to `want` in one run, at `goal` if that is free; none if fewer than `need` are free.
@@ -168,28 +170,28 @@ impl Allocator {
         if free < need || need == 0 {
             return None;
         }
-        // The last ones go to who needs them.
+        // The last free units go to requests that cannot do with fewer.
         self.take_run(goal, want.min(need.max(free / 16)))
     }
 
-    /// So many units in as few extents as can be, in groups from a part of the volume on if that does not cost
-    /// extents; none if it would be more than `extents_max`.
+    /// `units` units in as few extents as possible, first in the groups from `start` on if that costs no further
+    /// extents; none if that takes more than `extents_max` extents.
     pub(crate) fn take_few(
         &self,
         units: u64,
         extents_max: usize,
-        part: Part,
+        start: SearchStart,
     ) -> Option<Vec<Extent>> {
-        let first = match part {
-            Part::Front => 0,
-            Part::Middle => self.groups.len() / 2,
+        let first = match start {
+            SearchStart::FirstGroup => 0,
+            SearchStart::MiddleGroup => self.groups.len() / 2,
         };
         let mut extents = Vec::new();
         let mut left = units;
         while left > 0 {
-            let has_room = extents.len() < extents_max;
-            let Some(extent) = has_room.then(|| self.take_longest(first, left)).flatten() else {
-                self.give_back(&extents);
+            let fits = extents.len() < extents_max;
+            let Some(extent) = fits.then(|| self.take_longest(first, left)).flatten() else {
+                self.free_now(&extents);
                 return None;
             };
             left -= u64::from(extent.units);
@@ -205,20 +207,20 @@ impl Allocator {
         for index in (first..self.groups.len()).chain(0..first) {
             let mut group = self.lock(index);
             if let Some((start, _)) = group.first_of(want) {
-                return Some(self.taken(&mut group, start, want));
+                return Some(self.take_from(&mut group, start, want));
             }
             let len = group.longest().map_or(0, |(_, len)| len);
             if len > len_longest {
                 (where_longest, len_longest) = (index, len);
             }
         }
-        // Others may have taken of it meanwhile.
+        // Another thread may have taken units of that run meanwhile.
         let mut group = self.lock(where_longest);
         let (start, len) = group.longest()?;
-        Some(self.taken(&mut group, start, len.min(want)))
+        Some(self.take_from(&mut group, start, len.min(want)))
     }
 
-    /// A group for a new file, so that files which grow at the same time lie apart.
+    /// First unit of the group in which a new file begins; consecutive files begin in different groups.
     pub(crate) fn new_goal(&self) -> u64 {
         let index = self.next_group.fetch_add(1, Ordering::Relaxed) % self.groups.len() as u64;
         let mut groups = self.layout.groups();
@@ -236,14 +238,14 @@ impl Allocator {
             let mut group = self.lock(first);
             if let Some(len) = group.run_at(goal) {
                 let taken = len.min(want);
-                return Some(self.taken(&mut group, goal, taken));
+                return Some(self.take_from(&mut group, goal, taken));
             }
         }
         let order = || (first..self.groups.len()).chain(0..first);
         for index in order() {
             let mut group = self.lock(index);
             if let Some((start, _)) = group.first_of(want) {
-                return Some(self.taken(&mut group, start, want));
+                return Some(self.take_from(&mut group, start, want));
             }
         }
         // No run is long enough: the longest of the first group that has any worth taking, else of any.
@@ -251,22 +253,22 @@ impl Allocator {
             for index in order() {
                 let mut group = self.lock(index);
                 if let Some((start, len)) = group.longest().filter(|&(_, len)| len >= least) {
-                    return Some(self.taken(&mut group, start, len.min(want)));
+                    return Some(self.take_from(&mut group, start, len.min(want)));
                 }
             }
         }
         None
     }
 
-    fn taken(&self, group: &mut Group, start: u64, units: u64) -> Extent {
+    fn take_from(&self, group: &mut Group, start: u64, units: u64) -> Extent {
         assert!(group.remove(start..start + units), "the run is free");
         self.free.fetch_sub(units, Ordering::Relaxed);
         let units = u32::try_from(units).expect("a run is asked for with at most 2^32 - 1 units");
         Extent { start, units }
     }
 
-    /// Frees units that no transaction names.
-    pub(crate) fn give_back(&self, extents: &[Extent]) {
+    /// Frees units that no transaction names, at once.
+    pub(crate) fn free_now(&self, extents: &[Extent]) {
         for extent in extents {
             let index = self
                 .group_index(extent.start)
@@ -279,35 +281,41 @@ impl Allocator {
     }
 
     /// Frees units when transaction `sequence`, which no longer names them, is on the medium.
-    pub(crate) fn release(&self, sequence: u64, extents: &[Extent]) {
+    pub(crate) fn free_after(&self, sequence: u64, extents: &[Extent]) {
         if extents.is_empty() {
             return;
         }
-        let mut limbo = self.limbo.lock().expect("no holder of the lock panics");
+        let mut pending_free = self
+            .pending_free
+            .lock()
+            .expect("no holder of the lock panics");
         for extent in extents {
-            self.limbo_units
+            self.pending_free_units
                 .fetch_add(u64::from(extent.units), Ordering::Relaxed);
-            limbo.push_back((sequence, *extent));
+            pending_free.push_back((sequence, *extent));
         }
     }
 
-    /// Takes out of limbo what transactions up to `durable` freed. Who gets it has it freed
-    /// ([`Allocator::give_back_settled`]).
-    pub(crate) fn settle(&self, durable: u64) -> Vec<Extent> {
-        let mut limbo = self.limbo.lock().expect("no holder of the lock panics");
-        let mut settled = Vec::new();
+    /// Removes from the pending list what transactions up to `durable` freed. The caller must pass it to
+    /// [`Allocator::free_reclaimed`].
+    pub(crate) fn take_durably_freed(&self, durable: u64) -> Vec<Extent> {
+        let mut pending_free = self
+            .pending_free
+            .lock()
+            .expect("no holder of the lock panics");
+        let mut reclaimed = Vec::new();
         // Releases come from several threads: their order is nearly, not wholly, that of their numbers.
-        limbo.retain(|&(sequence, extent)| {
+        pending_free.retain(|&(sequence, extent)| {
             if sequence <= durable {
-                settled.push(extent);
+                reclaimed.push(extent);
             }
             sequence > durable
         });
-        settled
+        reclaimed
     }
 
-    /// Takes the first free run at `from` or behind it, of `most` units at most, for the device to be told of it
-    /// (invariant 3). Who gets it has it freed ([`Allocator::give_back_settled`]).
+    /// Takes the first free run at or after `from`, of at most `most` units, for deallocation on the device (invariant
+    /// 3). The caller must pass it to [`Allocator::free_reclaimed`].
     pub(crate) fn take_next(&self, from: u64, most: u64) -> Option<Extent> {
         let most = most.min(u64::from(u32::MAX));
         for (index, range) in self.layout.groups().enumerate() {
@@ -317,18 +325,18 @@ impl Allocator {
             let mut group = self.lock(index);
             if let Some((start, len)) = group.run_from(from) {
                 let units = len.min(most);
-                self.limbo_units.fetch_add(units, Ordering::Relaxed);
-                return Some(self.taken(&mut group, start, units));
+                self.pending_free_units.fetch_add(units, Ordering::Relaxed);
+                return Some(self.take_from(&mut group, start, units));
             }
         }
         None
     }
 
-    /// Frees what was taken out of limbo.
-    pub(crate) fn give_back_settled(&self, settled: &[Extent]) {
-        self.give_back(settled);
-        let units: u64 = settled.iter().map(|extent| u64::from(extent.units)).sum();
-        self.limbo_units.fetch_sub(units, Ordering::Relaxed);
+    /// Frees units that [`Allocator::take_durably_freed`] or [`Allocator::take_next`] returned.
+    pub(crate) fn free_reclaimed(&self, reclaimed: &[Extent]) {
+        self.free_now(reclaimed);
+        let units: u64 = reclaimed.iter().map(|extent| u64::from(extent.units)).sum();
+        self.pending_free_units.fetch_sub(units, Ordering::Relaxed);
     }
 
     fn group_index(&self, unit: u64) -> Option<usize> {

@@ -1,31 +1,31 @@
-//! The places at which what was written is put on the medium.
+//! Barriers: the points at which earlier writes must be on the medium.
 //!
-//! Each has a name, so that a test can leave one out and show that some power cut then loses something. Only
-//! builds with the feature `mutation` can.
+//! Each has a name, so that a test can leave it out and show that some power cut then loses data. Only builds with the
+//! feature `mutation` can leave one out.
 
 use crate::Result;
-use crate::lanes::Lane;
+use crate::io_context::IoContext;
 
-/// A place where the device is told to put something on its medium.
+/// Point at which earlier writes must be on the medium before the volume goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// A transaction says that data of files is at home: the data.
+    /// File data in its final location, before the transaction that names it is written.
     DataBeforeTransaction,
-    /// A transaction, before its callers hear of it, and before the next one is written.
+    /// A transaction, before its callers return and before the next transaction is written.
     Transaction,
-    /// A checkpoint, and the data that the transactions it makes superfluous carried, before a superblock names
-    /// the checkpoint.
+    /// A checkpoint, and the journaled data of the transactions that it replaces, before a superblock names the
+    /// checkpoint.
     Checkpoint,
     /// The first superblock, before the second is written, and before anything that the old one names is
     /// overwritten.
     FirstSuperblock,
-    /// The second superblock, before anything that the old one names is overwritten: should the first one be
-    /// unreadable, it is the only one.
+    /// The second superblock, before anything that the old one names is overwritten: if the first one is unreadable,
+    /// the second is the only one.
     SecondSuperblock,
 }
 
 impl Barrier {
-    /// All of them.
+    /// All barriers, in the order of their declaration.
     pub const ALL: [Self; 5] = [
         Self::DataBeforeTransaction,
         Self::Transaction,
@@ -34,32 +34,32 @@ impl Barrier {
         Self::SecondSuperblock,
     ];
 
-    /// Puts everything written so far on the medium.
-    pub(crate) fn flush(self, lane: &mut Lane, is_cache_volatile: bool) -> Result<()> {
+    /// Flushes the volatile cache: all completed writes are on the medium afterwards.
+    pub(crate) fn flush(self, io: &mut IoContext, is_cache_volatile: bool) -> Result<()> {
         if !is_cache_volatile || self.is_left_out() {
             return Ok(());
         }
-        lane.flush()
+        io.flush()
     }
 
-    /// Writes blocks; they are on the medium when this returns, and so is everything written before unless the
-    /// device can do one write alone.
+    /// Writes blocks that are on the medium when this returns; so are all earlier writes, unless the device supports
+    /// write-through of single writes.
     pub(crate) fn write(
         self,
-        lane: &mut Lane,
+        io: &mut IoContext,
         kind: Durable,
         lba: u64,
         bytes: &[u8],
     ) -> Result<()> {
         if self.is_left_out() {
-            return lane.write(lba, bytes, false);
+            return io.write(lba, bytes, false);
         }
         match kind {
-            Durable::AsWritten => lane.write(lba, bytes, false),
-            Durable::WriteThrough => lane.write(lba, bytes, true),
+            Durable::AsWritten => io.write(lba, bytes, false),
+            Durable::WriteThrough => io.write(lba, bytes, true),
             Durable::Flush => {
-                lane.write(lba, bytes, false)?;
-                lane.flush()
+                io.write(lba, bytes, false)?;
+                io.flush()
             }
         }
     }
@@ -76,28 +76,28 @@ impl Barrier {
     }
 }
 
-/// How a write gets to the medium.
+/// Way in which a write reaches the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
     /// The device has no volatile cache.
     AsWritten,
-    /// By itself.
+    /// By a write-through request (FUA).
     WriteThrough,
     /// By a flush after it.
     Flush,
 }
 
-/// For tests: one barrier left out.
+/// Test switch that leaves one barrier out.
 #[cfg(feature = "mutation")]
 pub mod mutation {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::Barrier;
 
-    /// Its place in [`Barrier::ALL`].
+    /// Index into [`Barrier::ALL`] of the barrier left out; `usize::MAX` for none.
     static LEFT_OUT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-    /// Leaves a barrier out, or none, in all volumes of the process from now on.
+    /// Leaves `barrier` out in all volumes of the process from now on; `None` restores all.
     pub fn leave_out(barrier: Option<Barrier>) {
         let index = Barrier::ALL
             .iter()

@@ -1,8 +1,8 @@
-//! What a volume has done since it was mounted.
+//! Event counters of a mounted volume.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One count.
+/// A monotonic event counter.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -18,14 +18,14 @@ impl Count {
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// What a volume has done since it was mounted.
+        /// Events of a volume since it was mounted.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
         impl Counters {
-            /// All with their names.
+            /// All counters with their names, in the order of their declaration.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)+].into_iter()
             }
@@ -45,26 +45,26 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Reads of files that went to the device.
+    /// Read requests for file data that were sent to the device.
     reads,
-    /// Bytes that these asked for.
+    /// Bytes of file data that these reads asked for.
     read_bytes,
-    /// Appends and other writes to files.
+    /// Calls of `append` and `write_at`.
     writes,
-    /// Bytes of files written to their place, in whole blocks.
+    /// Bytes of file data written to their final location, in whole blocks.
     write_bytes,
-    /// Syncs of files and directories.
+    /// Calls of `sync`, of files and of volumes.
     syncs,
     /// Transactions written to the journal.
     transactions,
-    /// Bytes of them, in whole blocks.
+    /// Bytes of transactions written to the journal, in whole blocks.
     journal_bytes,
-    /// Times that the device was told to put on its medium what was written; a write-through counts as one.
+    /// Flushes and write-through requests sent to the device.
     flushes,
-    /// Checkpoints.
+    /// Checkpoints completed since the mount.
     checkpoints,
-    /// Bytes of these.
+    /// Bytes of checkpoint images written, both copies.
     checkpoint_bytes,
-    /// Units deallocated.
+    /// Units deallocated on the device (TRIM).
     discarded_units,
 }

@@ -1,4 +1,4 @@
-//! All metadata of a volume as text, for people who look for a fault.
+//! Text dump of all metadata of a volume, for diagnosis.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,27 +11,31 @@ use crate::check::{CHECK_ARENA_BYTES, Findings, Survey, survey};
 use crate::format::operation::Operations;
 use crate::format::superblock::Superblock;
 use crate::format::{Extent, Metadata};
-use crate::lanes::Lanes;
+use crate::io_context::IoContexts;
 use crate::{Error, ErrorKind, Result};
 
-/// Writes the metadata of a device's volume: the superblock that counts, the operations in the journal, then
-/// all files and directories as they are after them, and last what is wrong. Nothing is written to the
-/// device.
+/// Writes the metadata of a device's volume as text: the newer superblock, the operations in the journal, the files and
+/// directories after these operations, and the inconsistencies found. Writes nothing to the device.
 ///
 /// # Errors
-/// As [`check`](crate::check()); [`ErrorKind::Io`] if `out` takes nothing more.
+/// As [`check`](crate::check()); [`ErrorKind::Io`] if a write to `out` fails.
 pub fn dump(device: &Arc<dyn Device>, out: &mut dyn Write) -> Result<()> {
-    let lanes = Lanes::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
+    let io_contexts = IoContexts::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
     let mut findings = Findings::default();
     let mut journal = Vec::new();
-    let found = survey(&lanes, &mut findings, &mut |_| {}, &mut |transaction| {
-        write_transaction(
-            &mut journal,
-            (transaction.sequence, transaction.position),
-            transaction.payload,
-        )
-        .map_err(cannot_write)
-    })?;
+    let found = survey(
+        &io_contexts,
+        &mut findings,
+        &mut |_| {},
+        &mut |transaction| {
+            write_transaction(
+                &mut journal,
+                (transaction.sequence, transaction.position),
+                transaction.payload,
+            )
+            .map_err(cannot_write)
+        },
+    )?;
     let write = |out: &mut dyn Write| {
         write_superblock(out, &found.superblock)?;
         writeln!(out, "\njournal")?;
@@ -51,14 +55,15 @@ pub fn dump(device: &Arc<dyn Device>, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Where on the device the files are: for each, by [`Status::id`](crate::Status::id), runs of bytes in the order of
-/// the file. They may be more than it has bytes, and checksums of data are among them; what was synced last may still be in the journal.
+/// the file. They may be more than it has bytes, and checksums of data are among them; what was synced last may still
+/// be in the journal.
 ///
 /// # Errors
 /// As [`check`](crate::check()).
 pub fn extents(device: &Arc<dyn Device>) -> Result<BTreeMap<u64, Vec<Range<u64>>>> {
-    let lanes = Lanes::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
+    let io_contexts = IoContexts::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
     let mut findings = Findings::default();
-    let found = survey(&lanes, &mut findings, &mut |_| {}, &mut |_| Ok(()))?;
+    let found = survey(&io_contexts, &mut findings, &mut |_| {}, &mut |_| Ok(()))?;
     let layout = found.superblock.layout;
     let bytes = |unit| layout.block_of(unit) * u64::from(layout.block_bytes());
     let files = found.metadata.inodes().map(|(id, record)| {
@@ -105,13 +110,13 @@ fn write_superblock(out: &mut dyn Write, superblock: &Superblock) -> io::Result<
         "  journal tail    transaction {} at block {}",
         tail.sequence, tail.block
     )?;
-    let place = &superblock.checkpoint;
+    let mapping = &superblock.checkpoint;
     writeln!(
         out,
         "  checkpoint      transaction {}, {} bytes, checksum {:08x}",
-        place.sequence, place.bytes, place.checksum
+        mapping.sequence, mapping.bytes, mapping.checksum
     )?;
-    for copy in &place.copies {
+    for copy in &mapping.copies {
         writeln!(out, "    copy          {}", list(copy))?;
     }
     Ok(())

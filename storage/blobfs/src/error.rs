@@ -1,52 +1,52 @@
-//! What can go wrong with a volume.
+//! Errors of a volume: kind, context and source.
 
 use std::error::Error as StdError;
 
-/// A result of this crate.
+/// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kinds of failure a caller may act on.
+/// Kinds of failure that a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no file or directory of this name.
+    /// No file or directory has this name (POSIX `ENOENT`).
     NotFound,
-    /// There is one already.
+    /// A file or directory of this name exists (`EEXIST`).
     Exists,
-    /// A directory is needed, and this is a file.
+    /// The path names a file where a directory is needed (`ENOTDIR`).
     NotDirectory,
-    /// A file is needed, and this is a directory.
+    /// The path names a directory where a file is needed (`EISDIR`).
     IsDirectory,
-    /// The directory has entries.
+    /// The directory has entries (`ENOTEMPTY`).
     NotEmpty,
-    /// The path cannot name a file: too long, or with a character that names do not have.
+    /// The path is malformed: too long, or with a character that names cannot contain.
     InvalidPath,
-    /// What was asked makes no sense: a range beyond the end, a directory moved into itself, options that no
-    /// volume can have.
+    /// The arguments are invalid: a range beyond the end, a directory moved into itself, format options out of range
+    /// (`EINVAL`).
     Invalid,
-    /// The volume is full, or would be too large.
+    /// The volume is full, or the file would exceed the size limit (`ENOSPC`).
     NoSpace,
-    /// Somebody else has it: the device, or a lock on a file.
+    /// The device or the file is locked by another holder (`EBUSY`).
     InUse,
-    /// The volume, or this handle, is for reading alone.
+    /// The volume or the handle is read-only (`EROFS`).
     ReadOnly,
-    /// A write failed before. Nothing is acknowledged any more; the volume can be read.
+    /// An earlier write failed. Nothing is acknowledged any more; the volume can still be read.
     Poisoned,
-    /// The device failed.
+    /// The device reported an I/O error (`EIO`).
     Io,
-    /// What the device holds is not what was written.
+    /// A checksum or an invariant of the format does not hold.
     Corruption,
-    /// The device holds no volume.
+    /// The device holds no volume of this format.
     NotAVolume,
-    /// The volume was written by a later version, which says that this one cannot use it.
+    /// The volume was written by a later version and uses features that this version does not know.
     NewerFormat,
-    /// Memory for the device could not be had.
+    /// Memory for device transfers cannot be allocated or locked.
     Memory,
-    /// The device, or the volume, cannot do it.
+    /// The device or the volume does not support the operation.
     Unsupported,
 }
 
-/// A failure: its kind, what was being done, and the cause below.
+/// A failure of a volume operation: kind, context and the error below.
 #[derive(Debug, thiserror::Error)]
 #[error("{context}")]
 pub struct Error {
@@ -56,7 +56,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// A failure of `kind` while doing what `context` says.
+    /// A failure of `kind`; `context` names the operation and its object.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self {
             kind,
@@ -65,21 +65,21 @@ impl Error {
         }
     }
 
-    /// The same with the failure that caused it.
+    /// This error with the failure that caused it as its source.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The same, said of a path.
+    /// This error with the path that it concerns.
     #[must_use]
     pub(crate) fn at(mut self, path: &str) -> Self {
         self.context = format!("{path}: {}", self.context);
         self
     }
 
-    /// Its kind.
+    /// Kind of the failure, for the caller to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

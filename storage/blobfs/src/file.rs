@@ -1,4 +1,4 @@
-//! A handle to an open file.
+//! Handles of open files, and reads in flight.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,33 +6,22 @@ use std::sync::Arc;
 use millrace_memory::Buffer;
 
 use crate::inode::Inode;
-use crate::lanes::no_buffer;
+use crate::io_context::no_buffer;
 use crate::permits::Permit;
 use crate::shared::Shared;
-use crate::volume::Status;
+use crate::types::{ReadPart, Status};
 use crate::{Error, ErrorKind, Result};
 
-/// A part of [`File::read_many`].
-#[derive(Debug)]
-pub struct ReadPart<'a> {
-    /// Where to begin.
-    pub offset: u64,
-    /// Where to put the bytes.
-    pub out: &'a mut [u8],
-    /// How many there were, less than asked for only at the end; or what went wrong.
-    pub result: Result<usize>,
-}
-
-/// An open file. Clones are handles to the same; with the last one the file is closed.
+/// Handle of an open file. Clones refer to the same file; dropping the last one closes it.
 ///
-/// Bytes that were appended can be read at once by everybody, and are on the medium after [`File::sync`].
+/// Appended bytes are readable at once from any handle, and on the medium after [`File::sync`].
 pub struct File {
     shared: Arc<Shared>,
     inode: Arc<Inode>,
 }
 
 impl File {
-    /// A handle that the state has counted.
+    /// A handle that the caller has counted in [`OpenFile::handles`](crate::state::OpenFile).
     pub(crate) const fn new(shared: Arc<Shared>, inode: Arc<Inode>) -> Self {
         Self { shared, inode }
     }
@@ -41,20 +30,21 @@ impl File {
         &self.shared
     }
 
-    /// Reads from `offset` on; returns how many bytes, fewer than asked for only at the end of the file.
+    /// Reads at `offset`; returns the number of bytes, less than `out.len()` only at the end of the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if the device cannot read them, [`ErrorKind::Corruption`] if they do not match their checksums.
+    /// [`ErrorKind::Io`] if the device cannot read them, [`ErrorKind::Corruption`] if they do not match their
+    /// checksums.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         self.inode.read_at(&self.shared, offset, out)
     }
 
-    /// Reads several parts, all in flight at once. Each has a result of its own.
+    /// Reads several ranges with all requests in flight at once. Each part has its own result.
     pub fn read_many(&self, parts: &mut [ReadPart<'_>]) {
         self.inode.read_many(&self.shared, parts);
     }
 
-    /// Begins to read `len` bytes from `offset` on.
+    /// Starts a read of `len` bytes at `offset`.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -70,24 +60,24 @@ impl File {
         let mut bytes = vec![0; wanted];
         let read = self.read_at(offset, &mut bytes)?;
         bytes.truncate(read);
-        Ok(PendingRead::new(self, Progress::Copied(bytes)))
+        Ok(PendingRead::new(self, ReadProgress::Copied(bytes)))
     }
 
-    /// Begins to read from `offset` on at most `most` bytes, as many as one request can; and how many. Nothing if
-    /// that cannot be done without waiting.
+    /// Starts a read of as many bytes at `offset` as one request can transfer, at most `most`; returns it with its
+    /// length. None if it cannot start without waiting.
     pub(crate) fn try_start(&self, offset: u64, most: u64) -> Result<Option<(PendingRead, u64)>> {
         let Some((lba, skip, run)) = self.inode.run_at(&self.shared, offset) else {
             return Ok(None);
         };
         let shared = &self.shared;
-        let piece = shared.data.payload_of(shared.lanes.piece_bytes()) - skip;
+        let piece = shared.data.payload_of(shared.io_contexts.piece_bytes()) - skip;
         let len = most.min(run).min(piece as u64);
         let wanted = usize::try_from(len).expect("no more than a piece");
         let started = self.start_at(lba, skip, offset, wanted)?;
         Ok(started.map(|read| (read, len)))
     }
 
-    /// Begins to read bytes that lie in one run of blocks, if they are there and there is a buffer.
+    /// Starts a read of bytes in one run of blocks, if they are on the device and a buffer is free.
     fn start_at(
         &self,
         lba: u64,
@@ -98,22 +88,22 @@ impl File {
         let shared = &self.shared;
         let bytes = shared.data.transfer_bytes(skip + len);
         let is_possible = len > 0
-            && self.inode.is_home(offset + len as u64)
-            && bytes <= shared.lanes.piece_bytes()
+            && self.inode.is_on_device(offset + len as u64)
+            && bytes <= shared.io_contexts.piece_bytes()
             && !shared.read_only;
         if !is_possible {
             return Ok(None);
         }
         let started = shared
-            .lanes
-            .with_index(|index, lane| Ok((index, lane.start_read(lba, bytes)?)))?;
-        let (lane, Some((token, permit))) = started else {
+            .io_contexts
+            .with_index(|index, io| Ok((index, io.start_read(lba, bytes)?)))?;
+        let (io_context, Some((token, permit))) = started else {
             return Ok(None);
         };
         shared.counters.reads.add(1);
         shared.counters.read_bytes.add(len as u64);
-        let under_way = UnderWay {
-            lane,
+        let in_flight = ReadInFlight {
+            io_context,
             token,
             permit,
             offset,
@@ -121,20 +111,23 @@ impl File {
             skip,
             len,
         };
-        Ok(Some(PendingRead::new(self, Progress::UnderWay(under_way))))
+        Ok(Some(PendingRead::new(
+            self,
+            ReadProgress::ReadInFlight(in_flight),
+        )))
     }
 
-    /// Appends. The bytes are in memory until enough are together.
+    /// Appends bytes. They stay in memory until there are enough of them for a device write, or until a sync.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSpace`], of which nothing was appended; [`ErrorKind::Poisoned`], [`ErrorKind::ReadOnly`],
+    /// [`ErrorKind::NoSpace`], in which case nothing was appended; [`ErrorKind::Poisoned`], [`ErrorKind::ReadOnly`],
     /// [`ErrorKind::Io`].
     pub fn append(&self, data: &[u8]) -> Result<()> {
         self.shared.counters.writes.add(1);
         self.inode.append(&self.shared, data)
     }
 
-    /// Writes at an offset, also beyond the end: a gap becomes zeros.
+    /// Writes at `offset`, which may lie beyond the end: the gap reads as zeros.
     ///
     /// # Errors
     /// As [`File::append`].
@@ -143,7 +136,7 @@ impl File {
         self.inode.write_at(&self.shared, offset, data)
     }
 
-    /// Makes the file so long: cuts it, or adds zeros.
+    /// Sets the file's size in bytes: cuts the file, or extends it with zeros.
     ///
     /// # Errors
     /// As [`File::append`].
@@ -151,7 +144,7 @@ impl File {
         self.inode.truncate(&self.shared, size)
     }
 
-    /// Holds space for a file of so many bytes, for as long as it is open.
+    /// Reserves space for a file of `bytes` bytes for as long as it is open.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`] and as [`File::append`].
@@ -159,7 +152,7 @@ impl File {
         self.inode.reserve(&self.shared, bytes)
     }
 
-    /// Begins to write what was appended, without waiting and without promising anything.
+    /// Starts device writes of appended bytes without waiting, and without any promise of durability.
     ///
     /// # Errors
     /// As [`File::append`].
@@ -167,28 +160,28 @@ impl File {
         self.inode.write_behind(&self.shared)
     }
 
-    /// Returns when all bytes and the size are on the medium, and every change of names before.
+    /// Makes all bytes, the size and all earlier changes of names durable, then returns.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] the first time that something cannot be written, [`ErrorKind::Poisoned`] from then on.
+    /// [`ErrorKind::Io`] for the first failed write, [`ErrorKind::Poisoned`] for every call after it.
     pub fn sync(&self) -> Result<()> {
         self.shared.counters.syncs.add(1);
         let sequence = self.inode.prepare_sync(&self.shared)?;
         self.shared.commit(sequence)
     }
 
-    /// Bytes of the file.
+    /// Size of the file in bytes, including bytes not synced yet.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.inode.size()
     }
 
-    /// What is known of it.
+    /// Attributes of the file, as `fstat` returns them.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if it has no name any more.
+    /// [`ErrorKind::NotFound`] if the file's last name was removed.
     pub fn status(&self) -> Result<Status> {
-        Status::of(&self.shared, self.inode.id)
+        self.shared.status(self.inode.id)
     }
 }
 
@@ -207,7 +200,7 @@ impl Clone for File {
 impl Drop for File {
     fn drop(&mut self) {
         let id = self.inode.id;
-        // The last handle counts until the file is closed.
+        // The last handle counts until the close has finished.
         if let Some(opened) = self.shared.state().open.get_mut(&id) {
             if opened.handles > 1 {
                 opened.handles -= 1;
@@ -229,53 +222,53 @@ impl fmt::Debug for File {
     }
 }
 
-/// A read that the device is doing.
+/// A read that was submitted to the device.
 #[derive(Debug)]
-struct UnderWay {
-    /// The lane it is in flight on.
-    lane: usize,
+struct ReadInFlight {
+    /// Index of the I/O context on which the read is in flight.
+    io_context: usize,
     token: u64,
     permit: Permit,
-    /// In the file.
+    /// Offset in the file.
     offset: u64,
     lba: u64,
     skip: usize,
     len: usize,
 }
 
-/// A buffer that may be kept; it goes before the permit does.
+/// A buffer held between calls. The fields drop in this order: the buffer before its permit.
 #[derive(Debug)]
-struct Kept {
+struct PermittedBuffer {
     buffer: Buffer,
     _permit: Permit,
 }
 
 #[derive(Debug)]
-enum Progress {
-    UnderWay(UnderWay),
-    /// In the device's buffer: from the first number on, so many.
-    Done(Kept, usize, usize),
+enum ReadProgress {
+    ReadInFlight(ReadInFlight),
+    /// In the device's buffer: first byte and length.
+    Done(PermittedBuffer, usize, usize),
     Copied(Vec<u8>),
     Failed,
 }
 
-/// A read that was begun. Dropping it gives it up.
+/// A started read. Dropping it cancels it, after the device has finished with its buffer.
 #[derive(Debug)]
 pub struct PendingRead {
-    // Kept open so that the blocks are not given to another file.
+    // Keeps the file open, so that its blocks are not given to another file.
     file: File,
-    progress: Progress,
+    progress: ReadProgress,
 }
 
 impl PendingRead {
-    fn new(file: &File, progress: Progress) -> Self {
+    fn new(file: &File, progress: ReadProgress) -> Self {
         Self {
             file: file.clone(),
             progress,
         }
     }
 
-    /// The bytes, if the read is done.
+    /// The bytes read, or `None` while the read is in flight.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -287,7 +280,7 @@ impl PendingRead {
         }
     }
 
-    /// The bytes, as soon as the read is done.
+    /// Blocks until the read is complete; returns the bytes read.
     ///
     /// # Errors
     /// [`ErrorKind::Io`].
@@ -297,69 +290,73 @@ impl PendingRead {
     }
 
     fn advance(&mut self, wait: bool) -> Result<bool> {
-        let (lane, token) = match &self.progress {
-            Progress::UnderWay(UnderWay { lane, token, .. }) => (*lane, *token),
-            Progress::Failed => return Err(Error::new(ErrorKind::Io, "the read failed before")),
-            Progress::Done(..) | Progress::Copied(_) => return Ok(true),
+        let (index, token) = match &self.progress {
+            ReadProgress::ReadInFlight(ReadInFlight {
+                io_context, token, ..
+            }) => (*io_context, *token),
+            ReadProgress::Failed => {
+                return Err(Error::new(ErrorKind::Io, "the read failed before"));
+            }
+            ReadProgress::Done(..) | ReadProgress::Copied(_) => return Ok(true),
         };
-        let lanes = &self.file.shared.lanes;
-        let finished = lanes.at_index(lane, |lane| Ok(lane.finish(token, wait)))?;
+        let io_contexts = &self.file.shared.io_contexts;
+        let finished = io_contexts.at_index(index, |io| Ok(io.finish(token, wait)))?;
         let Some(result) = finished else {
             return Ok(false);
         };
-        let progress = std::mem::replace(&mut self.progress, Progress::Failed);
-        if let Progress::UnderWay(under_way) = progress {
-            self.progress = self.taken(under_way, result?)?;
+        let progress = std::mem::replace(&mut self.progress, ReadProgress::Failed);
+        if let ReadProgress::ReadInFlight(in_flight) = progress {
+            self.progress = self.verify_read(in_flight, result?)?;
         }
         Ok(true)
     }
 
-    /// What the device has read, if it still is the file's.
-    fn taken(&self, under_way: UnderWay, mut buffer: Buffer) -> Result<Progress> {
-        let UnderWay {
+    /// Verifies that the blocks still belong to the file after the device has read them.
+    fn verify_read(&self, in_flight: ReadInFlight, mut buffer: Buffer) -> Result<ReadProgress> {
+        let ReadInFlight {
             permit,
             offset,
             lba,
             skip,
             len,
             ..
-        } = under_way;
+        } = in_flight;
         if buffer.len() < skip + len {
             return Err(no_buffer());
         }
         let File { shared, inode } = &self.file;
         let whole = shared.data.transfer_bytes(skip + len);
-        let is_there = inode.is_home(offset + len as u64)
+        let is_there = inode.is_on_device(offset + len as u64)
             && inode.locate(shared, offset, len) == Some((lba, skip))
             && buffer.len() >= whole
-            && inode.open_blocks(shared, offset, &mut buffer[..whole]);
+            && inode.verify_blocks(shared, offset, &mut buffer[..whole]);
         if is_there {
-            let kept = Kept {
+            let kept = PermittedBuffer {
                 buffer,
                 _permit: permit,
             };
-            return Ok(Progress::Done(kept, skip, len));
+            return Ok(ReadProgress::Done(kept, skip, len));
         }
-        // The file was cut meanwhile, and others may have written there; or it was written while it was read.
+        // The file was truncated meanwhile and its blocks may have been reused, or it was written during the read.
         drop(buffer);
         let mut bytes = vec![0; len];
         let read = self.file.read_at(offset, &mut bytes)?;
         bytes.truncate(read);
-        Ok(Progress::Copied(bytes))
+        Ok(ReadProgress::Copied(bytes))
     }
 
     fn bytes(&self) -> &[u8] {
         match &self.progress {
-            Progress::Done(kept, skip, len) => &kept.buffer[*skip..skip + len],
-            Progress::Copied(bytes) => bytes,
-            Progress::UnderWay(_) | Progress::Failed => &[],
+            ReadProgress::Done(kept, skip, len) => &kept.buffer[*skip..skip + len],
+            ReadProgress::Copied(bytes) => bytes,
+            ReadProgress::ReadInFlight(_) | ReadProgress::Failed => &[],
         }
     }
 }
 
 impl Drop for PendingRead {
     fn drop(&mut self) {
-        // The buffer is the device's until then.
+        // The device may write into the buffer until the read completes.
         let _ = self.advance(true);
     }
 }

@@ -1,51 +1,52 @@
-//! An open file.
+//! State of an open file: its unwritten tail, its size and its extents.
 //!
 //! ```text
-//! 0            home           tail.start    clean       stable      size
+//! 0        on_device_end       tail.start    clean       stable      size
 //! |-------------|---------------|-------------|-----------|-----------|
 //!   on the device  being written    the tail, in memory
 //! ```
 //!
-//! The tail is what was appended last, from a block's border on; when it is long enough it is written behind, home,
-//! several pieces at once, by a queue that the file has for as long as something is in flight.
+//! The tail holds the bytes appended last, from the start of a block on. When it is long enough it is written back, in
+//! several requests at once, through a queue that the file holds for as long as a write is in flight.
 //!
-//! * `clean`: bytes before it are at home, or being written there.
+//! * `clean`: bytes before it are in their final location, or in flight to it.
 //! * `stable`: the size that the metadata knows. Bytes before it are on the medium as soon as the transactions so
 //!   far are.
-//! * `home`: bytes before it can be read from the device without asking anybody.
+//! * `on_device_end`: bytes before it can be read from the device without the `writing` lock.
 //!
 //! # Invariants
-//! 1. `tail.start` is where a block begins; the tail has all bytes from there to `size`.
-//! 2. Units for all bytes before `size` are held: what was appended never meets a full device later.
-//! 3. Bytes between `clean` and `stable` are in transactions; then the file is in [`State::carried`], so that the next
-//!    checkpoint writes them home.
-//! 4. `writing` is taken before the state, and the state before the map for writing.
+//! 1. `tail.start` is the start of a block; the tail has all bytes from there to `size`.
+//! 2. Units for all bytes before `size` are allocated: an append that succeeded needs no further space.
+//! 3. Bytes between `clean` and `stable` are journaled; then the file is in [`State::journaled`], so that the next
+//!    checkpoint writes them back.
+//! 4. Lock order: `writing`, then the state, then the map for writing.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
+use crate::checkpoint_reservation::EXTENT_GROWTH;
 use crate::format::{InodeId, Operation};
+use crate::io::no_mapping;
 use crate::map::Map;
-use crate::reading::unmapped;
-use crate::room::EXTENT_GROWTH;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::writer::Writer;
 use crate::{Error, ErrorKind, Result, Timestamp};
 
-/// The tail is written home when it is so long.
+/// Tail length, in bytes, at which it is written back.
 const TAIL_BYTES: usize = 1 << 20;
-/// A sync of so many bytes goes to the journal, of more goes home first.
-const CARRIED_BYTES_MAX: u64 = 64 << 10;
-/// A file grows by its own size, and so many bytes at most, so that files which grow together have few extents.
+/// Largest sync, in bytes, that goes to the journal; a larger one is written back first.
+const JOURNALED_BYTES_MAX: u64 = 64 << 10;
+/// Most bytes by which a file grows ahead (otherwise by its own size), so that files which grow together have few
+/// extents.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
-/// The longest file.
+/// Largest size of a file, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 62;
-/// So many extents go into one operation.
+/// Most extents in one operation.
 const EXTENTS_MAX: usize = 4096;
 
-/// What those who write to a file share.
+/// State that all writers of a file share, under one lock.
 #[derive(Debug)]
 pub(crate) struct Writing {
     pub(crate) tail: Vec<u8>,
@@ -56,12 +57,12 @@ pub(crate) struct Writing {
     stable: u64,
     /// Whether bytes before `stable` were changed since the last sync.
     is_rewritten: bool,
-    /// When something was last changed that no transaction tells of.
+    /// Time of the last change that no transaction contains.
     modified: Option<Timestamp>,
     writer: Option<Writer>,
-    /// Whether something could not be written: then bytes between `home` and the tail may be lost.
+    /// Whether a write has failed: bytes between `on_device_end` and the tail may be lost then.
     pub(crate) has_failed: bool,
-    /// Bytes from here on are not being written.
+    /// End of the range that is in flight to the device; 0 if none is.
     written_to: u64,
 }
 
@@ -70,17 +71,17 @@ pub(crate) struct Writing {
 pub(crate) struct Inode {
     pub(crate) id: InodeId,
     pub(crate) map: RwLock<Map>,
-    /// How many extents the map has.
+    /// Number of extents in the map.
     extents: AtomicUsize,
     writing: Mutex<Writing>,
     size: AtomicU64,
-    pub(crate) home: AtomicU64,
-    /// Whether its last name is gone.
+    pub(crate) on_device_end: AtomicU64,
+    /// Whether the last name was removed.
     unlinked: AtomicBool,
 }
 
 impl Inode {
-    /// A file as the metadata has it.
+    /// A file with the extents and the size that the metadata has.
     pub(crate) fn new(id: InodeId, map: Map, size: u64) -> Self {
         Self {
             id,
@@ -99,7 +100,7 @@ impl Inode {
                 written_to: 0,
             }),
             size: AtomicU64::new(size),
-            home: AtomicU64::new(size),
+            on_device_end: AtomicU64::new(size),
             unlinked: AtomicBool::new(false),
         }
     }
@@ -108,7 +109,7 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Its last name is gone. The state is locked.
+    /// Marks the file as having no name. The caller holds the state's lock.
     pub(crate) fn set_unlinked(&self) {
         self.unlinked.store(true, Ordering::Release);
     }
@@ -117,7 +118,7 @@ impl Inode {
         self.unlinked.load(Ordering::Acquire)
     }
 
-    /// Units it holds, needed or not.
+    /// Units allocated to the file, including units reserved ahead.
     pub(crate) fn units(&self) -> u64 {
         self.map
             .read()
@@ -125,12 +126,12 @@ impl Inode {
             .units()
     }
 
-    /// Extents that it holds, which transactions may not have told of yet.
+    /// Extents of the file, including those that no transaction names yet.
     pub(crate) fn extents(&self) -> usize {
         self.extents.load(Ordering::Relaxed)
     }
 
-    /// The turn to write.
+    /// Locks the file for writing.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Writing> {
         self.writing.lock().expect("no holder of the lock panics")
     }
@@ -141,7 +142,7 @@ impl Inode {
         self.extend(shared, &mut writing, data)
     }
 
-    /// Appends what there are units for.
+    /// Appends bytes for which units are allocated.
     fn extend(&self, shared: &Shared, writing: &mut Writing, mut data: &[u8]) -> Result<()> {
         writing.modified = Some(shared.now());
         while !data.is_empty() {
@@ -161,7 +162,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Appends zeros up to `end`, for which there are units.
+    /// Appends zeros up to `end`, for which units are allocated.
     fn extend_to(&self, shared: &Shared, writing: &mut Writing, end: u64) -> Result<()> {
         while self.size() < end {
             let len = (end - self.size()).min(TAIL_BYTES as u64);
@@ -171,7 +172,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes room in the tail. What a transaction is to carry soon stays, if that leaves room enough.
+    /// Shortens the tail. Bytes that a transaction will journal soon stay in memory if that leaves enough space.
     fn write_behind_tail(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
         let end = writing.start + writing.tail.len() as u64;
         let stable = writing.stable.min(end);
@@ -180,7 +181,7 @@ impl Inode {
         } else {
             end
         };
-        self.write_home(shared, writing, shared.data.block_start(goes))
+        self.write_back(shared, writing, shared.data.block_start(goes))
     }
 
     /// Writes at an offset; a gap before it becomes zeros.
@@ -203,7 +204,7 @@ impl Inode {
         let (below, in_tail) = over.split_at(below);
         if !below.is_empty() {
             self.drain(shared, &mut writing)?;
-            let written = self.overwrite_home(shared, offset, below);
+            let written = self.overwrite_on_device(shared, offset, below);
             written.map_err(|error| self.named(shared, error))?;
         }
         if !in_tail.is_empty() {
@@ -211,39 +212,39 @@ impl Inode {
             let from = usize::try_from(at - writing.start).expect("within the tail");
             writing.tail[from..from + in_tail.len()].copy_from_slice(in_tail);
             writing.clean = writing.clean.min(at);
-            self.home.fetch_min(at, Ordering::AcqRel);
+            self.on_device_end.fetch_min(at, Ordering::AcqRel);
         }
         self.extend(shared, &mut writing, beyond)
     }
 
-    /// Changes bytes on the device. Of the first and the last block the others are read.
-    fn overwrite_home(&self, shared: &Shared, offset: u64, data: &[u8]) -> Result<()> {
+    /// Overwrites bytes on the device; reads the rest of the first and the last block.
+    fn overwrite_on_device(&self, shared: &Shared, offset: u64, data: &[u8]) -> Result<()> {
         let block = shared.data.payload_bytes();
-        let most = shared.data.payload_of(shared.lanes.piece_bytes());
+        let most = shared.data.payload_of(shared.io_contexts.piece_bytes());
         let mut at = offset;
         let mut left = data;
         while !left.is_empty() {
             let map = self.map.read().expect("no holder of the lock panics");
-            let place = self.place(shared, &map, at);
-            let place = place.ok_or_else(|| unmapped(self.id, at))?;
-            let len = usize::try_from(place.run.min((most - place.skip) as u64));
+            let mapping = self.mapping(shared, &map, at);
+            let mapping = mapping.ok_or_else(|| no_mapping(self.id, at))?;
+            let len = usize::try_from(mapping.run.min((most - mapping.skip) as u64));
             let len = len.expect("at most a piece").min(left.len());
             let (now, later) = left.split_at(len);
-            let end = place.skip + len;
+            let end = mapping.skip + len;
             let mut bytes = vec![0; end.next_multiple_of(block)];
-            let begin = at - place.skip as u64;
+            let begin = at - mapping.skip as u64;
             let last = bytes.len() - block;
-            if place.skip > 0 || (last == 0 && end < block) {
+            if mapping.skip > 0 || (last == 0 && end < block) {
                 self.read_blocks(shared, &map, begin, &mut bytes[..block])?;
             }
             if last > 0 && end < bytes.len() {
                 self.read_blocks(shared, &map, begin + last as u64, &mut bytes[last..])?;
             }
-            bytes[place.skip..end].copy_from_slice(now);
-            let blocks = place.blocks(&bytes);
+            bytes[mapping.skip..end].copy_from_slice(now);
+            let blocks = mapping.encode_blocks(&bytes);
             let written = shared
-                .lanes
-                .with(|lane| lane.write(place.lba, &blocks, false));
+                .io_contexts
+                .with(|io| io.write(mapping.lba, &blocks, false));
             shared.poison_if_failed(written)?;
             at += len as u64;
             left = later;
@@ -251,16 +252,15 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes the file so long. What is cut off is gone, what is added is zeros. A cut within a unit is on the medium
-    /// when this returns.
+    /// Sets the size in bytes; added bytes are zeros. A cut within a unit is on the medium when this returns.
     pub(crate) fn truncate(&self, shared: &Shared, size: u64) -> Result<()> {
         let mut writing = self.begin_write(shared, |now| Some(now.max(size)))?;
         if size >= self.size() {
             return self.extend_to(shared, &mut writing, size);
         }
-        // What transactions carry goes home first: the cut may not reach the medium.
+        // Journaled bytes are written back first: the cut may not reach the medium.
         if writing.clean < writing.stable {
-            self.write_home(shared, &mut writing, u64::MAX)?;
+            self.write_back(shared, &mut writing, u64::MAX)?;
         }
         self.drain(shared, &mut writing)?;
         let start = shared.data.block_start(size);
@@ -269,7 +269,7 @@ impl Inode {
             writing.tail.truncate(kept);
         } else {
             let mut tail = vec![0; usize::try_from(size - start).expect("less than a block")];
-            let read = self.read_home(shared, start, &mut tail);
+            let read = self.read_on_device(shared, start, &mut tail);
             read.map_err(|error| self.named(shared, error))?;
             writing.tail = tail;
             writing.start = start;
@@ -286,34 +286,34 @@ impl Inode {
                 .0;
         }
         let mut map = self.map.write().expect("no holder of the lock panics");
-        self.home.fetch_min(size, Ordering::AcqRel);
+        self.on_device_end.fetch_min(size, Ordering::AcqRel);
         self.size.store(size, Ordering::Release);
         let units = shared.units(size);
-        // Those that no transaction names are free at once.
+        // Units that no transaction names are free at once.
         let unnamed = map.truncate(units.max(stable_units));
         let named = map.truncate(units);
         self.extents.store(map.extents(), Ordering::Relaxed);
         drop(map);
-        shared.allocator.give_back(&unnamed);
-        shared.allocator.release(freed_by, &named);
+        shared.allocator.free_now(&unnamed);
+        shared.allocator.free_after(freed_by, &named);
         drop(state);
         let cuts_a_unit = size < writing.stable && size != shared.data.bytes(units);
         writing.stable = writing.stable.min(size);
         drop(writing);
         if cuts_a_unit && !self.is_unlinked() {
-            // What is appended next overwrites what was cut off: not before the cut is on the medium.
+            // The next append overwrites the bytes cut off, which must not happen before the cut is on the medium.
             shared.commit(freed_by)?;
         }
         Ok(())
     }
 
-    /// Holds units for a file of so many bytes.
+    /// Allocates units for a file of `bytes` bytes.
     pub(crate) fn reserve(&self, shared: &Shared, bytes: u64) -> Result<()> {
         drop(self.begin_write(shared, |size| Some(size.max(bytes)))?);
         Ok(())
     }
 
-    /// Begins to write home what is long enough to be worth it.
+    /// Starts to write the tail back if it is at least a quarter of the limit.
     pub(crate) fn write_behind(&self, shared: &Shared) -> Result<()> {
         let mut writing = self.lock();
         if writing.is_loaded && writing.tail.len() >= TAIL_BYTES / 4 {
@@ -322,15 +322,15 @@ impl Inode {
         Ok(())
     }
 
-    /// Makes all bytes and the size part of a transaction; returns the number of the one to be waited for.
+    /// Adds all bytes and the size to a transaction; returns the number of the transaction to wait for.
     pub(crate) fn prepare_sync(&self, shared: &Shared) -> Result<u64> {
         let mut writing = self.lock();
         shared.check_writable()?;
         self.record(shared, &mut writing, true)
     }
 
-    /// Adds to a transaction what it lacks of this file.
-    fn record(&self, shared: &Shared, writing: &mut Writing, may_carry: bool) -> Result<u64> {
+    /// Adds to a transaction what no transaction contains of this file.
+    fn record(&self, shared: &Shared, writing: &mut Writing, may_journal: bool) -> Result<u64> {
         let size = self.size();
         if self.is_unlinked() || (size == writing.stable && !writing.is_rewritten) {
             let mut state = shared.state();
@@ -343,7 +343,7 @@ impl Inode {
         let unsynced = size - writing.stable;
         let is_in_tail = writing.is_loaded && writing.stable >= writing.start;
         let (from, to) = (shared.units(writing.stable), shared.units(size));
-        if may_carry && is_in_tail && !writing.is_rewritten && unsynced <= CARRIED_BYTES_MAX {
+        if may_journal && is_in_tail && !writing.is_rewritten && unsynced <= JOURNALED_BYTES_MAX {
             let extents = self
                 .map
                 .read()
@@ -363,12 +363,12 @@ impl Inode {
                 modified: writing.modified.unwrap_or_else(|| shared.now()),
             };
             let (sequence, _) = state.record(&operation, false)?;
-            self.carry(&mut state);
+            self.mark_journaled(&mut state);
             writing.stable = size;
             writing.modified = None;
             return Ok(sequence);
         }
-        self.write_home(shared, writing, u64::MAX)?;
+        self.write_back(shared, writing, u64::MAX)?;
         self.drain(shared, writing)?;
         let extents = self
             .map
@@ -405,83 +405,84 @@ impl Inode {
                 break;
             }
         }
-        state.carried.remove(&self.id);
+        state.journaled.remove(&self.id);
         drop(state);
         writing.stable = size;
         writing.is_rewritten = false;
         Ok(sequence)
     }
 
-    /// The next checkpoint is to bring this file home. (Another that was open under this id was closed, and is.)
-    fn carry(&self, state: &mut State) {
+    /// Makes the next checkpoint write this file back. (A file that was open under this id before is closed and written
+    /// back.)
+    fn mark_journaled(&self, state: &mut State) {
         if let Some(opened) = state.open.get(&self.id) {
             let inode = Arc::clone(&opened.inode);
-            state.carried.insert(self.id, inode);
+            state.journaled.insert(self.id, inode);
         }
     }
 
-    /// Writes home what transactions carry, for a checkpoint.
-    pub(crate) fn bring_home(&self, shared: &Shared) -> Result<()> {
+    /// Writes journaled bytes back, for a checkpoint.
+    pub(crate) fn write_back_journaled(&self, shared: &Shared) -> Result<()> {
         let mut writing = self.lock();
         if writing.is_loaded {
-            self.write_home(shared, &mut writing, u64::MAX)?;
+            self.write_back(shared, &mut writing, u64::MAX)?;
         }
         self.drain(shared, &mut writing)
     }
 
-    /// The last handle goes: what was appended goes home, and units that are not needed are given up. If somebody has
-    /// opened it meanwhile it stays open.
+    /// Drops a handle. With the last one it writes the tail back and frees units that are not needed; if the file was
+    /// opened again meanwhile it stays open.
     pub(crate) fn close(&self, shared: &Shared) -> Result<()> {
         let mut writing = self.lock();
-        let result = self.bring_all_home(shared, &mut writing);
-        // Nobody else has the turn to write: the metadata knows all that there is, and whoever opens the file from
-        // now on takes it from there.
+        let result = self.write_back_all(shared, &mut writing);
+        // This thread holds the write lock: the metadata is complete, and the next `open` starts from it.
         let mut state = shared.state();
         let handles = state.open.get_mut(&self.id).map_or(0, |opened| {
             opened.handles -= 1;
             opened.handles
         });
         if handles > 0 || (result.is_err() && !self.is_unlinked()) {
-            // (What is not home can be read from here alone. Nothing is written any more then.)
+            // (Bytes that are not on the device can be read from this inode only. Nothing is written any more after the
+            // failure.)
             return result;
         }
         state.open.remove(&self.id);
-        // It is home; the next checkpoint flushes.
-        state.carried.remove(&self.id);
+        // The bytes are in their final location; the next checkpoint flushes.
+        state.journaled.remove(&self.id);
         let mut map = self.map.write().expect("no holder of the lock panics");
         if self.is_unlinked() {
-            // Tail and map stay: a checkpoint that knows the file may be about to bring it home.
+            // Tail and map stay: a checkpoint in progress that lists the file may still write it back.
             let units = map.slice(0, map.units());
-            shared.allocator.release(state.newest(), &units);
+            shared.allocator.free_after(state.newest(), &units);
         } else {
             let size = self.size().max(writing.stable);
             let surplus = map.truncate(shared.units(size));
-            shared.allocator.give_back(&surplus);
+            shared.allocator.free_now(&surplus);
         }
         result
     }
 
-    fn bring_all_home(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
+    fn write_back_all(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
         if writing.is_loaded && !self.is_unlinked() && shared.check_writable().is_ok() {
             if self.size() > writing.stable || writing.is_rewritten || writing.modified.is_some() {
                 self.record(shared, writing, false)?;
             }
-            self.write_home(shared, writing, u64::MAX)?;
+            self.write_back(shared, writing, u64::MAX)?;
         }
         self.drain(shared, writing)
     }
 
-    /// What was written has no time of its own any more: the metadata has one that was set.
-    pub(crate) fn forget_modified(writing: &mut Writing) {
+    /// Drops the pending time of modification: the metadata has one that was set explicitly.
+    pub(crate) fn clear_modified(writing: &mut Writing) {
         writing.modified = None;
     }
 
-    /// When it was changed, if later than the metadata knows.
+    /// Time of the last change, if later than the metadata's.
     pub(crate) fn modified(&self) -> Option<Timestamp> {
         self.lock().modified
     }
 
-    /// Prepares for writing up to where `end` says, given the size: there will be units.
+    /// Locks for writing and allocates units up to `end`, a function of the size.
     fn begin_write(
         &self,
         shared: &Shared,
@@ -501,9 +502,9 @@ impl Inode {
             if held.is_ok() {
                 break;
             }
-            // What was deleted becomes free once transactions are on the medium; nothing may be locked then.
+            // Deleted units become free when transactions reach the medium; the wait must hold no lock.
             drop(writing);
-            let has_helped = shared.make_room(attempt)?;
+            let has_helped = shared.reclaim_space(attempt)?;
             writing = self.lock();
             if has_helped {
                 held = self.hold_units(shared, end()?);
@@ -512,7 +513,7 @@ impl Inode {
         held.map(|()| writing)
     }
 
-    /// The tail begins with the last block, if that is not whole.
+    /// Loads the tail: the last block, if it is partial.
     fn load_tail(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
         if writing.is_loaded {
             return Ok(());
@@ -520,7 +521,7 @@ impl Inode {
         let size = self.size();
         let start = shared.data.block_start(size);
         let mut tail = vec![0; usize::try_from(size - start).expect("less than a block")];
-        let read = self.read_home(shared, start, &mut tail);
+        let read = self.read_on_device(shared, start, &mut tail);
         read.map_err(|error| self.named(shared, error))?;
         writing.tail = tail;
         writing.start = start;
@@ -528,7 +529,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Holds units for all bytes up to `end`.
+    /// Allocates units for all bytes up to `end`.
     fn hold_units(&self, shared: &Shared, end: u64) -> Result<()> {
         let needed = shared.units(end);
         if needed <= self.units() {
@@ -543,14 +544,14 @@ impl Inode {
             let goal = map.goal().unwrap_or_else(|| shared.allocator.new_goal());
             let need = needed - units;
             let mut extent = None;
-            if shared.room.grow(&shared.allocator, EXTENT_GROWTH) {
+            if shared.reservation.grow(&shared.allocator, EXTENT_GROWTH) {
                 growth += EXTENT_GROWTH;
                 extent = shared.allocator.take(Some(goal), need, need.max(ahead));
             }
             let Some(extent) = extent else {
                 let cut = map.truncate(before);
-                shared.allocator.give_back(&cut);
-                shared.room.shrink(growth);
+                shared.allocator.free_now(&cut);
+                shared.reservation.shrink(growth);
                 return Err(shared.no_space(need));
             };
             map.push(extent, &shared.layout);
@@ -559,15 +560,15 @@ impl Inode {
         Ok(())
     }
 
-    /// Begins to write home what is not, up to `limit`, and drops from memory the blocks that are whole.
-    fn write_home(&self, shared: &Shared, writing: &mut Writing, limit: u64) -> Result<()> {
+    /// Starts to write the tail back, up to `limit`, and drops whole blocks from memory.
+    fn write_back(&self, shared: &Shared, writing: &mut Writing, limit: u64) -> Result<()> {
         let block = shared.data.payload_bytes();
         let end = (writing.start + writing.tail.len() as u64).min(limit);
         if writing.clean < end {
             let first = usize::try_from(writing.clean.saturating_sub(writing.start))
                 .expect("within the tail");
             let first = first / block * block;
-            // Two writes of one block may be done in any order.
+            // The device may reorder two writes of one block.
             if writing.start + (first as u64) < writing.written_to {
                 self.drain(shared, writing)?;
             }
@@ -586,7 +587,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Begins to write these bytes of the tail, padded to whole blocks.
+    /// Submits writes of these bytes of the tail, padded to whole blocks.
     fn submit(&self, shared: &Shared, writing: &mut Writing, bytes: Range<usize>) -> Result<()> {
         let Writing {
             tail,
@@ -596,39 +597,39 @@ impl Inode {
         } = writing;
         let writer = match writer {
             Some(writer) => writer,
-            None => writer.insert(Writer::new(&shared.lanes)?),
+            None => writer.insert(Writer::new(&shared.io_contexts)?),
         };
         let map = self.map.read().expect("no holder of the lock panics");
-        let most = shared.data.payload_of(shared.lanes.piece_bytes());
+        let most = shared.data.payload_of(shared.io_contexts.piece_bytes());
         let mut at = bytes.start;
         while at < bytes.end {
             let offset = *start + at as u64;
-            let place = self.place(shared, &map, offset);
-            let place = place.ok_or_else(|| unmapped(self.id, offset))?;
-            let run = usize::try_from(place.run).unwrap_or(usize::MAX);
+            let mapping = self.mapping(shared, &map, offset);
+            let mapping = mapping.ok_or_else(|| no_mapping(self.id, offset))?;
+            let run = usize::try_from(mapping.run).unwrap_or(usize::MAX);
             let len = (bytes.end - at).min(most).min(run);
-            let written = writer.write(&shared.lanes, &place, &tail[at..at + len])?;
+            let written = writer.write(&shared.io_contexts, &mapping, &tail[at..at + len])?;
             shared.counters.write_bytes.add(written as u64);
             at += len;
         }
-        writer.leave()
+        writer.submit_all()
     }
 
-    /// Waits until all that is being written is home.
+    /// Waits for all writes in flight.
     pub(crate) fn drain(&self, shared: &Shared, writing: &mut Writing) -> Result<()> {
         if let Some(writer) = writing.writer.take() {
-            let result = writer.finish(&shared.lanes);
+            let result = writer.finish(&shared.io_contexts);
             writing.has_failed |= result.is_err();
             shared.poison_if_failed(result)?;
         }
         if writing.has_failed {
-            // Whoever took the turn before was told why.
+            // The caller whose write failed received the cause.
             let context = format!("bytes of file {} could not be written", self.id);
             return Err(Error::new(ErrorKind::Poisoned, context));
         }
         writing.written_to = 0;
         if writing.is_loaded {
-            self.home.store(writing.clean, Ordering::Release);
+            self.on_device_end.store(writing.clean, Ordering::Release);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! The ring of transactions, and the turn to write to it.
+//! The journal: a ring of transactions, written by one leader at a time (group commit).
 //!
-//! Whoever needs a transaction on the medium and finds nobody writing becomes the leader: it writes what is pending,
-//! one transaction after the other, until its own is there. Everybody else waits for the leader and looks again. So
-//! all who arrive during one write share the next.
+//! A thread that needs a transaction on the medium and finds no leader becomes the leader: it writes the pending
+//! transactions in order until its own is on the medium. All other threads wait for the leader and check again, so all
+//! callers that arrive during one write share the next.
 //!
 //! # Invariants
 //! 1. There is one leader at most; only it touches [`Ring`].
@@ -14,21 +14,21 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::Result;
 
-/// Where in the journal the transactions lie. All in logical blocks.
+/// Position of the transactions in the journal, in logical blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ring {
-    /// Blocks of the journal.
+    /// Blocks of the journal, in all.
     pub(crate) blocks: u64,
-    /// Where the next transaction goes.
+    /// Block at which the next transaction begins.
     pub(crate) head: u64,
     /// Blocks of transactions that no checkpoint contains.
     pub(crate) used: u64,
 }
 
 impl Ring {
-    /// Whether so many blocks can be written without touching a transaction that is needed. A block is left
-    /// between the newest and the oldest, so that the one never runs into the other.
-    pub(crate) const fn has_room(&self, blocks: u64) -> bool {
+    /// Whether `blocks` blocks can be written without overwriting a transaction that no checkpoint contains. One block
+    /// always stays between the newest and the oldest transaction.
+    pub(crate) const fn fits(&self, blocks: u64) -> bool {
         self.used + blocks < self.blocks
     }
 
@@ -37,7 +37,7 @@ impl Ring {
         self.used > self.blocks / 2
     }
 
-    /// Moves on over a transaction of so many blocks.
+    /// Moves the head over a transaction of `blocks` blocks.
     pub(crate) const fn advance(&mut self, blocks: u64) {
         self.head = (self.head + blocks) % self.blocks;
         self.used += blocks;
@@ -49,7 +49,7 @@ pub(crate) struct Journal {
     led: Mutex<bool>,
     done: Condvar,
     ring: Mutex<Ring>,
-    /// The leader's `Release` pairs with the `Acquire` of those who return to their callers.
+    /// The leader's `Release` pairs with the `Acquire` in [`Journal::durable`] of threads that return to their callers.
     durable: AtomicU64,
 }
 
@@ -63,18 +63,18 @@ impl Journal {
         }
     }
 
-    /// The last transaction on the medium.
+    /// Number of the last transaction on the medium.
     pub(crate) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// Makes it known that transactions up to `sequence` are on the medium.
+    /// Records that transactions up to `sequence` are on the medium, and wakes the waiting threads.
     pub(crate) fn set_durable(&self, sequence: u64) {
         self.durable.fetch_max(sequence, Ordering::Release);
         self.done.notify_all();
     }
 
-    /// Returns when `is_done` says so. Whoever finds no leader leads: `lead` is to make some progress towards it.
+    /// Returns when `is_done` is true. A caller that finds no leader leads: `lead` must make progress towards it.
     pub(crate) fn wait(
         &self,
         is_done: impl Fn() -> Result<bool>,
@@ -89,7 +89,7 @@ impl Journal {
                 return Ok(());
             }
             if *led {
-                // Spurious wake-ups do no harm: the loop looks again.
+                // A spurious wake-up only repeats the check.
                 drop(self.done.wait(led).expect("no holder of the lock panics"));
                 continue;
             }
@@ -106,7 +106,7 @@ impl Journal {
     }
 }
 
-/// The turn to write, given up when dropped.
+/// Leadership of the journal, ended on drop.
 struct Leader<'a> {
     journal: &'a Journal,
 }

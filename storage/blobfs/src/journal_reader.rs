@@ -1,45 +1,45 @@
-//! Reads the transactions that no checkpoint contains.
+//! Reader of the transactions that no checkpoint contains.
 
 use crate::Result;
 use crate::format::superblock::Superblock;
 use crate::format::transaction::{Header, probe};
 use crate::format::{Layout, VolumeKey};
-use crate::lanes::Lanes;
-use crate::mount::read_blocks;
+use crate::io::read_blocks;
+use crate::io_context::IoContexts;
 
-/// Blocks are read so many bytes at a time, so that many small transactions are few reads.
+/// Bytes of one read of the journal, so that many small transactions take few reads.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// What stands behind the end of the journal.
+/// Contents of the ring after the end of the journal.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
-    /// The highest number of a transaction that is later than the one expected next.
+pub(crate) struct JournalRemainder {
+    /// Highest number of a transaction later than the one expected next.
     pub(crate) beyond: Option<u64>,
-    /// Blocks that cannot be read, in the order of the ring.
+    /// Positions of unreadable blocks, in ring order.
     pub(crate) unreadable: Vec<u64>,
 }
 
 pub(crate) struct JournalReader<'a> {
-    lanes: &'a Lanes,
+    io_contexts: &'a IoContexts,
     layout: Layout,
     key: VolumeKey,
     /// Blocks of the ring.
     blocks: u64,
-    /// Where in the ring it began.
+    /// Block of the ring at which the journal begins.
     tail: u64,
     head: u64,
     used: u64,
     expected: u64,
-    /// Blocks that were read: the first one's place, and their bytes.
+    /// Blocks read last: position of the first, and their bytes.
     window: (u64, Vec<u8>),
     transaction: Vec<u8>,
 }
 
 impl<'a> JournalReader<'a> {
-    /// Begins where the superblock says.
-    pub(crate) fn new(lanes: &'a Lanes, superblock: &Superblock) -> Self {
+    /// A reader that begins at the superblock's journal tail.
+    pub(crate) fn new(io_contexts: &'a IoContexts, superblock: &Superblock) -> Self {
         Self {
-            lanes,
+            io_contexts,
             layout: superblock.layout,
             key: superblock.key(),
             blocks: superblock.layout.journal_blocks(),
@@ -52,12 +52,12 @@ impl<'a> JournalReader<'a> {
         }
     }
 
-    /// Where the next transaction would begin.
+    /// Block at which the next transaction would begin.
     pub(crate) const fn head(&self) -> u64 {
         self.head
     }
 
-    /// Blocks of the transactions so far.
+    /// Blocks of the transactions read so far.
     pub(crate) const fn used(&self) -> u64 {
         self.used
     }
@@ -94,11 +94,11 @@ impl<'a> JournalReader<'a> {
         Ok(Some(payload))
     }
 
-    /// Looks through the rest of the ring for transactions later than the one expected next. There are none after a
-    /// power cut, since each is on the medium before the next is written.
-    pub(crate) fn probe_rest(&mut self) -> Rest {
+    /// Searches the rest of the ring for transactions later than the one expected next. A power cut leaves none,
+    /// because each transaction is on the medium before the next is written.
+    pub(crate) fn probe_rest(&mut self) -> JournalRemainder {
         let (key, expected) = (self.key, self.expected);
-        let mut rest = Rest::default();
+        let mut rest = JournalRemainder::default();
         for index in 0..self.blocks - self.used {
             let position = (self.head + index) % self.blocks;
             match self.block(position) {
@@ -112,13 +112,13 @@ impl<'a> JournalReader<'a> {
         rest
     }
 
-    /// A block of the ring.
+    /// The block of the ring at `position`.
     fn block(&mut self, position: u64) -> Result<&[u8]> {
         let bytes = self.layout.block_bytes() as usize;
         let (start, window) = &self.window;
         let end = start + (window.len() / bytes) as u64;
         if !(*start..end).contains(&position) {
-            // What lies behind the tail was read at first.
+            // Blocks before the tail were read at the start, as part of the window from the tail on.
             let end = if position < self.tail {
                 self.tail
             } else {
@@ -127,8 +127,8 @@ impl<'a> JournalReader<'a> {
             let mut blocks = ((WINDOW_BYTES / bytes).max(1) as u64).min(end - position);
             let first = self.layout.block_of(self.layout.journal().start) + position;
             let mut window = vec![0; usize::try_from(blocks).expect("a window") * bytes];
-            while let Err(error) = read_blocks(self.lanes, first, &mut window) {
-                // One bad block must not cost its neighbours.
+            while let Err(error) = read_blocks(self.io_contexts, first, &mut window) {
+                // One unreadable block must not make its neighbours unreadable.
                 if blocks == 1 {
                     return Err(error);
                 }

@@ -1,60 +1,65 @@
-//! Where the bytes of an open file lie.
+//! Mapping of file offsets to blocks of the device.
 
 use std::borrow::Cow;
 
 use crate::Result;
-use crate::format::{DataLayout, Extent, InodeId, Layout, Seal, VolumeKey};
-use crate::lanes::{Lanes, Piece};
+use crate::format::{BlockTrailer, DataLayout, Extent, InodeId, Layout, VolumeKey};
+use crate::io_context::{IoContexts, Piece};
 
-/// Where a byte of a file lies.
+/// Device block of a byte of a file, and the bytes that follow it contiguously.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    /// Its block on the device.
+pub(crate) struct BlockMapping {
+    /// Block of the device, in blocks of the volume.
     pub(crate) lba: u64,
-    /// Bytes of the file before it there.
+    /// Bytes of the file in that block before the byte.
     pub(crate) skip: usize,
-    /// Bytes of the file from it on that follow each other on the device.
+    /// Bytes of the file, from the byte on, that are contiguous on the device.
     pub(crate) run: u64,
-    /// Seals this block and those behind it, on a volume with checksums of data.
-    pub(crate) seal: Option<Seal>,
+    /// Trailer of this block and the blocks after it, on a volume with data checksums.
+    pub(crate) trailer: Option<BlockTrailer>,
 }
 
-impl Place {
-    /// These bytes of the file from here on.
+impl BlockMapping {
+    /// A transfer of `out.len()` bytes of the file from here on.
     pub(crate) const fn piece<'b>(&self, out: &'b mut [u8]) -> Piece<'b> {
         Piece {
             lba: self.lba,
             skip: self.skip,
             out,
-            seal: self.seal,
+            trailer: self.trailer,
         }
     }
 
-    /// Reads what the file has in the block that follows `index` blocks after this one.
-    pub(crate) fn read_block(&self, lanes: &Lanes, index: usize, out: &mut [u8]) -> Result<()> {
+    /// Reads the file's bytes in the block that is `index` blocks after this one.
+    pub(crate) fn read_block(
+        &self,
+        io_contexts: &IoContexts,
+        index: usize,
+        out: &mut [u8],
+    ) -> Result<()> {
         let mut piece = [Piece {
             lba: self.lba + index as u64,
             skip: 0,
             out,
-            seal: self.seal.map(|seal| seal.after(index)),
+            trailer: self.trailer.map(|trailer| trailer.after(index)),
         }];
-        lanes.with(|lane| lane.read(&mut piece))
+        io_contexts.with(|io| io.read(&mut piece))
     }
 
-    /// Bytes of the file that begin the block, as the device is to have them: whole blocks.
-    pub(crate) fn blocks<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
-        match &self.seal {
+    /// Whole blocks, as the device stores them, of bytes that begin at a block's start.
+    pub(crate) fn encode_blocks<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
+        match &self.trailer {
             None => Cow::Borrowed(bytes),
-            Some(seal) => Cow::Owned(seal.closed(bytes)),
+            Some(trailer) => Cow::Owned(trailer.encode_blocks(bytes)),
         }
     }
 }
 
-/// The extents of a file in order, without holes. May reach beyond the file's end.
+/// Extents of a file in order, without holes. They may reach beyond the file's end.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     extents: Vec<Extent>,
-    /// For each extent the units of the file up to its end.
+    /// For each extent, the units of the file up to its end.
     ends: Vec<u64>,
 }
 
@@ -71,22 +76,22 @@ impl Map {
         }
     }
 
-    /// Units in all.
+    /// Number of units of all extents.
     pub(crate) fn units(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// How many extents it has.
+    /// Number of extents of the file.
     pub(crate) fn extents(&self) -> usize {
         self.extents.len()
     }
 
-    /// The unit behind the last, where growing costs no extent.
+    /// The unit after the last one: growing the file there needs no further extent.
     pub(crate) fn goal(&self) -> Option<u64> {
         self.extents.last().map(Extent::end)
     }
 
-    /// Adds units at the end.
+    /// Appends units, joined to the last extent if contiguous in one group.
     pub(crate) fn push(&mut self, extent: Extent, layout: &Layout) {
         let end = self.units() + u64::from(extent.units);
         let group = layout.group_of(extent.start);
@@ -104,7 +109,7 @@ impl Map {
         self.ends.push(end);
     }
 
-    /// Where unit `index` of the file lies, and how many units from there on follow each other.
+    /// Unit of the device that holds unit `index` of the file, and the number of contiguous units from there on.
     pub(crate) fn locate(&self, index: u64) -> Option<(u64, u64)> {
         let at = self.ends.partition_point(|&end| end <= index);
         let extent = self.extents.get(at)?;
@@ -112,25 +117,25 @@ impl Map {
         Some((extent.end() - left, left))
     }
 
-    /// Where the byte at `offset` of file `id` lies, whose map this is.
+    /// Mapping of the byte at `offset` of file `id`, the file of this map.
     #[inline]
-    pub(crate) fn place(
+    pub(crate) fn mapping(
         &self,
         data: DataLayout,
         key: VolumeKey,
         id: InodeId,
         offset: u64,
-    ) -> Option<Place> {
+    ) -> Option<BlockMapping> {
         let (lba, skip, run) = self.find(data, offset)?;
-        Some(Place {
+        Some(BlockMapping {
             lba,
             skip,
             run,
-            seal: Seal::at(data, key, id, offset),
+            trailer: BlockTrailer::at(data, key, id, offset),
         })
     }
 
-    /// The same without the seal: the block, the bytes before, and the bytes that follow each other.
+    /// The mapping without its trailer: block, bytes before, contiguous bytes.
     #[inline]
     pub(crate) fn find(&self, data: DataLayout, offset: u64) -> Option<(u64, usize, u64)> {
         let (number, skip) = data.block_of(offset);
@@ -141,7 +146,7 @@ impl Map {
         Some((data.first_block(device_unit) + within, skip, run))
     }
 
-    /// The extents of units `from` to `to` of the file.
+    /// Extents of the file's units `from..to`.
     pub(crate) fn slice(&self, from: u64, to: u64) -> Vec<Extent> {
         let mut extents = Vec::new();
         let mut index = from;
@@ -157,7 +162,7 @@ impl Map {
         extents
     }
 
-    /// Cuts off what lies behind the first `units` units; returns it.
+    /// Cuts the map to `units` units; returns the extents cut off.
     pub(crate) fn truncate(&mut self, units: u64) -> Vec<Extent> {
         let cut = self.slice(units, self.units());
         let kept = self.slice(0, units);

@@ -1,38 +1,36 @@
-//! Making a volume, and finding one again.
+//! Formatting and mounting of a volume.
 
 use std::sync::Arc;
 
 use millrace_block::{Deallocation, Device, ErrorKind as DeviceErrorKind, Geometry};
 
-use crate::allocator::{Allocator, Part};
-use crate::barrier::Durable;
-use crate::checkpoint::write_superblocks;
+use crate::allocator::{Allocator, SearchStart};
 use crate::format::checkpoint_image::{Decoder, Image, PAGE_BYTES};
 use crate::format::damage::Damage;
 use crate::format::layout::superblock_units;
 use crate::format::replay::{Replay, Replayed};
-use crate::format::superblock::{CheckpointPlace, Chosen, JournalTail, Superblock, choose};
+use crate::format::superblock::{CheckpointLocation, Chosen, JournalTail, Superblock, choose};
 use crate::format::{Extent, InodeId, Layout, Metadata, Overlay};
+use crate::io::{durability, no_mapping, read_blocks, write_superblocks, write_units};
+use crate::io_context::{IoContext, IoContexts};
 use crate::journal::{Journal, Ring};
 use crate::journal_reader::JournalReader;
-use crate::lanes::{Lane, Lanes, Piece};
-use crate::map::{Map, Place};
-use crate::reading::unmapped;
+use crate::map::{BlockMapping, Map};
 use crate::shared::{Parts, Shared};
 use crate::state::State;
-use crate::volume::MountOptions;
+use crate::types::MountOptions;
 use crate::{Error, ErrorKind, FormatOptions, Result};
 
-/// Memory for transfers while a volume is made.
+/// Transfer memory, in bytes, for formatting.
 const FORMAT_ARENA_BYTES: usize = 1 << 20;
-/// A block that cannot be read so many times is given up.
+/// Attempts to read a block before it is given up.
 const ATTEMPTS: u32 = 3;
 
 /// Makes an empty volume.
 pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
     let geometry = device.geometry().clone();
     let layout = Layout::plan(geometry.block_bytes, geometry.blocks, options)?;
-    let lanes = Lanes::new(Arc::clone(device), FORMAT_ARENA_BYTES)?;
+    let io_contexts = IoContexts::new(Arc::clone(device), FORMAT_ARENA_BYTES)?;
     let allocator = Allocator::new(&layout);
     let mut superblock = Superblock {
         uuid: options.uuid,
@@ -40,7 +38,7 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
         created: options.created,
         layout,
         generation: 1,
-        checkpoint: CheckpointPlace {
+        checkpoint: CheckpointLocation {
             sequence: 0,
             bytes: 0,
             checksum: 0,
@@ -56,45 +54,45 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     let bytes = image.bytes();
     let durable = durability(&geometry);
     let no_space = || Error::new(ErrorKind::Invalid, "the device is too small for a volume");
-    lanes.with(|lane| {
-        // First whatever was there is no volume any more, so that no mixture of the two ever is one.
+    io_contexts.with(|io| {
+        // Erase both superblocks first, so that no mixture of the old and the new volume is ever valid.
         let nothing = vec![0; layout.unit_bytes() as usize];
         for unit in layout.superblocks() {
-            lane.write(layout.block_of(unit), &nothing, false)?;
+            io.write(layout.block_of(unit), &nothing, false)?;
         }
-        lane.flush()?;
+        io.flush()?;
         if geometry.deallocation == Deallocation::Costly {
-            // The blocks of a file that were never written cost every sync a change of its metadata.
-            write_journal(lane, &layout)?;
+            // In a sparse backing file each first write of a block would cost a sync a metadata change.
+            write_journal(io, &layout)?;
         }
         let units = layout.units_of(bytes.len() as u64);
         let mut copies = [Vec::new(), Vec::new()];
         for copy in &mut copies {
             *copy = allocator
-                .take_few(units, 1, Part::Front)
+                .take_few(units, 1, SearchStart::FirstGroup)
                 .ok_or_else(no_space)?;
-            write_units(lane, &layout, copy, bytes)?;
+            write_units(io, &layout, copy, bytes)?;
         }
-        lane.flush()?;
-        superblock.checkpoint = CheckpointPlace {
+        io.flush()?;
+        superblock.checkpoint = CheckpointLocation {
             sequence: 0,
             bytes: bytes.len() as u64,
             checksum: image.checksum(),
             copies,
         };
-        write_superblocks(&superblock, durable, lane)
+        write_superblocks(&superblock, durable, io)
     })
 }
 
 /// Fills the journal with zeros.
-fn write_journal(lane: &mut Lane, layout: &Layout) -> Result<()> {
+fn write_journal(io: &mut IoContext, layout: &Layout) -> Result<()> {
     let journal = layout.journal();
     let zeros = vec![0; FORMAT_ARENA_BYTES];
     let mut left = layout.journal_units() * u64::from(layout.unit_bytes());
     let mut lba = layout.block_of(journal.start);
     while left > 0 {
         let len = left.min(zeros.len() as u64);
-        lane.write(
+        io.write(
             lba,
             &zeros[..usize::try_from(len).expect("at most the buffer")],
             false,
@@ -105,74 +103,36 @@ fn write_journal(lane: &mut Lane, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// How a device puts writes on its medium.
-pub(crate) const fn durability(geometry: &Geometry) -> Durable {
-    match (geometry.volatile_cache, geometry.write_through) {
-        (false, _) => Durable::AsWritten,
-        (true, true) => Durable::WriteThrough,
-        (true, false) => Durable::Flush,
-    }
-}
-
-/// Writes bytes into extents, padded with zeros to whole blocks.
-pub(crate) fn write_units(
-    lane: &mut Lane,
-    layout: &Layout,
-    extents: &[Extent],
-    bytes: &[u8],
-) -> Result<()> {
-    let mut left = bytes;
-    for extent in extents {
-        let room = u64::from(extent.units) * u64::from(layout.unit_bytes());
-        let (here, later) =
-            left.split_at(usize::try_from(room).unwrap_or(usize::MAX).min(left.len()));
-        let mut padded = here.to_vec();
-        padded.resize(
-            here.len().next_multiple_of(layout.block_bytes() as usize),
-            0,
-        );
-        lane.write(layout.block_of(extent.start), &padded, false)?;
-        left = later;
-    }
-    if left.is_empty() {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::NoSpace,
-        "a checkpoint is longer than its units",
-    ))
-}
-
-/// What is on a device: all that a mount reads.
-pub(crate) struct Found {
+/// On-disk state of a volume, as a mount reads it.
+pub(crate) struct OnDiskState {
     pub(crate) superblock: Superblock,
-    /// Which copies of the superblock must be written again.
+    /// Copies of the superblock that must be rewritten.
     pub(crate) stale: [bool; 2],
     pub(crate) metadata: Metadata,
     pub(crate) overlay: Overlay,
     pub(crate) damages: Vec<Damage>,
-    /// Where the journal goes on.
+    /// Block of the journal at which it continues.
     pub(crate) head: u64,
     /// Blocks of transactions that the checkpoint does not contain.
     pub(crate) used: u64,
-    /// The last transaction.
+    /// Number of the last transaction.
     pub(crate) sequence: u64,
-    /// A later transaction that stands in the journal behind a damaged one.
+    /// Number of a later transaction that follows a damaged one in the journal.
     pub(crate) beyond: Option<u64>,
-    /// Why the transaction after the last cannot be read, should there be one.
+    /// Error of reading the transaction after the last, if there may be one.
     pub(crate) unreadable: Option<Error>,
 }
 
 /// Reads superblock, checkpoint and journal.
-pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
-    let geometry = lanes.device().geometry();
-    let Chosen { superblock, stale } = read_superblocks(lanes, geometry)?;
+pub(crate) fn find(io_contexts: &IoContexts) -> Result<OnDiskState> {
+    let geometry = io_contexts.device().geometry();
+    let Chosen { superblock, stale } = read_superblocks(io_contexts, geometry)?;
     let layout = superblock.layout;
     layout.check_device(geometry.block_bytes, geometry.blocks)?;
-    lanes.set_block_bytes(layout.block_bytes())?;
-    let (metadata, damage) = read_checkpoint(lanes, &superblock)?;
+    io_contexts.set_block_bytes(layout.block_bytes())?;
+    let (metadata, damage) = read_checkpoint(io_contexts, &superblock)?;
     let tail = superblock.journal_tail;
-    let mut reader = JournalReader::new(lanes, &superblock);
+    let mut reader = JournalReader::new(io_contexts, &superblock);
     let mut replay = Replay::new(metadata, damage);
     let mut sequence = tail.sequence.saturating_sub(1);
     let mut unreadable = None;
@@ -192,7 +152,7 @@ pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
     let rest = reader.probe_rest();
     let beyond = rest.beyond;
     if !rest.unreadable.is_empty() {
-        let device = lanes.device().name();
+        let device = io_contexts.device().name();
         let blocks = rest.unreadable.len();
         tracing::warn!(device, blocks, "parts of the journal cannot be read");
     }
@@ -201,7 +161,7 @@ pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
         overlay,
         damages,
     } = replay.finish();
-    Ok(Found {
+    Ok(OnDiskState {
         superblock,
         stale,
         metadata,
@@ -215,71 +175,60 @@ pub(crate) fn find(lanes: &Lanes) -> Result<Found> {
     })
 }
 
-fn read_superblocks(lanes: &Lanes, geometry: &Geometry) -> Result<Chosen> {
+fn read_superblocks(io_contexts: &IoContexts, geometry: &Geometry) -> Result<Chosen> {
     let unit_bytes = crate::format::layout::unit_bytes_for(geometry.block_bytes)?;
     let unit_blocks = u64::from(unit_bytes / geometry.block_bytes);
     let read = |unit: u64| {
         let mut bytes = vec![0; unit_bytes as usize];
-        read_blocks(lanes, unit * unit_blocks, &mut bytes)?;
+        read_blocks(io_contexts, unit * unit_blocks, &mut bytes)?;
         Superblock::decode(&bytes)
     };
     let [first, second] = superblock_units(geometry.block_bytes, geometry.blocks);
     choose(read(first), read(second))
 }
 
-/// Reads whole blocks.
-pub(crate) fn read_blocks(lanes: &Lanes, lba: u64, bytes: &mut [u8]) -> Result<()> {
-    let block = lanes.block_bytes();
-    let step = lanes.piece_bytes();
-    let mut pieces: Vec<_> = Vec::new();
-    let mut lba = lba;
-    for out in bytes.chunks_mut(step) {
-        let blocks = (out.len() / block) as u64;
-        pieces.push(Piece {
-            lba,
-            skip: 0,
-            out,
-            seal: None,
-        });
-        lba += blocks;
-    }
-    lanes.with(|lane| lane.read(&mut pieces))
-}
-
-/// Reads the checkpoint: each page from the first copy, or if it is damaged there from the second.
-fn read_checkpoint(lanes: &Lanes, superblock: &Superblock) -> Result<(Metadata, Vec<Damage>)> {
+/// Reads the checkpoint: each page from the first copy, or from the second if the first is damaged.
+fn read_checkpoint(
+    io_contexts: &IoContexts,
+    superblock: &Superblock,
+) -> Result<(Metadata, Vec<Damage>)> {
     let mut decoder = Decoder::new(superblock);
     for copy in &superblock.checkpoint.copies {
         let missing = (0..decoder.page_count()).any(|number| !decoder.has(number));
         if missing {
-            read_copy(lanes, superblock, copy, &mut decoder);
+            read_copy(io_contexts, superblock, copy, &mut decoder);
         }
     }
     Ok(decoder.finish())
 }
 
-/// Feeds the decoder the pages of one copy that it lacks. What cannot be read is left out.
-fn read_copy(lanes: &Lanes, superblock: &Superblock, copy: &[Extent], decoder: &mut Decoder) {
+/// Feeds the decoder the missing pages from one copy. Unreadable pages are left out.
+fn read_copy(
+    io_contexts: &IoContexts,
+    superblock: &Superblock,
+    copy: &[Extent],
+    decoder: &mut Decoder,
+) {
     let layout = &superblock.layout;
     let unit_bytes = layout.unit_bytes() as usize;
     let pages_a_unit = unit_bytes / PAGE_BYTES;
     let mut number = 0;
-    let step = (lanes.piece_bytes() / unit_bytes).max(1) * 8;
+    let step = (io_contexts.piece_bytes() / unit_bytes).max(1) * 8;
     for extent in copy {
         let mut unit = extent.start;
         while unit < extent.end() && number < decoder.page_count() {
             let units = (extent.end() - unit).min(step as u64);
             let count = usize::try_from(units).expect("a step") * unit_bytes;
             let mut bytes = vec![0; count];
-            if read_blocks(lanes, layout.block_of(unit), &mut bytes).is_err() {
-                // One bad block must not cost its neighbours.
+            if read_blocks(io_contexts, layout.block_of(unit), &mut bytes).is_err() {
+                // One unreadable block must not make its neighbours unreadable.
                 for (index, bytes) in (0..units).zip(bytes.chunks_mut(unit_bytes)) {
-                    let _ = read_blocks(lanes, layout.block_of(unit + index), bytes);
+                    let _ = read_blocks(io_contexts, layout.block_of(unit + index), bytes);
                 }
             }
             for page in bytes.chunks(PAGE_BYTES) {
                 if number < decoder.page_count() && !decoder.has(number) {
-                    // A page that is bad in both copies is told by `finish`.
+                    // `finish` reports pages that are damaged in both copies.
                     let _ = decoder.page(number, page);
                 }
                 number += 1;
@@ -292,19 +241,19 @@ fn read_copy(lanes: &Lanes, superblock: &Superblock, copy: &[Extent], decoder: &
 
 /// Mounts a volume.
 pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Shared> {
-    let lanes = Lanes::new(device, options.arena_bytes)?;
-    let mut found = find(&lanes)?;
+    let io_contexts = IoContexts::new(device, options.arena_bytes)?;
+    let mut found = find(&io_contexts)?;
     if !options.read_only {
-        refuse_torn_blocks(&found.superblock.layout, lanes.device().geometry())?;
+        refuse_torn_blocks(&found.superblock.layout, io_contexts.device().geometry())?;
     }
-    refuse_damage(&mut found, lanes.device().name(), options.read_only)?;
+    refuse_damage(&mut found, io_contexts.device().name(), options.read_only)?;
     let layout = found.superblock.layout;
     let allocator = Allocator::new(&layout);
     hold_all(&allocator, &found)?;
     if !options.read_only && found.stale != [false; 2] {
-        // Until both name one checkpoint nothing of the other's is written over.
-        let durable = durability(lanes.device().geometry());
-        lanes.with(|lane| write_superblocks(&found.superblock, durable, lane))?;
+        // The other copy's units are not overwritten before both copies name the same checkpoint.
+        let durable = durability(io_contexts.device().geometry());
+        io_contexts.with(|io| write_superblocks(&found.superblock, durable, io))?;
     }
     let ring = Ring {
         blocks: layout.journal_blocks(),
@@ -320,7 +269,7 @@ pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Sh
         discard: options.discard,
         overlay: found.overlay,
         state: State::new(found.metadata, found.sequence + 1),
-        lanes,
+        io_contexts,
     });
     if options.read_only {
         return Ok(shared);
@@ -328,27 +277,27 @@ pub(crate) fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Sh
     match recover(&shared, found.used) {
         Ok(()) => Ok(shared),
         Err(error) => {
-            // Until all is home the old checkpoint and the journal are what counts.
+            // Until everything is written back, the old checkpoint and the journal stay valid.
             shared.abandon();
             Err(error)
         }
     }
 }
 
-/// Makes a volume that was found ready for writing.
+/// Recovers the volume for writing: writes journaled data back and makes a checkpoint.
 fn recover(shared: &Shared, journal_blocks: u64) -> Result<()> {
-    let mut image_bytes = shared.room.image_bytes();
+    let mut image_bytes = shared.reservation.image_bytes();
     if journal_blocks > 0 {
         let sequence = shared.journal.durable();
         let image = Image::new(&shared.state().metadata, shared.key, sequence);
         image_bytes = image.bytes().len() as u64;
     }
-    if !shared.room.expect(&shared.allocator, image_bytes) {
-        let device = shared.lanes.device().name();
+    if !shared.reservation.expect(&shared.allocator, image_bytes) {
+        let device = shared.io_contexts.device().name();
         tracing::warn!(device, "the volume is full: no more files can be made");
     }
     if !shared.overlay.is_empty() {
-        bring_overlay_home(shared)?;
+        write_back_overlay(shared)?;
     }
     if journal_blocks > 0 {
         shared.checkpoint_now(false)
@@ -357,7 +306,7 @@ fn recover(shared: &Shared, journal_blocks: u64) -> Result<()> {
     }
 }
 
-/// Refuses to write checksums of blocks that a power cut may leave in halves: they would not fit then.
+/// Refuses to write block checksums to a device that may tear a block on a power cut: torn blocks would not match.
 pub(crate) fn refuse_torn_blocks(layout: &Layout, geometry: &Geometry) -> Result<()> {
     let atomic_bytes = u64::from(geometry.atomic_blocks) * u64::from(geometry.block_bytes);
     let block_bytes = layout.block_bytes();
@@ -371,8 +320,8 @@ pub(crate) fn refuse_torn_blocks(layout: &Layout, geometry: &Geometry) -> Result
     Err(Error::new(ErrorKind::Unsupported, context))
 }
 
-/// Refuses to write to a volume of which something was lost; it can be read.
-fn refuse_damage(found: &mut Found, name: &str, read_only: bool) -> Result<()> {
+/// Refuses to write to a volume that has lost data; it can be mounted read-only.
+fn refuse_damage(found: &mut OnDiskState, name: &str, read_only: bool) -> Result<()> {
     for damage in &found.damages {
         tracing::error!(device = name, %damage, "metadata is lost in both copies");
     }
@@ -408,8 +357,8 @@ fn refuse_damage(found: &mut Found, name: &str, read_only: bool) -> Result<()> {
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Takes out of the allocator what files and checkpoint hold.
-fn hold_all(allocator: &Allocator, found: &Found) -> Result<()> {
+/// Allocates the units that files and the checkpoint hold.
+fn hold_all(allocator: &Allocator, found: &OnDiskState) -> Result<()> {
     let files = found
         .metadata
         .inodes()
@@ -424,8 +373,8 @@ fn hold_all(allocator: &Allocator, found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Writes what transactions carry to its place. Until the next checkpoint the journal has it too.
-fn bring_overlay_home(shared: &Shared) -> Result<()> {
+/// Writes journaled data back to its final location. The journal also holds it until the next checkpoint.
+fn write_back_overlay(shared: &Shared) -> Result<()> {
     for id in shared.overlay.files().collect::<Vec<InodeId>>() {
         let (map, size) = {
             let state = shared.state();
@@ -436,12 +385,12 @@ fn bring_overlay_home(shared: &Shared) -> Result<()> {
             let mut at = offset;
             let mut left = bytes;
             while !left.is_empty() {
-                let place = map.place(shared.data, shared.key, id, at);
-                let place = place.ok_or_else(|| unmapped(id, at))?;
-                let run = usize::try_from(place.run).unwrap_or(usize::MAX);
+                let mapping = map.mapping(shared.data, shared.key, id, at);
+                let mapping = mapping.ok_or_else(|| no_mapping(id, at))?;
+                let run = usize::try_from(mapping.run).unwrap_or(usize::MAX);
                 let (now, later) = left.split_at(run.min(left.len()));
                 at += now.len() as u64;
-                if let Some(error) = write_home(shared, &place, now, at >= size)? {
+                if let Some(error) = write_back(shared, &mapping, now, at >= size)? {
                     tracing::error!(%error, file = %id, "a block of a file is lost: what the journal has of it, too");
                 }
                 left = later;
@@ -451,48 +400,53 @@ fn bring_overlay_home(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Writes bytes that begin within a block; `is_end` if nothing of the file follows. A block that has other bytes and
-/// cannot be read, or is another one, stays as it is, which is returned.
-fn write_home(shared: &Shared, place: &Place, bytes: &[u8], is_end: bool) -> Result<Option<Error>> {
+/// Writes bytes that begin within a block; `is_end` if they end the file. A partial block whose other bytes are
+/// unreadable or do not match stays as it is, and the error is returned.
+fn write_back(
+    shared: &Shared,
+    mapping: &BlockMapping,
+    bytes: &[u8],
+    is_end: bool,
+) -> Result<Option<Error>> {
     let block = shared.data.payload_bytes();
-    let end = place.skip + bytes.len();
+    let end = mapping.skip + bytes.len();
     let mut all = vec![0; end.next_multiple_of(block)];
     let count = all.len() / block;
     let last = count - 1;
     let mut written = 0..count;
     let mut lost = None;
-    if place.skip > 0 {
-        if let Some(error) = read_edge(shared, place, 0, &mut all[..block])? {
+    if mapping.skip > 0 {
+        if let Some(error) = read_edge(shared, mapping, 0, &mut all[..block])? {
             written.start = 1;
             lost = Some(error);
         }
     }
-    if end % block != 0 && !is_end && (last > 0 || place.skip == 0) {
-        if let Some(error) = read_edge(shared, place, last, &mut all[last * block..])? {
+    if end % block != 0 && !is_end && (last > 0 || mapping.skip == 0) {
+        if let Some(error) = read_edge(shared, mapping, last, &mut all[last * block..])? {
             written.end = last;
             lost = Some(error);
         }
     }
-    all[place.skip..end].copy_from_slice(bytes);
+    all[mapping.skip..end].copy_from_slice(bytes);
     if !written.is_empty() {
-        let lba = place.lba + written.start as u64;
-        let blocks = place.blocks(&all);
+        let lba = mapping.lba + written.start as u64;
+        let blocks = mapping.encode_blocks(&all);
         let blocks = &blocks[written.start * shared.data.block_bytes()..]
             [..written.len() * shared.data.block_bytes()];
-        shared.lanes.with(|lane| lane.write(lba, blocks, false))?;
+        shared.io_contexts.with(|io| io.write(lba, blocks, false))?;
     }
     Ok(lost)
 }
 
-/// Reads what the file has in the block that follows `index` blocks after a place; returns why it never will be.
+/// Reads the file's bytes in the block `index` blocks after a mapping; returns the error if it is permanent.
 fn read_edge(
     shared: &Shared,
-    place: &Place,
+    mapping: &BlockMapping,
     index: usize,
     out: &mut [u8],
 ) -> Result<Option<Error>> {
     for attempt in 1.. {
-        let Err(error) = place.read_block(&shared.lanes, index, out) else {
+        let Err(error) = mapping.read_block(&shared.io_contexts, index, out) else {
             break;
         };
         if error.kind() == ErrorKind::Corruption {

@@ -1,18 +1,18 @@
-//! Who may keep a buffer between calls.
+//! Permits to hold a buffer between calls.
 //!
-//! Whoever has a buffer for the time of one request gives it back soon. Reads that were begun and not asked about,
-//! and writes behind, have theirs for as long as nobody looks; were all buffers with them, whoever waits for one
-//! would wait for ever. So no more than three quarters of each class are.
+//! A buffer of a single request is free again soon. Started reads that were not polled and writes behind hold theirs
+//! until the next call; if they held all buffers, a thread that waits for one would wait for ever. Therefore they may
+//! hold at most three quarters of each size class.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millrace_memory::{Buffer, SizeClass};
 
-/// What a buffer is kept for.
+/// Purpose for which a buffer is held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// A read that was begun.
+    /// A started read.
     Read,
     /// A write behind.
     Write,
@@ -21,19 +21,19 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 struct Class {
     size: usize,
-    /// So many may be kept for each purpose.
+    /// Most buffers held for each purpose.
     most: usize,
-    /// How many are, by purpose.
+    /// Buffers held, by purpose.
     kept: [AtomicUsize; 2],
 }
 
-/// How many buffers are kept between calls.
+/// Numbers of buffers held between calls, by size class.
 #[derive(Debug)]
 pub(crate) struct Permits {
     classes: Box<[Class]>,
 }
 
-/// Permission to keep a buffer, given up when dropped. The buffer goes first.
+/// Permit to hold a buffer, returned on drop. The buffer must drop first.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
@@ -42,7 +42,7 @@ pub(crate) struct Permit {
 }
 
 impl Permits {
-    /// For an arena of these classes.
+    /// Permits for an arena of these size classes.
     pub(crate) fn new(classes: &[SizeClass]) -> Arc<Self> {
         let class = |class: &SizeClass| Class {
             size: class.size,
@@ -54,7 +54,7 @@ impl Permits {
         })
     }
 
-    /// Permission to keep this buffer, unless as many are kept as may be.
+    /// A permit to hold this buffer; none if the limit is reached.
     pub(crate) fn take(self: &Arc<Self>, purpose: Purpose, buffer: &Buffer) -> Option<Permit> {
         let size = buffer.capacity();
         let class = self.classes.iter().position(|class| class.size == size)?;

@@ -1,30 +1,31 @@
-//! Reading of an open file.
+//! Reads of an open file.
 //!
-//! What is home is read by whoever wants it, with no lock but the map's, which only truncation has for long; what
-//! is not, by who takes the turn to write.
+//! Bytes on the device are read under the map's read lock, which only truncation takes for writing; all other bytes
+//! under the `writing` lock.
 
 use std::sync::atomic::Ordering;
 
-use crate::file::ReadPart;
-use crate::format::{InodeId, Seal};
+use crate::format::{BlockTrailer, InodeId};
 use crate::inode::Inode;
-use crate::lanes::Piece;
-use crate::map::{Map, Place};
+use crate::io::no_mapping;
+use crate::io_context::Piece;
+use crate::map::{BlockMapping, Map};
 use crate::shared::Shared;
+use crate::types::ReadPart;
 use crate::{Error, ErrorKind, Result};
 
 impl Inode {
-    /// Reads from `offset` on; returns how many bytes, less than asked for only at the end.
+    /// Reads at `offset`; returns the number of bytes, less than `out.len()` only at the end.
     pub(crate) fn read_at(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<usize> {
-        // Truncation changes size, home and map while it has the map to itself.
+        // Truncation changes size, `on_device_end` and map under the map's write lock.
         let map = self.map.read().expect("no holder of the lock panics");
         let wanted = self.size().saturating_sub(offset).min(out.len() as u64);
         let wanted = usize::try_from(wanted).expect("no more than the buffer has");
         let out = &mut out[..wanted];
-        if self.is_home(offset + wanted as u64) {
+        if self.is_on_device(offset + wanted as u64) {
             match self.read_mapped(shared, &map, offset, out) {
                 Ok(()) => return Ok(wanted),
-                // A block that is being written again may be read in halves: with the turn to write it is not.
+                // A read concurrent with a write of the block may mix both; under the `writing` lock it cannot.
                 Err(error) if is_mismatch(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -34,10 +35,10 @@ impl Inode {
         read.map_err(|error| self.named(shared, error))
     }
 
-    /// The same with the turn to write.
+    /// Reads under the `writing` lock.
     fn read_in_turn(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<usize> {
         let mut writing = self.lock();
-        // What could not be written concerns only those who want it.
+        // A failed write concerns only reads of its bytes.
         let _ = self.drain(shared, &mut writing);
         let wanted = self.size().saturating_sub(offset).min(out.len() as u64);
         let wanted = usize::try_from(wanted).expect("no more than before");
@@ -47,23 +48,23 @@ impl Inode {
         } else {
             u64::MAX
         };
-        let at_home = usize::try_from(start.saturating_sub(offset))
+        let on_device = usize::try_from(start.saturating_sub(offset))
             .unwrap_or(usize::MAX)
             .min(wanted);
-        let (at_home, in_memory) = out.split_at_mut(at_home);
-        if !at_home.is_empty() {
-            if writing.has_failed && !self.is_home(offset + at_home.len() as u64) {
+        let (on_device, in_memory) = out.split_at_mut(on_device);
+        if !on_device.is_empty() {
+            if writing.has_failed && !self.is_on_device(offset + on_device.len() as u64) {
                 let context = format!(
                     "bytes of file {} could not be written and are lost",
                     self.id
                 );
                 return Err(Error::new(ErrorKind::Io, context));
             }
-            self.read_home(shared, offset, at_home)?;
+            self.read_on_device(shared, offset, on_device)?;
         }
         if !in_memory.is_empty() {
-            let from =
-                usize::try_from((offset + at_home.len() as u64) - start).expect("within the tail");
+            let from = usize::try_from((offset + on_device.len() as u64) - start)
+                .expect("within the tail");
             in_memory.copy_from_slice(&writing.tail[from..from + in_memory.len()]);
         }
         Ok(wanted)
@@ -79,7 +80,7 @@ impl Inode {
         let mut others = Vec::new();
         for (index, part) in parts.iter_mut().enumerate() {
             let wanted = size.saturating_sub(part.offset).min(part.out.len() as u64);
-            if !self.is_home(part.offset + wanted) || shared.read_only {
+            if !self.is_on_device(part.offset + wanted) || shared.read_only {
                 others.push(part);
                 continue;
             }
@@ -96,7 +97,7 @@ impl Inode {
             owners.resize(pieces.len(), (index, wanted));
         }
         shared.counters.reads.add((owners.len()) as u64);
-        let results = shared.lanes.with(|lane| Ok(lane.read_many(&mut pieces)));
+        let results = shared.io_contexts.with(|io| Ok(io.read_many(&mut pieces)));
         drop(pieces);
         drop(map);
         for part in others {
@@ -125,12 +126,17 @@ impl Inode {
         }
     }
 
-    /// Whether these bytes can be read from the device, and nowhere else.
-    pub(crate) fn is_home(&self, end: u64) -> bool {
-        end <= self.home.load(Ordering::Acquire)
+    /// Whether bytes before `end` are complete on the device.
+    pub(crate) fn is_on_device(&self, end: u64) -> bool {
+        end <= self.on_device_end.load(Ordering::Acquire)
     }
 
-    pub(crate) fn read_home(&self, shared: &Shared, offset: u64, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_on_device(
+        &self,
+        shared: &Shared,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
         let map = self.map.read().expect("no holder of the lock panics");
         self.read_mapped(shared, &map, offset, out)
     }
@@ -147,7 +153,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Reads from the device.
+    /// Reads from the device, without the journaled bytes.
     pub(crate) fn read_blocks(
         &self,
         shared: &Shared,
@@ -158,20 +164,20 @@ impl Inode {
         if out.is_empty() {
             return Ok(());
         }
-        let place = self.place(shared, map, offset);
-        let place = place.ok_or_else(|| unmapped(self.id, offset))?;
-        // Most reads are of one piece, which needs no list.
-        if out.len() <= longest(shared, &place) {
-            let mut piece = [place.piece(out)];
-            return shared.lanes.with(|lane| lane.read(&mut piece));
+        let mapping = self.mapping(shared, map, offset);
+        let mapping = mapping.ok_or_else(|| no_mapping(self.id, offset))?;
+        // Most reads need one transfer, and no list.
+        if out.len() <= longest(shared, &mapping) {
+            let mut piece = [mapping.piece(out)];
+            return shared.io_contexts.with(|io| io.read(&mut piece));
         }
         let mut pieces = Vec::new();
         pieces_of(shared, map, self.id, offset, out, &mut pieces)?;
-        shared.lanes.with(|lane| lane.read(&mut pieces))
+        shared.io_contexts.with(|io| io.read(&mut pieces))
     }
 
-    /// The same block by block, without those of which transactions carry all that is wanted: these may never have
-    /// been written.
+    /// Reads block by block, without the blocks of which all wanted bytes are journaled: these may never have been
+    /// written.
     fn read_around(&self, shared: &Shared, map: &Map, offset: u64, out: &mut [u8]) -> Result<()> {
         let mut at = offset;
         let mut left = out;
@@ -188,30 +194,30 @@ impl Inode {
         Ok(())
     }
 
-    /// Where `len` bytes at `offset`, all of them home, lie in one run: the first block and the bytes before.
+    /// First block, and bytes before `offset` in it, of `len` bytes that are contiguous on the device.
     pub(crate) fn locate(&self, shared: &Shared, offset: u64, len: usize) -> Option<(u64, usize)> {
         let (lba, skip, run) = self.run_at(shared, offset)?;
         (run >= len as u64).then_some((lba, skip))
     }
 
-    /// Where the byte at `offset` lies: its block, the bytes before it there, and how many bytes follow in a run.
+    /// Block of the byte at `offset`, the bytes before it there, and the number of contiguous bytes.
     pub(crate) fn run_at(&self, shared: &Shared, offset: u64) -> Option<(u64, usize, u64)> {
         let map = self.map.read().expect("no holder of the lock panics");
         map.find(shared.data, offset)
     }
 
-    /// Takes the bytes at `offset` and behind out of the blocks that hold them; false if these are others.
-    pub(crate) fn open_blocks(&self, shared: &Shared, offset: u64, blocks: &mut [u8]) -> bool {
-        Seal::at(shared.data, shared.key, self.id, offset)
-            .is_none_or(|seal| seal.open_in_place(blocks).is_ok())
+    /// Verifies blocks and moves the file's bytes at `offset` to their front; false if a trailer does not match.
+    pub(crate) fn verify_blocks(&self, shared: &Shared, offset: u64, blocks: &mut [u8]) -> bool {
+        BlockTrailer::at(shared.data, shared.key, self.id, offset)
+            .is_none_or(|trailer| trailer.verify_in_place(blocks).is_ok())
     }
 
-    /// Where the byte at `offset` lies.
-    pub(crate) fn place(&self, shared: &Shared, map: &Map, offset: u64) -> Option<Place> {
-        map.place(shared.data, shared.key, self.id, offset)
+    /// Mapping of the byte at `offset`.
+    pub(crate) fn mapping(&self, shared: &Shared, map: &Map, offset: u64) -> Option<BlockMapping> {
+        map.mapping(shared.data, shared.key, self.id, offset)
     }
 
-    /// The error with the file's name, if it is about what the file holds. Only the turn to write may be taken.
+    /// Adds the file's path to a checksum error. The caller may hold the `writing` lock only.
     pub(crate) fn named(&self, shared: &Shared, error: Error) -> Error {
         if !is_mismatch(&error) {
             return error;
@@ -221,18 +227,18 @@ impl Inode {
     }
 }
 
-/// Whether what was read is not what was written.
+/// Whether the error is a checksum mismatch.
 fn is_mismatch(error: &Error) -> bool {
     error.kind() == ErrorKind::Corruption
 }
 
-/// Bytes of the longest piece from a place on.
-fn longest(shared: &Shared, place: &Place) -> usize {
-    let most = shared.data.payload_of(shared.lanes.piece_bytes()) - place.skip;
-    usize::try_from(place.run).unwrap_or(usize::MAX).min(most)
+/// Bytes of the longest transfer from a mapping on.
+fn longest(shared: &Shared, mapping: &BlockMapping) -> usize {
+    let most = shared.data.payload_of(shared.io_contexts.piece_bytes()) - mapping.skip;
+    usize::try_from(mapping.run).unwrap_or(usize::MAX).min(most)
 }
 
-/// Divides a read into pieces that the device can do.
+/// Splits a read into transfers.
 fn pieces_of<'a>(
     shared: &Shared,
     map: &Map,
@@ -244,20 +250,13 @@ fn pieces_of<'a>(
     let mut at = offset;
     let mut left = out;
     while !left.is_empty() {
-        let place = map.place(shared.data, shared.key, id, at);
-        let place = place.ok_or_else(|| unmapped(id, at))?;
-        let len = longest(shared, &place).min(left.len());
+        let mapping = map.mapping(shared.data, shared.key, id, at);
+        let mapping = mapping.ok_or_else(|| no_mapping(id, at))?;
+        let len = longest(shared, &mapping).min(left.len());
         let (out, later) = left.split_at_mut(len);
-        pieces.push(place.piece(out));
+        pieces.push(mapping.piece(out));
         at += len as u64;
         left = later;
     }
     Ok(())
-}
-
-pub(crate) fn unmapped(id: InodeId, offset: u64) -> Error {
-    Error::new(
-        ErrorKind::Corruption,
-        format!("file {id} has no unit at byte {offset}"),
-    )
 }

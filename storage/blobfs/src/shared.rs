@@ -1,4 +1,4 @@
-//! A mounted volume: what all its handles share, and how its transactions reach the medium.
+//! State shared by all handles of a mounted volume, and the writing of its transactions.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,30 +8,27 @@ use millrace_block::Deallocation;
 
 use crate::allocator::Allocator;
 use crate::barrier::{Barrier, Durable};
-use crate::checkpoint::write_superblocks;
+use crate::checkpoint_reservation::CheckpointReservation;
 use crate::counters::Counting;
+use crate::finished_readaheads::FinishedReadaheads;
 use crate::format::superblock::Superblock;
-use crate::format::transaction::{HEADER_BYTES, seal};
+use crate::format::transaction::{HEADER_BYTES, write_header};
 use crate::format::{DataLayout, Extent, InodeId, Layout, Overlay, VolumeKey};
+use crate::io::{durability, write_superblocks};
+use crate::io_context::IoContexts;
 use crate::journal::{Journal, Ring};
-use crate::lanes::Lanes;
-use crate::mount::durability;
-use crate::read_ahead::Endings;
-use crate::room::Room;
 use crate::state::{Pending, State};
+use crate::types::{Clock, Status};
 use crate::{Error, ErrorKind, Result, Timestamp};
 
-/// Gives the time. Libraries read no clock by themselves.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// What all handles of a mounted volume share.
+/// State shared by all handles of a mounted volume.
 pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) data: DataLayout,
     pub(crate) key: VolumeKey,
-    pub(crate) lanes: Lanes,
+    pub(crate) io_contexts: IoContexts,
     pub(crate) allocator: Allocator,
-    pub(crate) room: Room,
+    pub(crate) reservation: CheckpointReservation,
     pub(crate) journal: Journal,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) counters: Counting,
@@ -39,20 +36,21 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     /// Whether freed units are deallocated on the device.
     pub(crate) discard: bool,
-    /// What transactions carry, of a volume that is mounted for reading and so cannot bring it home.
+    /// Journaled bytes of a volume that is mounted read-only and so cannot write them back.
     pub(crate) overlay: Overlay,
-    pub(crate) endings: Endings,
+    pub(crate) finished_readaheads: FinishedReadaheads,
     state: Mutex<State>,
     is_unmounted: AtomicBool,
-    /// Held by who deallocates what is free, and by who unmounts: what is free then may be another's afterwards.
+    /// Held while free units are deallocated and during an unmount: after the unmount the units may belong to the next
+    /// mount.
     pub(crate) trim_step: Mutex<()>,
-    /// Why nothing is acknowledged any more.
+    /// Cause of the first failed write; once set, nothing is acknowledged any more.
     poison: OnceLock<String>,
 }
 
-/// The parts that [`Shared::new`] puts together.
+/// Parts from which [`Shared::new`] assembles a volume.
 pub(crate) struct Parts {
-    pub(crate) lanes: Lanes,
+    pub(crate) io_contexts: IoContexts,
     pub(crate) allocator: Allocator,
     pub(crate) journal: Journal,
     pub(crate) superblock: Superblock,
@@ -65,7 +63,7 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
-        let deallocation = parts.lanes.device().geometry().deallocation;
+        let deallocation = parts.io_contexts.device().geometry().deallocation;
         let can_discard = deallocation != Deallocation::None;
         let discard = parts.discard.unwrap_or(deallocation == Deallocation::Cheap);
         let layout = parts.superblock.layout;
@@ -73,9 +71,9 @@ impl Shared {
         Self {
             layout,
             data: layout.file_data(),
-            room: Room::new(layout, &checkpoint.copies, checkpoint.bytes),
+            reservation: CheckpointReservation::new(layout, &checkpoint.copies, checkpoint.bytes),
             key: parts.superblock.key(),
-            lanes: parts.lanes,
+            io_contexts: parts.io_contexts,
             allocator: parts.allocator,
             journal: parts.journal,
             superblock: Mutex::new(parts.superblock),
@@ -84,7 +82,7 @@ impl Shared {
             read_only: parts.read_only,
             discard: discard && can_discard && !parts.read_only,
             overlay: parts.overlay,
-            endings: Endings::default(),
+            finished_readaheads: FinishedReadaheads::default(),
             state: Mutex::new(parts.state),
             is_unmounted: AtomicBool::new(false),
             trim_step: Mutex::default(),
@@ -104,17 +102,17 @@ impl Shared {
         self.layout.unit_bytes() as u64
     }
 
-    /// Units for a file of so many bytes.
+    /// Units of a file of `bytes` bytes.
     pub(crate) const fn units(&self, bytes: u64) -> u64 {
         self.data.units(bytes)
     }
 
-    /// How a write is put on the medium.
+    /// Way in which writes become durable on this device.
     pub(crate) fn durable(&self) -> Durable {
-        durability(self.lanes.device().geometry())
+        durability(self.io_contexts.device().geometry())
     }
 
-    /// Whether anything may be changed.
+    /// Fails if the volume is read-only, unmounted or poisoned.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only {
             return Err(Error::new(
@@ -128,7 +126,7 @@ impl Shared {
         self.check_not_poisoned()
     }
 
-    /// Whether no write has failed so far.
+    /// Fails if a write has failed.
     pub(crate) fn check_not_poisoned(&self) -> Result<()> {
         self.poison.get().map_or(Ok(()), |why| {
             let context = format!("the volume takes no more changes since a write failed: {why}");
@@ -136,13 +134,13 @@ impl Shared {
         })
     }
 
-    /// Lets nothing be acknowledged any more if a write failed.
+    /// Poisons the volume if a write failed: nothing is acknowledged any more.
     pub(crate) fn poison_if_failed<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             let source = std::error::Error::source(error).map(|source| format!(": {source}"));
             let why = format!("{error}{}", source.unwrap_or_default());
             if self.poison.set(why.clone()).is_ok() {
-                let device = self.lanes.device().name();
+                let device = self.io_contexts.device().name();
                 tracing::error!(
                     device,
                     why,
@@ -162,7 +160,7 @@ impl Shared {
         )
     }
 
-    /// What transactions carry of a file goes over what was read.
+    /// Overlays the journaled bytes of a file on bytes read from the device.
     pub(crate) fn patch(&self, id: InodeId, offset: u64, out: &mut [u8]) {
         if self.read_only {
             self.overlay.patch(id, offset, out);
@@ -183,36 +181,36 @@ impl Shared {
         })
     }
 
-    /// Makes everything recorded so far durable, and what that frees free.
+    /// Makes everything recorded so far durable, and frees what that releases.
     pub(crate) fn commit_all(&self) -> Result<()> {
         let newest = self.state().newest();
         self.commit(newest)?;
-        self.settle();
+        self.reclaim_freed();
         Ok(())
     }
 
-    /// Waits until what was deleted is free; false if nothing was. The first attempt has it on the medium. The second
-    /// makes a checkpoint, which may need less room than was held for it, and waits for who is deallocating.
-    pub(crate) fn make_room(&self, attempt: usize) -> Result<bool> {
-        let has_limbo = self.allocator.limbo_units() > 0;
+    /// Waits until deleted units are free; false if there were none. The first attempt commits. The second makes a
+    /// checkpoint, which may need less space than was reserved, and waits for a deallocation in progress.
+    pub(crate) fn reclaim_space(&self, attempt: usize) -> Result<bool> {
+        let has_pending_free = self.allocator.pending_free_units() > 0;
         let (newest, has_changed) = {
             let state = self.state();
             (state.newest(), state.has_changed)
         };
         if attempt > 0 {
-            let helps = has_limbo || has_changed;
+            let helps = has_pending_free || has_changed;
             return if helps {
                 self.checkpoint_now(false).map(|()| true)
             } else {
                 Ok(false)
             };
         }
-        if has_limbo {
+        if has_pending_free {
             self.commit(newest)?;
-            let settled = self.allocator.settle(self.journal.durable());
-            self.allocator.give_back_settled(&settled);
+            let reclaimed = self.allocator.take_durably_freed(self.journal.durable());
+            self.allocator.free_reclaimed(&reclaimed);
         }
-        Ok(has_limbo)
+        Ok(has_pending_free)
     }
 
     /// Makes a checkpoint now, after which the journal is empty.
@@ -228,7 +226,7 @@ impl Shared {
         )
     }
 
-    /// Tells the medium that the volume is in use.
+    /// Clears the superblock's mark of a clean unmount.
     pub(crate) fn mark_in_use(&self) -> Result<()> {
         let mut superblock = self
             .superblock
@@ -240,13 +238,13 @@ impl Shared {
         superblock.clean = false;
         superblock.generation += 1;
         let result = self
-            .lanes
-            .with(|lane| write_superblocks(&superblock, self.durable(), lane));
+            .io_contexts
+            .with(|io| write_superblocks(&superblock, self.durable(), io));
         drop(superblock);
         self.poison_if_failed(result)
     }
 
-    /// Makes a last checkpoint; nothing can be changed afterwards.
+    /// Makes a last checkpoint and marks the volume as cleanly unmounted; no change is possible afterwards.
     pub(crate) fn unmount(&self) -> Result<()> {
         if self.read_only || self.is_unmounted.load(Ordering::Acquire) {
             return Ok(());
@@ -257,21 +255,21 @@ impl Shared {
         Ok(())
     }
 
-    /// Leaves the device as it is: the volume was not mounted after all.
+    /// Leaves the device unchanged: the mount failed.
     pub(crate) fn abandon(&self) {
         self.is_unmounted.store(true, Ordering::Release);
     }
 
-    /// As the leader: writes what is pending, up to `target`.
+    /// Writes pending transactions up to `target`. Only the leader calls it.
     fn lead(&self, ring: &mut Ring, target: u64) -> Result<()> {
         while self.journal.durable() < target {
             let mut state = self.state();
             let Some(first) = state.first_pending() else {
-                // Nothing else takes what is pending but leaders, who leave none of it undone.
+                // Only leaders take pending transactions, and each writes all that it takes.
                 return Err(Error::new(ErrorKind::Poisoned, "a transaction was lost"));
             };
             let blocks = self.blocks_of(first);
-            if !ring.has_room(blocks) {
+            if !ring.fits(blocks) {
                 drop(state);
                 self.checkpoint(ring, false)?;
                 continue;
@@ -281,98 +279,131 @@ impl Shared {
             self.write(ring, pending)?;
         }
         if ring.is_half_full() {
-            // Those who wait for transactions need not wait for this.
+            // Waiting threads have their transactions and need not wait for the checkpoint.
             self.checkpoint(ring, false)?;
         }
         Ok(())
     }
 
     fn blocks_of(&self, pending: &Pending) -> u64 {
-        (pending.bytes.len() as u64).div_ceil(self.lanes.block_bytes() as u64)
+        (pending.bytes.len() as u64).div_ceil(self.io_contexts.block_bytes() as u64)
     }
 
-    /// As the leader: writes one transaction, which is then on the medium.
+    /// Writes one transaction durably. Only the leader calls it.
     fn write(&self, ring: &mut Ring, pending: Pending) -> Result<()> {
         let Pending {
             sequence,
             mut bytes,
             needs_flush,
         } = pending;
-        let block = self.lanes.block_bytes();
+        let block = self.io_contexts.block_bytes();
         let payload = bytes.len() - HEADER_BYTES;
         bytes.resize(bytes.len().next_multiple_of(block), 0);
-        seal(&mut bytes, payload, self.key, ring.head, sequence);
+        write_header(&mut bytes, payload, self.key, ring.head, sequence);
         let first = self.layout.block_of(self.layout.journal().start);
         let until_end = usize::try_from(ring.blocks - ring.head)
             .unwrap_or(usize::MAX)
             .saturating_mul(block);
         let (here, at_start) = bytes.split_at(until_end.min(bytes.len()));
         let durable = self.durable();
-        self.lanes.with(|lane| {
+        self.io_contexts.with(|io| {
             if needs_flush {
                 self.counters.flushes.add(1);
-                Barrier::DataBeforeTransaction.flush(lane, durable != Durable::AsWritten)?;
+                Barrier::DataBeforeTransaction.flush(io, durable != Durable::AsWritten)?;
             }
             if !at_start.is_empty() {
-                Barrier::Transaction.write(lane, durable, first, at_start)?;
+                Barrier::Transaction.write(io, durable, first, at_start)?;
             }
-            Barrier::Transaction.write(lane, durable, first + ring.head, here)
+            Barrier::Transaction.write(io, durable, first + ring.head, here)
         })?;
         self.counters.flushes.add(1);
         self.counters.transactions.add(1);
         self.counters.journal_bytes.add(bytes.len() as u64);
         ring.advance((bytes.len() / block) as u64);
         self.journal.set_durable(sequence);
-        self.settle();
+        self.reclaim_freed();
         Ok(())
     }
 
-    /// Frees what durable transactions have freed. On a device that gains by it the units are deallocated first, by
-    /// the next checkpoint.
-    pub(crate) fn settle(&self) {
-        // When space is short there is no time for that.
+    /// Frees units that durable transactions have released. On a device that benefits from TRIM, the next checkpoint
+    /// deallocates and frees them instead.
+    pub(crate) fn reclaim_freed(&self) {
+        // When space is short the units are freed without TRIM.
         let is_short = self.allocator.free_units() <= self.layout.units() / 64;
         if !self.discard || is_short {
-            let settled = self.allocator.settle(self.journal.durable());
-            self.allocator.give_back_settled(&settled);
+            let reclaimed = self.allocator.take_durably_freed(self.journal.durable());
+            self.allocator.free_reclaimed(&reclaimed);
         }
     }
 
-    /// Deallocates and frees what durable transactions have freed.
+    /// Deallocates and frees units that durable transactions have released.
     pub(crate) fn discard_freed(&self) -> Result<()> {
-        let mut settled = self.allocator.settle(self.journal.durable());
+        let mut reclaimed = self.allocator.take_durably_freed(self.journal.durable());
         if self.discard {
-            settled.sort_unstable();
-            let runs = settled.chunk_by(|a, b| a.end() == b.start);
+            reclaimed.sort_unstable();
+            let runs = reclaimed.chunk_by(|a, b| a.end() == b.start);
             let runs: Vec<(u64, u64)> = runs
                 .map(|run| (run[0].start, run[run.len() - 1].end()))
                 .collect();
-            let result = self.lanes.with(|lane| {
+            let result = self.io_contexts.with(|io| {
                 let mut discarded = 0;
                 for &(start, end) in &runs {
                     let blocks = self.layout.block_of(end) - self.layout.block_of(start);
-                    lane.deallocate(self.layout.block_of(start), blocks)?;
+                    io.deallocate(self.layout.block_of(start), blocks)?;
                     discarded += end - start;
                 }
                 Ok(discarded)
             });
             match result {
                 Ok(discarded) => self.counters.discarded_units.add(discarded),
-                // The units are as free as before; only the device does not know.
+                // The units are free in any case; only the device does not know.
                 Err(error) => tracing::warn!(%error, "cannot deallocate freed blocks"),
             }
         }
-        self.allocator.give_back_settled(&settled);
+        self.allocator.free_reclaimed(&reclaimed);
         Ok(())
     }
 
-    /// The units of a file that lost its last name: free when that is durable, or when it is closed.
+    /// Attributes of a file or directory; those of an open file include what is not in a transaction yet.
+    pub(crate) fn status(&self, id: InodeId) -> Result<Status> {
+        let (mut status, opened) = {
+            let state = self.state();
+            let record = state.metadata.inode(id)?;
+            let units: u64 = record
+                .extents()
+                .iter()
+                .map(|extent| u64::from(extent.units))
+                .sum();
+            let status = Status {
+                id: id.0,
+                kind: record.kind(),
+                size: record
+                    .entries()
+                    .map_or(record.size(), |entries| entries.len() as u64),
+                allocated_bytes: units * self.unit_bytes(),
+                links: record.links(),
+                modified: record.modified(),
+            };
+            (
+                status,
+                state.open.get(&id).map(|opened| Arc::clone(&opened.inode)),
+            )
+        };
+        if let Some(inode) = opened {
+            status.size = inode.size();
+            status.allocated_bytes = inode.units() * self.unit_bytes();
+            status.modified = inode.modified().unwrap_or(status.modified);
+        }
+        Ok(status)
+    }
+
+    /// Frees the units of a file that lost its last name when that is durable, or when the file is closed.
     pub(crate) fn removed(&self, state: &mut State, id: InodeId, sequence: u64, freed: &[Extent]) {
-        state.carried.remove(&id);
+        state.journaled.remove(&id);
         if let Some(opened) = state.open.get(&id) {
             opened.inode.set_unlinked();
         } else {
-            self.allocator.release(sequence, freed);
+            self.allocator.free_after(sequence, freed);
         }
     }
 }
@@ -383,7 +414,7 @@ impl Drop for Shared {
             return;
         }
         if let Err(error) = self.unmount() {
-            let device = self.lanes.device().name();
+            let device = self.io_contexts.device().name();
             tracing::error!(%error, device, "cannot unmount a volume: what was not synced is lost");
         }
     }
@@ -392,7 +423,7 @@ impl Drop for Shared {
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
-            .field("device", self.lanes.device())
+            .field("device", self.io_contexts.device())
             .finish_non_exhaustive()
     }
 }

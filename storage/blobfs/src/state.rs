@@ -1,5 +1,5 @@
-//! What all threads share of a mounted volume's metadata: names, sizes and extents as the next transactions will
-//! have them, and those transactions.
+//! Metadata of a mounted volume, under one lock: names, sizes and extents with the effects of all operations so far,
+//! and the transactions that are not written yet.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,51 +9,51 @@ use crate::format::transaction::HEADER_BYTES;
 use crate::format::{Effects, InodeId, Metadata, Operation};
 use crate::inode::Inode;
 
-/// Operations beyond so many bytes go to a further transaction.
+/// Bytes of operations at which the next transaction begins.
 pub(crate) const TRANSACTION_BYTES: usize = 128 << 10;
 
 /// A transaction that is not written yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
-    /// Its number.
+    /// Number of the transaction.
     pub(crate) sequence: u64,
-    /// Room for the header, then its operations.
+    /// Space for the header, then the operations.
     pub(crate) bytes: Vec<u8>,
-    /// Whether it names data that was written, but not put on the medium.
+    /// Whether it names data that was written and not flushed.
     pub(crate) needs_flush: bool,
 }
 
 /// A file that is open.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenFile {
     pub(crate) inode: Arc<Inode>,
     pub(crate) handles: usize,
 }
 
-/// Metadata and what is to become of it.
+/// Metadata, open files and pending transactions.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// With the effects of all operations up to now.
+    /// Metadata with the effects of all operations so far.
     pub(crate) metadata: Metadata,
-    /// Files with at least one handle, and those whose last one is being closed.
-    pub(crate) open: HashMap<InodeId, Opened>,
-    /// Files of which transactions carry data that is not at home.
-    pub(crate) carried: HashMap<InodeId, Arc<Inode>>,
-    /// Files that somebody has locked, by directory and name.
+    /// Files with at least one handle, and files whose last handle is being closed.
+    pub(crate) open: HashMap<InodeId, OpenFile>,
+    /// Files with journaled data that is not written back.
+    pub(crate) journaled: HashMap<InodeId, Arc<Inode>>,
+    /// Locked files, by directory and name.
     pub(crate) locks: HashSet<(InodeId, String)>,
     pending: VecDeque<Pending>,
     next_sequence: u64,
-    /// Whether the last checkpoint lacks an operation.
+    /// Whether an operation was recorded since the last checkpoint.
     pub(crate) has_changed: bool,
 }
 
 impl State {
-    /// The next transaction has number `next_sequence`.
+    /// A state whose next transaction has number `next_sequence`.
     pub(crate) fn new(metadata: Metadata, next_sequence: u64) -> Self {
         Self {
             metadata,
             open: HashMap::new(),
-            carried: HashMap::new(),
+            journaled: HashMap::new(),
             locks: HashSet::new(),
             pending: VecDeque::new(),
             next_sequence,
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// Does an operation and adds it to a transaction, whose number is returned.
+    /// Applies an operation and adds it to a transaction; returns the transaction's number.
     pub(crate) fn record(
         &mut self,
         operation: &Operation<'_>,
@@ -87,7 +87,7 @@ impl State {
         Ok((pending.sequence, effects))
     }
 
-    /// Extents of open files that no operation has told of.
+    /// Extents of open files that no operation names.
     pub(crate) fn unrecorded_extents(&self) -> u64 {
         let unrecorded = self.open.values().map(|opened| {
             let recorded = self.metadata.inode(opened.inode.id);
@@ -97,27 +97,27 @@ impl State {
         unrecorded.sum()
     }
 
-    /// The number of the newest transaction, pending or not.
+    /// Number of the newest transaction, pending or not.
     pub(crate) const fn newest(&self) -> u64 {
         self.next_sequence - 1
     }
 
-    /// The transaction to be written next, if there is one.
+    /// Transaction to be written next, if there is one.
     pub(crate) fn first_pending(&self) -> Option<&Pending> {
         self.pending.front()
     }
 
-    /// Takes the transaction to be written next.
+    /// Removes the transaction to be written next.
     pub(crate) fn take_pending(&mut self) -> Option<Pending> {
         self.pending.pop_front()
     }
 
-    /// Whether so much is pending that somebody should write it.
+    /// Whether more transactions are pending than should be left to the next sync.
     pub(crate) fn is_much_pending(&self) -> bool {
         self.pending.len() > 8
     }
 
-    /// Forgets all that is pending, which a checkpoint contains now.
+    /// Drops all pending transactions, which a checkpoint contains now.
     pub(crate) fn clear_pending(&mut self) {
         self.pending.clear();
     }

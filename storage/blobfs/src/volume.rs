@@ -1,4 +1,4 @@
-//! A mounted volume: its names.
+//! A mounted volume: operations on names.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -6,166 +6,45 @@ use std::sync::Arc;
 
 use millrace_block::Device;
 
+use crate::checkpoint_reservation::name_growth;
 use crate::counters::Counters;
 use crate::file::File;
 use crate::format::{Effects, InodeId, Kind, Metadata, Operation};
 use crate::inode::Inode;
 use crate::map::Map;
 use crate::mount;
-use crate::room::name_growth;
-use crate::shared::{Clock, Shared};
-use crate::state::{Opened, State};
+use crate::shared::Shared;
+use crate::state::{OpenFile, State};
+use crate::types::{Entry, MountOptions, OpenOptions, Space, Status};
 use crate::{Error, ErrorKind, FormatOptions, Result, Timestamp};
 
-/// How a volume is mounted.
-#[derive(Clone)]
-pub struct MountOptions {
-    /// Nothing is written to the device, not even to mend what a power cut left.
-    pub read_only: bool,
-    /// Gives the times of modification.
-    pub clock: Clock,
-    /// Memory for transfers, in bytes; at least 1 MiB is used.
-    pub arena_bytes: usize,
-    /// Whether freed blocks are deallocated on the device; none leaves it to what the device gains by it.
-    pub discard: Option<bool>,
-}
-
-impl MountOptions {
-    /// For reading and writing, with 16 MiB for transfers.
-    #[must_use]
-    pub fn new(clock: Clock) -> Self {
-        Self {
-            read_only: false,
-            clock,
-            arena_bytes: 16 << 20,
-            discard: None,
-        }
-    }
-}
-
-impl fmt::Debug for MountOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MountOptions")
-            .field("read_only", &self.read_only)
-            .field("arena_bytes", &self.arena_bytes)
-            .field("discard", &self.discard)
-            .finish_non_exhaustive()
-    }
-}
-
-/// How [`Volume::open`] opens a file. Without any of these it must exist.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpenOptions {
-    /// Make it if it is not there.
-    pub create: bool,
-    /// Make it, and fail if it is there.
-    pub create_new: bool,
-    /// Make it empty.
-    pub truncate: bool,
-}
-
-/// A name in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The name.
-    pub name: String,
-    /// What it is.
-    pub kind: Kind,
-    /// Which file or directory; the same for all names of one.
-    pub id: u64,
-}
-
-/// What is known of a file or directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    /// The same for all names of one, and never used again.
-    pub id: u64,
-    /// What it is.
-    pub kind: Kind,
-    /// Bytes of a file; of a directory, its entries.
-    pub size: u64,
-    /// Bytes of the device that it holds.
-    pub allocated_bytes: u64,
-    /// Names of a file.
-    pub links: u32,
-    /// When it was last changed.
-    pub modified: Timestamp,
-}
-
-impl Status {
-    pub(crate) fn of(shared: &Shared, id: InodeId) -> Result<Self> {
-        let (mut status, opened) = {
-            let state = shared.state();
-            let record = state.metadata.inode(id)?;
-            let units: u64 = record
-                .extents()
-                .iter()
-                .map(|extent| u64::from(extent.units))
-                .sum();
-            let status = Self {
-                id: id.0,
-                kind: record.kind(),
-                size: record
-                    .entries()
-                    .map_or(record.size(), |entries| entries.len() as u64),
-                allocated_bytes: units * shared.unit_bytes(),
-                links: record.links(),
-                modified: record.modified(),
-            };
-            (
-                status,
-                state.open.get(&id).map(|opened| Arc::clone(&opened.inode)),
-            )
-        };
-        if let Some(inode) = opened {
-            status.size = inode.size();
-            status.allocated_bytes = inode.units() * shared.unit_bytes();
-            status.modified = inode.modified().unwrap_or(status.modified);
-        }
-        Ok(status)
-    }
-}
-
-/// How full a volume is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes for files, used or not.
-    pub total_bytes: u64,
-    /// Bytes that files can have.
-    pub free_bytes: u64,
-    /// Bytes of superblocks, journal and checkpoints, and what is kept for the next one.
-    pub metadata_bytes: u64,
-    /// Files and directories.
-    pub files: u64,
-}
-
-/// A volume that is mounted. Clones are shares of it; with the last, and the last open file, it is unmounted.
+/// A mounted volume. Clones share it; dropping the last clone and the last open file unmounts it.
 #[derive(Clone, Debug)]
 pub struct Volume {
     shared: Arc<Shared>,
 }
 
 impl Volume {
-    /// Makes an empty volume of a device. Whatever it holds is lost.
+    /// Formats a device with an empty volume. The device's contents are lost.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the device is too small or the options make no sense, [`ErrorKind::Io`].
+    /// [`ErrorKind::Invalid`] if the device is too small or the options are invalid, [`ErrorKind::Io`].
     pub fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
         mount::format(device, options)
     }
 
-    /// Mounts the volume of a device.
+    /// Mounts the volume of a device; recovers it first unless it is mounted read-only.
     ///
     /// # Errors
     /// [`ErrorKind::NotAVolume`], [`ErrorKind::NewerFormat`], [`ErrorKind::Corruption`], [`ErrorKind::Io`],
-    /// [`ErrorKind::Memory`]; [`ErrorKind::Unsupported`] if the device has larger blocks than the volume, or for writing
-    /// if there are checksums of data and the device writes less than their blocks as a whole.
+    /// [`ErrorKind::Memory`]; [`ErrorKind::Unsupported`] if the device's blocks are larger than the volume's, or for
+    /// writing if the volume has data checksums and the device does not write its blocks atomically.
     pub fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<Self> {
         let shared = Arc::new(mount::mount(device, options)?);
         Ok(Self { shared })
     }
 
-    /// Puts everything on the medium, marks the volume as cleanly unmounted and takes no more changes.
+    /// Makes everything durable, marks the volume as cleanly unmounted and rejects further changes.
     ///
     /// # Errors
     /// [`ErrorKind::InUse`] if files are open, [`ErrorKind::Io`], [`ErrorKind::Poisoned`].
@@ -181,13 +60,13 @@ impl Volume {
         self.shared.unmount()
     }
 
-    /// Opens a file.
+    /// Opens a file by path, and creates or truncates it as the options say.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::Exists`] with `create_new`, [`ErrorKind::IsDirectory`],
     /// [`ErrorKind::NotDirectory`], [`ErrorKind::InvalidPath`], [`ErrorKind::ReadOnly`], [`ErrorKind::Poisoned`].
     pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File> {
-        let (file, is_new) = self.with_room(|| self.open_or_create(path, options))?;
+        let (file, is_new) = self.retry_after_reclaim(|| self.open_or_create(path, options))?;
         if options.truncate {
             file.truncate(0)?;
         }
@@ -197,7 +76,7 @@ impl Volume {
         Ok(file)
     }
 
-    /// Opens a file, and tells whether it was made.
+    /// Opens a file; true if it was created.
     fn open_or_create(&self, path: &str, options: &OpenOptions) -> Result<(File, bool)> {
         let mut state = self.shared.state();
         let may_create = options.create || options.create_new;
@@ -218,7 +97,7 @@ impl Volume {
             return Err(at(path, ErrorKind::IsDirectory, "is a directory"));
         }
         let (map, size) = (Map::new(record.extents()), record.size());
-        let opened = state.open.entry(id).or_insert_with(|| Opened {
+        let opened = state.open.entry(id).or_insert_with(|| OpenFile {
             inode: Arc::new(Inode::new(id, map, size)),
             handles: 0,
         });
@@ -248,7 +127,7 @@ impl Volume {
         Ok(id)
     }
 
-    /// Records an operation that makes a name, for which the next checkpoint must have room.
+    /// Records an operation that adds a name, after reserving space for it in the next checkpoint.
     fn record_name(
         &self,
         state: &mut State,
@@ -257,15 +136,15 @@ impl Volume {
     ) -> Result<(u64, Effects)> {
         let shared = &self.shared;
         let growth = name_growth(name);
-        if !shared.room.grow(&shared.allocator, growth) {
+        if !shared.reservation.grow(&shared.allocator, growth) {
             return Err(shared.no_space(1));
         }
         let recorded = state.record(operation, false);
-        recorded.inspect_err(|_| shared.room.shrink(growth))
+        recorded.inspect_err(|_| shared.reservation.shrink(growth))
     }
 
-    /// Does what may need units; should there be none, once more when what was deleted is free.
-    fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+    /// Runs an operation that may allocate units; if the volume is full, again after deleted units were freed.
+    fn retry_after_reclaim<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         let mut result = work();
         for attempt in 0..2 {
             let is_full = |error: &Error| error.kind() == ErrorKind::NoSpace;
@@ -273,15 +152,14 @@ impl Volume {
             if !is_full {
                 break;
             }
-            if self.shared.make_room(attempt)? {
+            if self.shared.reclaim_space(attempt)? {
                 result = work();
             }
         }
         result
     }
 
-    /// Gives a file or directory another name. A file takes the place of a file, a directory that of an empty
-    /// directory, at once.
+    /// Renames a file or directory. It atomically replaces a file by a file, or an empty directory by a directory.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::Exists`], [`ErrorKind::NotEmpty`], [`ErrorKind::Invalid`] for a
@@ -299,7 +177,7 @@ impl Volume {
                     return Err(at(
                         to,
                         ErrorKind::NotEmpty,
-                        "holds what is to take its place",
+                        "contains the directory that is to replace it",
                     ));
                 }
                 above = metadata.inode(id)?.parent().filter(|&parent| parent != id);
@@ -311,7 +189,7 @@ impl Volume {
         })
     }
 
-    /// Gives a file a further name.
+    /// Adds a hard link `new` to the file `existing`.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::Exists`], [`ErrorKind::IsDirectory`], and as [`Volume::open`].
@@ -326,7 +204,7 @@ impl Volume {
         })
     }
 
-    /// Takes a file's name away, and with the last name the file. Who has it open goes on.
+    /// Removes a name of a file, and the file with its last name. Open handles stay valid.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::IsDirectory`], and as [`Volume::open`].
@@ -334,12 +212,12 @@ impl Volume {
         self.remove_kind(path, Kind::File)
     }
 
-    /// Makes a directory.
+    /// Creates an empty directory whose parent exists.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`], [`ErrorKind::NotFound`] if the one above it is missing, and as [`Volume::open`].
     pub fn create_dir(&self, path: &str) -> Result<()> {
-        self.with_room(|| {
+        self.retry_after_reclaim(|| {
             let mut state = self.shared.state();
             match state.metadata.resolve(path) {
                 Ok(_) => return Err(at(path, ErrorKind::Exists, "exists already")),
@@ -369,14 +247,14 @@ impl Volume {
                     Err(at(path, ErrorKind::IsDirectory, "is a directory"))
                 }
                 (Kind::File, Kind::Directory) => {
-                    Err(at(path, ErrorKind::NotDirectory, "is no directory"))
+                    Err(at(path, ErrorKind::NotDirectory, "is not a directory"))
                 }
                 _ => Ok(Operation::Unlink { parent, name }),
             }
         })
     }
 
-    /// What a directory holds, by name.
+    /// Entries of a directory, sorted by name.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], [`ErrorKind::InvalidPath`].
@@ -400,24 +278,22 @@ impl Volume {
         entries.collect()
     }
 
-    /// What is known of a file or directory.
+    /// Attributes of a file or directory, as `stat` returns them.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`], [`ErrorKind::NotDirectory`], [`ErrorKind::InvalidPath`].
     pub fn status(&self, path: &str) -> Result<Status> {
         let id = self.shared.state().metadata.resolve(path);
-        Status::of(
-            &self.shared,
-            id.map_err(|error| Error::from(error).at(path))?,
-        )
+        self.shared
+            .status(id.map_err(|error| Error::from(error).at(path))?)
     }
 
-    /// Sets the time of modification.
+    /// Sets the modification time of a file or directory.
     ///
     /// # Errors
     /// As [`Volume::status`], [`ErrorKind::ReadOnly`], [`ErrorKind::Poisoned`].
     pub fn set_modified(&self, path: &str, modified: Timestamp) -> Result<()> {
-        // A sync that comes later must not set the time of what was written before.
+        // A later sync must not set the time of bytes written before.
         let opened = {
             let state = self.shared.state();
             let id = state.metadata.resolve(path).ok();
@@ -430,12 +306,12 @@ impl Volume {
             Ok(Operation::SetModified { id, modified })
         })?;
         if let Some(mut writing) = writing {
-            Inode::forget_modified(&mut writing);
+            Inode::clear_modified(&mut writing);
         }
         self.write_if_much()
     }
 
-    /// Returns when every change of names so far is on the medium.
+    /// Makes all earlier changes of names durable, then returns.
     ///
     /// # Errors
     /// [`ErrorKind::Io`], [`ErrorKind::Poisoned`].
@@ -445,11 +321,11 @@ impl Volume {
         self.shared.commit_all()
     }
 
-    /// Locks a file, which is made if it is not there, against others in this process. Other processes are kept
-    /// out by the device.
+    /// Locks a file against other callers in this process; creates it if it does not exist. The device's own lock
+    /// excludes other processes.
     ///
     /// # Errors
-    /// [`ErrorKind::InUse`] if somebody has it, and as [`Volume::open`].
+    /// [`ErrorKind::InUse`] if the file is locked, and as [`Volume::open`].
     pub fn lock(&self, path: &str) -> Result<FileLock> {
         let create = OpenOptions {
             create: true,
@@ -470,37 +346,37 @@ impl Volume {
         Ok(FileLock { shared, key })
     }
 
-    /// How full it is.
+    /// Space usage of the volume, in bytes and files.
     #[must_use]
     pub fn space(&self) -> Space {
         let shared = &self.shared;
         let allocator = &shared.allocator;
         let data = shared.layout.data();
-        let free = allocator.free_units() + allocator.limbo_units();
+        let free = allocator.free_units() + allocator.pending_free_units();
         let fixed = shared.layout.units() - (data.end - data.start);
         Space {
             total_bytes: (data.end - data.start) * shared.unit_bytes(),
             free_bytes: free * shared.unit_bytes(),
-            metadata_bytes: (fixed + shared.room.units()) * shared.unit_bytes(),
+            metadata_bytes: (fixed + shared.reservation.units()) * shared.unit_bytes(),
             files: shared.state().metadata.len() as u64,
         }
     }
 
-    /// Tells the device of everything that is free, so that it may forget what is there; how many bytes that were.
-    /// `progress` is called with the bytes that are done and all that are to be, and may end it.
+    /// Deallocates (TRIM) all free units on the device; returns the number of bytes deallocated. Calls `progress` with
+    /// the bytes done and the bytes in all; `ControlFlow::Break` ends the trim.
     ///
-    /// What the device is just being told of counts as free, and yet is not to be had: whoever writes meanwhile to a
-    /// volume that is nearly full may find that it is.
+    /// Units under deallocation count as free and cannot be allocated: a write to a nearly full volume may fail
+    /// meanwhile with [`ErrorKind::NoSpace`].
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the device forgets nothing, [`ErrorKind::ReadOnly`], [`ErrorKind::Io`],
-    /// [`ErrorKind::Poisoned`]. No file is harmed by a deallocation that fails.
+    /// [`ErrorKind::Unsupported`] if the device does not support TRIM, [`ErrorKind::ReadOnly`], [`ErrorKind::Io`],
+    /// [`ErrorKind::Poisoned`]. A failed deallocation damages no file.
     pub fn trim(&self, progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<u64> {
         self.shared.check_writable()?;
         self.shared.trim(progress)
     }
 
-    /// Its name for people; empty if it has none.
+    /// Label of the volume, at most 64 bytes; empty if it has none.
     #[must_use]
     pub fn label(&self) -> String {
         let superblock = self.shared.superblock.lock();
@@ -508,38 +384,38 @@ impl Volume {
         superblock.label.clone()
     }
 
-    /// Its identifier.
+    /// Identifier of the volume, given at format time.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
         let superblock = self.shared.superblock.lock();
         superblock.expect("no holder of the lock panics").uuid
     }
 
-    /// What it has done since it was mounted.
+    /// Event counters since the volume was mounted.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counters.read()
     }
 
-    /// Bytes of a logical block of the device: reads of whole ones move nothing more.
+    /// Bytes of a logical block: reads of whole blocks transfer no other bytes.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         self.shared.layout.block_bytes()
     }
 
-    /// Whether the bytes of files have checksums.
+    /// Whether blocks of file data end in a checksum.
     #[must_use]
     pub fn data_checksums(&self) -> bool {
-        self.shared.data.is_sealed()
+        self.shared.data.has_checksums()
     }
 
-    /// Does one operation on names.
+    /// Applies one operation on names.
     fn change<'p>(
         &self,
         path: &str,
         operation: impl Fn(&Metadata) -> Result<Operation<'p>>,
     ) -> Result<()> {
-        self.with_room(|| self.apply(path, &operation))?;
+        self.retry_after_reclaim(|| self.apply(path, &operation))?;
         self.write_if_much()
     }
 
@@ -565,7 +441,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Keeps what is pending bounded.
+    /// Commits if many transactions are pending, to bound their memory.
     fn write_if_much(&self) -> Result<()> {
         if self.shared.state().is_much_pending() {
             return self.shared.commit_all();
@@ -578,7 +454,7 @@ fn at(path: &str, kind: ErrorKind, what: &str) -> Error {
     Error::new(kind, format!("{path} {what}"))
 }
 
-/// A lock on a file, given up when dropped.
+/// Lock on a file, released on drop.
 pub struct FileLock {
     shared: Arc<Shared>,
     key: (InodeId, String),

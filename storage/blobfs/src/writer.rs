@@ -1,4 +1,4 @@
-//! Writes of one file, in flight also between calls.
+//! Writes of one file that stay in flight between calls.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use millrace_block::{Completion, ErrorKind as DeviceErrorKind, Queue, Request};
 use millrace_memory::Arena;
 
 use crate::Result;
-use crate::lanes::{Lanes, io_error, lost, take_buffer, wait_for_buffer};
-use crate::map::Place;
+use crate::io_context::{IoContexts, io_error, lost, take_buffer, wait_for_buffer};
+use crate::map::BlockMapping;
 use crate::permits::{Permit, Purpose};
 
-/// Writes of one file in flight.
+/// Most writes of one file in flight.
 const WRITES_MAX: usize = 8;
 
 struct InFlight {
     token: u64,
     lba: u64,
-    /// Without one it ends before the call does.
+    /// Permit to stay in flight between calls; a write without one completes within the call.
     permit: Option<Permit>,
 }
 
-/// A queue with writes of one file.
+/// A queue with writes of one file in flight.
 pub(crate) struct Writer {
     queue: Box<dyn Queue>,
     arena: Arena,
@@ -29,9 +29,9 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// With nothing in flight.
-    pub(crate) fn new(lanes: &Lanes) -> Result<Self> {
-        let (queue, arena) = lanes.writer()?;
+    /// A writer with nothing in flight.
+    pub(crate) fn new(io_contexts: &IoContexts) -> Result<Self> {
+        let (queue, arena) = io_contexts.writer()?;
         Ok(Self {
             queue,
             arena,
@@ -40,77 +40,82 @@ impl Writer {
         })
     }
 
-    /// Begins to write at most a piece, padded with zeros to whole blocks, to a place that begins one; returns how many
-    /// bytes go to the device. When a call has begun all it has to, it must come to [`Writer::leave`] or [`Writer::finish`].
-    pub(crate) fn write(&mut self, lanes: &Lanes, place: &Place, bytes: &[u8]) -> Result<usize> {
-        debug_assert_eq!(place.skip, 0);
-        let (lba, seal) = (place.lba, place.seal.as_ref());
-        let padded = match seal {
-            None => bytes.len().next_multiple_of(lanes.block_bytes()),
-            Some(seal) => seal.transfer_bytes(bytes.len()),
+    /// Submits a write of at most one transfer, padded with zeros to whole blocks, to a mapping at the start of a block;
+    /// returns the bytes sent to the device. The caller must end with [`Writer::submit_all`] or [`Writer::finish`].
+    pub(crate) fn write(
+        &mut self,
+        io_contexts: &IoContexts,
+        mapping: &BlockMapping,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        debug_assert_eq!(mapping.skip, 0);
+        let (lba, trailer) = (mapping.lba, mapping.trailer.as_ref());
+        let padded = match trailer {
+            None => bytes.len().next_multiple_of(io_contexts.block_bytes()),
+            Some(trailer) => trailer.transfer_bytes(bytes.len()),
         };
         while self.in_flight.len() >= WRITES_MAX {
-            self.take_one()?;
+            self.complete_one()?;
         }
         let mut buffer = loop {
             match take_buffer(&self.arena, padded)? {
                 Some(buffer) => break buffer,
-                None if !self.in_flight.is_empty() => self.take_one()?,
+                None if !self.in_flight.is_empty() => self.complete_one()?,
                 None => break wait_for_buffer(&self.arena, padded)?,
             }
         };
-        if let Some(seal) = seal {
-            seal.close(bytes, &mut buffer);
+        if let Some(trailer) = trailer {
+            trailer.fill_blocks(bytes, &mut buffer);
         } else {
             buffer[..bytes.len()].copy_from_slice(bytes);
             buffer[bytes.len()..].fill(0);
         }
-        let permit = lanes.permit(Purpose::Write, &buffer);
+        let permit = io_contexts.permit(Purpose::Write, &buffer);
         let token = self.next_token;
         self.next_token += 1;
-        let mut request = Request::write(lanes.address(lba), buffer, token);
+        let mut request = Request::write(io_contexts.address(lba), buffer, token);
         while let Err(refused) = self.queue.submit(request) {
             if refused.error.kind() != DeviceErrorKind::Full || self.in_flight.is_empty() {
                 return Err(io_error("write", lba, refused.error));
             }
             request = refused.request;
-            self.take_one()?;
+            self.complete_one()?;
         }
         self.in_flight.push(InFlight { token, lba, permit });
         Ok(padded)
     }
 
-    /// Has the device begin, and waits for writes whose buffers others may be in need of.
-    pub(crate) fn leave(&mut self) -> Result<()> {
+    /// Submits all writes to the device, and waits for the writes that have no permit to stay in flight.
+    pub(crate) fn submit_all(&mut self) -> Result<()> {
         while let Some(completion) = self.queue.poll() {
-            self.took(completion)?;
+            self.complete(completion)?;
         }
         while self.in_flight.iter().any(|write| write.permit.is_none()) {
-            self.take_one()?;
+            self.complete_one()?;
         }
         Ok(())
     }
 
-    /// Waits for all writes; the first failure is told when none is in flight any more.
-    pub(crate) fn finish(mut self, lanes: &Lanes) -> Result<()> {
+    /// Waits for all writes; returns the first failure when none is in flight any more.
+    pub(crate) fn finish(mut self, io_contexts: &IoContexts) -> Result<()> {
         let mut result = Ok(());
         while !self.in_flight.is_empty() {
             let completion = self.queue.wait().ok_or_else(lost)?;
-            result = result.and(self.took(completion));
+            result = result.and(self.complete(completion));
         }
-        lanes.return_writer(self.queue);
+        io_contexts.return_writer(self.queue);
         result
     }
 
-    fn take_one(&mut self) -> Result<()> {
+    fn complete_one(&mut self) -> Result<()> {
         let completion = self.queue.wait().ok_or_else(lost)?;
-        self.took(completion)
+        self.complete(completion)
     }
 
-    fn took(&mut self, completion: Completion) -> Result<()> {
+    fn complete(&mut self, completion: Completion) -> Result<()> {
         let is_this = |write: &InFlight| write.token == completion.token;
         let at = self.in_flight.iter().position(is_this).ok_or_else(lost)?;
-        // The buffer goes before the permit does.
+        // The buffer drops before its permit.
         drop(completion.buffer);
         let write = self.in_flight.swap_remove(at);
         completion

@@ -227,9 +227,9 @@ fn repaired(device: &Arc<dyn Device>) -> (Report, Contents) {
 
 #[test]
 fn a_sound_volume() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let device = memory();
-        let contents = filled_with(&device, 30, is_sealed);
+        let contents = filled_with(&device, 30, data_checksums);
         let report = run(&device, READ);
         assert_eq!(texts(&report), [""; 0]);
         assert!(report.is_sound() && report.is_clean_unmount && report.left.is_none());
@@ -238,7 +238,7 @@ fn a_sound_volume() {
         let held: u64 = contents
             .values()
             .map(|bytes| {
-                let payload = if is_sealed { 504 } else { 512 };
+                let payload = if data_checksums { 504 } else { 512 };
                 (bytes.len().div_ceil(payload) as u64 * 512).next_multiple_of(UNIT)
             })
             .sum();
@@ -262,9 +262,9 @@ fn a_sound_volume() {
 
 #[test]
 fn a_volume_that_was_not_unmounted() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let device = memory();
-        let contents = filled_with(&device, 10, is_sealed);
+        let contents = filled_with(&device, 10, data_checksums);
         let volume = mount(&device);
         write(&volume, "/db/last", b"few bytes");
         volume.rename("/db/000001.sst", "/db/moved").unwrap();
@@ -287,9 +287,9 @@ fn a_volume_that_was_not_unmounted() {
 
 #[test]
 fn superblocks() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let device = memory();
-        let contents = filled_with(&device, 10, is_sealed);
+        let contents = filled_with(&device, 10, data_checksums);
         let whole = Bytes::of(&device);
         for unit in [0, UNITS - 1] {
             // Nothing there, and something damaged.
@@ -322,9 +322,9 @@ fn superblocks() {
 
 #[test]
 fn one_copy_of_the_checkpoint() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let device = memory();
-        let contents = filled_with(&device, 300, is_sealed);
+        let contents = filled_with(&device, 300, data_checksums);
         let pages = Bytes::of(&device).checkpoint_units(0).len();
         assert!(pages > 4);
         for copy in 0..2 {
@@ -352,9 +352,9 @@ fn one_copy_of_the_checkpoint() {
 
 #[test]
 fn both_copies_of_the_checkpoint() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let device = memory();
-        let contents = filled_with(&device, 300, is_sealed);
+        let contents = filled_with(&device, 300, data_checksums);
         let pages = Bytes::of(&device).checkpoint_units(0).len();
         for page in 0..pages {
             let mut bytes = Bytes::of(&device);
@@ -396,9 +396,9 @@ fn both_copies_of_the_checkpoint() {
 
 #[test]
 fn the_journal() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let device = memory();
-        let mut contents = filled_with(&device, 5, is_sealed);
+        let mut contents = filled_with(&device, 5, data_checksums);
         let volume = mount(&device);
         for number in 0..20 {
             write(&volume, &format!("/new {number}"), &pattern(number, 300));
@@ -536,7 +536,7 @@ fn bad_blocks() {
     disk.make_bad(8 + 100..8 + 102);
     let report = run(&device, REPAIR);
     let text = texts(&report).join("\n");
-    assert!(text.contains("blocks 100 to 101 cannot be read"), "{text}");
+    assert!(text.contains("blocks 100 to 101 are unreadable"), "{text}");
     assert!(!report.is_sound());
     assert_eq!(read_all(&mount(&device)), contents);
 }
@@ -567,9 +567,9 @@ fn a_device_that_has_grown() {
 }
 
 /// A volume that has lost a page in both copies, and has data in its journal.
-fn damaged(is_sealed: bool) -> (Image, Contents) {
+fn damaged(data_checksums: bool) -> (Image, Contents) {
     let device = memory();
-    let mut contents = filled_with(&device, 100, is_sealed);
+    let mut contents = filled_with(&device, 100, data_checksums);
     let volume = mount(&device);
     write(&volume, "/late", &pattern(1, 700));
     contents.insert("/late".to_owned(), pattern(1, 700));
@@ -584,8 +584,8 @@ fn damaged(is_sealed: bool) -> (Image, Contents) {
 
 #[test]
 fn a_power_cut_while_repairing() {
-    for is_sealed in [false, true] {
-        let (image, _) = damaged(is_sealed);
+    for data_checksums in [false, true] {
+        let (image, _) = damaged(data_checksums);
         let mut geometry = MemoryDevice::geometry_of(UNITS * UNIT, 512);
         geometry.volatile_cache = true;
         geometry.write_through = false;
@@ -614,10 +614,10 @@ fn a_power_cut_while_repairing() {
 
 #[test]
 fn bytes_that_are_wrong_anywhere() {
-    for is_sealed in [false, true] {
-        let (image, contents) = damaged(is_sealed);
+    for data_checksums in [false, true] {
+        let (image, contents) = damaged(data_checksums);
         let sound = memory();
-        let others = filled_with(&sound, 100, is_sealed);
+        let others = filled_with(&sound, 100, data_checksums);
         let whole = Bytes::of(&sound);
         let metadata: Vec<u64> = [0, 1, 2, UNITS - 1]
             .into_iter()

@@ -1,4 +1,4 @@
-//! The trait of a device.
+//! The device trait: a block device of which this process is the only user.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use millrace_memory::Domain;
 
 use crate::{Geometry, Queue, Result};
 
-/// Blocks that can be read and written, owned by this process alone.
+/// A block device of which this process is the only user.
 ///
-/// Whoever opens a device has it to itself: a second opening, by any process, is refused with
-/// [`ErrorKind::InUse`](crate::ErrorKind::InUse) for as long as the device or one of its queues is there.
+/// An open device is exclusive: a second open, by any process, fails with [`ErrorKind::InUse`](crate::ErrorKind::InUse)
+/// as long as the device or one of its queues exists.
 pub trait Device: fmt::Debug + Send + Sync {
-    /// What it is like.
+    /// Geometry of the device, constant while it is open.
     fn geometry(&self) -> &Geometry;
 
-    /// Its name for people: the text that opens it.
+    /// Name of the device: the [`Spec`](crate::Spec) that opens it.
     fn name(&self) -> &str;
 
-    /// What its user should know: why it is slower than it could be, or less safe. One sentence each.
+    /// Notes for the operator on reduced performance or safety, one sentence each.
     fn notes(&self) -> &[String] {
         &[]
     }
 
-    /// The domain that the buffers of its requests must come from.
+    /// DMA domain that the buffers of all requests must belong to.
     fn domain(&self) -> &Arc<dyn Domain>;
 
-    /// A queue. The first [`Geometry::queues_max`] share nothing; later ones share one among them.
+    /// Opens a queue. The first [`Geometry::queues_max`] are independent; further queues share one.
     ///
     /// # Errors
     /// [`ErrorKind::Memory`](crate::ErrorKind::Memory), [`ErrorKind::Device`](crate::ErrorKind::Device).

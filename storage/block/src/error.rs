@@ -1,38 +1,38 @@
-//! What can go wrong with a device.
+//! Errors of a block device: kind, context and source.
 
 use std::error::Error as StdError;
 use std::fmt;
 
-/// A result of this crate.
+/// Result with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kinds of failure a caller may act on.
+/// Kinds of failure that a caller can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The text names no device, or the request makes no sense.
+    /// The device name or the request is invalid (`EINVAL`).
     Invalid,
-    /// There is no such device.
+    /// The device does not exist (`ENOENT`).
     NotFound,
-    /// The process may not use it.
+    /// The process lacks permission (`EACCES`).
     Permission,
-    /// Somebody else has it.
+    /// Another process, or another handle of this process, holds the device (`EBUSY`).
     InUse,
-    /// The device, or this machine, cannot do it.
+    /// The device or the machine does not support the operation.
     Unsupported,
-    /// The queue is full: take a completion first.
+    /// The queue is full: take a completion first (`EAGAIN`).
     Full,
-    /// Memory for the device could not be had.
+    /// Memory for device transfers cannot be allocated or locked.
     Memory,
-    /// What holds the device has no space left (a file that is sparse).
+    /// The file system below has no space left for a sparse file (`ENOSPC`).
     NoSpace,
-    /// Blocks cannot be read or written.
+    /// A media error: blocks cannot be read or written (`EIO`).
     Medium,
-    /// The device does not work, or is gone.
+    /// The device failed or was removed (`ENXIO`).
     Device,
 }
 
-/// A failure: its kind, what was being done, and the cause below.
+/// A failure of a device operation: kind, context and the error below.
 ///
 /// It is one pointer, so that completions, which rarely have one, stay small.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Failure {
 }
 
 impl Error {
-    /// A failure of `kind` while doing what `context` says.
+    /// A failure of `kind`; `context` names the operation and its object.
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self(Box::new(Failure {
             kind,
@@ -55,14 +55,14 @@ impl Error {
         }))
     }
 
-    /// The same with the failure that caused it.
+    /// This error with the failure that caused it as its source.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// Its kind.
+    /// Kind of the failure, for the caller to match on.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.0.kind

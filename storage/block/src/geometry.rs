@@ -1,53 +1,53 @@
-//! What a device is like, and what may be asked of it.
+//! Geometry of a device, and the validation of requests.
 
 use millrace_memory::{Buffer, DomainId};
 
 use crate::{Error, ErrorKind, Operation, Refused, Request, Result};
 
-/// Buffers begin at a multiple of a block or of so many bytes, whichever is less.
+/// Largest alignment required of buffers, in bytes; smaller blocks need only their own size.
 const ALIGNMENT_MAX: u32 = 4096;
 
-/// Whether and how a device forgets blocks that nobody needs any more.
+/// Support of a device for deallocation (TRIM).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deallocation {
-    /// It does not.
+    /// Deallocation is not supported.
     None,
-    /// It does, at a price for the next write (a file, of which a hole is made).
+    /// Deallocation is supported and makes the next write slower (a file, in which it makes a hole).
     Costly,
-    /// It does, and later writes gain by it (flash).
+    /// Deallocation is supported and makes later writes faster (flash).
     Cheap,
 }
 
-/// What a device is like. All sizes are fixed while it is open.
+/// Geometry and capabilities of a device, constant while it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a logical block: a power of two from 512 to 65,536.
     pub block_bytes: u32,
-    /// Blocks it has.
+    /// Number of logical blocks of the device.
     pub blocks: u64,
-    /// So many blocks, written by one request and beginning at a multiple of as many, are after a power cut
-    /// all written or all not. At least one.
+    /// Blocks that a power cut never tears, if one request writes them and they begin at a multiple of their number. At
+    /// least 1.
     pub atomic_blocks: u32,
-    /// Requests do best when they begin at a multiple of so many bytes. At least a block.
+    /// Preferred alignment of requests, in bytes. At least a block.
     pub optimal_bytes: u32,
     /// The longest buffer of one request, in bytes: a multiple of a block.
     pub transfer_bytes_max: usize,
-    /// Whether completed writes may be lost with the power until a flush.
+    /// Whether a power cut may lose completed writes before a flush.
     pub volatile_cache: bool,
     /// Whether a write-through costs less than a write and a flush.
     pub write_through: bool,
-    /// What deallocation does.
+    /// Support for deallocation, and its effect on later writes.
     pub deallocation: Deallocation,
     /// Whether deallocated blocks read as zeros.
     pub deallocated_reads_zero: bool,
-    /// Queues that do not share anything with each other; more than these are served, but meet.
+    /// Number of independent queues; further queues share one.
     pub queues_max: usize,
-    /// Requests that one queue takes at once, at least.
+    /// Least number of requests that one queue accepts at once.
     pub queue_depth: usize,
 }
 
 impl Geometry {
-    /// Bytes of the device.
+    /// Size of the device in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.blocks * self.block_bytes as u64
@@ -59,10 +59,10 @@ impl Geometry {
         self.block_bytes.trailing_zeros()
     }
 
-    /// Whether this describes a device.
+    /// Checks that all fields are consistent.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if a field is not what its description says.
+    /// [`ErrorKind::Invalid`] if a field violates its description.
     pub fn check(&self) -> Result<()> {
         let block = self.block_bytes;
         let sound = [
@@ -86,14 +86,13 @@ impl Geometry {
         match sound.iter().find(|(sound, _)| !sound) {
             None => Ok(()),
             Some((_, field)) => {
-                let context = format!("no device has such {field}: {self:?}");
+                let context = format!("invalid geometry, field {field}: {self:?}");
                 Err(Error::new(ErrorKind::Invalid, context))
             }
         }
     }
 
-    /// Gives a request back if a device of this kind, with buffers of `domain`, may be asked for it: what
-    /// every queue does first.
+    /// Validates a request for a device of this geometry and `domain`, and returns it: the first step of every queue.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] as [`Queue::submit`](crate::Queue::submit) says.
@@ -116,7 +115,7 @@ impl Geometry {
         }
     }
 
-    /// Why a request cannot be served.
+    /// Reason for which a request is invalid.
     #[inline]
     fn fault(&self, domain: DomainId, request: &Request) -> Option<(ErrorKind, &'static str)> {
         let invalid = |what| Some((ErrorKind::Invalid, what));
@@ -130,10 +129,10 @@ impl Geometry {
             (Operation::Read | Operation::Write | Operation::WriteThrough, None) => {
                 return invalid("no buffer");
             }
-            (_, Some(_)) => return invalid("a buffer for an operation that moves none"),
+            (_, Some(_)) => return invalid("a buffer for an operation without data"),
             (Operation::Flush, None) => return None,
             (Operation::Deallocate(_), None) if self.deallocation == Deallocation::None => {
-                return Some((ErrorKind::Unsupported, "this device forgets no blocks"));
+                return Some((ErrorKind::Unsupported, "device does not support TRIM"));
             }
             (Operation::Deallocate(blocks) | Operation::WriteZeroes(blocks), None) => blocks,
         };

@@ -1,23 +1,23 @@
-//! Bytes in memory.
+//! A sparse byte image in memory.
 
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// So many bytes are copied when one of them is changed and the image has clones.
+/// Bytes copied when one of them is changed in an image that has clones.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Chunks of a leaf.
+/// Chunks in a leaf.
 const LEAF_CHUNKS: usize = 256;
 
-/// A chunk; none is one of zeros.
+/// A chunk of the image; none reads as zeros.
 type Chunk = Option<Arc<[u8; CHUNK_BYTES]>>;
-/// Chunks that lie behind each other; none is a leaf of no chunks.
+/// Consecutive chunks; none is a leaf without chunks.
 type Leaf = Option<Arc<Vec<Chunk>>>;
 
-/// The bytes of a device, in memory. What was never written is zeros and takes none.
+/// Bytes of a device, in memory. Bytes that were never written are zeros and take no memory.
 ///
-/// A clone shares all that neither of the two changes afterwards, 16 KiB at a time: it costs a count for each
-/// 4 MiB.
+/// A clone shares all chunks of 16 KiB that neither image changes afterwards: it costs a reference count for each 4
+/// MiB.
 #[derive(Clone)]
 pub struct Image {
     bytes: u64,
@@ -25,7 +25,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// So many zeros.
+    /// An image of `bytes` zeros.
     ///
     /// # Panics
     /// If the machine cannot address as many.
@@ -39,13 +39,13 @@ impl Image {
         }
     }
 
-    /// How many bytes.
+    /// Size of the image in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many bytes of memory it takes, or shares with its clones.
+    /// Bytes of memory that the image uses, including those shared with clones.
     #[must_use]
     pub fn taken_bytes(&self) -> usize {
         let leaves = self.leaves.iter().flatten();
@@ -53,49 +53,49 @@ impl Image {
         chunks.sum::<usize>() * CHUNK_BYTES
     }
 
-    /// Fills `into` with the bytes from `offset` on.
+    /// Copies the bytes from `offset` on to `into`.
     ///
     /// # Panics
-    /// If they are not all within.
+    /// If the range is not within the image.
     pub fn read(&self, offset: u64, into: &mut [u8]) {
         let mut rest = into;
-        for (place, within) in self.places(offset, rest.len()) {
+        for (index, within) in self.places(offset, rest.len()) {
             let (part, behind) = rest.split_at_mut(within.len());
             rest = behind;
-            match self.chunk(place) {
+            match self.chunk(index) {
                 Some(chunk) => part.copy_from_slice(&chunk[within]),
                 None => part.fill(0),
             }
         }
     }
 
-    /// Makes the bytes from `offset` on those of `from`.
+    /// Copies `from` to the bytes from `offset` on.
     ///
     /// # Panics
-    /// If they are not all within.
+    /// If the range is not within the image.
     pub fn write(&mut self, offset: u64, from: &[u8]) {
         let mut rest = from;
-        for (place, within) in self.places(offset, rest.len()) {
+        for (index, within) in self.places(offset, rest.len()) {
             let (part, behind) = rest.split_at(within.len());
             rest = behind;
-            let chunk = self.chunk_mut(place);
+            let chunk = self.chunk_mut(index);
             let bytes = chunk.get_or_insert_with(|| Arc::new([0; CHUNK_BYTES]));
             Arc::make_mut(bytes)[within].copy_from_slice(part);
         }
     }
 
-    /// Makes `len` bytes from `offset` on zeros. Whole chunks of zeros take no memory any more.
+    /// Zeroes `len` bytes at `offset`, and frees the memory of whole chunks of zeros.
     ///
     /// # Panics
-    /// If they are not all within.
+    /// If the range is not within the image.
     pub fn zero(&mut self, offset: u64, len: u64) {
         let len =
             usize::try_from(len).expect("no more than there are, which the machine can address");
-        for (place, within) in self.places(offset, len) {
-            if self.chunk(place).is_none() {
+        for (index, within) in self.places(offset, len) {
+            if self.chunk(index).is_none() {
                 continue;
             }
-            let chunk = self.chunk_mut(place);
+            let chunk = self.chunk_mut(index);
             if within.len() == CHUNK_BYTES {
                 *chunk = None;
             } else if let Some(bytes) = chunk {
@@ -104,15 +104,15 @@ impl Image {
         }
     }
 
-    fn chunk(&self, place: usize) -> Option<&[u8; CHUNK_BYTES]> {
-        let leaf = self.leaves[place / LEAF_CHUNKS].as_ref()?;
-        leaf[place % LEAF_CHUNKS].as_deref()
+    fn chunk(&self, index: usize) -> Option<&[u8; CHUNK_BYTES]> {
+        let leaf = self.leaves[index / LEAF_CHUNKS].as_ref()?;
+        leaf[index % LEAF_CHUNKS].as_deref()
     }
 
-    fn chunk_mut(&mut self, place: usize) -> &mut Chunk {
-        let leaf = &mut self.leaves[place / LEAF_CHUNKS];
+    fn chunk_mut(&mut self, index: usize) -> &mut Chunk {
+        let leaf = &mut self.leaves[index / LEAF_CHUNKS];
         let leaf = leaf.get_or_insert_with(|| Arc::new(vec![None; LEAF_CHUNKS]));
-        &mut Arc::make_mut(leaf)[place % LEAF_CHUNKS]
+        &mut Arc::make_mut(leaf)[index % LEAF_CHUNKS]
     }
 
     /// The chunks of which `len` bytes from `offset` on have some, and which.
@@ -128,10 +128,10 @@ impl Image {
         let end = offset + len;
         let places = offset / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES);
         let places = if len == 0 { 0..0 } else { places };
-        places.map(move |place| {
-            let begin = place * CHUNK_BYTES;
+        places.map(move |index| {
+            let begin = index * CHUNK_BYTES;
             let first = offset.max(begin) - begin;
-            (place, first..(end - begin).min(CHUNK_BYTES))
+            (index, first..(end - begin).min(CHUNK_BYTES))
         })
     }
 }

@@ -1,59 +1,60 @@
-//! Block devices behind one trait, each driven by the thread that has work for it.
+//! Block devices behind one trait, driven by the calling thread.
 //!
 //! # Purpose
-//! [`Device`] says what a device is ([`Geometry`]) and hands out queues; a [`Queue`] belongs to one thread at
-//! a time, takes [`Request`]s, each with the [`Buffer`](millrace_memory::Buffer) that it moves, and gives
-//! both back as a [`Completion`]. There is no thread in between: who submits polls.
+//! A [`Device`] describes itself ([`Geometry`]) and opens queues; a [`Queue`] belongs to one thread at a time, accepts
+//! [`Request`]s, each with the [`Buffer`](millrace_memory::Buffer) that it transfers, and returns both as a
+//! [`Completion`]. No other thread is involved: the submitting thread polls.
 //!
-//! | device | what it is | its memory |
+//! | device | backing | DMA domain |
 //! |---|---|---|
 //! | [`NvmeDevice`] | an NVMe namespace, driven without the kernel | the controller's domain |
-//! | [`FileDevice`] | a file or block special, around the page cache where that can be | none that a device sees |
-//! | [`MemoryDevice`] | memory, gone when it is closed | the same |
+//! | [`FileDevice`] | a file or block special, with `O_DIRECT` where possible | none |
+//! | [`MemoryDevice`] | memory of the process, freed on close | none |
 //!
-//! [`Spec`] is how a device is named on a command line, and opens it.
+//! [`Spec`] is the textual name of a device, and opens it.
 //!
 //! # Durability
-//! 1. A completed write is in the device, not on its medium, unless [`Geometry::volatile_cache`] is false.
+//! 1. A completed write is in the device's cache, not on its medium, unless [`Geometry::volatile_cache`] is false.
 //! 2. A completed [`Operation::WriteThrough`] is on the medium. It says nothing of other writes.
 //! 3. A completed [`Operation::Flush`] has put every write on the medium that had completed, on any queue,
 //!    when the flush was submitted.
-//! 4. When the power goes, each run of [`Geometry::atomic_blocks`] blocks that one request wrote and that is
-//!    not on the medium is there as a whole or not at all, each run by itself, in any order. Of several such
-//!    writes of one block any may be what is left.
-//! 5. Deallocated blocks read as anything until they are written again, unless the geometry says zeros.
+//! 4. After a power cut, each run of [`Geometry::atomic_blocks`] blocks that one request wrote and that was not on the
+//!    medium is there as a whole or not at all, each run independently, in any order. Of several such writes of one
+//!    block any may remain.
+//! 5. Deallocated blocks have undefined contents until they are written again, unless
+//!    [`Geometry::deallocated_reads_zero`].
 //!
-//! # Controllers that do not keep their word
-//! Some NVMe controllers complete a write with the FUA bit before it is on the medium. There
-//! [`Operation::WriteThrough`] is made of a write and a flush, and [`Geometry::write_through`] is false, so that
-//! who writes several blocks flushes once for all. The known ones are told by their PCI identity:
+//! # Controllers that ignore FUA
+//! Some NVMe controllers complete a write with the FUA bit before it is on the medium. For these,
+//! [`Operation::WriteThrough`] is a write and a flush, and [`Geometry::write_through`] is false, so that a caller with
+//! several writes flushes once for all. Known ones are identified by their PCI identity:
 //!
 //! | controller | PCI | |
 //! |---|---|---|
-//! | QEMU's | 1b36:0010 | ignores the bit; flushes are obeyed |
+//! | QEMU's | 1b36:0010 | ignores the bit; executes flushes |
 //!
-//! Others are mistrusted by [`NvmeOptions::trust_fua`]. A controller that does not obey flushes cannot be helped.
+//! [`NvmeOptions::trust_fua`] turns it off for other controllers. There is no remedy for a controller that ignores
+//! flushes.
 //!
 //! # Order
-//! Requests in flight have no order, also not on one queue. Who needs one waits in between.
+//! Requests in flight have no order, also not on one queue. A caller that needs one waits in between.
 //!
 //! # Limits
 //! Blocks of 512 to 65,536 bytes; one buffer a request, of whole blocks and no more than
-//! [`Geometry::transfer_bytes_max`]. What is of use of a buffer begins at a multiple of a block or of 4 KiB,
+//! [`Geometry::transfer_bytes_max`]. The used range of a buffer begins at a multiple of a block or of 4 KiB,
 //! whichever is less.
 //!
 //! # Threads, clock, memory
-//! No thread is spawned and no clock is read: what needs the time is given it ([`OpenOptions`]). A device is
-//! shared by all threads; a queue is one thread's at a time and may move between them. Submitting and polling
-//! allocate nothing where the way is the fast one: a ring, a queue pair.
+//! The library spawns no thread and reads no clock: the caller provides the time ([`OpenOptions`]). All threads share a
+//! device; a queue belongs to one thread at a time and may move between them. Submitting and polling allocate nothing
+//! on the fast paths: a ring, a queue pair.
 //!
 //! # Cost
-//! A 4 KiB read of an NVMe namespace costs what the driver's does and one indirect call. Of a file it is one
-//! call of the kernel by [`Queue::run`]; through a ring several requests share one.
+//! A 4 KiB read of an NVMe namespace costs what the driver's does and one indirect call. A read of a file is one system
+//! call by [`Queue::run`]; through a ring several requests share one.
 //!
 //! # Unsafe code
-//! One module has some: the one that tells the kernel's ring where buffers are. It states who keeps them
-//! there.
+//! One module has some: the one that passes buffer addresses to an io_uring. It states the owner of each buffer.
 //!
 //! # Example
 //! ```

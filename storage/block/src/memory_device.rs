@@ -1,4 +1,4 @@
-//! Blocks in memory.
+//! A block device in memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,10 +10,10 @@ use crate::{
     Request, Result, Size,
 };
 
-/// A device whose blocks are in memory, and gone with it. What was never written takes none.
+/// A device whose blocks are in memory, freed with it. Blocks that were never written take no memory.
 ///
-/// Requests are done when they are submitted and complete when they are asked for. It never fails. Requests
-/// of all queues meet at one lock, which writes have alone.
+/// Requests execute when they are submitted, and complete when they are polled. They never fail. All queues share one
+/// reader-writer lock.
 #[derive(Debug)]
 pub struct MemoryDevice {
     name: String,
@@ -26,12 +26,12 @@ impl MemoryDevice {
     /// A device of zeros, with [`MemoryDevice::geometry_of`].
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if there is no such geometry.
+    /// [`ErrorKind::Invalid`] if the sizes make no valid geometry.
     pub fn new(bytes: u64, block_bytes: u32) -> Result<Self> {
         Self::with_geometry(Self::geometry_of(bytes, block_bytes))
     }
 
-    /// What it is like: blocks are atomic each, there is no cache, deallocated blocks read as zeros.
+    /// Geometry of a memory device: atomic single blocks, no cache, deallocated blocks read as zeros.
     #[must_use]
     pub fn geometry_of(bytes: u64, block_bytes: u32) -> Geometry {
         Geometry {
@@ -49,10 +49,10 @@ impl MemoryDevice {
         }
     }
 
-    /// A device of zeros that says of itself what `geometry` says.
+    /// A device of zeros with any valid geometry, for tests of other layers.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if that makes no sense.
+    /// [`ErrorKind::Invalid`] if the geometry is invalid.
     pub fn with_geometry(geometry: Geometry) -> Result<Self> {
         geometry.check()?;
         if usize::try_from(geometry.bytes()).is_err() {
@@ -63,10 +63,10 @@ impl MemoryDevice {
         Self::on(image, geometry)
     }
 
-    /// The same with these bytes.
+    /// A device with the bytes of `image` and any valid geometry.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] if the geometry makes no sense or has another number of bytes.
+    /// [`ErrorKind::Invalid`] if the geometry is invalid or has another size than the image.
     pub fn on(image: Image, geometry: Geometry) -> Result<Self> {
         geometry.check()?;
         if geometry.bytes() != image.bytes() {
@@ -82,7 +82,7 @@ impl MemoryDevice {
         })
     }
 
-    /// Its bytes as they are now.
+    /// Snapshot of the device's bytes.
     #[must_use]
     pub fn image(&self) -> Image {
         let image = self.image.read();

@@ -1,40 +1,40 @@
-//! What is asked of a device, and what came of it.
+//! Requests to a device, and their completions.
 
 use millrace_memory::Buffer;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The address of a logical block.
+/// Logical block address: index of a block of the device, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lba(pub u64);
 
-/// What a device is to do.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Fill the buffer from the blocks.
+    /// Read the blocks into the buffer.
     Read,
-    /// Fill the blocks from the buffer.
+    /// Write the buffer to the blocks.
     Write,
-    /// The same, complete when the blocks are on the medium (force unit access).
+    /// Write that completes when the blocks are on the medium (force unit access).
     WriteThrough,
-    /// Put on the medium what was written before.
+    /// Flush the volatile cache: all completed writes reach the medium.
     Flush,
-    /// Forget so many blocks.
+    /// Deallocate this number of blocks (TRIM).
     Deallocate(u64),
-    /// Make so many blocks zeros.
+    /// Zero this number of blocks.
     WriteZeroes(u64),
 }
 
-/// One operation. A buffer is the device's from [`Queue::submit`](crate::Queue::submit) to the completion.
+/// One request. The device owns the buffer from [`Queue::submit`](crate::Queue::submit) to the completion.
 #[derive(Debug)]
 pub struct Request {
-    /// What to do.
+    /// Operation to execute on the blocks.
     pub operation: Operation,
-    /// The first block; nothing for a flush.
+    /// First block; ignored for a flush.
     pub lba: Lba,
-    /// For reads and writes: its length, in whole blocks, says how many.
+    /// Buffer of reads and writes: its length, in whole blocks, is the length of the request.
     pub buffer: Option<Buffer>,
-    /// Comes back with the completion; the device makes no use of it.
+    /// Caller's token, returned with the completion; the device does not interpret it.
     pub token: u64,
 }
 
@@ -51,13 +51,13 @@ impl Request {
         Self::new(Operation::Write, lba, Some(buffer), token)
     }
 
-    /// The same, on the medium when it is complete.
+    /// A write-through of all of `buffer` to the blocks from `lba` on.
     #[must_use]
     pub const fn write_through(lba: Lba, buffer: Buffer, token: u64) -> Self {
         Self::new(Operation::WriteThrough, lba, Some(buffer), token)
     }
 
-    /// A flush.
+    /// A flush of the device's volatile cache.
     #[must_use]
     pub const fn flush(token: u64) -> Self {
         Self::new(Operation::Flush, Lba(0), None, token)
@@ -69,7 +69,7 @@ impl Request {
         Self::new(Operation::Deallocate(blocks), lba, None, token)
     }
 
-    /// Zeros in `blocks` blocks from `lba` on.
+    /// A request to zero `blocks` blocks from `lba` on.
     #[must_use]
     pub const fn write_zeroes(lba: Lba, blocks: u64, token: u64) -> Self {
         Self::new(Operation::WriteZeroes(blocks), lba, None, token)
@@ -85,19 +85,19 @@ impl Request {
     }
 }
 
-/// A request that was not taken, and why.
+/// A rejected request, and the reason.
 #[derive(Debug, thiserror::Error)]
-#[error("a request was not taken")]
+#[error("a request was rejected")]
 pub struct Refused {
-    /// The request, as it was.
+    /// The rejected request, unchanged.
     pub request: Request,
-    /// Why.
+    /// Reason for the rejection.
     #[source]
     pub error: Error,
 }
 
 impl Refused {
-    /// A request that finds the queue full.
+    /// Rejection because the queue is full.
     #[must_use]
     pub fn full(request: Request) -> Self {
         let error = Error::new(
@@ -107,23 +107,23 @@ impl Refused {
         Self { request, error }
     }
 
-    /// A request that is to be run while others are in flight.
+    /// Rejection of a `run` while other requests are in flight.
     #[must_use]
     pub fn busy(request: Request) -> Self {
-        let context = "one request is to be run while others are in flight";
+        let context = "run() needs an empty queue, and requests are in flight";
         let error = Error::new(ErrorKind::Invalid, context);
         Self { request, error }
     }
 }
 
-/// A request that is done.
+/// Completion of a request.
 #[derive(Debug)]
 pub struct Completion {
-    /// The request's.
+    /// Token of the request, as submitted.
     pub token: u64,
-    /// Whether it was done. After a failed write the blocks hold anything, after a failed flush nothing that
-    /// was written since the last good one may be counted on.
+    /// Result of the request. After a failed write the contents of its blocks are undefined; after a failed flush, all
+    /// writes since the last successful flush may be lost.
     pub result: Result<()>,
-    /// The request's buffer, filled by a read that succeeded.
+    /// Buffer of the request, filled by a successful read.
     pub buffer: Option<Buffer>,
 }

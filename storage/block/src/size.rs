@@ -1,14 +1,14 @@
-//! Numbers of bytes for people.
+//! Byte counts in text form.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The powers of 1024 that have a letter.
+/// Suffixes and their exponents of two.
 const LETTERS: [(char, u32); 4] = [('T', 40), ('G', 30), ('M', 20), ('K', 10)];
 
-/// Bytes, written with the largest of K, M, G and T (powers of 1024) that leaves a whole number: `1536M`.
+/// Number of bytes, displayed with the largest suffix K, M, G or T (powers of 1024) that divides it: `1536M`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
@@ -25,7 +25,7 @@ impl fmt::Display for Size {
 impl FromStr for Size {
     type Err = Error;
 
-    /// A whole number, with one of the letters, large or small, or none.
+    /// Parses a whole number with an optional suffix, in either case.
     fn from_str(text: &str) -> Result<Self> {
         let find = |last: char| {
             let letter = last.to_ascii_uppercase();
@@ -35,7 +35,7 @@ impl FromStr for Size {
             Some((_, shift)) => (&text[..text.len() - 1], *shift),
             None => (text, 0),
         };
-        // A number also begins with a plus for the standard library.
+        // The standard library also accepts a leading plus.
         let number = digits
             .bytes()
             .all(|byte| byte.is_ascii_digit())
@@ -45,7 +45,7 @@ impl FromStr for Size {
             .and_then(|number| number.checked_mul(1 << shift))
             .map(Self)
             .ok_or_else(|| {
-                let context = format!("{text:?} is no number of bytes, such as 4096, 64M or 1G");
+                let context = format!("{text:?} is not a number of bytes, such as 4096, 64M or 1G");
                 Error::new(ErrorKind::Invalid, context)
             })
     }

@@ -1,4 +1,4 @@
-//! How a device is named.
+//! Textual names of devices.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,27 +14,28 @@ use crate::{
     Result, Size,
 };
 
-/// One of each kind, for messages.
+/// Examples for error messages, one of each kind.
 const EXAMPLES: &str = "file:/var/lib/disk.img, file:/dev/sdb, nvme:0000:01:00.0, nvme:0000:01:00.0/2, \
                         vfio-user:/run/ctrl.sock, vfio-user:/run/ctrl.sock/2, mem:1G";
-/// What is before the ':'.
+/// Prefixes before the colon.
 const KINDS: [&str; 4] = ["file", "mem", "nvme", "vfio-user"];
-/// Blocks of devices in memory.
+/// Block size of memory devices, in bytes.
 const MEMORY_BLOCK_BYTES: u32 = 4096;
-/// The namespace ids that can be named (NVM Express Base Specification 1.4, section 6.1.2).
+/// Valid namespace ids (NVM Express Base Specification 1.4, section 6.1.2).
 const NAMESPACES: std::ops::Range<u32> = 1..u32::MAX;
 
-/// Names a device: what it is, and where.
+/// Name of a device: kind and location.
 ///
 /// | text | device |
 /// |---|---|
 /// | `file:/path/disk.img`, `/path/disk.img`, `disk.img` | a file or a block special of the kernel; without the prefix a path has a `/`, or no `:` |
 /// | `nvme:0000:01:00.0`, `nvme:01:00.0/2` | an NVMe controller bound to `vfio-pci`; its first namespace, or the one named |
-/// | `vfio-user:/run/ctrl.sock`, `vfio-user:/run/ctrl.sock/2` | the same of a process that serves one on this socket |
-/// | `mem:1G` | memory, gone when it is closed |
+/// | `vfio-user:/run/ctrl.sock`, `vfio-user:/run/ctrl.sock/2` | an NVMe controller that a process serves on this socket
+/// |
+/// | `mem:1G` | memory, freed when the device is closed |
 ///
-/// A number after the last `/` of a socket's path is a namespace. A file that is called as a kind is (`mem`) has its
-/// prefix or a `/`: `./mem`.
+/// A number after the last `/` of a socket's path is a namespace. A file named like a kind (`mem`) needs the prefix or
+/// a `/`: `./mem`.
 ///
 /// ```
 /// use millrace_block::Spec;
@@ -46,39 +47,39 @@ const NAMESPACES: std::ops::Range<u32> = 1..u32::MAX;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Spec {
-    /// A file or block special.
+    /// Path of a file or block special.
     File(PathBuf),
     /// An NVMe namespace behind the kernel's VFIO.
     Nvme {
-        /// The PCI function.
+        /// Address of the PCI function.
         address: Address,
-        /// The namespace; the first active one if none is named.
+        /// Namespace id; the first active namespace if none.
         namespace: Option<u32>,
     },
-    /// An NVMe namespace of a process that serves vfio-user.
+    /// An NVMe namespace that a process serves by vfio-user.
     VfioUser {
-        /// The socket.
+        /// Path of the server's socket.
         socket: PathBuf,
-        /// The namespace; the first active one if none is named.
+        /// Namespace id; the first active namespace if none.
         namespace: Option<u32>,
     },
-    /// So much memory.
+    /// A memory device of this size.
     Memory(Size),
 }
 
-/// How devices are opened, of whatever kind they are.
+/// Options for opening a device of any kind.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// For files and block specials.
+    /// Options for files and block specials.
     pub file: FileOptions,
-    /// For NVMe.
+    /// Options for NVMe namespaces.
     pub nvme: NvmeOptions,
-    /// Brings an NVMe driver the time.
+    /// Source of the time for the NVMe driver.
     pub host: Arc<dyn Host>,
 }
 
 impl OpenOptions {
-    /// The usual ones, with the machine's clock, on which it is `now`.
+    /// Default options, with the machine's clock, whose current time is `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
@@ -90,12 +91,12 @@ impl OpenOptions {
 }
 
 impl Spec {
-    /// Opens the device, for this opening alone.
+    /// Opens the device exclusively.
     ///
     /// # Errors
-    /// What [`FileDevice::open`], [`NvmeDevice::new`] and [`MemoryDevice::new`] say; for a controller also
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Permission`], [`ErrorKind::InUse`] if the kernel or a process
-    /// has it or its IOMMU group, [`ErrorKind::Unsupported`] if there is no IOMMU for it.
+    /// Those of [`FileDevice::open`], [`NvmeDevice::new`] and [`MemoryDevice::new`]; for a controller also
+    /// [`ErrorKind::NotFound`], [`ErrorKind::Permission`], [`ErrorKind::InUse`] if the kernel or another process
+    /// holds it or its IOMMU group, [`ErrorKind::Unsupported`] if it has no IOMMU.
     pub fn open(&self, options: &OpenOptions) -> Result<Arc<dyn Device>> {
         match self {
             Self::File(path) => Ok(Arc::new(FileDevice::open(path, options.file)?)),
@@ -154,18 +155,18 @@ impl FromStr for Spec {
                     .map_err(|error| no_device(text, &error.to_string()))
             }
             Some(("nvme", "")) => missing("the PCI address"),
-            Some(("nvme", place)) => {
-                let (address, namespace) = match place.split_once('/') {
-                    None => (place, None),
+            Some(("nvme", index)) => {
+                let (address, namespace) = match index.split_once('/') {
+                    None => (index, None),
                     Some((address, id)) => (address, Some(namespace(text, id)?)),
                 };
                 let address = address.parse().map_err(|error: millrace_pci::Error| {
-                    no_device(text, "that is no PCI address").caused_by(error)
+                    no_device(text, "that is not a PCI address").caused_by(error)
                 })?;
                 Ok(Self::Nvme { address, namespace })
             }
             Some(("vfio-user", "")) => missing("the path of the socket"),
-            Some(("vfio-user", place)) => socket(text, place),
+            Some(("vfio-user", index)) => socket(text, index),
             Some((kind, _)) => Err(no_device(
                 text,
                 &format!("there are no devices of kind {kind:?}"),
@@ -189,20 +190,20 @@ impl FromStr for Spec {
     }
 }
 
-/// Whether this would be a controller, or a namespace of one, behind `nvme:`.
+/// Whether the text is a controller or namespace address without the `nvme:` prefix.
 fn is_address(text: &str) -> bool {
     let address = text.split_once('/').map_or(text, |(address, _)| address);
     address.parse::<Address>().is_ok()
 }
 
-fn socket(text: &str, place: &str) -> Result<Spec> {
-    let numbered = place.rsplit_once('/').filter(|(socket, id)| {
+fn socket(text: &str, index: &str) -> Result<Spec> {
+    let numbered = index.rsplit_once('/').filter(|(socket, id)| {
         let is_number = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
         is_number && !socket.is_empty()
     });
     let (path, namespace) = match numbered {
         Some((path, id)) => (path, Some(namespace(text, id)?)),
-        None => (place, None),
+        None => (index, None),
     };
     Ok(Spec::VfioUser {
         socket: PathBuf::from(path),
@@ -217,13 +218,13 @@ fn namespace(text: &str, id: &str) -> Result<u32> {
         .ok()
         .filter(|id| plain && NAMESPACES.contains(id));
     parsed.ok_or_else(|| {
-        let reason = format!("{id:?} is no namespace, which are numbered from 1 on");
+        let reason = format!("{id:?} is not a namespace id; they are 1 to 4294967294");
         no_device(text, &reason)
     })
 }
 
 fn no_device(text: &str, reason: &str) -> Error {
-    let context = format!("{text:?} names no device: {reason}; examples: {EXAMPLES}");
+    let context = format!("{text:?} does not name a device: {reason}; examples: {EXAMPLES}");
     Error::new(ErrorKind::Invalid, context)
 }
 
@@ -315,15 +316,15 @@ mod tests {
             ("disk:/a", "kind \"disk\""),
             ("file:", "the path is missing"),
             ("nvme:", "the PCI address is missing"),
-            ("nvme:/dev/nvme0n1", "no namespace"),
-            ("nvme:nvme0", "no PCI address"),
-            ("nvme:01:00.0/0", "\"0\" is no namespace"),
-            ("nvme:01:00.0/4294967295", "is no namespace"),
-            ("nvme:01:00.0/+1", "is no namespace"),
+            ("nvme:/dev/nvme0n1", "not a namespace id"),
+            ("nvme:nvme0", "not a PCI address"),
+            ("nvme:01:00.0/0", "\"0\" is not a namespace id"),
+            ("nvme:01:00.0/4294967295", "is not a namespace id"),
+            ("nvme:01:00.0/+1", "is not a namespace id"),
             ("vfio-user:", "the path of the socket is missing"),
-            ("vfio-user:/run/c/0", "is no namespace"),
-            ("mem:", "no number of bytes"),
-            ("mem:lots", "no number of bytes"),
+            ("vfio-user:/run/c/0", "is not a namespace id"),
+            ("mem:", "not a number of bytes"),
+            ("mem:lots", "not a number of bytes"),
         ] {
             let error = text.parse::<Spec>().expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Invalid);

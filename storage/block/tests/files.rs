@@ -1,4 +1,4 @@
-//! Files and block specials: who gets them, what is refused, and what happens when they change below.
+//! Files and block specials: exclusive opening, refusals, and changes of the file below.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -15,7 +15,7 @@ use millrace_nvme_model as model;
 const BYTES: u64 = 8 << 20;
 
 /// A model that a thread steps, and the device on it.
-struct Bed {
+struct Fixture {
     device: Arc<dyn Device>,
     model: model::Controller,
     /// Ends last.
@@ -46,7 +46,7 @@ fn open(
     NvmeDevice::new("nvme:model", model.function(), namespace, host, options)
 }
 
-impl Bed {
+impl Fixture {
     fn new(model: model::Options, options: NvmeOptions) -> Self {
         let model = model::Controller::new(model).expect("a sound model");
         let stepper = model::Stepper::new(model.clone());
@@ -151,31 +151,31 @@ fn a_namespace_does_what_devices_do() {
         ),
     ] {
         println!("{name}");
-        let bed = Bed::new(model, options);
-        conformance::all(&bed.device, 0..3);
-        bed.check_records();
+        let fixture = Fixture::new(model, options);
+        conformance::all(&fixture.device, 0..3);
+        fixture.check_records();
     }
 }
 
 #[test]
 fn the_geometry_is_what_the_controller_says() {
-    let bed = Bed::new(
+    let fixture = Fixture::new(
         model::Options {
             queues: 4,
             ..of_512()
         },
         polling(),
     );
-    let geometry = bed.device.geometry();
+    let geometry = fixture.device.geometry();
     assert_eq!((geometry.block_bytes, geometry.bytes()), (512, BYTES));
     assert!(geometry.volatile_cache && geometry.write_through);
     assert_eq!((geometry.queues_max, geometry.queue_depth), (3, 16));
     assert_eq!(geometry.deallocation, Deallocation::Cheap);
     assert_eq!(geometry.atomic_blocks, 1);
-    assert_eq!(bed.device.name(), "nvme:model");
+    assert_eq!(fixture.device.name(), "nvme:model");
 
-    let bed = Bed::new(of_512(), mistrusting());
-    let geometry = bed.device.geometry();
+    let fixture = Fixture::new(of_512(), mistrusting());
+    let geometry = fixture.device.geometry();
     assert!(geometry.volatile_cache && !geometry.write_through);
 
     let mut lasting = of_512();
@@ -185,8 +185,8 @@ fn the_geometry_is_what_the_controller_says() {
     lasting.transfer_max = 0;
     lasting.atomic_write = 4096;
     lasting.atomic_write_power_fail = 4096;
-    let bed = Bed::new(lasting, polling());
-    let geometry = bed.device.geometry();
+    let fixture = Fixture::new(lasting, polling());
+    let geometry = fixture.device.geometry();
     assert!(!geometry.volatile_cache);
     assert_eq!(geometry.deallocation, Deallocation::None);
     assert!(geometry.queue_depth < 8);
@@ -220,9 +220,9 @@ fn namespaces_and_controllers_that_are_none_are_refused() {
 fn what_is_flushed_or_written_through_survives_a_power_cut() {
     let mut lost = 0;
     for seed in 0..20 {
-        let bed = Bed::new(model::Options { seed, ..of_512() }, polling());
-        let arena = arena(&*bed.device);
-        let mut queue = bed.device.queue().expect("a queue");
+        let fixture = Fixture::new(model::Options { seed, ..of_512() }, polling());
+        let arena = arena(&*fixture.device);
+        let mut queue = fixture.device.queue().expect("a queue");
         let mut run = |request| {
             let completion = queue.run(request).expect("it makes sense");
             completion.result.expect("the model works");
@@ -237,9 +237,9 @@ fn what_is_flushed_or_written_through_survives_a_power_cut() {
         for lba in 32..48 {
             run(Request::write(Lba(lba), filled(&arena, 512, 3), 0));
         }
-        bed.model.power_cut();
+        fixture.model.power_cut();
         for lba in 0..48 {
-            let byte = bed.model.peek(1, lba).expect("a block")[0];
+            let byte = fixture.model.peek(1, lba).expect("a block")[0];
             match lba {
                 0..16 => assert_eq!(byte, 1, "block {lba}, seed {seed}"),
                 16..32 => assert_eq!(byte, 2, "block {lba}, seed {seed}"),
@@ -252,10 +252,10 @@ fn what_is_flushed_or_written_through_survives_a_power_cut() {
 
 #[test]
 fn errors_of_commands_and_of_the_controller_are_told_apart() {
-    let bed = Bed::new(of_512(), polling());
-    let arena = arena(&*bed.device);
-    let mut queue = bed.device.queue().expect("a queue");
-    bed.model.set_faults(model::Faults {
+    let fixture = Fixture::new(of_512(), polling());
+    let arena = arena(&*fixture.device);
+    let mut queue = fixture.device.queue().expect("a queue");
+    fixture.model.set_faults(model::Faults {
         rules: vec![model::FaultRule {
             target: model::Target::Io,
             when: model::When::Always,
@@ -275,8 +275,8 @@ fn errors_of_commands_and_of_the_controller_are_told_apart() {
         "{source}"
     );
 
-    bed.model.set_faults(model::Faults::default());
-    bed.model.remove();
+    fixture.model.set_faults(model::Faults::default());
+    fixture.model.remove();
     let gone = match queue.run(read()) {
         Ok(completion) => completion.result.expect_err("it is gone"),
         Err(refused) => refused.error,
@@ -295,10 +295,10 @@ fn errors_of_commands_and_of_the_controller_are_told_apart() {
 fn a_mistrusted_controller_is_flushed_after_writes_that_go_through() {
     for queues in [1, 4] {
         let model = model::Options { queues, ..of_512() };
-        let bed = Bed::new(model, mistrusting());
-        let arena = arena(&*bed.device);
-        let mut queue = bed.device.queue().expect("a queue");
-        let depth = bed.device.geometry().queue_depth as u64;
+        let fixture = Fixture::new(model, mistrusting());
+        let arena = arena(&*fixture.device);
+        let mut queue = fixture.device.queue().expect("a queue");
+        let depth = fixture.device.geometry().queue_depth as u64;
         for lba in 0..depth {
             let blocks = usize::try_from(lba % 3 + 1).expect("a few");
             let buffer = filled(&arena, blocks * 512, 1);
@@ -322,21 +322,21 @@ fn a_mistrusted_controller_is_flushed_after_writes_that_go_through() {
         }
         let expected: u64 = (0..depth).map(|lba| lba % 3 + 1).sum();
         assert_eq!((blocks as u64, queue.in_flight()), (expected, 0));
-        assert_eq!(bed.model.counters().flushes, depth / 2);
+        assert_eq!(fixture.model.counters().flushes, depth / 2);
 
         // What was written before is on the medium too: the bit alone would leave it in the cache.
         for lba in 0..3 {
             let written = queue.run(Request::write(Lba(lba), filled(&arena, 512, 2), 0));
             written.expect("it makes sense").result.expect("it works");
         }
-        assert_ne!(bed.model.unflushed(1).expect("a namespace"), 0);
+        assert_ne!(fixture.model.unflushed(1).expect("a namespace"), 0);
         let through = Request::write_through(Lba(3), filled(&arena, 512, 2), 0);
         let through = queue.run(through).expect("it makes sense");
         through.result.expect("it works");
-        assert_eq!(bed.model.unflushed(1).expect("a namespace"), 0);
+        assert_eq!(fixture.model.unflushed(1).expect("a namespace"), 0);
 
-        let flushes = bed.model.counters().flushes;
-        bed.model.set_faults(model::Faults {
+        let flushes = fixture.model.counters().flushes;
+        fixture.model.set_faults(model::Faults {
             rules: vec![model::FaultRule {
                 target: model::Target::Io,
                 when: model::When::Always,
@@ -348,24 +348,24 @@ fn a_mistrusted_controller_is_flushed_after_writes_that_go_through() {
         let failed = failed.expect("it makes sense");
         assert!(failed.result.is_err() && failed.buffer.is_some());
         assert_eq!(failed.token, 6);
-        assert_eq!(bed.model.counters().flushes, flushes);
-        bed.check_records();
+        assert_eq!(fixture.model.counters().flushes, flushes);
+        fixture.check_records();
     }
 }
 
 #[test]
 fn pairs_of_dropped_queues_are_used_again() {
-    let bed = Bed::new(
+    let fixture = Fixture::new(
         model::Options {
             queues: 3,
             ..of_512()
         },
         polling(),
     );
-    let made = || bed.model.counters().commands;
+    let made = || fixture.model.counters().commands;
     let queues = || -> Vec<Box<dyn Queue>> {
         (0..6)
-            .map(|_| bed.device.queue().expect("a queue"))
+            .map(|_| fixture.device.queue().expect("a queue"))
             .collect()
     };
     drop(queues());

@@ -130,7 +130,7 @@ fn execute(arguments: &Arguments) -> Result<String> {
     }
 }
 
-/// Does the same as another user, who has the group's file and nothing else.
+/// Runs the same as another user with access to the group's file only.
 fn become_user(address: Address, arguments: &Arguments) -> Result<String> {
     let user = arguments.user.unwrap_or_default();
     let link = format!("/sys/bus/pci/devices/{address}/iommu_group");

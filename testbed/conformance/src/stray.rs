@@ -22,8 +22,8 @@ const FATAL: u32 = 1 << 1;
 /// So long a change of status may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Has the controller read its admin queue at `address`, where nothing is mapped for it: whoever watches its
-/// transfers must tell of this one. Nothing drives the controller meanwhile.
+/// Has the controller read its admin queue at `address`, where nothing is mapped for it: an observer of its
+/// transfers must report this one. Nothing drives the controller meanwhile.
 ///
 /// # Errors
 /// If the controller does not notice that it read nothing.

@@ -90,7 +90,7 @@ fn both<T: Send>(
         let peer = scope.spawn(|| run(theirs, Side::Accepting));
         let own = run(ours, Side::Connecting);
         let peer = peer.join().expect("no thread of this program panics");
-        // Of two failures the first is told by whoever did not merely wait.
+        // Of two failures the report is that of the side that did not only wait.
         match (own, peer) {
             (Ok(own), Ok(_)) => Ok(own),
             (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),

@@ -67,7 +67,7 @@ fn drive(socket: &Path, patience: Duration) -> Outcome<Run> {
                 break;
             }
         }
-        while pair.under_way() > 0 {
+        while pair.requests_in_flight() > 0 {
             pair.wait(Duration::from_secs(1), |ended| {
                 let buffer = ended.data.and_then(millrace_nvme::Data::into_buffer);
                 if ended.result.is_ok() {

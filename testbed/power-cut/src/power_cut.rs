@@ -115,8 +115,8 @@ impl PowerCut {
         Cursor::new(Arc::new(record))
     }
 
-    /// A disk whose power went after so many events. It copies the record and goes through it: who wants many
-    /// images has a [`PowerCut::cursor`].
+    /// A disk whose power was cut after `events` events. It copies the record and replays it: for many images
+    /// use a [`PowerCut::cursor`].
     ///
     /// # Panics
     /// If there are not so many events.
@@ -178,7 +178,7 @@ impl Device for PowerCut {
     }
 
     fn queue(&self) -> Result<Box<dyn Queue>> {
-        let own = self.own.upgrade().expect("whoever calls has a share of it");
+        let own = self.own.upgrade().expect("the caller holds a reference");
         let domain = DomainId::of(&self.domain);
         Ok(Box::new(PowerCutQueue::new(own, domain)))
     }

@@ -57,8 +57,8 @@
 
 #![forbid(unsafe_code)]
 
-mod home;
 pub mod loom;
+mod memory_history;
 mod pair;
 mod pending;
 mod processor;

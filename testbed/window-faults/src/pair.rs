@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millrace_random::Random;
 use millrace_window::{Attributes, Fence, LINE, Medium, WORD};
 
-use crate::home::Home;
+use crate::memory_history::MemoryHistory;
 use crate::processor::{Processor, Temper};
 
 /// One of the two.
@@ -28,7 +28,7 @@ pub struct Pair {
 
 #[derive(Debug)]
 struct World {
-    home: Home,
+    memory: MemoryHistory,
     sides: [Processor; 2],
     random: Random,
 }
@@ -47,10 +47,10 @@ impl Pair {
         let size = size.next_multiple_of(LINE);
         let mut random = Random::new(seed);
         let sides = std::array::from_fn(|_| Processor::new(attributes, Temper::new(&mut random)));
-        let home = Home::new(size / WORD);
+        let memory = MemoryHistory::new(size / WORD);
         Self {
             world: Arc::new(Mutex::new(World {
-                home,
+                memory,
                 sides,
                 random,
             })),
@@ -73,15 +73,15 @@ impl Pair {
     pub fn pass_time(&self) {
         let mut world = self.lock();
         let World {
-            home,
+            memory,
             sides,
             random,
         } = &mut *world;
         for side in &mut *sides {
-            side.pass_time(home, random);
+            side.pass_time(memory, random);
         }
         for side in sides {
-            side.catch_up(home);
+            side.catch_up(memory);
         }
     }
 
@@ -107,20 +107,20 @@ impl FaultyMedium {
     /// Does `access` unless the side is dead, after whatever happens by itself.
     fn access<T: Default>(
         &self,
-        access: impl FnOnce(&mut Processor, &mut Home, &mut Random) -> T,
+        access: impl FnOnce(&mut Processor, &mut MemoryHistory, &mut Random) -> T,
     ) -> T {
         let mut world = self.pair.lock();
         let World {
-            home,
+            memory,
             sides,
             random,
         } = &mut *world;
         for side in &mut *sides {
-            side.drift(home, random);
+            side.drift(memory, random);
         }
         let side = &mut sides[self.side as usize];
-        if side.count(home, random) {
-            access(side, home, random)
+        if side.count(memory, random) {
+            access(side, memory, random)
         } else {
             T::default()
         }
@@ -129,11 +129,11 @@ impl FaultyMedium {
     fn rush_other(&self) {
         let mut world = self.pair.lock();
         let World {
-            home,
+            memory,
             sides,
             random,
         } = &mut *world;
-        sides[1 - self.side as usize].rush(home, random);
+        sides[1 - self.side as usize].rush(memory, random);
     }
 
     fn word(&self, offset: usize) -> usize {
@@ -165,7 +165,7 @@ impl Medium for FaultyMedium {
     fn load(&self, offset: usize) -> u64 {
         let word = self.word(offset);
         self.rush_other();
-        self.access(|side, home, random| side.load(word, home, random))
+        self.access(|side, memory, random| side.load(word, memory, random))
     }
 
     fn store(&self, offset: usize, value: u64) {
@@ -186,6 +186,6 @@ impl Medium for FaultyMedium {
     }
 
     fn fence(&self, fence: Fence) {
-        self.access(|side, home, random| side.fence(fence, home, random));
+        self.access(|side, memory, random| side.fence(fence, memory, random));
     }
 }

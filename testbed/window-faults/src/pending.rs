@@ -2,7 +2,7 @@
 
 use millrace_window::{Attributes, Cacheability};
 
-use crate::home::LINE_WORDS;
+use crate::memory_history::LINE_WORDS;
 
 /// One thing asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use millrace_random::Random;
 use millrace_window::{Attributes, Cacheability, Fence};
 
-use crate::home::{Home, LINE_WORDS, Line};
+use crate::memory_history::{LINE_WORDS, Line, MemoryHistory};
 use crate::pending::{Item, Pending};
 
 /// A line in the cache.
@@ -89,21 +89,21 @@ impl Processor {
     }
 
     /// Counts an access; returns whether the side still lives.
-    pub(crate) fn count(&mut self, home: &mut Home, random: &mut Random) -> bool {
+    pub(crate) fn count(&mut self, memory: &mut MemoryHistory, random: &mut Random) -> bool {
         if self.accesses_left == Some(0) && !self.is_dead {
-            self.die(home, random);
+            self.die(memory, random);
         }
         self.accesses_left = self.accesses_left.map(|left| left.saturating_sub(1));
         !self.is_dead
     }
 
-    fn die(&mut self, home: &mut Home, random: &mut Random) {
+    fn die(&mut self, memory: &mut MemoryHistory, random: &mut Random) {
         // Some of what waited is done; if a process died and not the host, all that a processor owes.
         for _ in 0..random.below(20) {
-            self.do_one(home, random, false);
+            self.do_one(memory, random, false);
         }
         if random.chance(1, 2) {
-            self.do_obliged(home, random);
+            self.do_obliged(memory, random);
         }
         self.pending.clear();
         self.invalidations.clear();
@@ -112,43 +112,43 @@ impl Processor {
     }
 
     /// What happens by itself between two accesses.
-    pub(crate) fn drift(&mut self, home: &mut Home, random: &mut Random) {
+    pub(crate) fn drift(&mut self, memory: &mut MemoryHistory, random: &mut Random) {
         if self.is_dead {
             return;
         }
         let temper = self.temper;
         while random.chance(temper.does_waiting, Temper::WHOLE) {
-            self.do_one(home, random, false);
+            self.do_one(memory, random, false);
         }
         if random.chance(temper.does_waiting, Temper::WHOLE) {
-            self.invalidate_one(home, random);
+            self.invalidate_one(memory, random);
         }
         if random.chance(temper.evicts, Temper::WHOLE) && !self.cache.is_empty() {
             let index = random.index(self.cache.len());
             let line = self.cache.keys().nth(index).copied();
             if let Some(line) = line {
-                self.drop_line(line, home);
+                self.drop_line(line, memory);
             }
         }
     }
 
     /// What happens by itself before the other side loads: now and then all that waits, the worst moment for it.
-    pub(crate) fn rush(&mut self, home: &mut Home, random: &mut Random) {
+    pub(crate) fn rush(&mut self, memory: &mut MemoryHistory, random: &mut Random) {
         if !self.is_dead && random.chance(self.temper.does_all, Temper::WHOLE) {
-            while self.do_one(home, random, false) {}
+            while self.do_one(memory, random, false) {}
         }
     }
 
     /// All that is done in finite time; whatever is loaded from now on is as new as now.
-    pub(crate) fn pass_time(&mut self, home: &mut Home, random: &mut Random) {
+    pub(crate) fn pass_time(&mut self, memory: &mut MemoryHistory, random: &mut Random) {
         if !self.is_dead {
-            self.do_obliged(home, random);
+            self.do_obliged(memory, random);
         }
     }
 
     /// To be called when all sides have passed time.
-    pub(crate) const fn catch_up(&mut self, home: &Home) {
-        self.load_floor = home.now();
+    pub(crate) const fn catch_up(&mut self, memory: &MemoryHistory) {
+        self.load_floor = memory.now();
     }
 
     pub(crate) fn store(&mut self, word: usize, value: u64) {
@@ -167,7 +167,7 @@ impl Processor {
         }
     }
 
-    pub(crate) fn fence(&mut self, fence: Fence, home: &mut Home, random: &mut Random) {
+    pub(crate) fn fence(&mut self, fence: Fence, memory: &mut MemoryHistory, random: &mut Random) {
         match fence {
             Fence::Release => self.pending.push(Item::Release),
             Fence::Acquire if self.attributes.cacheability == Cacheability::WriteBack => {
@@ -176,48 +176,54 @@ impl Processor {
             Fence::Acquire => {}
             Fence::Drain => self.pending.push(Item::Drain),
             Fence::Full => {
-                while self.do_one(home, random, false) {}
-                while self.invalidate_one(home, random) {}
-                self.load_floor = home.now();
-                self.invalidation_floor = home.now();
+                while self.do_one(memory, random, false) {}
+                while self.invalidate_one(memory, random) {}
+                self.load_floor = memory.now();
+                self.invalidation_floor = memory.now();
             }
         }
     }
 
-    pub(crate) fn load(&mut self, word: usize, home: &Home, random: &mut Random) -> u64 {
+    pub(crate) fn load(&mut self, word: usize, memory: &MemoryHistory, random: &mut Random) -> u64 {
         if let Some(own) = self.pending.newest(word) {
             return own;
         }
         if self.attributes.is_flushed_by_hand() {
-            return self.load_cached(word, home, random);
+            return self.load_cached(word, memory, random);
         }
-        let time = self.load_time(word, self.load_floor, home, random);
+        let time = self.load_time(word, self.load_floor, memory, random);
         self.loaded = self.loaded.max(time);
         if self.attributes.cacheability == Cacheability::Uncached {
             self.load_floor = self.load_floor.max(time);
         }
-        home.load(word, time)
+        memory.load(word, time)
     }
 
-    fn load_cached(&mut self, word: usize, home: &Home, random: &mut Random) -> u64 {
+    fn load_cached(&mut self, word: usize, memory: &MemoryHistory, random: &mut Random) -> u64 {
         let line = word / LINE_WORDS;
         if !self.cache.contains_key(&line) {
-            self.fetch(line, self.load_floor, home, random);
+            self.fetch(line, self.load_floor, memory, random);
         }
         // The next one comes along, as it may.
         let next = line + 1;
         let is_asked = random.chance(self.temper.fetches, Temper::WHOLE);
-        if is_asked && next * LINE_WORDS < home.size() / 8 && !self.cache.contains_key(&next) {
-            self.fetch(next, self.load_floor, home, random);
+        if is_asked && next * LINE_WORDS < memory.size() / 8 && !self.cache.contains_key(&next) {
+            self.fetch(next, self.load_floor, memory, random);
         }
-        self.loaded = home.now();
+        self.loaded = memory.now();
         self.cache[&line].words[word % LINE_WORDS]
     }
 
     /// Some time from `floor` to now, not before what was seen at `place` already.
-    fn load_time(&mut self, place: usize, floor: u64, home: &Home, random: &mut Random) -> u64 {
+    fn load_time(
+        &mut self,
+        place: usize,
+        floor: u64,
+        memory: &MemoryHistory,
+        random: &mut Random,
+    ) -> u64 {
         let seen = self.seen.entry(place).or_default();
-        let (first, now) = (floor.max(*seen), home.now());
+        let (first, now) = (floor.max(*seen), memory.now());
         let mut time = now;
         if random.chance(self.temper.is_early, Temper::WHOLE) {
             // As early as can be, or a little less.
@@ -227,21 +233,26 @@ impl Processor {
         time
     }
 
-    fn fetch(&mut self, line: usize, floor: u64, home: &Home, random: &mut Random) {
-        let time = self.load_time(line, floor, home, random);
+    fn fetch(&mut self, line: usize, floor: u64, memory: &MemoryHistory, random: &mut Random) {
+        let time = self.load_time(line, floor, memory, random);
         let cached = Cached {
-            words: home.load_line(line, time),
+            words: memory.load_line(line, time),
             is_changed: false,
         };
         self.cache.insert(line, cached);
     }
 
-    fn do_obliged(&mut self, home: &mut Home, random: &mut Random) {
-        while self.do_one(home, random, true) {}
+    fn do_obliged(&mut self, memory: &mut MemoryHistory, random: &mut Random) {
+        while self.do_one(memory, random, true) {}
     }
 
     /// Does one thing that waits, if there is one that may be done.
-    fn do_one(&mut self, home: &mut Home, random: &mut Random, is_obliged: bool) -> bool {
+    fn do_one(
+        &mut self,
+        memory: &mut MemoryHistory,
+        random: &mut Random,
+        is_obliged: bool,
+    ) -> bool {
         let choices = if is_obliged {
             self.pending.obliged(self.attributes)
         } else {
@@ -254,7 +265,7 @@ impl Processor {
             Item::Store { word, value } if self.attributes.is_flushed_by_hand() => {
                 let line = word / LINE_WORDS;
                 if !self.cache.contains_key(&line) {
-                    self.fetch(line, home.now(), home, random);
+                    self.fetch(line, memory.now(), memory, random);
                 }
                 let cached = self
                     .cache
@@ -263,36 +274,36 @@ impl Processor {
                 cached.words[word % LINE_WORDS] = value;
                 cached.is_changed = true;
             }
-            Item::Store { word, value } => home.store(word, value),
-            Item::WriteBack { line } => self.clean(line, home),
+            Item::Store { word, value } => memory.store(word, value),
+            Item::WriteBack { line } => self.clean(line, memory),
             Item::Release | Item::Drain => {}
         }
         true
     }
 
-    fn invalidate_one(&mut self, home: &mut Home, random: &mut Random) -> bool {
+    fn invalidate_one(&mut self, memory: &mut MemoryHistory, random: &mut Random) -> bool {
         if self.invalidations.is_empty() {
             return false;
         }
         let index = random.index(self.invalidations.len());
         let line = self.invalidations.swap_remove(index);
-        self.drop_line(line, home);
+        self.drop_line(line, memory);
         // It may have been done a while ago, and the line been fetched again since.
         if random.chance(1, 2) {
-            self.fetch(line, self.invalidation_floor, home, random);
+            self.fetch(line, self.invalidation_floor, memory, random);
         }
         true
     }
 
-    fn clean(&mut self, line: usize, home: &mut Home) {
+    fn clean(&mut self, line: usize, memory: &mut MemoryHistory) {
         if let Some(cached) = self.cache.get_mut(&line).filter(|line| line.is_changed) {
-            home.store_line(line, &cached.words);
+            memory.store_line(line, &cached.words);
             cached.is_changed = false;
         }
     }
 
-    fn drop_line(&mut self, line: usize, home: &mut Home) {
-        self.clean(line, home);
+    fn drop_line(&mut self, line: usize, memory: &mut MemoryHistory) {
+        self.clean(line, memory);
         self.cache.remove(&line);
     }
 }

@@ -72,7 +72,7 @@ impl Blocks {
             .map(drop)
     }
 
-    /// Tells the device that nobody needs what is in these blocks.
+    /// Deallocates these blocks (TRIM).
     pub(super) fn deallocate(&mut self, lba: u64, blocks: u64) -> Result<()> {
         self.run(Request::deallocate(Lba(lba), blocks, 0)).map(drop)
     }

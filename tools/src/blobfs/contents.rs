@@ -1,4 +1,4 @@
-//! What a device holds, told from its ends.
+//! Recognition of a device's contents by the signatures at its ends.
 
 use std::fmt;
 use std::ops::Range;
@@ -155,7 +155,7 @@ impl fmt::Display for Contents {
     }
 }
 
-/// Makes both ends of a device blank, so that nobody takes what was there for still being there.
+/// Zeroes both ends of a device, so that no program recognises the old contents.
 pub(super) fn wipe_ends(blocks: &mut Blocks) -> Result<()> {
     for end in ends(blocks) {
         blocks.zero(end.start, end.end - end.start)?;

@@ -30,7 +30,7 @@ pub(super) fn run(options: &MkfsOptions, out: &mut dyn Write) -> Result<(), Tool
     let made = make_file(options)?;
     let report = make_volume(options, made.is_some());
     if let (Err(_), Some(path)) = (&report, made) {
-        // It was not there before, and nobody can have put anything into it.
+        // The file is new, so it holds no data.
         let _ = std::fs::remove_file(path);
     }
     terminal::show(&report?, options.json, out)

@@ -50,11 +50,11 @@ pub enum Command {
     Mv(MvOptions),
     /// Remove files and directories.
     Rm(RmOptions),
-    /// Make directories.
+    /// Create directories.
     Mkdir(MkdirOptions),
-    /// Say how full the volume is.
+    /// Show the used and free space of the volume.
     Df(DfOptions),
-    /// Tell the device which blocks are free, so that it may forget what is in them.
+    /// Deallocate all free blocks on the device (TRIM).
     Trim(TrimOptions),
     /// Print all metadata, also of a damaged volume.
     Dump(DumpOptions),
@@ -76,7 +76,7 @@ pub struct MkfsOptions {
     /// Make a file of so many bytes, with an optional K, M, G or T (powers of 1024)
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Size>,
-    /// A name for people, of at most 64 bytes
+    /// A label of at most 64 bytes
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub label: String,
     /// Bytes of the journal [default: 1/64 of the device, from 256K to 64M]
@@ -299,12 +299,12 @@ pub struct DfOptions {
 /// The options of `millrace blobfs trim`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
-  millrace blobfs trim nvme:0000:01:00.0      flash writes faster and lasts longer for it
-  millrace blobfs trim ./disk.img             the file keeps its size, and gives its free space back
+  millrace blobfs trim nvme:0000:01:00.0      faster writes and less wear on flash
+  millrace blobfs trim ./disk.img             the file keeps its size and frees its unused space
 
-Where a device gains by it, a server has it forget as it goes what is freed; this does it for all that is free,
-once. A file takes that space again when it is written: slower the first time, and only if it is there.
-Ctrl-C ends it in order.")]
+On flash, a server deallocates freed blocks as it runs; this command deallocates all free blocks once. A later
+write to a file allocates the space again: slower the first time, and it fails if the file system is full.
+Ctrl-C stops the command safely.")]
 pub struct TrimOptions {
     /// The device
     #[arg(value_name = "SPEC")]

@@ -10,7 +10,7 @@ pub(super) fn rfc3339(time: Timestamp) -> Option<String> {
     time.try_to_rfc3339_string().ok()
 }
 
-/// A time for people, in UTC and whole seconds.
+/// Text form of a time, in UTC and whole seconds.
 pub(super) fn seconds(time: Timestamp) -> String {
     let full = rfc3339(time);
     let parts = full

@@ -1,4 +1,4 @@
-//! Ends long work in order when somebody presses Ctrl-C.
+//! Orderly end of a long command on SIGINT (Ctrl-C).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -38,7 +38,7 @@ pub(super) fn run(options: &TrimOptions, out: &mut dyn Write) -> Result<(), Tool
     terminal::show(&report, options.json, out)
 }
 
-/// What the device was told.
+/// Result of a trim: bytes deallocated.
 #[derive(Clone, Debug)]
 struct TrimReport {
     device: String,

@@ -120,7 +120,7 @@ fn change(
         binding.done = applied.is_ok();
         if let Err(error) = applied.and_then(|()| binding.look(machine)) {
             if options.json {
-                // Some of the steps may have been done. Who reads them is told of the failure as well.
+                // Some steps may have been executed: the output lists them together with the failure.
                 let _ = binding.look(machine);
                 terminal::show_json(&binding.json(), out)?;
             }
@@ -160,7 +160,7 @@ impl Binding {
             let disks = self.plan.disks.join(", ");
             let _ = writeln!(
                 text,
-                "Before the first step {disks} is opened for this command alone; if somebody holds it, nothing \
+                "Before the first step {disks} is opened exclusively; if another process holds it, nothing \
                  is written."
             );
         }
@@ -177,10 +177,7 @@ impl Binding {
             None => format!("{address} has no driver now.\n"),
         };
         if let (true, Some(file)) = (self.for_processes, &self.owner_file) {
-            let _ = writeln!(
-                text,
-                "`chown USER {file}` lets a user open it who is not root."
-            );
+            let _ = writeln!(text, "`chown USER {file}` lets an ordinary user open it.");
         }
         if !self.for_processes && self.driver.is_none() {
             text.push_str("`modprobe nvme` loads the kernel's own.\n");

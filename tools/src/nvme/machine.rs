@@ -83,7 +83,7 @@ impl Machine {
         )
     }
 
-    /// The file that whoever owns the function opens, and whether this user may.
+    /// Device file of the IOMMU group, and whether this user may open it.
     pub(super) fn owner_file(&self, function: &Listed) -> Option<(PathBuf, bool)> {
         let group = function.group.as_ref()?;
         let mut file = self.root.join("dev/vfio").join(group);

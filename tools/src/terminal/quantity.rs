@@ -1,4 +1,4 @@
-//! Numbers with their units, for people.
+//! Text form of quantities with units.
 
 /// A kelvin scale begins so many degrees below Celsius', in whole degrees as devices count.
 const ZERO_CELSIUS: i32 = 273;

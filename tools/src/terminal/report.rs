@@ -1,4 +1,4 @@
-//! What commands say: text for people, JSON for machines.
+//! Output of commands: text for terminals, JSON for programs.
 
 use std::io::Write;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::ToolError;
 
-/// Something that a command says.
+/// The result of a command in both forms of output: text for a terminal, JSON for a program.
 pub trait Report {
-    /// For people; ends with a line's end.
+    /// Text for a terminal; ends with a newline.
     fn text(&self) -> String;
 
     /// For machines. Units are in the names; what is not known is null.

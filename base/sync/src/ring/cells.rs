@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use crate::{End, Platform, Word};
 
-/// The words of a ring.
+/// Index word of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingWord {
     /// Up to where producers have claimed.
@@ -20,7 +20,7 @@ pub enum RingWord {
 }
 
 impl RingWord {
-    /// All words.
+    /// All words of a ring, in the order of their declaration.
     pub const ALL: [Self; 4] = [
         Self::ProducerHead,
         Self::ProducerTail,
@@ -49,11 +49,11 @@ impl RingWord {
 ///
 /// # Safety
 /// - `word` returns the same word for the same name every time and different ones for different names. The
-///   words of new cells are zero, and once a ring is made on the cells nobody but the ring changes them.
+///   words of new cells are zero, and once a ring is made on the cells only the ring changes them.
 /// - `capacity` never changes; the slots of `capacity` consecutive positions are different ones, and a
 ///   position's slot is that of the position `capacity` later.
-/// - `put` and `take` move the item and do nothing else to it: what was put at a position is what is taken
-///   there. They do not panic: between a claim and its publication all others at the same end wait.
+/// - `put` and `take` move the item and do nothing else to it: an item put at a position is the item taken
+///   there. They do not panic: between a claim and its publication all other threads at the same end wait.
 pub unsafe trait RingCells: Send + Sync {
     /// What the slots hold.
     type Item: Send;
@@ -84,7 +84,7 @@ pub unsafe trait RingCells: Send + Sync {
 #[repr(align(128))]
 struct Apart<W>(W);
 
-/// Cells on the heap.
+/// Ring cells on the heap.
 pub struct HeapCells<T, P: Platform> {
     producer_head: Apart<P::Word>,
     producer_tail: Apart<P::Word>,
@@ -94,8 +94,8 @@ pub struct HeapCells<T, P: Platform> {
     mask: u64,
 }
 
-// SAFETY: the slots are reached through `put` and `take` alone, whose callers have them to themselves; an
-// item moves from the thread that puts it to the one that takes it, which `T: Send` allows.
+// SAFETY: slots are accessed through `put` and `take` only, whose callers have exclusive access; an item moves from the
+// thread that puts it to the thread that takes it, which `T: Send` allows.
 unsafe impl<T: Send, P: Platform> Sync for HeapCells<T, P> {}
 
 // SAFETY: the cells own their items, and `T: Send`.
@@ -135,9 +135,9 @@ impl<T, P: Platform> HeapCells<T, P> {
     }
 }
 
-// SAFETY: four fields are four words, made of zero; whoever changes them before a ring is made on the cells is
-// noticed there, and afterwards the ring has them. There are `mask + 1` slots, a power of two, and a slot is
-// found by the position modulo that, which is always one of them.
+// SAFETY: four fields are four words, initialised to zero; the ring detects changes made before it owns the cells, and
+// owns them afterwards. There are `mask + 1` slots, a power of two, and the index is the position modulo that number,
+// so it is always in range.
 unsafe impl<T: Send, P: Platform> RingCells for HeapCells<T, P> {
     type Item = T;
     type Platform = P;

@@ -61,12 +61,12 @@ impl<Cells: RingCells, S: Side> Consumer<Cells, S> {
         usize::try_from(count).expect("no more were claimed than were asked for")
     }
 
-    /// Whether there was nothing to take a moment ago. If so, every item whose publication this thread knows
-    /// of has been claimed by a consumer.
+    /// Whether the ring was empty a moment ago. If so, a consumer has claimed every item whose publication this thread
+    /// has observed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        // Relaxed: nothing is reached by the answer, and whoever takes an item reads both again. A head that
-        // is newer than the tail it meets may be beyond it.
+        // Relaxed: no memory is accessed by the answer, and a consumer that takes an item reads both again. A head
+        // newer than the tail read here may be beyond it.
         let claimed = if S::SHARED {
             self.ring
                 .word(RingWord::ConsumerHead)

@@ -10,21 +10,21 @@
 //!            consumer tail   consumer head    producer tail     producer head
 //!   (with one consumer head and tail are one; with one producer likewise)
 //! ```
-//! A producer that is alone writes the slots behind its tail and moves the tail. Producers that share an
+//! A single producer writes the slots after its tail and moves the tail. Producers that share an
 //! end claim slots first, by moving the head with a compare-and-exchange, write them, wait until all
 //! earlier claims are published, and move the tail. Consumers do the same.
 //!
 //! This is the algorithm of DPDK's ring, with its barriers written as the orderings of C11.
 //!
 //! # Ownership
-//! | what | who changes it | who reads it |
+//! | object | writer | reader |
 //! |---|---|---|
 //! | `ProducerHead` | any producer, by compare-and-exchange; unused with one producer | producers |
 //! | `ProducerTail` | the producer whose claim comes next | producers, consumers |
 //! | `ConsumerHead` | any consumer, by compare-and-exchange; unused with one consumer | consumers |
 //! | `ConsumerTail` | the consumer whose claim comes next | consumers, producers |
-//! | slots from consumer tail to producer tail | nobody, until a consumer has claimed them; then that one | the same |
-//! | all other slots | nobody, until a producer has claimed them; then that one | the same |
+//! | slots from consumer tail to producer tail | the consumer that has claimed them; none before | the same |
+//! | all other slots | the producer that has claimed them; none before | the same |
 //!
 //! # Invariants
 //! With one handle at an end its head is not used and stays zero: read its tail for it.
@@ -85,7 +85,7 @@ pub fn on_cells<Cells: RingCells, P: Side, C: Side>(
         "the capacity is a power of two"
     );
     for word in RingWord::ALL {
-        // Relaxed: nobody else changes the words of cells that are given away.
+        // Relaxed: no other thread changes the words of cells that a ring takes over.
         let position = cells.word(word).load(Ordering::Relaxed);
         assert_eq!(position, 0, "the words of a new ring are zero");
     }
@@ -160,12 +160,12 @@ impl<Cells: RingCells> Ring<Cells> {
 
 impl<Cells: RingCells> Drop for Ring<Cells> {
     fn drop(&mut self) {
-        // Relaxed: no handle is left, and what they did happened before the last share was gone
+        // Relaxed: no handle is left, and all their operations happened before the last clone was dropped
         // (`Site::LastShare`).
         let first = self.word(RingWord::ConsumerTail).load(Ordering::Relaxed);
         let end = self.word(RingWord::ProducerTail).load(Ordering::Relaxed);
         for position in first..end {
-            // SAFETY: the position was published and not taken, and nobody else has a handle.
+            // SAFETY: the position was published and not taken, and no other handle exists.
             drop(unsafe { self.cells.take(position) });
         }
     }

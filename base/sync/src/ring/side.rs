@@ -18,7 +18,7 @@ use std::fmt;
 /// ```
 pub trait Side: sealed::Handles + fmt::Debug + Send + Sync + 'static {}
 
-/// One handle.
+/// End with a single handle, which is not cloneable.
 #[derive(Clone, Copy, Debug)]
 pub struct Single;
 
@@ -40,7 +40,7 @@ impl sealed::Handles for Multi {
     type Progress = ();
 }
 
-/// What nobody else can name, and so not implement.
+/// Sealing: traits that other crates cannot name, and so not implement.
 pub(super) mod sealed {
     use std::fmt;
 

@@ -233,8 +233,8 @@ fn late_producer() {
     );
 }
 
-/// With one slot: who reads the head that the other consumer has moved must not meet the producers' tail of
-/// before.
+/// With one slot: a consumer that reads the head moved by the other consumer must not read an older tail of the
+/// producers.
 fn late_consumer() {
     let (mut producer, mut consumer) = ring::<Single, Multi>(1);
     let mut late = consumer.clone();

@@ -119,7 +119,7 @@ impl Driven {
             pair.submit(&self.namespace, Request::write(Lba(block), buffer, block))
                 .map_err(|refused| refused.reason.to_string())?;
         }
-        while pair.under_way() > 0 {
+        while pair.requests_in_flight() > 0 {
             pair.wait(Duration::MAX, &mut count);
         }
         if written == BLOCKS {
@@ -203,7 +203,7 @@ impl<'a> Reads<'a> {
     /// Takes what is under way. Fails if a read has failed, or, if there are contents, read something else.
     fn end(mut self, contents: bool) -> Outcome<()> {
         let mut checked = Ok(());
-        while self.pair.under_way() > 0 {
+        while self.pair.requests_in_flight() > 0 {
             let failed = &mut self.failed;
             self.pair.wait(Duration::MAX, |completion| {
                 *failed += usize::from(completion.result.is_err());

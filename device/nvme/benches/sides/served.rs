@@ -19,7 +19,7 @@ use super::{Outcome, Side, Span};
 /// Says to a child that it is the server, and where.
 pub(crate) const SOCKET: &str = "MILLRACE_NVME_READS_SOCKET";
 
-/// Serves one client. Ends with whoever has started this process, who holds the other end of its input.
+/// Serves one client. Ends when the parent process closes the standard input.
 pub(crate) fn serve(socket: &Path) -> Outcome<()> {
     let service = Service::bind(model_options(true), socket)?;
     let model = service.controller();

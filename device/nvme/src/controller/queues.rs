@@ -10,11 +10,11 @@ use crate::epoch::Epoch;
 use crate::{Error, ErrorKind, Result};
 
 impl Controller {
-    /// Gives out an I/O queue, with the interrupt vector of the same number if it is to interrupt.
+    /// Allocates an I/O queue, with the interrupt vector of the same number if it is to interrupt.
     pub(crate) fn take_queue(&self, interrupts: bool) -> Result<(u16, Option<u16>)> {
         let mut admin = self.lock();
         let mut ids = admin.queues_taken.iter();
-        // The lowest have vectors: who polls leaves them to others.
+        // The lowest numbers have vectors: polling queues leave them to interrupting queues.
         let free = if interrupts {
             ids.position(|taken| !taken)
         } else {
@@ -41,7 +41,7 @@ impl Controller {
         self.lock().queues_taken[usize::from(id) - 1] = false;
     }
 
-    /// The eventfd of a vector.
+    /// Event file descriptor of an interrupt vector.
     pub(crate) fn vector(&self, vector: u16) -> BorrowedFd<'_> {
         self.vectors[usize::from(vector)].as_fd()
     }
@@ -76,10 +76,10 @@ impl Controller {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        let asked = admin.try_abort(queue, command).unwrap_or(false);
-        if asked {
+        let posted = admin.try_abort(queue, command).unwrap_or(false);
+        if posted {
             self.recovery.count_abort();
         }
-        asked
+        posted
     }
 }

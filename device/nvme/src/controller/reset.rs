@@ -1,10 +1,10 @@
-//! How a controller is begun, reset, and kept from memory.
+//! Start and reset of a controller, and its isolation from memory.
 //!
 //! # The volatile cache
-//! A reset by itself leaves the controller's cache as it is (Base 7.3.2). But one that needs a reset nobody
-//! asked for may have lost its power, which looks just the same: each such reset counts as a loss, if there
-//! is a cache and it is used. Writes that had succeeded before and were not flushed may be lost then; the next
-//! flush of each queue pair tells so ([`CommandError::CacheLost`](crate::CommandError::CacheLost)).
+//! A reset by itself leaves the controller's cache as it is (Base 7.3.2). A controller that needs a reset not requested
+//! by its owner may have lost power, which looks the same: each such reset counts as a loss, if there is a cache and it
+//! is enabled. Writes that had succeeded before and were not flushed may be lost then; the next flush of each queue
+//! pair reports it ([`CommandError::CacheLost`](crate::CommandError::CacheLost)).
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -16,14 +16,14 @@ use crate::control::Control;
 use crate::epoch::Epoch;
 use crate::{Condition, Error, ErrorKind, Result, interrupt};
 
-/// After so many resets without an answer as it should be the controller is given up.
+/// Consecutive resets without a valid answer after which the controller counts as failed.
 const RESETS_IN_VAIN_MAX: u32 = 8;
 
 impl Controller {
-    /// Resets it. What is in flight is sent again, by each queue pair at its next poll.
+    /// Resets the controller. Each queue pair resubmits its commands in flight at its next poll.
     ///
     /// # Errors
-    /// `Failed` or `Gone` if it does not come back.
+    /// `Failed` or `Gone` if the controller does not become ready again.
     pub fn reset(&self) -> Result<()> {
         // This one is not for want of success.
         self.resets_in_vain.store(0, Ordering::Relaxed);
@@ -43,29 +43,29 @@ impl Controller {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// The same as far as a flush has told of it: whoever comes later need not be told.
-    pub(crate) fn losses_told(&self) -> u64 {
-        self.losses_told.load(Ordering::Relaxed)
+    /// Number of losses that flushes have reported: later queue pairs and handles need not report them again.
+    pub(crate) fn losses_reported(&self) -> u64 {
+        self.losses_reported.load(Ordering::Relaxed)
     }
 
-    /// Says that a flush tells of so many losses.
-    pub(crate) fn tell_losses(&self, losses: u64) {
-        self.losses_told.fetch_max(losses, Ordering::Relaxed);
+    /// Records that a flush reports `losses` losses.
+    pub(crate) fn report_losses(&self, losses: u64) {
+        self.losses_reported.fetch_max(losses, Ordering::Relaxed);
     }
 
-    /// Resets the controller, for this reason, unless somebody has done so since `observed`.
+    /// Resets the controller for this cause, unless another thread has done so since `observed`.
     pub(crate) fn reset_from(&self, observed: Epoch, cause: Error) {
         self.reset_locked(&mut self.lock(), observed, Some(cause));
     }
 
-    /// Waits for a reset that is under way; what it came to. One whose thread has panicked is done again.
-    pub(crate) fn settle(&self) -> Condition {
+    /// Waits for a reset in progress; returns its outcome. Repeats a reset whose thread panicked.
+    pub(crate) fn wait_for_reset(&self) -> Condition {
         self.settle_locked(&mut self.lock());
         self.condition()
     }
 
-    /// The same without waiting; whether no reset is under way any more.
-    pub(crate) fn try_settle(&self) -> bool {
+    /// Like `wait_for_reset` without waiting; whether no reset is in progress any more.
+    pub(crate) fn try_wait_for_reset(&self) -> bool {
         let mut admin = match self.admin.try_lock() {
             Ok(admin) => admin,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -78,7 +78,7 @@ impl Controller {
     fn settle_locked(&self, admin: &mut Admin) {
         let epoch = self.epoch.load();
         if epoch.condition() == Condition::Resetting {
-            // Under the lock nobody else is at it.
+            // The lock excludes other resets.
             let cause = self.control.error(
                 ErrorKind::Failed,
                 "the thread that was resetting it has panicked",
@@ -87,13 +87,13 @@ impl Controller {
         }
     }
 
-    /// Resets the controller unless somebody has done so since `observed`. There is no cause if its owner
-    /// asked.
+    /// Resets the controller unless another thread has done so since `observed`. No cause means that the owner
+    /// requested it.
     fn reset_locked(&self, admin: &mut Admin, observed: Epoch, cause: Option<Error>) {
         let current = self.epoch.load();
         let is_due = match current.condition() {
             Condition::Ready => current == observed,
-            // Under the lock nobody else is at it: whoever was has panicked.
+            // The lock excludes other resets: the resetting thread has panicked.
             Condition::Resetting => true,
             Condition::Failed | Condition::Gone => false,
         };
@@ -115,8 +115,8 @@ impl Controller {
         self.epoch.store(resetting);
         let condition = match self.restart(admin) {
             Ok(function_was_reset) => {
-                // A reset of the function may be a cut of its power. What queue pairs of the epoch before do
-                // until they see the next one is not to be told of as what comes after the loss.
+                // A reset of the function may have been a power loss. Flushes that queue pairs submit in the old epoch
+                // must not count as later than the loss.
                 if has_cache && (!outlived || function_was_reset) {
                     self.losses.fetch_add(1, Ordering::Relaxed);
                 }
@@ -139,7 +139,7 @@ impl Controller {
         self.epoch.store(resetting.with(condition));
     }
 
-    /// Keeps in mind why it had to be reset, or was given up.
+    /// Stores the cause of a reset or failure.
     fn note(&self, failure: &Arc<Error>) {
         let mut last = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some(Arc::clone(failure));
@@ -192,8 +192,8 @@ impl Controller {
         }
     }
 
-    /// The admin queue's own commands signal the event as well, and what they wait for empties nothing: makes it
-    /// say just whether there are asynchronous events (invariant 3).
+    /// Makes the event signal exactly when there are asynchronous events (invariant 3): the admin queue's own commands
+    /// signal it too, and waiting for them does not clear it.
     fn renew_event(&self, admin: &mut Admin) {
         let Some(event) = self.event_interrupt() else {
             return;
@@ -210,7 +210,7 @@ impl Controller {
             Condition::Failed => ErrorKind::Failed,
             Condition::Gone => ErrorKind::Gone,
         };
-        let error = self.control.error(kind, "it was given up");
+        let error = self.control.error(kind, "the driver has abandoned it");
         Err(match self.last_failure() {
             Some(failure) => error.caused_by(failure),
             None => error,
@@ -268,7 +268,7 @@ pub(super) fn silence(control: &Control) -> bool {
     let function = &control.function;
     match control.disable() {
         Ok(()) => true,
-        // Its registers are gone. What is off the bus as a whole reaches nothing.
+        // The registers do not respond. A device that left the bus accesses no memory.
         Err(error) if error.kind() == ErrorKind::Gone && !function.is_present() => {
             // Of a provider that does not answer nothing is known: its device may still be at work.
             function.identity().is_ok()

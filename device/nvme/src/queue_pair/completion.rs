@@ -5,12 +5,12 @@ use crate::commands::Owner;
 use crate::spec::status::Status;
 use crate::{CommandError, Completion, ErrorKind};
 
-/// After so many polls the clock is looked at, if anything is under way.
+/// Polls between two checks of the clock while requests are in flight.
 const POLLS_BETWEEN_CHECKS: u32 = 64;
 
 impl QueuePair {
-    /// Takes what has completed, without waiting; returns how many requests have. Those that were not told
-    /// to the controller yet are told.
+    /// Takes all completions without waiting; returns the number of completed requests. First submits the requests that
+    /// the controller has not been notified of.
     #[inline]
     pub fn poll(&mut self, mut done: impl FnMut(Completion)) -> usize {
         self.poll_with(&mut done)
@@ -45,12 +45,12 @@ impl QueuePair {
         let mut count = 0;
         while let Some(tail) = self.rings.completion.peek() {
             if tail.sq_id() != self.place.id || tail.sq_head() >= self.place.submission.1 {
-                return self.unasked(count, done);
+                return self.handle_unexpected(count, done);
             }
             if tail.status().is_success() {
                 if let Some((token, data)) = self.commands.finish(tail.command_id()) {
                     self.rings.completion.advance();
-                    self.under_way -= 1;
+                    self.requests_in_flight -= 1;
                     count += 1;
                     done(Completion {
                         token,
@@ -61,7 +61,7 @@ impl QueuePair {
                 }
             }
             let Some(index) = self.commands.find(tail.command_id()) else {
-                return self.unasked(count, done);
+                return self.handle_unexpected(count, done);
             };
             self.rings.completion.advance();
             count += usize::from(self.command_ended(index, tail.status(), done));
@@ -73,10 +73,10 @@ impl QueuePair {
         count
     }
 
-    /// After a completion that was not asked for, which is the next: nothing that the controller says now is to
-    /// be believed. Returns how many requests have ended, of which `count` before it.
+    /// Handles an unexpected completion, the next in the ring: the controller's answers are not trusted any more.
+    /// Returns the number of ended requests, `count` of which ended before it.
     #[cold]
-    fn unasked(&mut self, count: usize, done: &mut dyn FnMut(Completion)) -> usize {
+    fn handle_unexpected(&mut self, count: usize, done: &mut dyn FnMut(Completion)) -> usize {
         if count > 0 {
             self.controller.answered();
         }
@@ -118,7 +118,7 @@ impl QueuePair {
             slot.attempts += 1;
             self.controller.recovery.count_retry();
             self.send_once_more(index);
-            // The controller has room for its completion, whatever of this poll's it was not told of.
+            // The controller has space for its completion, whatever head of this poll it has not been notified of.
             let _ = self.rings.completion.ring(self.lag);
             self.ring();
             return false;
@@ -140,7 +140,7 @@ impl QueuePair {
     ) -> bool {
         match self.commands.get(index).owner() {
             Owner::Token(token) => {
-                self.under_way -= 1;
+                self.requests_in_flight -= 1;
                 done(Completion {
                     token,
                     result: error.map_or(Ok(()), Err),
@@ -183,9 +183,9 @@ impl QueuePair {
         }
         let (token, result) = (request.token, request.error.map_or(Ok(()), Err));
         let data = self.requests.take(number);
-        self.under_way -= 1;
+        self.requests_in_flight -= 1;
         if result == Err(CommandError::CacheLost) {
-            self.controller.tell_losses(self.losses_told);
+            self.controller.report_losses(self.losses_reported);
         }
         done(Completion {
             token,

@@ -11,8 +11,8 @@ use crate::{Controller, Result};
 
 /// The most commands in flight of one queue pair: ids keep at least 4 bits for their sequence.
 const DEPTH_MAX: u32 = 4095;
-/// The fewest entries of a completion ring, unless the controller allows fewer. A pair that polls tells the controller
-/// once they are nearly used up: of a ring for a command or two that would be at nearly every completion.
+/// Least number of entries of a completion ring, unless the controller allows fewer. A polling pair updates the head
+/// doorbell when they are nearly used up: for a ring of one or two commands that would be at nearly every completion.
 const COMPLETIONS_MIN: u32 = 64;
 
 /// The rings and lists, in memory that is the queue pair's own.

@@ -1,8 +1,8 @@
 //! A pair of rings, driven by one thread.
 //!
 //! # Ownership
-//! All of it is its owner's. With other threads it shares the controller alone, whose epoch it reads at
-//! every poll.
+//! The owner has exclusive access to all fields. Shared with other threads is only the controller, whose epoch the
+//! owner reads at every poll.
 //!
 //! # Invariants
 //! 1. No more commands are in flight than there are slots, which is less than either ring has entries.
@@ -47,30 +47,30 @@ pub struct QueuePair {
     place: QueuePlace,
     /// The most requests under way, and commands in flight.
     depth: u16,
-    /// Requests under way.
-    under_way: usize,
-    /// How many there may be: `depth`, or none if the controller was given up.
-    under_way_max: usize,
-    /// Bytes of a device page.
+    /// Number of requests in flight.
+    requests_in_flight: usize,
+    /// Most requests in flight: `depth`, or 0 if the controller has failed.
+    requests_in_flight_max: usize,
+    /// Bytes of a page of the controller.
     page: u64,
     epoch: Epoch,
     /// How many losses of the cache there had been when the queue was made anew.
     losses_seen: u64,
-    /// Of how many a flush has told.
-    losses_told: u64,
+    /// Number of losses that a flush has reported.
+    losses_reported: u64,
     waiting: Waiting,
     /// Where the rings and lists lie.
     arena: Arena,
     rings: Rings,
-    /// Whether the controller may know the queue.
+    /// Whether the controller may have the queue.
     is_made: bool,
-    /// Whether the controller, or this queue of it, was given up; its epoch is never this pair's again.
-    is_dead: bool,
+    /// Whether the controller, or this queue of it, has failed; the controller's epoch never equals this pair's again.
+    is_failed: bool,
     commands: Commands,
     requests: Requests,
     /// Requests of which something is left to send.
     unsent: VecDeque<u16>,
-    /// How many completions the controller need not be told of yet.
+    /// Completions that the head doorbell may lag behind.
     lag: u16,
     polls: u32,
     checked: Duration,
@@ -98,24 +98,24 @@ impl QueuePair {
         let made = Rings::new(&controller, id, options.depth);
         let (rings, depth, arena) = made.inspect_err(|_| controller.give_queue(id))?;
         let lag = match options.waiting {
-            // What is not told takes room that completions in flight do not need.
+            // The lag leaves space for all completions in flight.
             Waiting::Poll => rings.completion.entries() - 1 - depth,
             Waiting::Interrupt | Waiting::Hybrid(_) => 0,
         };
         let mut pair = Self {
             epoch,
             losses_seen: 0,
-            losses_told: controller.losses_told(),
+            losses_reported: controller.losses_reported(),
             place: rings.place(id, vector),
             waiting: options.waiting,
             arena,
             rings,
             depth,
-            under_way: 0,
-            under_way_max: usize::from(depth),
+            requests_in_flight: 0,
+            requests_in_flight_max: usize::from(depth),
             page: controller.page_size(),
             is_made: false,
-            is_dead: false,
+            is_failed: false,
             commands: Commands::new(depth),
             requests: Requests::new(depth),
             unsent: VecDeque::with_capacity(usize::from(depth)),
@@ -132,7 +132,7 @@ impl QueuePair {
         Ok(pair)
     }
 
-    /// The controller whose queue it is.
+    /// The controller of this queue pair.
     #[must_use]
     pub const fn controller(&self) -> &Arc<Controller> {
         &self.controller
@@ -146,19 +146,19 @@ impl QueuePair {
 
     /// How many requests are under way.
     #[must_use]
-    pub const fn under_way(&self) -> usize {
-        self.under_way
+    pub const fn requests_in_flight(&self) -> usize {
+        self.requests_in_flight
     }
 
     /// Whether it takes no request now.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        self.under_way >= self.under_way_max
+        self.requests_in_flight >= self.requests_in_flight_max
     }
 
-    /// Whether there is a place for a request, which ends with an error if the controller was given up.
+    /// Whether a request can be accepted; it ends with an error if the controller has failed.
     pub(crate) const fn has_room(&self) -> bool {
-        self.under_way < self.depth as usize
+        self.requests_in_flight < self.depth as usize
     }
 
     /// How many losses of the cache there had been when the queue was made anew.
@@ -182,10 +182,10 @@ impl Drop for QueuePair {
                 controller.reset_from(self.epoch, error);
             }
         }
-        let condition = controller.settle();
+        let condition = controller.wait_for_reset();
         if matches!(condition, Condition::Failed | Condition::Gone) && !controller.is_quiet() {
-            // The controller may still write there: the memory is given up, mapped and locked as it is. Also
-            // of one that is gone, if it is its provider that does not answer.
+            // The controller may still write there: the memory is leaked, mapped and locked. Also that of a removed
+            // controller, if its provider does not answer.
             self.fail_all(CommandError::Failed, &mut |_| {});
             mem::forget(self.arena.clone());
         }
@@ -199,7 +199,7 @@ impl fmt::Debug for QueuePair {
             .field("controller", &self.controller.name())
             .field("id", &self.place.id)
             .field("depth", &self.depth())
-            .field("under_way", &self.under_way())
+            .field("under_way", &self.requests_in_flight())
             .finish_non_exhaustive()
     }
 }

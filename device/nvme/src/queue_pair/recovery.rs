@@ -7,16 +7,16 @@ use super::QueuePair;
 use crate::commands::Owner;
 use crate::{CommandError, Completion, Condition, Data, ErrorKind, Result};
 
-/// After so long, at most, commands in flight and the controller's status are looked at.
+/// Longest time between two checks of commands in flight and of the controller's status.
 pub(crate) const TIME_BETWEEN_CHECKS: Duration = Duration::from_millis(100);
 
-/// So often a queue is tried to be made after a reset, each time after one more.
+/// Attempts to create a queue after a reset, each after a further reset.
 const ATTEMPTS_MAX: u32 = 8;
 
 impl QueuePair {
-    /// Looks for commands that take too long, and whether the controller lives.
+    /// Checks for commands that time out, and the controller's status.
     pub(crate) fn check_in_flight(&mut self) {
-        if self.under_way == 0 {
+        if self.requests_in_flight == 0 {
             return;
         }
         let controller = &*self.controller;
@@ -57,14 +57,14 @@ impl QueuePair {
         }
     }
 
-    /// After a reset: makes the queue anew, sends again what was in flight, and tells the controller. Returns how many
-    /// requests ended because they were sent often enough, or because the controller is no more.
+    /// After a reset: creates the queue again, resubmits the commands that were in flight, and notifies the controller.
+    /// Returns the number of requests that ended because of too many resubmissions, or because the controller failed.
     pub(super) fn recover(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         for _ in 0..ATTEMPTS_MAX {
             let epoch = self.controller.epoch();
             match epoch.condition() {
                 // Another thread is at it, unless it has panicked.
-                Condition::Resetting if self.controller.try_settle() => continue,
+                Condition::Resetting if self.controller.try_wait_for_reset() => continue,
                 Condition::Resetting => return 0,
                 Condition::Failed => {
                     return self.fail_all(CommandError::Failed, done);
@@ -73,7 +73,7 @@ impl QueuePair {
                     return self.fail_all(CommandError::Gone, done);
                 }
                 Condition::Ready if epoch == self.epoch => return 0,
-                Condition::Ready if self.is_dead => break,
+                Condition::Ready if self.is_failed => break,
                 Condition::Ready => {}
             }
             // It was disabled before the queue could be made, so what was in flight is not any more.
@@ -120,8 +120,8 @@ impl QueuePair {
                 continue;
             }
             if cache_lost && slot.is_flush() {
-                self.losses_told = losses;
-                self.controller.tell_losses(losses);
+                self.losses_reported = losses;
+                self.controller.report_losses(losses);
                 count += usize::from(self.release(index, Some(CommandError::CacheLost), done));
                 continue;
             }
@@ -142,14 +142,13 @@ impl QueuePair {
         count
     }
 
-    /// Lets flushes that wait to be sent tell of a loss of the cache when they end: they were to be about what
-    /// was written before it, too.
+    /// Makes flushes that are not submitted yet report a loss of the cache: they also cover writes before the loss.
     fn fail_flushes_unsent(&mut self) {
         for number in 0..self.requests.places() {
             let request = self.requests.get_mut(number);
             if request.is_taken && request.shape.is_flush() && request.outstanding == 0 {
                 request.error = Some(CommandError::CacheLost);
-                self.losses_told = self.losses_seen;
+                self.losses_reported = self.losses_seen;
             }
         }
     }
@@ -171,22 +170,22 @@ impl QueuePair {
         }
     }
 
-    /// Whether a flush that is accepted now has to tell of a loss; it is the one that does.
+    /// Whether a flush accepted now must report a loss; if so, it counts as reported.
     pub(super) fn takes_loss(&mut self) -> bool {
         let losses = self.controller.losses();
-        let takes = losses != self.losses_told;
-        self.losses_told = losses;
+        let takes = losses != self.losses_reported;
+        self.losses_reported = losses;
         takes
     }
 
-    /// Ends everything; memory that the controller may still reach is given up.
+    /// Fails all requests; leaks memory that the controller may still access.
     pub(super) fn fail_all(
         &mut self,
         error: CommandError,
         done: &mut dyn FnMut(Completion),
     ) -> usize {
-        self.is_dead = true;
-        self.under_way_max = 0;
+        self.is_failed = true;
+        self.requests_in_flight_max = 0;
         let given_up = matches!(
             self.controller.condition(),
             Condition::Failed | Condition::Gone
@@ -216,7 +215,7 @@ impl QueuePair {
             }
         }
         self.unsent.clear();
-        self.under_way = 0;
+        self.requests_in_flight = 0;
         for number in 0..self.requests.places() {
             let request = *self.requests.get(number);
             if request.is_taken {

@@ -1,40 +1,40 @@
 //! From a request to entries of the submission ring.
 
 use super::QueuePair;
-use crate::check::{Part, Shape};
 use crate::commands::{Active, Owner};
 use crate::request::{Refusal, Refused};
+use crate::shape::{Part, Shape};
 use crate::{CommandError, Namespace, Request};
 
 impl QueuePair {
-    /// Accepts a request. The controller hears of it at the next [`QueuePair::ring`], [`QueuePair::poll`] or
-    /// [`QueuePair::wait`], so that many requests cost one doorbell.
+    /// Accepts a request. The next [`QueuePair::ring`], [`QueuePair::poll`] or [`QueuePair::wait`] notifies the
+    /// controller, so that many requests cost one doorbell.
     ///
     /// # Errors
-    /// The request, and why it is not accepted; nothing was done then.
+    /// The request and the reason of the refusal; nothing was done.
     #[inline]
     pub fn submit(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
         // A command in flight, or more, is each request's as long as none waits: with a free slot there is
         // room for a request too.
-        if self.commands.is_full() || !self.unsent.is_empty() || self.is_dead {
+        if self.commands.is_full() || !self.unsent.is_empty() || self.is_failed {
             return self.submit_any(namespace, request);
         }
         let Some(command) = self.controller.short_command(namespace, &request) else {
             return self.submit_any(namespace, request);
         };
-        self.under_way += 1;
+        self.requests_in_flight += 1;
         let owner = Owner::Token(request.token);
         let entry = self.commands.start(owner, request.data, |_, _| command);
         self.rings.submission.push(&entry);
         Ok(())
     }
 
-    /// The same of a request of any kind.
+    /// Accepts a request of any kind.
     #[inline(never)]
     fn submit_any(&mut self, namespace: &Namespace, request: Request) -> Result<(), Refused> {
         let checked = if self.is_full() {
-            Err(if self.is_dead {
-                Refusal::Dead
+            Err(if self.is_failed {
+                Refusal::ControllerFailed
             } else {
                 Refusal::QueueFull
             })
@@ -50,15 +50,15 @@ impl QueuePair {
         }
     }
 
-    /// Tells the controller of the requests so far.
+    /// Notifies the controller of all accepted requests (doorbell).
     #[inline]
     pub fn ring(&mut self) {
         // A provider that fails here is noticed by the next check of the controller's status.
         let _ = self.rings.submission.ring();
     }
 
-    /// Accepts a request that was checked, while the pair is not full. A flush that has to tell of a loss of the
-    /// cache is sent, but does not succeed.
+    /// Accepts a checked request, while the pair is not full. A flush that must report a loss of the cache is
+    /// submitted, but does not succeed.
     pub(crate) fn accept(&mut self, namespace: &Namespace, request: Request, shape: Shape) {
         let tells_loss = shape.is_flush() && self.takes_loss();
         let waits = self.commands.is_full() || !self.unsent.is_empty() || tells_loss;
@@ -74,7 +74,7 @@ impl QueuePair {
             offset: 0,
             blocks,
         };
-        self.under_way += 1;
+        self.requests_in_flight += 1;
         let (lists, page) = (&self.rings.lists, self.page);
         let owner = Owner::Token(request.token);
         let entry = self.commands.start(owner, request.data, |index, data| {
@@ -83,17 +83,18 @@ impl QueuePair {
         self.rings.submission.push(&entry);
     }
 
-    /// The same for one of several owners: of how many losses a flush has told this one.
+    /// Accepts a checked request of one of several owners; `losses_reported` is the number of losses that this owner
+    /// knows.
     pub(crate) fn accept_for(
         &mut self,
-        losses_told: &mut u64,
+        losses_reported: &mut u64,
         namespace: &Namespace,
         request: Request,
         shape: Shape,
     ) {
-        self.losses_told = *losses_told;
+        self.losses_reported = *losses_reported;
         self.accept(namespace, request, shape);
-        *losses_told = self.losses_told;
+        *losses_reported = self.losses_reported;
     }
 
     /// The same of a request that becomes several commands, or has to wait, or whose error is known.
@@ -118,7 +119,7 @@ impl QueuePair {
             token: request.token,
             is_taken: true,
         };
-        self.under_way += 1;
+        self.requests_in_flight += 1;
         let number = self.requests.put(active, request.data);
         // Those that came first are sent first.
         if !self.unsent.is_empty() || !self.send_parts(number) {
@@ -126,7 +127,7 @@ impl QueuePair {
         }
     }
 
-    /// Sends what is left of the requests that wait, as far as slots go, and tells the controller.
+    /// Submits the waiting parts of requests as far as slots are free, and notifies the controller.
     #[inline(never)]
     pub(super) fn send_more(&mut self) {
         while let Some(index) = self.unsent.front().copied() {

@@ -9,7 +9,7 @@ use super::recovery::TIME_BETWEEN_CHECKS;
 use crate::interrupt;
 use crate::{Completion, Waiting};
 
-/// After so many rounds the clock is looked at.
+/// Rounds between two checks of the clock.
 const ROUNDS_BETWEEN_LOOKS: u32 = 64;
 
 impl QueuePair {
@@ -21,20 +21,20 @@ impl QueuePair {
         self.event()
     }
 
-    /// The same for the driver's own sleeping.
+    /// The interrupt's event for the driver's own sleep.
     pub(crate) fn event(&self) -> Option<BorrowedFd<'_>> {
         self.place
             .vector
             .map(|vector| self.controller.vector(vector))
     }
 
-    /// Waits until a request completes, nothing is under way, or `limit` is over; returns how many have
-    /// completed. How it waits was said when the pair was made.
+    /// Waits until a request completes, none is in flight, or `limit` has passed; returns the number of completed
+    /// requests. The mode of waiting was set when the pair was created.
     pub fn wait(&mut self, limit: Duration, mut done: impl FnMut(Completion)) -> usize {
         let controller = Arc::clone(&self.controller);
         let host = &*controller.control().host;
-        // What is taken below has signalled the event already: whoever watches it would wake for nothing. It costs a
-        // system call, so others do not pay for it.
+        // The completions taken below have signalled the event: a watcher would wake for nothing. Clearing it costs a
+        // system call, so only watched pairs do it.
         if let Some(event) = self.event().filter(|_| self.is_watched.get()) {
             interrupt::empty(event);
         }
@@ -42,7 +42,7 @@ impl QueuePair {
         let mut round: u32 = 0;
         loop {
             let count = self.poll_with(&mut done);
-            if count > 0 || self.under_way == 0 {
+            if count > 0 || self.requests_in_flight == 0 {
                 self.adapt(round);
                 return count;
             }
@@ -55,7 +55,7 @@ impl QueuePair {
                 if !slept {
                     host.relax(round);
                 }
-                // Who slept longer than a command may take looks at the ring first.
+                // After a sleep longer than a command's timeout the ring is checked first.
                 if !self.has_completed() {
                     self.check_in_flight();
                 }
@@ -70,7 +70,7 @@ impl QueuePair {
         }
     }
 
-    /// Sleeps until the controller interrupts, or so long; false if the pair cannot sleep.
+    /// Sleeps until an interrupt, for at most `limit`; false if the pair has no interrupt.
     pub(super) fn sleep(&self, limit: Duration) -> bool {
         let Some(event) = self.event() else {
             return false;
@@ -94,7 +94,7 @@ impl QueuePair {
         }
     }
 
-    /// Learns from a wait that took so many rounds.
+    /// Adapts the hybrid mode to a wait of `round` rounds.
     pub(crate) fn adapt(&mut self, round: u32) {
         if let Waiting::Hybrid(most) = self.waiting {
             let seen = round.min(most);

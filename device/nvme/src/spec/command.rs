@@ -49,7 +49,7 @@ pub(crate) const DEALLOCATE_ZEROES: u32 = 1 << 25;
 /// Deallocate, in CDW11 of Dataset Management (NVM 3.2.3).
 pub(crate) const DSM_DEALLOCATE: u32 = 1 << 2;
 
-/// Where a command's data is.
+/// Data pointer of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pointer {
     /// Two physical region pages; the second may be the list's.
@@ -61,13 +61,13 @@ pub(crate) enum Pointer {
 /// One entry, as the words of it that are ever used; the others are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Command {
-    /// Dwords 0 and 1.
+    /// Command dwords 0 and 1: opcode, flags, id, namespace.
     head: u64,
-    /// Dwords 6 to 9.
+    /// Command dwords 6 to 9: data pointer.
     pointer: [u64; 2],
-    /// Dwords 10 and 11.
+    /// Command dwords 10 and 11.
     dwords_10_11: u64,
-    /// Dword 12.
+    /// Command dword 12, whose meaning depends on the opcode.
     dword_12: u32,
 }
 
@@ -83,18 +83,18 @@ impl Command {
         }
     }
 
-    /// What it does.
+    /// Opcode of the command.
     pub(crate) const fn opcode(&self) -> u8 {
         (self.head & 0xff) as u8
     }
 
-    /// The same with its data.
+    /// This command with a data pointer.
     #[inline(always)]
     pub(crate) const fn with_pointer(mut self, pointer: Pointer) -> Self {
         match pointer {
             Pointer::Prp(first, second) => self.pointer = [first.0, second],
             Pointer::Sgl(address, rest) => {
-                // PSDT 01b: scatter-gather list, metadata (of which there is none) contiguous.
+                // PSDT 01b: scatter-gather list, contiguous metadata (unused).
                 self.head |= 1 << 14;
                 self.pointer = [address, rest];
             }
@@ -102,14 +102,14 @@ impl Command {
         self
     }
 
-    /// The same with dwords 10 and 11.
+    /// This command with dwords 10 and 11.
     pub(crate) const fn with_10_11(mut self, dword10: u32, dword11: u32) -> Self {
         self.dwords_10_11 = dword10 as u64 | (dword11 as u64) << 32;
         self
     }
 
-    /// The same with its blocks: the first in dwords 10 and 11, their number less one in dword 12, where
-    /// `flags` are as well.
+    /// This command with its blocks: the first in dwords 10 and 11, their number less one in dword 12, together with
+    /// `flags`.
     #[inline(always)]
     pub(crate) const fn with_blocks(mut self, lba: u64, flags: u32, blocks: u32) -> Self {
         self.dwords_10_11 = lba;

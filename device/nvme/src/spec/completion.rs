@@ -4,7 +4,7 @@
 //!   byte  0        4        8          10         12          14
 //!        | result | result2| SQ head  | SQ id    | command id | status, phase in bit 0 |
 //! ```
-//! The last 8 bytes are read as one word: whoever sees its phase bit sees all of it.
+//! The last 8 bytes are read as one word: a reader that sees its phase bit sees all of it.
 
 use crate::spec::status::Status;
 
@@ -32,7 +32,7 @@ impl CompletionTail {
         (self.0 >> 16) as u16
     }
 
-    /// The command.
+    /// Id of the completed command.
     pub(crate) const fn command_id(self) -> u16 {
         (self.0 >> 32) as u16
     }
@@ -42,7 +42,7 @@ impl CompletionTail {
         self.0 & PHASE
     }
 
-    /// How it ended.
+    /// Status field of the entry.
     pub(crate) const fn status(self) -> Status {
         Status((self.0 >> 49) as u16)
     }

@@ -21,25 +21,25 @@ pub(crate) mod cns {
 /// The Identify Controller data structure, as far as it is used (Base figure 247).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerData {
-    /// Vendor of the PCI function.
+    /// PCI vendor id of the function (VID).
     pub vendor: u16,
-    /// Serial number.
+    /// Serial number, trimmed (SN).
     pub serial: String,
-    /// Model number.
+    /// Model number, trimmed (MN).
     pub model: String,
-    /// Firmware revision.
+    /// Firmware revision, trimmed (FR).
     pub firmware: String,
     /// log2 of the longest transfer in smallest memory pages; zero: no limit (MDTS).
     pub transfer_shift: u8,
-    /// Controller id.
+    /// Controller id in its subsystem (CNTLID).
     pub controller: u16,
     /// Version: major << 16 | minor << 8 | tertiary.
     pub version: u32,
-    /// Microseconds that a shutdown may take; zero if it does not say (RTD3E).
+    /// Longest normal shutdown in microseconds; zero if not reported (RTD3E).
     pub shutdown_us: u32,
-    /// Optional asynchronous events (OAES).
+    /// Supported optional asynchronous events, as bits (OAES).
     pub events: u32,
-    /// Optional admin commands (OACS).
+    /// Supported optional admin commands, as bits (OACS).
     pub admin_commands: u16,
     /// How many aborts may be under way, less one (ACL).
     pub aborts: u8,
@@ -47,19 +47,19 @@ pub struct ControllerData {
     pub event_requests: u8,
     /// The most entries of its error log (ELPE, which counts from zero).
     pub error_entries: u16,
-    /// Temperature in kelvin at which it warns; zero if it does not say (WCTEMP).
+    /// Warning temperature in kelvin; zero if not reported (WCTEMP).
     pub temperature_warning: u16,
     /// Temperature in kelvin at which it is in danger (CCTEMP).
     pub temperature_critical: u16,
-    /// Bytes of all its media, zero if it does not say (TNVMCAP).
+    /// Capacity of all media in bytes, zero if not reported (TNVMCAP).
     pub capacity: u128,
     /// Sizes of a submission queue entry: smallest in bits 3:0, largest in 7:4, log2 (SQES).
     pub sqe_sizes: u8,
-    /// The same of a completion queue entry (CQES).
+    /// Sizes of a completion queue entry, as exponents of two (CQES).
     pub cqe_sizes: u8,
-    /// The highest namespace id (NN).
+    /// Highest valid namespace id (NN).
     pub namespaces: u32,
-    /// Optional I/O commands (ONCS).
+    /// Supported optional I/O commands, as bits (ONCS).
     pub io_commands: u16,
     /// What Format changes at once, and whether it erases (FNA).
     pub format: u8,
@@ -67,11 +67,11 @@ pub struct ControllerData {
     pub volatile_cache: bool,
     /// Blocks less one that are written whole or not at all while power stays (AWUN).
     pub atomic_write: u16,
-    /// The same if power fails (AWUPF).
+    /// Blocks less one that a power failure never tears (AWUPF).
     pub atomic_write_power_fail: u16,
     /// Scatter-gather lists: bits 1:0 are 1 (any alignment) or 2 (of 4 bytes) if it takes them (SGLS).
     pub sgl: u32,
-    /// NVMe qualified name.
+    /// NVMe qualified name of the subsystem (SUBNQN).
     pub qualified_name: String,
 }
 
@@ -195,8 +195,8 @@ impl CommandLimits {
         })
     }
 
-    /// The longest Write Zeroes in bytes on a controller whose smallest page has `page` bytes: none if that is
-    /// not known, 2^64 - 1 if there is no limit.
+    /// Longest Write Zeroes in bytes on a controller whose smallest page has `page` bytes: none if unknown, 2^64 - 1 if
+    /// unlimited.
     #[must_use]
     pub fn write_zeroes_max(&self, page: u64) -> Option<u64> {
         let shift = u32::from(self.write_zeroes_shift);
@@ -218,31 +218,31 @@ impl CommandLimits {
 /// A format of blocks that a namespace can have (LBAF, NVM figure 98).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockFormat {
-    /// Bytes of metadata a block.
+    /// Bytes of metadata in a block.
     pub metadata: u16,
     /// log2 of the bytes of a block.
     pub block_shift: u8,
-    /// 0 best to 3 degraded.
+    /// Relative performance, 0 best to 3 degraded.
     pub performance: u8,
 }
 
 /// The Identify Namespace data structure, as far as it is used (Base figure 245).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceData {
-    /// Blocks it has (NSZE).
+    /// Size of the namespace in blocks (NSZE).
     pub blocks: u64,
     /// Blocks that may be allocated at a time (NCAP).
     pub capacity: u64,
-    /// Blocks that are allocated (NUSE).
+    /// Number of allocated blocks (NUSE).
     pub used: u64,
-    /// The formats it can have.
+    /// Block formats that the namespace supports (LBAF).
     pub formats: Vec<BlockFormat>,
     /// Which of them it has (FLBAS).
     pub format: usize,
-    /// Blocks less one that are written whole or not at all while power stays; none if the namespace says
-    /// nothing of its own, and the controller's counts (NAWUN).
+    /// Blocks less one that are written atomically without a power failure; none if the controller's limit applies
+    /// (NAWUN).
     pub atomic_write: Option<u16>,
-    /// The same if power fails (NAWUPF).
+    /// Blocks less one that a power failure never tears; none if the controller's limit applies (NAWUPF).
     pub atomic_write_power_fail: Option<u16>,
     /// Blocks less one between boundaries over which writes are not atomic (NABSPF), zero if there are none.
     pub atomic_boundary: u16,
@@ -309,7 +309,7 @@ impl NamespaceData {
         })
     }
 
-    /// The format it has.
+    /// Block format in use (FLBAS).
     #[must_use]
     pub fn block_format(&self) -> BlockFormat {
         self.formats[self.format]

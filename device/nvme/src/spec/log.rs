@@ -22,7 +22,7 @@ pub struct Health {
     /// Bit 0 spare low, 1 temperature, 2 reliability degraded, 3 read only, 4 backup of the cache failed,
     /// 5 persistent memory unreliable.
     pub warnings: u8,
-    /// Kelvin.
+    /// Composite temperature in kelvin.
     pub temperature: u16,
     /// Spare that is left, in percent.
     pub spare: u8,
@@ -30,21 +30,21 @@ pub struct Health {
     pub spare_threshold: u8,
     /// Life that is used, in percent; may exceed 100.
     pub used: u8,
-    /// Thousands of 512 bytes read.
+    /// Data read, in units of 512,000 bytes.
     pub data_read: u128,
-    /// Thousands of 512 bytes written.
+    /// Data written, in units of 512,000 bytes.
     pub data_written: u128,
-    /// Read and Compare commands.
+    /// Number of Read and Compare commands.
     pub reads: u128,
-    /// Write commands.
+    /// Number of Write commands completed.
     pub writes: u128,
     /// Minutes with a command under way.
     pub busy_minutes: u128,
-    /// Power cycles.
+    /// Number of power cycles.
     pub power_cycles: u128,
-    /// Hours with power.
+    /// Hours of operation with power.
     pub power_on_hours: u128,
-    /// Losses of power without notice.
+    /// Number of power losses without a shutdown.
     pub unsafe_shutdowns: u128,
     /// Data that could not be recovered.
     pub media_errors: u128,
@@ -89,7 +89,7 @@ impl Health {
         })
     }
 
-    /// What the warning bits say, in words.
+    /// Names of the warning bits that are set.
     #[must_use]
     pub fn warning_names(&self) -> Vec<&'static str> {
         [
@@ -117,11 +117,11 @@ pub struct ErrorEntry {
     pub queue: u16,
     /// The command's id, 0xffff if it was not one command.
     pub command: u16,
-    /// How the command ended.
+    /// Status of the failed command.
     pub status: Status,
-    /// The first block in error.
+    /// First block with an error.
     pub block: u64,
-    /// The namespace.
+    /// Namespace id of the command.
     pub namespace: u32,
 }
 

@@ -74,7 +74,7 @@ impl Capabilities {
     }
 }
 
-/// What VS says from 2.0 on.
+/// Value of VS from version 2.0 on.
 pub(crate) const VERSION_2: u32 = 2 << 16;
 
 /// Bits of CC (Base 3.1.5).
@@ -106,5 +106,5 @@ pub(crate) mod csts {
     pub(crate) const SHUTDOWN_DONE: u32 = 2 << 2;
 }
 
-/// What a register of a function that is gone reads as.
+/// Value that reads of a removed device return.
 pub(crate) const GONE: u32 = u32::MAX;

@@ -7,13 +7,13 @@ use std::fmt;
 pub struct Status(pub u16);
 
 impl Status {
-    /// Success.
+    /// Successful completion, no error.
     pub const SUCCESS: Self = Self(0);
     /// The command was ended by an Abort command.
     pub const ABORT_REQUESTED: Self = Self::generic(0x07);
-    /// There is no such namespace.
+    /// Invalid namespace or format (generic status 0Bh).
     pub const NO_NAMESPACE: Self = Self::generic(0x0b);
-    /// The blocks differ (NVM, Compare).
+    /// Compare failure: the blocks differ (NVM, Compare).
     pub const COMPARE_FAILURE: Self = Self::new(2, 0x85);
 
     const fn new(kind: u16, code: u16) -> Self {
@@ -54,13 +54,13 @@ impl Status {
         self.0 & 0x7ff == 0
     }
 
-    /// The same status, whatever its flags.
+    /// Whether both are the same status, whatever their flags.
     #[must_use]
     pub const fn is(self, other: Self) -> bool {
         self.kind() == other.kind() && self.code() == other.code()
     }
 
-    /// What the specification calls it.
+    /// Name of the status in the specification.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match (self.kind(), self.code()) {

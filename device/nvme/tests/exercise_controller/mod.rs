@@ -104,7 +104,7 @@ struct Session<'a> {
     queue: QueueOptions,
     pair: Option<QueuePair>,
     /// Tokens of requests that were accepted and have not ended, and whether they have data.
-    under_way: HashMap<u64, bool>,
+    requests_in_flight: HashMap<u64, bool>,
     token_next: u64,
     /// Whether the controller was honest all the time.
     honest: bool,
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
             arena: arena.expect("the model's address space has room"),
             queue,
             controller,
-            under_way: HashMap::new(),
+            requests_in_flight: HashMap::new(),
             token_next: 0,
             honest: true,
         })
@@ -176,7 +176,7 @@ impl<'a> Session<'a> {
                 16 => self.upset(input),
                 17 => {
                     self.pair = None;
-                    self.under_way.clear();
+                    self.requests_in_flight.clear();
                     self.pair = self.controller.queue_pair(self.queue).ok();
                 }
                 18 => {
@@ -201,10 +201,13 @@ impl<'a> Session<'a> {
         if let Some(pair) = &mut self.pair {
             let depth = pair.depth();
             match pair.submit(&self.namespace, request) {
-                Ok(()) => assert_eq!(self.under_way.insert(token, has_data), None),
+                Ok(()) => assert_eq!(self.requests_in_flight.insert(token, has_data), None),
                 Err(refused) => assert_eq!(refused.request.token, token),
             }
-            assert!(pair.under_way() <= depth && pair.under_way() == self.under_way.len());
+            assert!(
+                pair.requests_in_flight() <= depth
+                    && pair.requests_in_flight() == self.requests_in_flight.len()
+            );
         }
     }
 
@@ -270,17 +273,17 @@ impl<'a> Session<'a> {
     }
 
     fn poll(&mut self) {
-        let under_way = &mut self.under_way;
+        let requests_in_flight = &mut self.requests_in_flight;
         if let Some(pair) = &mut self.pair {
-            pair.poll(|completion| ended(under_way, &completion));
+            pair.poll(|completion| ended(requests_in_flight, &completion));
         }
     }
 
     fn wait(&mut self) {
-        let under_way = &mut self.under_way;
+        let requests_in_flight = &mut self.requests_in_flight;
         if let Some(pair) = &mut self.pair {
             pair.wait(Duration::from_millis(20), |completion| {
-                ended(under_way, &completion);
+                ended(requests_in_flight, &completion);
             });
         }
     }
@@ -315,18 +318,25 @@ impl<'a> Session<'a> {
     /// All that is under way ends, whatever the controller does.
     fn finish(&mut self) {
         let mut rounds = 0;
-        while self.pair.as_ref().is_some_and(|pair| pair.under_way() > 0) {
+        while self
+            .pair
+            .as_ref()
+            .is_some_and(|pair| pair.requests_in_flight() > 0)
+        {
             self.wait();
             rounds += 1;
             assert!(rounds < 10_000, "requests do not end: {:?}", self.pair);
         }
-        assert!(self.under_way.is_empty(), "requests were forgotten");
+        assert!(
+            self.requests_in_flight.is_empty(),
+            "requests were forgotten"
+        );
     }
 }
 
-fn ended(under_way: &mut HashMap<u64, bool>, completion: &Completion) {
+fn ended(requests_in_flight: &mut HashMap<u64, bool>, completion: &Completion) {
     let token = completion.token;
-    let had_data = under_way.remove(&token);
+    let had_data = requests_in_flight.remove(&token);
     // The model's function can always be reset, so no memory has to be given up.
     assert_eq!(
         had_data,

@@ -10,14 +10,14 @@ use millrace_nvme::{
 use millrace_nvme_model as model;
 use model::{Fault, Faults, When};
 
-use crate::bed::{Bed, Outcome, PATIENCE, StepHost, arena, filled, polled, quick, single};
+use crate::fixture::{Fixture, Outcome, PATIENCE, StepHost, arena, filled, polled, quick, single};
 use crate::{fault, small};
 
 /// Resets of an idle controller were counted as in vain, and the ninth gave it up.
 #[test]
 fn resets_that_were_asked_for_are_not_in_vain() -> Outcome {
-    let bed = Bed::new(small())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small())?;
+    let controller = fixture.open(quick())?;
     for round in 1..=20 {
         controller.reset()?;
         assert_eq!(controller.resets(), round);
@@ -29,8 +29,8 @@ fn resets_that_were_asked_for_are_not_in_vain() -> Outcome {
 /// The write cache was used again after a reset, although the caller had said that it is not to be.
 #[test]
 fn the_cache_is_used_after_a_reset_as_before() -> Outcome {
-    let bed = Bed::new(small())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small())?;
+    let controller = fixture.open(quick())?;
     for used in [false, true] {
         controller.set_cache_used(used)?;
         controller.reset()?;
@@ -42,13 +42,13 @@ fn the_cache_is_used_after_a_reset_as_before() -> Outcome {
 /// The atomic unit was said as the controller says it, although longer writes than a command are cut.
 #[test]
 fn an_atomic_write_is_no_longer_than_a_command() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         transfer_max: 1,
         atomic_write: 256,
         atomic_write_power_fail: 256,
         ..small()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     assert_eq!(controller.transfer_max(), 8192);
     assert_eq!(namespace.atomic_write(), 16);
@@ -58,8 +58,8 @@ fn an_atomic_write_is_no_longer_than_a_command() -> Outcome {
 /// A namespace could be formatted while it was used: what was known of it from before named too much memory.
 #[test]
 fn a_format_waits_for_queue_pairs_and_voids_namespaces() -> Outcome {
-    let bed = Bed::new(small())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small())?;
+    let controller = fixture.open(quick())?;
     let stale = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let formats = &stale.data().formats;
@@ -81,22 +81,22 @@ fn a_format_waits_for_queue_pairs_and_voids_namespaces() -> Outcome {
     let fresh = controller.namespace(1)?;
     assert_eq!(fresh.block_size(), 4096);
     single(&mut pair, &fresh, refused.request)?.result?;
-    assert_eq!(bed.model.violations(), []);
-    assert_eq!(bed.model.dma_faults(), []);
+    assert_eq!(fixture.model.violations(), []);
+    assert_eq!(fixture.model.dma_faults(), []);
     Ok(())
 }
 
 /// As many aborts were sent as the controller takes: they filled the admin queue, and led to a reset.
 #[test]
 fn aborts_leave_room_in_the_admin_queue() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         aborts_max: 256,
         ..small()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 64)?);
-    bed.model
+    fixture.model
         .set_faults(fault(When::Always, Fault::Delay(2500)));
     for token in 0..60 {
         let read = Request::read(Lba(0), filled(&arena, 512, 0)?, token);
@@ -109,13 +109,13 @@ fn aborts_leave_room_in_the_admin_queue() -> Outcome {
         if round > 2000 && round % 64 == 0 {
             controller.health()?;
         }
-        bed.host.relax(0);
+        fixture.host.relax(0);
     }
     assert_eq!(controller.resets(), 0);
 
-    bed.model.set_faults(Faults::default());
+    fixture.model.set_faults(Faults::default());
     let mut tokens = BTreeSet::new();
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         pair.wait(PATIENCE, |ended| {
             assert_eq!(ended.result, Ok(()));
             assert!(tokens.insert(ended.token), "{} has ended", ended.token);
@@ -129,11 +129,11 @@ fn aborts_leave_room_in_the_admin_queue() -> Outcome {
 /// Queue pairs that poll were given the queues that have interrupt vectors.
 #[test]
 fn queue_pairs_that_poll_leave_vectors_to_those_that_sleep() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         vectors: 3,
         ..small()
     })?;
-    let controller = bed.open(Options {
+    let controller = fixture.open(Options {
         interrupts: true,
         ..quick()
     })?;
@@ -155,9 +155,9 @@ fn queue_pairs_that_poll_leave_vectors_to_those_that_sleep() -> Outcome {
 /// A function could be driven twice at a time, and each driver took the other's queues away.
 #[test]
 fn a_function_has_one_driver_at_a_time() -> Outcome {
-    let bed = Bed::new(small())?;
-    let function = bed.model.function();
-    let host: Arc<dyn Host> = Arc::<StepHost>::clone(&bed.host);
+    let fixture = Fixture::new(small())?;
+    let function = fixture.model.function();
+    let host: Arc<dyn Host> = Arc::<StepHost>::clone(&fixture.host);
     let open = || Controller::open(Arc::clone(&function), Arc::clone(&host), quick());
     let first = open()?;
     let kind = open().err().map(|error| error.kind());
@@ -171,18 +171,18 @@ fn a_function_has_one_driver_at_a_time() -> Outcome {
 /// The shadows of queues with wide doorbells lay beyond the page that was offered for them.
 #[test]
 fn shadow_doorbells_that_do_not_fit_their_page_are_not_offered() -> Outcome {
-    let bed = Bed::new(model::Options {
+    let fixture = Fixture::new(model::Options {
         doorbell_stride: 8,
         queues: 4,
         ..small()
     })?;
-    let controller = bed.open(quick())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let request = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
     single(&mut pair, &namespace, request)?.result?;
-    bed.model.step();
-    assert_eq!(bed.model.dma_faults(), []);
+    fixture.model.step();
+    assert_eq!(fixture.model.dma_faults(), []);
     Ok(())
 }
 
@@ -191,14 +191,14 @@ fn shadow_doorbells_that_do_not_fit_their_page_are_not_offered() -> Outcome {
 fn what_is_no_controller_is_left_alone() -> Outcome {
     // SATA, and NVMe for administration alone.
     for class in [0x01_0601, 0x01_0803] {
-        let bed = Bed::new(model::Options { class, ..small() })?;
-        let error = bed.open(quick()).err().ok_or("it was opened")?;
+        let fixture = Fixture::new(model::Options { class, ..small() })?;
+        let error = fixture.open(quick()).err().ok_or("it was opened")?;
         assert_eq!(error.kind(), ErrorKind::NotNvme);
         let text = error.to_string();
         let expected = format!("has PCI class {class:#08x}, not 0x010802");
         assert!(text.contains(&expected), "{text}");
         let mut command = [0; 2];
-        bed.model.function().read_config(4, &mut command)?;
+        fixture.model.function().read_config(4, &mut command)?;
         assert_eq!(command, [0; 2], "its registers were used");
     }
     Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use millrace_nvme::{Controller, Error, Host, Options};
 use millrace_nvme_model as model;
 
-use crate::bed::Bed;
+use crate::fixture::Fixture;
 
 /// So long a round of waiting takes.
 const ROUND_NS: u64 = 100_000;
@@ -23,15 +23,15 @@ pub(crate) struct HookedHost {
 }
 
 impl HookedHost {
-    /// Opens the bed's controller with such a host.
-    pub(crate) fn open(bed: &Bed, options: Options) -> Result<(Arc<Self>, Arc<Controller>), Error> {
+    /// Opens the fixture's controller with such a host.
+    pub(crate) fn open(fixture: &Fixture, options: Options) -> Result<(Arc<Self>, Arc<Controller>), Error> {
         let own = Arc::new(Self {
-            model: bed.model.clone(),
+            model: fixture.model.clone(),
             time_ns: AtomicU64::new(0),
             hook: Mutex::new(None),
         });
         let host: Arc<dyn Host> = Arc::<Self>::clone(&own);
-        Ok((own, Controller::open(bed.model.function(), host, options)?))
+        Ok((own, Controller::open(fixture.model.function(), host, options)?))
     }
 
     /// From now on this is done in each round of waiting.

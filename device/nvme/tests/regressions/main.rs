@@ -1,7 +1,7 @@
 //! One test for each mistake that was found in the driver and mended: what was wrong stands above it.
 
-#[path = "../bed/mod.rs"]
-mod bed;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 mod controllers;
 mod hooked_host;
 mod queue_pairs;

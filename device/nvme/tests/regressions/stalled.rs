@@ -10,7 +10,7 @@ use millrace_nvme_model as model;
 use millrace_pci::{Bar, Error, Function, RegisterFile, Result};
 use model::{Fault, When};
 
-use crate::bed::{Bed, Outcome, PATIENCE, StepHost, arena, filled, polled, quick};
+use crate::fixture::{Fixture, Outcome, PATIENCE, StepHost, arena, filled, polled, quick};
 use crate::{fault, small};
 
 /// A function of which nothing is heard once it has stalled.
@@ -109,7 +109,7 @@ impl Function for Stalling {
 
 /// A controller whose provider can be stalled.
 struct Scene {
-    bed: Bed,
+    fixture: Fixture,
     stalled: Arc<AtomicBool>,
     domain: Arc<Counting>,
     controller: Arc<Controller>,
@@ -117,9 +117,9 @@ struct Scene {
 
 impl Scene {
     fn new() -> std::result::Result<Self, Box<dyn std::error::Error>> {
-        let bed = Bed::new(small())?;
+        let fixture = Fixture::new(small())?;
         let stalled = Arc::new(AtomicBool::new(false));
-        let own = bed.model.function();
+        let own = fixture.model.function();
         let domain = Arc::new(Counting {
             own: own.domain(),
             unmapped: AtomicU64::new(0),
@@ -129,10 +129,10 @@ impl Scene {
             domain: Arc::clone(&domain),
             stalled: Arc::clone(&stalled),
         });
-        let host: Arc<dyn Host> = Arc::<StepHost>::clone(&bed.host);
+        let host: Arc<dyn Host> = Arc::<StepHost>::clone(&fixture.host);
         Ok(Self {
             controller: Controller::open(function, host, quick())?,
-            bed,
+            fixture,
             stalled,
             domain,
         })
@@ -145,7 +145,7 @@ impl Scene {
 
     fn delay(&self) {
         let faults = fault(When::Always, Fault::Delay(1_000_000));
-        self.bed.model.set_faults(faults);
+        self.fixture.model.set_faults(faults);
     }
 }
 
@@ -162,7 +162,7 @@ fn memory_is_not_given_back_by_a_provider_that_does_not_answer() -> Outcome {
         Request::read(Lba(0), filled(&arena, 512, 0)?, 0),
     )?;
     pair.ring();
-    scene.bed.model.step();
+    scene.fixture.model.step();
     scene.stall();
     let mut ended = Vec::new();
     pair.wait(PATIENCE, |completion| ended.push(completion));
@@ -196,7 +196,7 @@ fn memory_of_a_dropped_pair_is_not_given_back_either() -> Outcome {
     scene.delay();
     pair.submit(&namespace, Request::read(Lba(0), arena.try_buffer(512)?, 0))?;
     pair.ring();
-    scene.bed.model.step();
+    scene.fixture.model.step();
     scene.stall();
     drop(pair);
     assert_eq!(controller.condition(), Condition::Gone);

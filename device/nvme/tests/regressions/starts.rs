@@ -11,7 +11,7 @@ use millrace_nvme_model as model;
 use millrace_pci::{Bar, Error, Function, Result};
 use model::{Fault, FaultRule, Faults, Status, Target, When};
 
-use crate::bed::{Bed, Outcome, PATIENCE, StepHost, arena, filled, polled, quick, single};
+use crate::fixture::{Fixture, Outcome, PATIENCE, StepHost, arena, filled, polled, quick, single};
 use crate::{fault, small};
 
 const IDENTIFY: u8 = 0x06;
@@ -43,17 +43,17 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(bed: &Bed, cannot_be_reset: bool) -> Arc<Self> {
+    fn new(fixture: &Fixture, cannot_be_reset: bool) -> Arc<Self> {
         Arc::new(Self {
-            own: bed.model.function(),
+            own: fixture.model.function(),
             roamed: AtomicBool::new(false),
             resets: AtomicU64::new(0),
             cannot_be_reset,
         })
     }
 
-    fn open(self: &Arc<Self>, bed: &Bed) -> millrace_nvme::Result<Arc<Controller>> {
-        let host: Arc<dyn Host> = Arc::<StepHost>::clone(&bed.host);
+    fn open(self: &Arc<Self>, fixture: &Fixture) -> millrace_nvme::Result<Arc<Controller>> {
+        let host: Arc<dyn Host> = Arc::<StepHost>::clone(&fixture.host);
         Controller::open(Arc::<Self>::clone(self), host, quick())
     }
 }
@@ -102,15 +102,15 @@ impl Function for Watched {
     }
 }
 
-/// Enables the controller, as one who drove it before and left it so.
-fn leave_enabled(bed: &Bed) -> Result<()> {
-    let bar = bed.model.function().bar(0)?;
+/// Enables the controller, as a former driver may have left it.
+fn leave_enabled(fixture: &Fixture) -> Result<()> {
+    let bar = fixture.model.function().bar(0)?;
     bar.register(0x24)?.store_released(0x000f_000f)?;
     bar.store_long(0x28, 0x1000)?;
     bar.store_long(0x30, 0x2000)?;
     bar.register(0x14)?.store_released(0x0046_0001)?;
     while bar.register(0x1c)?.load()? & 1 == 0 {
-        bed.model.step();
+        fixture.model.step();
     }
     Ok(())
 }
@@ -118,27 +118,27 @@ fn leave_enabled(bed: &Bed) -> Result<()> {
 /// A controller was let to memory before it was disabled: its queues were anywhere.
 #[test]
 fn what_was_left_enabled_reaches_no_memory() -> Outcome {
-    let bed = Bed::new(small())?;
-    leave_enabled(&bed)?;
-    let function = Watched::new(&bed, false);
-    let controller = function.open(&bed)?;
+    let fixture = Fixture::new(small())?;
+    leave_enabled(&fixture)?;
+    let function = Watched::new(&fixture, false);
+    let controller = function.open(&fixture)?;
     controller.health()?;
     assert!(!function.roamed.load(Ordering::Relaxed));
-    assert_eq!(bed.model.dma_faults(), []);
+    assert_eq!(fixture.model.dma_faults(), []);
     Ok(())
 }
 
 /// The error of the function's reset hid why one was needed.
 #[test]
 fn a_controller_that_cannot_be_reset_says_what_was_wrong_first() -> Outcome {
-    let bed = Bed::new(small())?;
-    leave_enabled(&bed)?;
-    bed.model.set_faults(Faults {
+    let fixture = Fixture::new(small())?;
+    leave_enabled(&fixture)?;
+    fixture.model.set_faults(Faults {
         never_disabled: true,
         ..Faults::default()
     });
-    let function = Watched::new(&bed, true);
-    let error = function.open(&bed).err().ok_or("it was opened")?;
+    let function = Watched::new(&fixture, true);
+    let error = function.open(&fixture).err().ok_or("it was opened")?;
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     let said = error.to_string();
     assert!(
@@ -160,9 +160,9 @@ fn a_controller_that_does_not_come_up_is_reset_as_a_function_once() -> Outcome {
         ..Faults::default()
     };
     for (faults, result) in [(lost, Ok(())), (dead, Err(ErrorKind::TimedOut))] {
-        let bed = Bed::new(model::Options { faults, ..small() })?;
-        let function = Watched::new(&bed, false);
-        let opened = function.open(&bed);
+        let fixture = Fixture::new(model::Options { faults, ..small() })?;
+        let function = Watched::new(&fixture, false);
+        let opened = function.open(&fixture);
         let healthy = opened.and_then(|controller| controller.health());
         assert_eq!(healthy.map(|_| ()).map_err(|error| error.kind()), result);
         let resets = function.resets.load(Ordering::Relaxed);
@@ -177,8 +177,8 @@ fn a_controller_that_does_not_come_up_is_reset_as_a_function_once() -> Outcome {
 fn a_queue_that_is_refused_is_not_a_matter_of_others() -> Outcome {
     let refused = Status::QUEUE_ID.do_not_retry();
     for (status, is_final) in [(refused, true), (Status::INTERNAL, false)] {
-        let bed = Bed::new(small())?;
-        let controller = bed.open(quick())?;
+        let fixture = Fixture::new(small())?;
+        let controller = fixture.open(quick())?;
         let namespace = controller.namespace(1)?;
         let arena = arena(&controller)?;
         let (mut pair, mut other) = (polled(&controller, 8)?, polled(&controller, 8)?);
@@ -187,7 +187,7 @@ fn a_queue_that_is_refused_is_not_a_matter_of_others() -> Outcome {
         single(&mut other, &namespace, Request::read(Lba(0), read()?, 0))?.result?;
         let when = if is_final { When::Always } else { When::Nth(1) };
         let rules = [(CREATE_CQ, when, Fault::Fail(status))];
-        bed.model.set_faults(admin_faults(&rules));
+        fixture.model.set_faults(admin_faults(&rules));
 
         let ended = single(&mut pair, &namespace, Request::read(Lba(0), read()?, 0))?;
         assert_eq!(ended.result.is_err(), is_final);
@@ -203,10 +203,10 @@ fn a_queue_that_is_refused_is_not_a_matter_of_others() -> Outcome {
 /// A completion ring that the controller would not give back was freed all the same.
 #[test]
 fn a_ring_that_is_not_given_back_is_taken_by_a_reset() -> Outcome {
-    let bed = Bed::new(small())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small())?;
+    let controller = fixture.open(quick())?;
     let refuse = Fault::Fail(Status::INTERNAL.do_not_retry());
-    bed.model.set_faults(admin_faults(&[
+    fixture.model.set_faults(admin_faults(&[
         (CREATE_SQ, When::Nth(1), refuse),
         (DELETE_CQ, When::Nth(1), refuse),
     ]));
@@ -217,26 +217,28 @@ fn a_ring_that_is_not_given_back_is_taken_by_a_reset() -> Outcome {
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     let read = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
     single(&mut pair, &namespace, read)?.result?;
-    assert_eq!(bed.model.violations(), []);
+    assert_eq!(fixture.model.violations(), []);
     Ok(())
 }
 
 /// Nobody could learn why a controller was reset, or given up.
 #[test]
 fn a_controller_that_was_given_up_says_why() -> Outcome {
-    let bed = Bed::new(small())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small())?;
+    let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 8)?);
     assert!(controller.last_failure().is_none());
     let read = || filled(&arena, 512, 0);
 
-    bed.model.set_faults(fault(When::Nth(1), Fault::Fatal));
+    fixture.model.set_faults(fault(When::Nth(1), Fault::Fatal));
     single(&mut pair, &namespace, Request::read(Lba(0), read()?, 0))?.result?;
     let failure = controller.last_failure().ok_or("it was reset")?;
     assert!(failure.to_string().contains("fatal status"), "{failure}");
 
-    bed.model.set_faults(fault(When::Always, Fault::WrongId));
+    fixture
+        .model
+        .set_faults(fault(When::Always, Fault::WrongId));
     while controller.condition() == Condition::Ready {
         let request = Request::read(Lba(0), read()?, 0);
         let _ = single(&mut pair, &namespace, request)?;
@@ -258,14 +260,14 @@ fn a_controller_that_was_given_up_says_why() -> Outcome {
 /// A format of all namespaces at once was taken for one of a namespace.
 #[test]
 fn a_format_is_of_one_namespace() -> Outcome {
-    let bed = Bed::new(small())?;
-    let controller = bed.open(quick())?;
+    let fixture = Fixture::new(small())?;
+    let controller = fixture.open(quick())?;
     for id in [0, 2, u32::MAX] {
-        let before = bed.model.counters().commands;
+        let before = fixture.model.counters().commands;
         let error = controller.format(id, 0, Erase::No, PATIENCE).err();
         let kind = error.map(|error| error.kind());
         assert_eq!(kind, Some(ErrorKind::NoNamespace), "{id}");
-        assert_eq!(bed.model.counters().commands, before, "{id}");
+        assert_eq!(fixture.model.counters().commands, before, "{id}");
     }
     Ok(())
 }
@@ -295,13 +297,13 @@ impl Host for StoppedHost {
 /// Who was stopped between the look at the controller and the look at the clock took it for late.
 #[test]
 fn a_thread_that_is_stopped_does_not_make_the_controller_late() -> Outcome {
-    let bed = Bed::new(small())?;
-    leave_enabled(&bed)?;
+    let fixture = Fixture::new(small())?;
+    leave_enabled(&fixture)?;
     let host = Arc::new(StoppedHost {
-        model: bed.model.clone(),
+        model: fixture.model.clone(),
         looks: AtomicU64::new(0),
     });
-    let function = Watched::new(&bed, true);
+    let function = Watched::new(&fixture, true);
     let controller = Controller::open(Arc::<Watched>::clone(&function), host, quick())?;
     controller.health()?;
     controller.reset()?;
@@ -338,9 +340,9 @@ impl Host for RestingHost {
 /// A format, which may take an hour, was polled for without a rest.
 #[test]
 fn what_may_take_long_is_rested_through() -> Outcome {
-    let bed = Bed::new(small())?;
+    let fixture = Fixture::new(small())?;
     let host = Arc::new(RestingHost {
-        model: bed.model.clone(),
+        model: fixture.model.clone(),
         time_ms: AtomicU64::new(0),
         relaxed: AtomicU64::new(0),
     });
@@ -349,9 +351,9 @@ fn what_may_take_long_is_rested_through() -> Outcome {
         interrupts: false,
         ..Options::default()
     };
-    let controller = Controller::open(bed.model.function(), shared, options)?;
+    let controller = Controller::open(fixture.model.function(), shared, options)?;
     let rules = [(FORMAT, When::Always, Fault::Delay(100_000))];
-    bed.model.set_faults(admin_faults(&rules));
+    fixture.model.set_faults(admin_faults(&rules));
     controller.format(1, 0, Erase::No, PATIENCE)?;
     assert!(host.now() > Duration::from_secs(100));
     controller.reset()?;

@@ -10,7 +10,7 @@ use millrace_nvme::{
 };
 use millrace_pci::{Bar, Function, Result};
 
-use crate::bed::{Bed, Outcome, StepHost, arena, filled, polled, quick, single};
+use crate::fixture::{Fixture, Outcome, StepHost, arena, filled, polled, quick, single};
 use crate::small;
 
 /// A function of which the host signals the first vectors only.
@@ -56,12 +56,12 @@ impl Function for Scarce {
 }
 
 /// A controller on a host with so many vectors.
-fn open(bed: &Bed, free: usize) -> std::result::Result<(Arc<Scarce>, Arc<Controller>), Error> {
+fn open(fixture: &Fixture, free: usize) -> std::result::Result<(Arc<Scarce>, Arc<Controller>), Error> {
     let function = Arc::new(Scarce {
-        own: bed.model.function(),
+        own: fixture.model.function(),
         free: AtomicUsize::new(free),
     });
-    let host: Arc<dyn Host> = Arc::<StepHost>::clone(&bed.host);
+    let host: Arc<dyn Host> = Arc::<StepHost>::clone(&fixture.host);
     let options = Options {
         interrupts: true,
         ..quick()
@@ -79,8 +79,8 @@ const SLEEPING: QueueOptions = QueueOptions {
 #[test]
 fn as_many_queue_pairs_sleep_as_the_host_has_vectors_for() -> Outcome {
     for free in [0, 1, 2, 4] {
-        let bed = Bed::new(small())?;
-        let (_, controller) = open(&bed, free)?;
+        let fixture = Fixture::new(small())?;
+        let (_, controller) = open(&fixture, free)?;
         // The first vector is the admin queue's.
         let expected = free.saturating_sub(1);
         assert_eq!(controller.has_interrupts(), expected > 0);
@@ -96,7 +96,7 @@ fn as_many_queue_pairs_sleep_as_the_host_has_vectors_for() -> Outcome {
         let (arena, mut pair) = (arena(&controller)?, polled(&controller, 4)?);
         let read = Request::read(Lba(0), filled(&arena, 512, 0)?, 0);
         single(&mut pair, &namespace, read)?.result?;
-        assert_eq!(bed.model.violations(), []);
+        assert_eq!(fixture.model.violations(), []);
     }
     Ok(())
 }
@@ -104,8 +104,8 @@ fn as_many_queue_pairs_sleep_as_the_host_has_vectors_for() -> Outcome {
 /// Queue pairs would sleep for ever.
 #[test]
 fn a_controller_that_has_lost_vectors_does_not_come_back() -> Outcome {
-    let bed = Bed::new(small())?;
-    let (function, controller) = open(&bed, 3)?;
+    let fixture = Fixture::new(small())?;
+    let (function, controller) = open(&fixture, 3)?;
     function.free.store(2, Ordering::Relaxed);
     let kind = controller.reset().err().map(|error| error.kind());
     assert_eq!(kind, Some(ErrorKind::Failed));

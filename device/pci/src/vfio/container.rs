@@ -5,12 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use millrace_memory::Domain;
 use rustix::io::{self, Errno};
 use vfio_bindings::bindings::vfio;
 
+use super::Iommu;
 use super::kernel::{Call, Kernel, argument_size};
-use super::{Iommu, spapr, type1};
 use crate::{Error, ErrorKind, Result, refused};
 
 /// The version of VFIO's interface; there has been no other.
@@ -73,7 +72,7 @@ impl Container {
         self.kernel.lock_room()
     }
 
-    /// Opens the function's device file.
+    /// Opens the device file of a function.
     pub(super) fn device(&self, name: &str) -> Result<OwnedFd> {
         let text = CString::new(name).map_err(|error| {
             Error::new(ErrorKind::NotFound, format!("{name:?}")).caused_by(error)
@@ -83,13 +82,9 @@ impl Container {
             .map_err(|errno| refused(errno, &format!("opening {name} in its group")))
     }
 
-    /// The container as devices' address space. To be called once.
-    pub(super) fn domain(self: Arc<Self>, window_size: Option<u64>) -> Result<Arc<dyn Domain>> {
-        match self.iommu {
-            Iommu::Type1 => type1::domain(self),
-            Iommu::SpaprV1 => spapr::domain_v1(self),
-            Iommu::SpaprV2 | Iommu::Iommufd => spapr::domain_v2(self, window_size),
-        }
+    /// Kind of the container's IOMMU.
+    pub(super) const fn iommu(&self) -> Iommu {
+        self.iommu
     }
 }
 
@@ -123,7 +118,9 @@ fn open_container(kernel: &dyn Kernel, path: &Path) -> Result<OwnedFd> {
     let file = kernel.open(path).map_err(|errno| match errno {
         Errno::ACCESS | Errno::PERM => Error::new(
             ErrorKind::Permission,
-            format!("opening {path_text}; `chmod 666 {path_text}` is safe, it has no device"),
+            format!(
+                "opening {path_text}; `chmod 666 {path_text}` is safe, it gives access to no device"
+            ),
         )
         .caused_by(errno),
         errno => refused(errno, &format!("opening {path_text}")),

@@ -155,7 +155,7 @@ pub(super) struct VfioFunction {
     /// Whether the kernel has eventfds for vectors: it refuses to take back what it does not have.
     vectors_set: Mutex<bool>,
     resettable: bool,
-    /// What tells that the kernel wants the function back; kept as long as the kernel signals it.
+    /// Event by which the kernel requests the function back; kept as long as the kernel signals it.
     _removal: Option<OwnedFd>,
 }
 
@@ -179,7 +179,7 @@ impl VfioFunction {
         if info.flags & vfio::VFIO_DEVICE_FLAGS_PCI == 0
             || info.num_regions <= vfio::VFIO_PCI_CONFIG_REGION_INDEX
         {
-            let context = format!("{name} is no PCI function to VFIO");
+            let context = format!("{name} is not a PCI function to VFIO");
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         let config = device.region(vfio::VFIO_PCI_CONFIG_REGION_INDEX)?;
@@ -211,12 +211,12 @@ impl VfioFunction {
         };
         let index = vfio::VFIO_PCI_REQ_IRQ_INDEX;
         if interrupts <= index {
-            let context = format!("{}: the kernel does not tell of removals", self.name);
+            let context = format!("{}: the kernel does not report removals", self.name);
             return Err(Error::new(ErrorKind::Unsupported, context));
         }
         self.device
             .set_interrupts(index, &[event.as_fd()])
-            .map_err(|errno| refused(errno, "asking to be told of a removal"))?;
+            .map_err(|errno| refused(errno, "requesting the removal event"))?;
         Ok(())
     }
 
@@ -227,13 +227,14 @@ impl VfioFunction {
         while count > 0 {
             match self.device.set_interrupts(index, &events[..count]) {
                 Ok(0) => return Ok(count),
-                // Nothing is set; so many could be had. Another device may take some of these meanwhile.
+                // No vector is in use; the answer is the number available. Another device may take some meanwhile.
                 Ok(free) if (free as usize) < count => count = free as usize,
                 Ok(free) => {
                     let context = format!("{count} vectors where {free} are free were refused");
                     return Err(Error::new(ErrorKind::Protocol, context));
                 }
-                // Where vectors are short only once they are taken, as on x86-64, it does not say how many there are.
+                // Where vectors run out only when they are allocated, as on x86-64, the error does not contain their
+                // number.
                 Err(io::Errno::NOSPC) => count /= 2,
                 Err(errno) => return Err(refused(errno, SETTING_INTERRUPTS)),
             }

@@ -1,7 +1,7 @@
 //! Character devices and iommufd.
 //!
 //! Unproven on hardware: written after `include/uapi/linux/iommufd.h` and the kernel's
-//! Documentation/driver-api/vfio.rst, tested against a script that answers as they say.
+//! Documentation/driver-api/vfio.rst, tested against a simulated kernel.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;

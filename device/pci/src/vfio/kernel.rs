@@ -32,55 +32,55 @@ pub(super) trait Kernel: fmt::Debug + Send + Sync {
 /// mapping names is reached by the device, later.
 #[derive(Debug)]
 pub(super) enum Call<'a> {
-    /// Of a container.
+    /// `VFIO_GET_API_VERSION`, of a container.
     ApiVersion,
     /// Of a container: whether it can be of this IOMMU type.
     CheckExtension(u32),
     /// Of a container: makes it of this IOMMU type.
     SetIommu(u32),
-    /// Of a group.
+    /// `VFIO_GROUP_GET_STATUS`, of a group.
     GroupStatus(&'a mut vfio::vfio_group_status),
     /// Of a group: joins the container behind this descriptor.
     SetContainer(i32),
-    /// Of a device.
+    /// `VFIO_DEVICE_GET_INFO`, of a device.
     DeviceInfo(&'a mut vfio::vfio_device_info),
-    /// Of a device: a `vfio_region_info` and room for capabilities, whose length `argsz` says.
+    /// `VFIO_DEVICE_GET_REGION_INFO`, of a device: a `vfio_region_info` and space for capabilities, `argsz` in all.
     RegionInfo(&'a mut Argument),
-    /// Of a device.
+    /// `VFIO_DEVICE_GET_IRQ_INFO`, of a device.
     IrqInfo(&'a mut vfio::vfio_irq_info),
-    /// Of a device: a `vfio_irq_set` and its data, whose length `argsz` says.
+    /// `VFIO_DEVICE_SET_IRQS`, of a device: a `vfio_irq_set` and its data, `argsz` in all.
     SetIrqs(&'a mut Argument),
-    /// Of a device.
+    /// `VFIO_DEVICE_RESET`, of a device.
     DeviceReset,
     /// Of a container, Type1: a `vfio_iommu_type1_info` and room for capabilities.
     Type1Info(&'a mut Argument),
-    /// Of a container.
+    /// `VFIO_IOMMU_MAP_DMA`, of a container.
     MapDma(&'a mut vfio::vfio_iommu_type1_dma_map),
-    /// Of a container.
+    /// `VFIO_IOMMU_UNMAP_DMA`, of a container.
     UnmapDma(&'a mut vfio::vfio_iommu_type1_dma_unmap),
     /// Of a container, sPAPR v1: charges the window to the limit of locked memory.
     IommuEnable,
-    /// Of a container, sPAPR.
+    /// `VFIO_IOMMU_SPAPR_TCE_GET_INFO`, of a container.
     SpaprInfo(&'a mut vfio::vfio_iommu_spapr_tce_info),
     /// Of a container, sPAPR v2: pins memory.
     RegisterMemory(&'a mut vfio::vfio_iommu_spapr_register_memory),
-    /// Of a container, sPAPR v2.
+    /// `VFIO_IOMMU_SPAPR_UNREGISTER_MEMORY`, of a container (sPAPR v2).
     UnregisterMemory(&'a mut vfio::vfio_iommu_spapr_register_memory),
-    /// Of a container, sPAPR v2.
+    /// `VFIO_IOMMU_SPAPR_TCE_CREATE`, of a container (sPAPR v2).
     CreateWindow(&'a mut vfio::vfio_iommu_spapr_tce_create),
-    /// Of a container, sPAPR v2.
+    /// `VFIO_IOMMU_SPAPR_TCE_REMOVE`, of a container (sPAPR v2).
     RemoveWindow(&'a mut vfio::vfio_iommu_spapr_tce_remove),
     /// Of a device's own file: joins an iommufd.
     BindIommufd(&'a mut vfio::vfio_device_bind_iommufd),
     /// Of a device's own file: into an address space.
     AttachAddressSpace(&'a mut vfio::vfio_device_attach_iommufd_pt),
-    /// Of an iommufd.
+    /// `IOMMU_IOAS_ALLOC`, of an iommufd.
     AllocateAddressSpace(&'a mut IoasAllocate),
     /// Of an iommufd: which addresses it has; they are written to the second, as many as it has room for.
     AddressRanges(&'a mut IoasIovaRanges, &'a mut [vfio::vfio_iova_range]),
-    /// Of an iommufd.
+    /// `IOMMU_IOAS_MAP`, of an iommufd.
     MapAddressSpace(&'a mut IoasMap),
-    /// Of an iommufd.
+    /// `IOMMU_IOAS_UNMAP`, of an iommufd.
     UnmapAddressSpace(&'a mut IoasUnmap),
 }
 

@@ -111,9 +111,9 @@ impl Kernel for Linux {
             Call::MapAddressSpace(map) => (iommufd_opcode(5), place(map)),
             Call::UnmapAddressSpace(unmap) => (iommufd_opcode(6), place(unmap)),
         };
-        // SAFETY: each opcode above stands with the structure that the kernel's headers name for it. Its
-        // first word says how much room it has: `Argument` keeps that, and for the structures of a fixed
-        // size those who make them, by `argument_size`. All are borrowed by `call`, or are `container`.
+        // SAFETY: each opcode above is paired with the structure that the kernel's headers name for it. Its first word
+        // is its size: `Argument` maintains that, and for structures of a fixed size their constructors, by
+        // `argument_size`. All are borrowed by `call`, or are `container`.
         io::retry_on_intr(|| unsafe { ioctl(file, Raw { opcode, argument }) })
     }
 
@@ -125,7 +125,7 @@ impl Kernel for Linux {
         // SAFETY: the kernel reads the name up to its zero and changes nothing.
         let descriptor = unsafe { ioctl(group, raw) }?;
         let descriptor = i32::try_from(descriptor).map_err(|_| io::Errno::INVAL)?;
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+        // SAFETY: the kernel has just created this descriptor for this call, so no other owner exists.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 

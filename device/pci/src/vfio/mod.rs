@@ -12,19 +12,19 @@
 //! therefore not be opened at the same time.
 //!
 //! Where the kernel has no group files but character devices (`/dev/vfio/devices`), the function is opened
-//! by these and an iommufd takes the container's place. **This way is unproven on hardware**: no kernel at
-//! hand had it, and it was tested against a script that answers as the kernel's documentation says.
+//! by these and an iommufd takes the container's place. **This way is unproven on hardware**: no available kernel
+//! had it, and it was tested against a simulated kernel.
 //!
 //! # Permission
-//! No privilege is needed beyond the group's file: who may open it for reading and writing may own the
+//! Access to the group's file is all that is needed: a process that may open it for reading and writing may drive the
 //! function. Memory that is mapped counts against RLIMIT_MEMLOCK, and with sPAPR v1 the whole window at once:
-//! 2 GiB. With v2 the tables of windows count as well; with the 8 MiB that most systems let any user lock
-//! there is room for a window of 16 GiB in pages of 64 KiB, but not for the default one beside it, which is
-//! then given up.
+//! 2 GiB. With v2 the tables of windows count as well; the 8 MiB that most systems let an ordinary user lock
+//! have space for a window of 16 GiB in pages of 64 KiB, but not for the default one beside it, which is
+//! removed then.
 //!
-//! # A function that is pulled out
-//! Registers read as all ones, or calls fail with [`ErrorKind::Gone`]. The kernel waits for the function to
-//! be given back before it lets go of it, and signals [`Options::removal`]. If the function's memory is
+//! # Removal
+//! Registers read as all ones, or calls fail with [`ErrorKind::Gone`]. The kernel waits until the process has released
+//! the function, and signals [`Options::removal`]. If the function's memory is
 //! switched off while registers are mapped - by a reset from elsewhere, or a removal that was forced - the
 //! kernel may answer an access with SIGBUS instead of all ones; a process that must outlive that has to
 //! catch the signal or keep to polling memory.
@@ -51,6 +51,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use millrace_memory::Domain;
+
 use self::container::Container;
 use self::device::VfioFunction;
 use self::kernel::Kernel;
@@ -71,13 +73,13 @@ pub enum Iommu {
     Iommufd,
 }
 
-/// How a function is opened.
+/// Options of [`open`].
 #[derive(Debug, Default)]
 pub struct Options {
     /// Which interface must be used; the best that the kernel offers if none is named.
     pub iommu: Option<Iommu>,
-    /// How many bytes a window of sPAPR v2 has at least, unless the kernel has no room for it; 16 GiB if
-    /// none is said. A window of pages of 64 KiB costs a 4096th of this in locked memory.
+    /// Least size of a window of sPAPR v2 in bytes, unless the kernel has no memory for it; by default 16 GiB. A window
+    /// with pages of 64 KiB locks a 4096th of its size in memory.
     pub window_size: Option<u64>,
     /// An eventfd to signal when the kernel wants the function back.
     pub removal: Option<OwnedFd>,
@@ -86,11 +88,11 @@ pub struct Options {
 /// Opens a function that is bound to vfio-pci.
 ///
 /// # Errors
-/// Each with what to do about it: [`ErrorKind::NotFound`], [`ErrorKind::NoIommu`], [`ErrorKind::InUse`] if
-/// another driver or process has it, [`ErrorKind::Permission`], [`ErrorKind::GroupNotViable`],
+/// Each with its remedy: [`ErrorKind::NotFound`], [`ErrorKind::NoIommu`], [`ErrorKind::InUse`] if
+/// another driver or process holds the function, [`ErrorKind::Permission`], [`ErrorKind::GroupNotViable`],
 /// [`ErrorKind::NoInterruptRemapping`], [`ErrorKind::LockLimit`] with sPAPR v1,
-/// [`ErrorKind::Unsupported`] if the kernel has not what the options ask for, [`ErrorKind::Protocol`] if
-/// what it says of the function makes no sense.
+/// [`ErrorKind::Unsupported`] if the kernel lacks a requested option, [`ErrorKind::Protocol`] if
+/// its description of the function is invalid.
 pub fn open(address: Address, options: Options) -> Result<Arc<dyn Function>> {
     Host::of_this_process().open(address, options)
 }
@@ -105,8 +107,16 @@ pub(crate) fn address_space(
     Ok((info.ranges, info.granule))
 }
 
-/// Whether the kernel hands out an IOMMU group that has no IOMMU: it makes groups for functions without one
-/// if it was told to.
+/// DMA domain of a container. Must be called once for each container.
+fn domain_of(container: Arc<Container>, window_size: Option<u64>) -> Result<Arc<dyn Domain>> {
+    match container.iommu() {
+        Iommu::Type1 => type1::domain(container),
+        Iommu::SpaprV1 => spapr::domain_v1(container),
+        Iommu::SpaprV2 | Iommu::Iommufd => spapr::domain_v2(container, window_size),
+    }
+}
+
+/// Whether an IOMMU group has no IOMMU: the kernel makes such groups if it is configured to.
 pub(crate) fn is_without_iommu(dev: &Path, group: &str) -> bool {
     dev.join("vfio").join(format!("noiommu-{group}")).exists()
 }
@@ -134,7 +144,7 @@ impl Host {
         let group_file = self.dev.join("vfio").join(&group);
         if is_without_iommu(&self.dev, &group) {
             let context = format!(
-                "the group {group} of {address} has no IOMMU; this driver needs one (the kernel was told to \
+                "the group {group} of {address} has no IOMMU; this driver needs one (the kernel is configured to \
                  do without, by enable_unsafe_noiommu_mode of vfio)"
             );
             return Err(Error::new(ErrorKind::NoIommu, context));
@@ -152,7 +162,7 @@ impl Host {
             _ => {
                 let container = self.container(address, &group, options.iommu)?;
                 let device = container.device(&name)?;
-                let domain = container.domain(options.window_size)?;
+                let domain = domain_of(container, options.window_size)?;
                 let function = VfioFunction::new(name, kernel, device, domain, options.removal)?;
                 return Ok(Arc::new(function));
             }
@@ -214,7 +224,7 @@ impl Host {
         Ok(Arc::new(container))
     }
 
-    /// The others of the function's group whose drivers keep VFIO from it, with the drivers.
+    /// Other functions of the group whose drivers prevent VFIO's use, with the drivers.
     fn group_users(&self, address: Address) -> Vec<String> {
         let members = self.sys.group_members(address).unwrap_or_default();
         members
@@ -230,7 +240,7 @@ impl Host {
     /// The error for a group that these use as well.
     fn not_viable(address: Address, group: &str, users: &[String]) -> Error {
         let context = match users.is_empty() {
-            true => format!("group {group} of {address}; the kernel does not say who uses it"),
+            true => format!("group {group} of {address}; the kernel does not name the holder"),
             false => format!(
                 "group {group} of {address} also has {}; bind them to {VFIO_DRIVER} or unbind them",
                 users.join(", ")
@@ -239,7 +249,7 @@ impl Host {
         Error::new(ErrorKind::GroupNotViable, context)
     }
 
-    /// The error for EPERM of binding to an iommufd, by which the kernel says one of three things.
+    /// Error for EPERM of a bind to an iommufd, which has three possible causes.
     fn not_bound(&self, address: Address, group: &str) -> Error {
         let users = self.group_users(address);
         if !users.is_empty() {

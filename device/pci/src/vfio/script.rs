@@ -1,4 +1,4 @@
-//! A kernel for tests: it keeps to the rules of the real one, refuses when told to, and counts what is left.
+//! A simulated kernel for tests: it obeys the rules of the real one, fails on demand, and counts leaks.
 //!
 //! Files are memfds: what is read from and written to a device's is in it, and it can be mapped.
 

@@ -29,7 +29,7 @@ const SPAPR_V1: u32 = vfio::VFIO_SPAPR_TCE_IOMMU;
 const SPAPR_V2: u32 = vfio::VFIO_SPAPR_TCE_v2_IOMMU;
 
 /// A machine with the function 0000:01:00.0.
-struct Bed {
+struct Fixture {
     root: TempDir,
     script: Arc<Script>,
     host: Host,
@@ -43,19 +43,19 @@ fn machine(extensions: &[u32]) -> Machine {
 }
 
 fn touch(path: &Path) {
-    let folder = path.parent().expect("a path in the bed");
-    fs::create_dir_all(folder).expect("the bed can be written");
-    fs::write(path, "").expect("the bed can be written");
+    let folder = path.parent().expect("a path in the fixture");
+    fs::create_dir_all(folder).expect("the fixture can be written");
+    fs::write(path, "").expect("the fixture can be written");
 }
 
-impl Bed {
+impl Fixture {
     /// A function that is bound to vfio-pci, in group 7.
     fn new(machine: Machine) -> Self {
         let root = tempfile::tempdir().expect("a temporary folder");
-        let bed = Self::at(root, machine);
-        bed.function("0000:01:00.0", Some("vfio-pci"));
-        touch(&bed.root.path().join("dev/vfio/7"));
-        bed
+        let fixture = Self::at(root, machine);
+        fixture.function("0000:01:00.0", Some("vfio-pci"));
+        touch(&fixture.root.path().join("dev/vfio/7"));
+        fixture
     }
 
     fn at(root: TempDir, machine: Machine) -> Self {
@@ -78,10 +78,10 @@ impl Bed {
         let group = self.sys().join("kernel/iommu_groups/7");
         touch(&folder.join("class"));
         touch(&group.join("devices").join(address));
-        symlink(&group, folder.join("iommu_group")).expect("the bed can be written");
+        symlink(&group, folder.join("iommu_group")).expect("the fixture can be written");
         if let Some(driver) = driver {
             let driver = self.sys().join("bus/pci/drivers").join(driver);
-            symlink(driver, folder.join("driver")).expect("the bed can be written");
+            symlink(driver, folder.join("driver")).expect("the fixture can be written");
         }
     }
 
@@ -151,8 +151,8 @@ fn failure(result: Result<Arc<dyn Function>>) -> (ErrorKind, String) {
 
 #[test]
 fn a_function_is_opened_and_used() {
-    let bed = Bed::new(machine(&[TYPE1]));
-    let function = bed.opened();
+    let fixture = Fixture::new(machine(&[TYPE1]));
+    let function = fixture.opened();
     let identity = function.identity().expect("configuration space answers");
     assert_eq!((identity.vendor, identity.device), (0x1b36, 0x10));
     assert_eq!((identity.class, identity.revision), (0x01_08_02, 2));
@@ -176,39 +176,39 @@ fn a_function_is_opened_and_used() {
     );
 
     function.reset().expect("it can be reset");
-    assert_eq!(bed.script.with(|memory| memory.resets), 1);
+    assert_eq!(fixture.script.with(|memory| memory.resets), 1);
 }
 
 #[test]
 fn what_the_host_lacks_is_told_with_what_to_do() {
-    let bed = Bed::at(tempfile::tempdir().expect("a folder"), machine(&[TYPE1]));
-    assert_eq!(failure(bed.open()).0, ErrorKind::NotFound);
+    let fixture = Fixture::at(tempfile::tempdir().expect("a folder"), machine(&[TYPE1]));
+    assert_eq!(failure(fixture.open()).0, ErrorKind::NotFound);
 
-    let bed = Bed::new(machine(&[TYPE1]));
-    fs::remove_file(bed.link("iommu_group")).expect("it is there");
-    let (kind, text) = failure(bed.open());
+    let fixture = Fixture::new(machine(&[TYPE1]));
+    fs::remove_file(fixture.link("iommu_group")).expect("it is there");
+    let (kind, text) = failure(fixture.open());
     assert_eq!(kind, ErrorKind::NoIommu);
     assert!(text.contains("intel_iommu=on"), "{text}");
 
-    let bed = Bed::at(tempfile::tempdir().expect("a folder"), machine(&[TYPE1]));
-    bed.function("0000:01:00.0", Some("nvme"));
-    let (kind, text) = failure(bed.open());
+    let fixture = Fixture::at(tempfile::tempdir().expect("a folder"), machine(&[TYPE1]));
+    fixture.function("0000:01:00.0", Some("nvme"));
+    let (kind, text) = failure(fixture.open());
     assert_eq!(kind, ErrorKind::InUse);
     assert!(
         text.contains("driven by nvme; `millrace nvme bind 0000:01:00.0`"),
         "{text}"
     );
 
-    let bed = Bed::new(Machine {
+    let fixture = Fixture::new(Machine {
         viable: false,
         ..machine(&[TYPE1])
     });
-    bed.function("0000:01:00.1", Some("xhci_hcd"));
-    bed.function("0000:00:1c.0", Some("pcieport"));
-    bed.function("0000:01:00.2", None);
-    bed.function("0000:01:00.3", Some("pci-stub"));
-    bed.function("0000:01:00.4", Some("mlx5_vfio_pci"));
-    let (kind, text) = failure(bed.open());
+    fixture.function("0000:01:00.1", Some("xhci_hcd"));
+    fixture.function("0000:00:1c.0", Some("pcieport"));
+    fixture.function("0000:01:00.2", None);
+    fixture.function("0000:01:00.3", Some("pci-stub"));
+    fixture.function("0000:01:00.4", Some("mlx5_vfio_pci"));
+    let (kind, text) = failure(fixture.open());
     assert_eq!(kind, ErrorKind::GroupNotViable);
     assert!(
         text.contains("also has 0000:01:00.1 (xhci_hcd); bind"),
@@ -220,17 +220,17 @@ fn what_the_host_lacks_is_told_with_what_to_do() {
 #[test]
 fn a_group_without_iommu_is_told_from_a_kernel_without_one() {
     for by_character_device in [false, true] {
-        let bed = Bed::new(machine(&[]));
+        let fixture = Fixture::new(machine(&[]));
         if by_character_device {
-            bed.by_character_device();
+            fixture.by_character_device();
         }
-        touch(&bed.root.path().join("dev/vfio/noiommu-7"));
-        let (kind, text) = failure(bed.open());
+        touch(&fixture.root.path().join("dev/vfio/noiommu-7"));
+        let (kind, text) = failure(fixture.open());
         assert_eq!(kind, ErrorKind::NoIommu);
         assert!(text.contains("the group 7 of"), "{text}");
         assert!(text.contains("has no IOMMU; this driver needs"), "{text}");
         assert!(!text.contains("modprobe"), "{text}");
-        assert_eq!(bed.script.with(|memory| memory.calls.len()), 0);
+        assert_eq!(fixture.script.with(|memory| memory.calls.len()), 0);
     }
 }
 
@@ -259,20 +259,20 @@ fn what_the_kernel_refuses_is_told_with_what_to_do() {
         ("device", Errno::NODEV, ErrorKind::Gone, "0000:01:00.0"),
     ];
     for (call, errno, kind, text) in rows {
-        let bed = Bed::new(machine(&[TYPE1]));
-        bed.refuse(call, &[errno]);
-        let (told_kind, told) = failure(bed.open());
+        let fixture = Fixture::new(machine(&[TYPE1]));
+        fixture.refuse(call, &[errno]);
+        let (told_kind, told) = failure(fixture.open());
         assert_eq!(told_kind, kind, "{told}");
         assert!(told.contains(text), "{told}");
-        bed.open().expect("it was refused once");
+        fixture.open().expect("it was refused once");
     }
-    let (kind, text) = failure(Bed::new(machine(&[])).open());
+    let (kind, text) = failure(Fixture::new(machine(&[])).open());
     assert_eq!(kind, ErrorKind::NoIommu);
     assert!(text.contains("modprobe vfio_iommu_type1"), "{text}");
 
-    let bed = Bed::new(machine(&[SPAPR_V1]));
-    bed.refuse("IommuEnable", &[Errno::NOMEM]);
-    let (kind, text) = failure(bed.open());
+    let fixture = Fixture::new(machine(&[SPAPR_V1]));
+    fixture.refuse("IommuEnable", &[Errno::NOMEM]);
+    let (kind, text) = failure(fixture.open());
     assert_eq!(kind, ErrorKind::LockLimit);
     assert!(text.contains("RLIMIT_MEMLOCK"), "{text}");
 }
@@ -280,7 +280,7 @@ fn what_the_kernel_refuses_is_told_with_what_to_do() {
 #[test]
 fn another_attempt_is_made_when_the_kernel_asks_for_it() {
     let again = |again| {
-        Bed::new(Machine {
+        Fixture::new(Machine {
             again,
             ..machine(&[SPAPR_V2])
         })
@@ -294,10 +294,11 @@ fn another_attempt_is_made_when_the_kernel_asks_for_it() {
 fn the_best_interface_is_chosen_or_the_one_that_is_wanted() {
     let all = [SPAPR_V1, SPAPR_V2];
     let registers = |options| {
-        let bed = Bed::new(machine(&all));
-        let function = bed.open_with(options).expect("both are offered");
+        let fixture = Fixture::new(machine(&all));
+        let function = fixture.open_with(options).expect("both are offered");
         function.domain().map(&region(1)).expect("there is room");
-        bed.script
+        fixture
+            .script
             .with(|memory| memory.calls.contains(&"RegisterMemory"))
     };
     let wanting = |iommu| Options {
@@ -307,10 +308,10 @@ fn the_best_interface_is_chosen_or_the_one_that_is_wanted() {
     assert!(registers(Options::default()));
     assert!(registers(wanting(Iommu::SpaprV2)));
     assert!(!registers(wanting(Iommu::SpaprV1)));
-    let bed = Bed::new(machine(&all));
-    let (kind, _) = failure(bed.open_with(wanting(Iommu::Type1)));
+    let fixture = Fixture::new(machine(&all));
+    let (kind, _) = failure(fixture.open_with(wanting(Iommu::Type1)));
     assert_eq!(kind, ErrorKind::Unsupported);
-    let (kind, _) = failure(bed.open_with(wanting(Iommu::Iommufd)));
+    let (kind, _) = failure(fixture.open_with(wanting(Iommu::Iommufd)));
     assert_eq!(kind, ErrorKind::Unsupported);
 }
 
@@ -321,12 +322,12 @@ fn character_devices_are_used_only_if_nothing_else_is_wanted() {
         ..Options::default()
     };
     for iommu in [Iommu::Type1, Iommu::SpaprV1, Iommu::SpaprV2] {
-        let bed = Bed::new(machine(&[TYPE1]));
-        bed.by_character_device();
-        bed.refuse("open", &[Errno::NOENT]);
-        let (kind, text) = failure(bed.open_with(wanting(Some(iommu))));
+        let fixture = Fixture::new(machine(&[TYPE1]));
+        fixture.by_character_device();
+        fixture.refuse("open", &[Errno::NOENT]);
+        let (kind, text) = failure(fixture.open_with(wanting(Some(iommu))));
         assert_eq!(kind, ErrorKind::Unsupported, "{text}");
-        let called = bed
+        let called = fixture
             .script
             .with(|memory| memory.calls.contains(&"BindIommufd"));
         assert!(!called);
@@ -366,7 +367,7 @@ fn a_bar_is_mapped_as_its_region_says() {
     for (info, mapped) in rows {
         let mut machine = machine(&[TYPE1]);
         machine.regions.insert(0, info.clone());
-        let function = Bed::new(machine).opened();
+        let function = Fixture::new(machine).opened();
         let bar = function.bar(0).expect("there is one");
         assert_eq!(bar.mapped(), mapped, "{info:?}");
         // Mapped or not, what is written is read, also across both.
@@ -391,7 +392,7 @@ fn a_device_that_does_not_answer_is_gone() {
     let mut info = region_info(0, 3, 4096, &[]);
     info[24..32].copy_from_slice(&(9_u64 << 40).to_ne_bytes());
     machine.regions.insert(0, info);
-    let function = Bed::new(machine).opened();
+    let function = Fixture::new(machine).opened();
     let error = function.bar(0).and_then(|bar| bar.load_long(0));
     assert_eq!(error.map_err(|error| error.kind()), Err(ErrorKind::Gone));
 }
@@ -427,7 +428,7 @@ proptest! {
         info.truncate(cut.max(4));
         let mut machine = machine(&[TYPE1]);
         machine.regions.insert(0, info);
-        if let Err(error) = Bed::new(machine).open() {
+        if let Err(error) = Fixture::new(machine).open() {
             prop_assert_eq!(error.kind(), ErrorKind::Protocol);
         }
     }
@@ -443,7 +444,7 @@ proptest! {
                 *place = byte;
             }
         }
-        match Bed::new(machine).open() {
+        match Fixture::new(machine).open() {
             // What the kernel then makes of the addresses is its own affair.
             Ok(function) => drop(function.domain().map(&region(1))),
             Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Protocol),
@@ -460,13 +461,13 @@ const INTERFACES: [Option<u32>; 5] = [
     None,
 ];
 
-fn bed_of(interface: Option<u32>) -> Bed {
+fn fixture_of(interface: Option<u32>) -> Fixture {
     if let Some(interface) = interface {
-        return Bed::new(machine(&[interface]));
+        return Fixture::new(machine(&[interface]));
     }
-    let bed = Bed::new(machine(&[]));
-    bed.by_character_device();
-    bed
+    let fixture = Fixture::new(machine(&[]));
+    fixture.by_character_device();
+    fixture
 }
 
 /// What a test does to a domain.
@@ -490,8 +491,8 @@ proptest! {
     /// The script asserts what the kernel demands; here is what a caller may expect.
     #[test]
     fn what_is_mapped_is_what_was_asked_for(deeds in deeds()) {
-        for bed in INTERFACES.map(bed_of) {
-            let function = bed.opened();
+        for fixture in INTERFACES.map(fixture_of) {
+            let function = fixture.opened();
             let domain = function.domain();
             let mut mapped: Vec<(Iova, Arc<Region>)> = Vec::new();
             for deed in &deeds {
@@ -517,12 +518,12 @@ proptest! {
                         (iova.0, (region.size() as u64, vaddr))
                     })
                     .collect();
-                prop_assert_eq!(bed.script.with(|memory| memory.mapped.clone()), expected);
+                prop_assert_eq!(fixture.script.with(|memory| memory.mapped.clone()), expected);
                 prop_assert!(mapped.iter().all(|(iova, _)| iova.0 != 0));
             }
             drop(domain);
             drop(function);
-            prop_assert!(bed.is_clean());
+            prop_assert!(fixture.is_clean());
         }
     }
 }
@@ -540,27 +541,28 @@ fn a_refusal_anywhere_leaves_nothing_behind() {
     ] {
         for interface in INTERFACES {
             for refused in 0.. {
-                let bed = bed_of(interface);
-                bed.script
+                let fixture = fixture_of(interface);
+                fixture
+                    .script
                     .with(|memory| memory.refuse_after = Some((refused, errno)));
-                let Ok(function) = bed.open() else {
+                let Ok(function) = fixture.open() else {
                     continue;
                 };
                 let domain = function.domain();
                 let (one, two) = (region(2), region(3));
                 let maps = [domain.map(&one), domain.map(&two)];
                 let succeeded = maps.iter().flatten().count();
-                assert_eq!(bed.script.with(|memory| memory.mapped.len()), succeeded);
+                assert_eq!(fixture.script.with(|memory| memory.mapped.len()), succeeded);
                 for iova in maps.iter().flatten() {
                     // Once more, if that is what was refused.
                     let unmapped = unmap(&*domain, *iova).or_else(|_| unmap(&*domain, *iova));
                     unmapped.expect("it is refused once");
                 }
-                assert!(bed.script.with(|memory| memory.mapped.is_empty()));
+                assert!(fixture.script.with(|memory| memory.mapped.is_empty()));
                 assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (1, 1));
                 let again = domain.map(&one).and_then(|iova| unmap(&*domain, iova));
                 assert!(again.is_ok() || refused > 0, "{again:?}");
-                if bed.script.with(|memory| memory.refuse_after.is_some()) {
+                if fixture.script.with(|memory| memory.refuse_after.is_some()) {
                     // All calls were made before it came to this one.
                     break;
                 }
@@ -572,9 +574,9 @@ fn a_refusal_anywhere_leaves_nothing_behind() {
 #[test]
 fn a_refusal_to_lock_memory_says_how_to_raise_the_limit() {
     for (extension, call) in [(TYPE1, "MapDma"), (SPAPR_V2, "RegisterMemory")] {
-        let bed = Bed::new(machine(&[extension]));
-        bed.refuse(call, &[Errno::NOMEM]);
-        let domain = bed.opened().domain();
+        let fixture = Fixture::new(machine(&[extension]));
+        fixture.refuse(call, &[Errno::NOMEM]);
+        let domain = fixture.opened().domain();
         let error = domain.map(&region(1)).expect_err("it is refused");
         assert_eq!(error.kind(), MemoryErrorKind::LockLimit);
         assert!(error.to_string().contains("ulimit -l"), "{error}");
@@ -582,9 +584,9 @@ fn a_refusal_to_lock_memory_says_how_to_raise_the_limit() {
     }
 }
 
-/// A bed of sPAPR v2 whose windows are as small as can be.
-fn small_windows(machine: Machine) -> (Bed, Arc<dyn Domain>) {
-    let bed = Bed::new(Machine {
+/// A fixture of sPAPR v2 whose windows are as small as can be.
+fn small_windows(machine: Machine) -> (Fixture, Arc<dyn Domain>) {
+    let fixture = Fixture::new(Machine {
         extensions: vec![SPAPR_V2],
         ..machine
     });
@@ -592,10 +594,10 @@ fn small_windows(machine: Machine) -> (Bed, Arc<dyn Domain>) {
         window_size: Some(1),
         ..Options::default()
     };
-    let function = bed
+    let function = fixture
         .open_with(options)
         .expect("the script has what is needed");
-    (bed, function.domain())
+    (fixture, function.domain())
 }
 
 /// Maps until there is no place left; returns where.
@@ -612,8 +614,8 @@ fn fill(domain: &Arc<dyn Domain>, pages: usize) -> Vec<Iova> {
     }
 }
 
-fn count(bed: &Bed, name: &str) -> usize {
-    let calls = bed.script.with(|memory| memory.calls.clone());
+fn count(fixture: &Fixture, name: &str) -> usize {
+    let calls = fixture.script.with(|memory| memory.calls.clone());
     calls.iter().filter(|call| **call == name).count()
 }
 
@@ -622,26 +624,26 @@ const MANY: usize = 64;
 
 #[test]
 fn a_default_window_that_is_too_small_makes_way() {
-    let (bed, domain) = small_windows(Machine {
+    let (fixture, domain) = small_windows(Machine {
         default_window: (0, 64 << 10),
         ..Machine::default()
     });
     let iovas = fill(&domain, MANY);
-    assert_eq!(count(&bed, "RemoveWindow"), 1);
+    assert_eq!(count(&fixture, "RemoveWindow"), 1);
     // Two windows were made, and there was an attempt that found no place.
-    assert_eq!(count(&bed, "CreateWindow"), 3);
+    assert_eq!(count(&fixture, "CreateWindow"), 3);
     assert!(iovas.iter().any(|iova| iova.0 >= 0x800_0000_0000_0000));
     assert!(iovas.iter().any(|iova| iova.0 < 1 << 40 && iova.0 > 0));
     for iova in iovas {
         unmap(&*domain, iova).expect("it is mapped");
     }
-    assert!(bed.is_clean());
+    assert!(fixture.is_clean());
 }
 
 #[test]
 fn a_default_window_that_is_used_stays() {
     let page = millrace_memory::base_page_size();
-    let (bed, domain) = small_windows(Machine {
+    let (fixture, domain) = small_windows(Machine {
         default_window: (0, 4 * u32::try_from(page).expect("pages are small")),
         window_size_max: 0,
         ..Machine::default()
@@ -649,13 +651,13 @@ fn a_default_window_that_is_used_stays() {
     let first = domain.map(&region(1)).expect("the default window has room");
     assert!(first.0 < 4 * page as u64);
     assert!(domain.map(&region(MANY)).is_err());
-    assert_eq!(count(&bed, "RemoveWindow"), 0);
+    assert_eq!(count(&fixture, "RemoveWindow"), 0);
     domain.map(&region(1)).expect("the default window has room");
 }
 
 #[test]
 fn a_default_window_is_had_back_if_nothing_can_take_its_place() {
-    let (bed, domain) = small_windows(Machine {
+    let (fixture, domain) = small_windows(Machine {
         default_window: (0, 1 << 20),
         // Larger windows are refused, and there is no place for another.
         window_size_max: 1 << 20,
@@ -664,7 +666,7 @@ fn a_default_window_is_had_back_if_nothing_can_take_its_place() {
     });
     let too_many = (2 << 20) / millrace_memory::base_page_size();
     assert!(domain.map(&region(too_many)).is_err());
-    assert_eq!(count(&bed, "RemoveWindow"), 1);
+    assert_eq!(count(&fixture, "RemoveWindow"), 1);
     let iova = domain.map(&region(1)).expect("it is there again");
     assert!(iova.0 < 1 << 20);
 }
@@ -672,13 +674,13 @@ fn a_default_window_is_had_back_if_nothing_can_take_its_place() {
 #[test]
 fn a_window_is_made_smaller_or_with_more_levels_if_need_be() {
     for (window_size_max, levels_needed) in [(1 << 30, 1), (64 << 30, 4), (1 << 30, 5)] {
-        let bed = Bed::new(Machine {
+        let fixture = Fixture::new(Machine {
             extensions: vec![SPAPR_V2],
             window_size_max,
             levels_needed,
             ..Machine::default()
         });
-        let iova = bed
+        let iova = fixture
             .opened()
             .domain()
             .map(&region(1))
@@ -690,14 +692,14 @@ fn a_window_is_made_smaller_or_with_more_levels_if_need_be() {
 #[test]
 fn a_window_without_memory_for_its_table_is_a_matter_of_the_limit_if_that_is_low() {
     let refused = |lock_room, levels_needed| {
-        let bed = Bed::new(Machine {
+        let fixture = Fixture::new(Machine {
             extensions: vec![SPAPR_V2],
             default_window: (0, 0),
             levels_needed,
             lock_room,
             ..Machine::default()
         });
-        let error = bed.opened().domain().map(&region(1));
+        let error = fixture.opened().domain().map(&region(1));
         error.expect_err("no window")
     };
     let error = refused(Some(15), 1);
@@ -707,7 +709,7 @@ fn a_window_without_memory_for_its_table_is_a_matter_of_the_limit_if_that_is_low
         let error = refused(lock_room, u32::MAX);
         assert_eq!(error.kind(), MemoryErrorKind::NoAddresses);
         assert!(
-            error.to_string().contains("KiB of a new one's table"),
+            error.to_string().contains("KiB of a new window's table"),
             "{error}"
         );
     }
@@ -715,58 +717,61 @@ fn a_window_without_memory_for_its_table_is_a_matter_of_the_limit_if_that_is_low
 
 #[test]
 fn windows_that_overlap_are_not_used() {
-    let (bed, domain) = small_windows(Machine {
+    let (fixture, domain) = small_windows(Machine {
         default_window: (0, 0),
         window_starts: vec![0x10_0000, 0x10_0000],
         ..Machine::default()
     });
     let taken = fill(&domain, MANY);
     assert!(!taken.is_empty());
-    assert_eq!(bed.script.with(|memory| memory.mapped.len()), taken.len());
+    assert_eq!(
+        fixture.script.with(|memory| memory.mapped.len()),
+        taken.len()
+    );
 }
 
 #[test]
 fn a_character_device_takes_the_place_of_the_group() {
-    let bed = Bed::new(Machine {
+    let fixture = Fixture::new(Machine {
         // More than are asked for at first.
         iommufd_ranges: (1..40).map(|n| (n << 20, (n << 20) + 0xffff)).collect(),
         ..machine(&[])
     });
-    bed.by_character_device();
-    let function = bed.opened();
+    fixture.by_character_device();
+    let function = fixture.opened();
     assert!(function.is_present());
     let iova = function.domain().map(&region(16)).expect("there is room");
     assert_eq!(iova.0 % PAGE, 0);
 
-    let bed = Bed::new(Machine {
+    let fixture = Fixture::new(Machine {
         iommufd_ranges: vec![(0, 1); 5000],
         ..machine(&[])
     });
-    bed.by_character_device();
-    assert_eq!(failure(bed.open()).0, ErrorKind::Protocol);
+    fixture.by_character_device();
+    assert_eq!(failure(fixture.open()).0, ErrorKind::Protocol);
 }
 
 /// The kernel says EPERM for a driver in the group, for another owner, and for interrupts that can be forged.
 #[test]
 fn what_an_iommufd_does_not_permit_is_told_by_who_is_in_the_group() {
     let refused = || {
-        let bed = Bed::new(machine(&[]));
-        bed.by_character_device();
-        bed.refuse("BindIommufd", &[Errno::PERM]);
-        bed
+        let fixture = Fixture::new(machine(&[]));
+        fixture.by_character_device();
+        fixture.refuse("BindIommufd", &[Errno::PERM]);
+        fixture
     };
-    let bed = refused();
-    bed.function("0000:01:00.1", Some("xhci_hcd"));
-    let (kind, text) = failure(bed.open());
+    let fixture = refused();
+    fixture.function("0000:01:00.1", Some("xhci_hcd"));
+    let (kind, text) = failure(fixture.open());
     assert_eq!(kind, ErrorKind::GroupNotViable);
     assert!(
         text.contains("also has 0000:01:00.1 (xhci_hcd); bind"),
         "{text}"
     );
 
-    let bed = refused();
-    bed.function("0000:01:00.1", Some("vfio-pci"));
-    let (kind, text) = failure(bed.open());
+    let fixture = refused();
+    fixture.function("0000:01:00.1", Some("vfio-pci"));
+    let (kind, text) = failure(fixture.open());
     assert_eq!(kind, ErrorKind::NoInterruptRemapping);
     assert!(text.contains("forge interrupts"), "{text}");
     assert!(text.contains("another process has a function"), "{text}");
@@ -774,9 +779,9 @@ fn what_an_iommufd_does_not_permit_is_told_by_who_is_in_the_group() {
 
 #[test]
 fn ranges_that_cannot_be_are_refused() {
-    let bed = Bed::new(Machine {
+    let fixture = Fixture::new(Machine {
         type1: type1_info(PAGE, &[(0x2000, 0x1000)]),
         ..machine(&[TYPE1])
     });
-    assert_eq!(failure(bed.open()).0, ErrorKind::Protocol);
+    assert_eq!(failure(fixture.open()).0, ErrorKind::Protocol);
 }

@@ -28,7 +28,7 @@ const RANGES_WITHOUT_LIST: [IovaRange; 2] = [
     },
 ];
 
-/// What the kernel says of the address space.
+/// VFIO's description of the address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Info {
     /// The smallest page.
@@ -87,7 +87,7 @@ struct Type1 {
     mappings: Option<u32>,
 }
 
-/// The container's address space.
+/// DMA domain of the container.
 pub(super) fn domain(container: Arc<Container>) -> crate::Result<Arc<dyn Domain>> {
     let what = "the IOMMU's address space";
     let info = ask(size_of::<vfio::vfio_iommu_type1_info>(), what, |argument| {

@@ -25,7 +25,7 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Descriptors that one message may carry, here.
 pub(super) const DESCRIPTORS_MAX: usize = 16;
-/// Bytes that one message may move between memory and registers, if the server does not say less.
+/// Most bytes of one register or memory access, unless the server reports a lower limit.
 const TRANSFER_MAX: usize = 1 << 20;
 /// Bytes of the longest answer that moves nothing.
 const ANSWER_MAX: usize = 64 << 10;
@@ -35,7 +35,7 @@ const ERRNOS: Range<i32> = 1..4096;
 const MAJOR: u16 = 0;
 const MINOR: u16 = 1;
 
-/// What a server answers.
+/// Payload and descriptors of an answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) payload: Argument,
@@ -66,7 +66,7 @@ impl Connection {
             };
             let context = match kind {
                 ErrorKind::Permission => format!("the socket {}", path.display()),
-                _ => format!("nobody serves a function at {}", path.display()),
+                _ => format!("no server listens at {}", path.display()),
             };
             Error::new(kind, context).caused_by(error)
         })?;
@@ -78,7 +78,7 @@ impl Connection {
         Self::over_within(stream, ANSWER_TIMEOUT)
     }
 
-    /// The same with another limit.
+    /// A connection with another timeout.
     pub(super) fn over_within(stream: UnixStream, timeout: Duration) -> Result<Self> {
         let timeout = Some(timeout);
         stream
@@ -188,7 +188,7 @@ fn count(bytes: &[u8]) -> Result<u32> {
         .map_err(|error| Error::new(ErrorKind::OutOfRange, "a transfer").caused_by(error))
 }
 
-/// Reads what a server says of its limits; what it does not say is as the protocol has it.
+/// Decodes a server's limits; missing ones have the protocol's defaults.
 fn limits(capabilities: &[u8]) -> Result<Limits> {
     let mut limits = Limits {
         descriptors: 1,
@@ -199,7 +199,7 @@ fn limits(capabilities: &[u8]) -> Result<Limits> {
         return Ok(limits);
     };
     let read: serde_json::Value = serde_json::from_slice(text).map_err(|error| {
-        Error::new(ErrorKind::Protocol, "capabilities that are no JSON").caused_by(error)
+        Error::new(ErrorKind::Protocol, "capabilities are not JSON").caused_by(error)
     })?;
     let number = |name: &str| {
         let number = read.get("capabilities")?.get(name)?.as_u64()?;
@@ -240,8 +240,8 @@ impl Socket {
         self.lost = true;
         let asked = self.ask_once(&header, payload, descriptors, attempted);
         if self.lost {
-            // The server must not go on using memory that nobody can take back from it any more. If the
-            // socket has ended by itself that is as good.
+            // The server must stop using memory that can no longer be unmapped. A socket that is closed already has the
+            // same effect.
             let _ = self.stream.shutdown(Shutdown::Both);
         }
         asked
@@ -359,7 +359,7 @@ fn check_whole(received: rustix::io::Result<usize>, size: usize) -> Result<()> {
 /// The error for a socket that fails.
 fn gone(errno: Errno, attempted: &str) -> Error {
     let context = match errno {
-        // What a socket with a time limit says when it is over.
+        // The error of a socket whose timeout has expired.
         Errno::AGAIN => format!("{attempted}: no answer within {ANSWER_TIMEOUT:?}"),
         _ => format!("{attempted}: the server has ended"),
     };

@@ -58,7 +58,7 @@ pub fn served(bytes: &[u8]) {
             let _ = serve(&theirs, &mut Input { rest: bytes });
             let _ = theirs.shutdown(Shutdown::Both);
         });
-        // Whatever fails is an error, and told as one.
+        // Any failure is an error result.
         let _ = drive(ours);
         // A scope does not wait until the thread's own memory is given back, which LeakSanitizer would take for lost.
         server.join().expect("a server does not panic");

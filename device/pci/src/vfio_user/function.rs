@@ -67,7 +67,7 @@ impl RegisterFile for RegionFile {
     }
 }
 
-/// Tells the server of memory.
+/// DMA region announced to the server.
 #[derive(Debug)]
 struct Memory {
     connection: Arc<Connection>,
@@ -80,7 +80,7 @@ impl Memory {
         payload: &Payload,
         region: &[BorrowedFd<'_>],
     ) -> MemoryResult<()> {
-        let attempted = "telling the server of memory";
+        let attempted = "announcing memory to the server";
         let asked = self.connection.ask(command, payload, region, attempted);
         asked
             .map(|_| ())
@@ -229,7 +229,7 @@ fn has(file: &OwnedFd, end: u64) -> bool {
     })
 }
 
-/// What a server says of its device as a whole.
+/// A server's description of its device.
 struct DeviceInfo {
     flags: u32,
     regions: u32,
@@ -258,7 +258,7 @@ fn region(connection: &Connection, index: u32) -> Result<ServedRegion> {
         |argument| {
             let place = offset_of!(vfio::vfio_region_info, index);
             argument.put(place, &index.to_ne_bytes());
-            // What is asked is the structure; `argsz` says how much more may be answered.
+            // The request is the structure; `argsz` is the space for the answer.
             let (structure, _) = argument
                 .bytes()
                 .split_at(size_of::<vfio::vfio_region_info>());

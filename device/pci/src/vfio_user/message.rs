@@ -36,19 +36,19 @@ pub(super) enum Command {
     Reset = 13,
 }
 
-/// The head of a message.
+/// Header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) id: u16,
     pub(super) command: u16,
-    /// Of header and payload.
+    /// Bytes of header and payload.
     pub(super) size: u32,
     flags: u32,
     error: u32,
 }
 
 impl Header {
-    /// The head of a command with so many bytes of payload.
+    /// Header of a command with `payload` bytes of payload.
     pub(super) fn command(id: u16, command: Command, payload: usize) -> Result<Self> {
         let size = u32::try_from(HEADER + payload).map_err(|error| {
             let context = format!("a message of {payload} bytes");
@@ -105,13 +105,13 @@ impl Header {
         Ok(payload)
     }
 
-    /// The errno that the server refuses with, if it does; 0 if it does not say which.
+    /// Errno of a refusal, 0 if the server sent none; none if it is no refusal.
     pub(super) fn refusal(&self) -> Option<u32> {
         (self.flags & FLAG_ERROR != 0).then_some(self.error)
     }
 }
 
-/// Bytes that are put together.
+/// Payload under construction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Payload {
     pub(super) bytes: Vec<u8>,

@@ -43,10 +43,10 @@ use crate::{Function, Result};
 /// Connects to the server that listens at `path`.
 ///
 /// # Errors
-/// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if nobody listens there,
-/// [`ErrorKind::Permission`](crate::ErrorKind::Permission) if the socket is not ours to use,
+/// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if no server listens there,
+/// [`ErrorKind::Permission`](crate::ErrorKind::Permission) if the socket is not accessible,
 /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the server speaks another version or serves
-/// no PCI function, [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if its answers make no sense.
+/// another kind of device, [`ErrorKind::Protocol`](crate::ErrorKind::Protocol) if its answers are invalid.
 pub fn connect(path: &Path) -> Result<Arc<dyn Function>> {
     let connection = Connection::connect(path)?;
     let function = UserFunction::new(path.display().to_string(), connection)?;

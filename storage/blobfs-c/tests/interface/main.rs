@@ -136,7 +136,7 @@ fn names_come_and_go() {
     volume.remove("/d/b").unwrap();
     volume.remove("/d/c").unwrap();
     assert!(is(volume.remove("/d/c"), Code::NotFound));
-    // Without a name it is still there for who has it open.
+    // Without a name the file still exists for open handles.
     assert_eq!(file.read_at(0, 9).unwrap(), b"kept");
     drop(file);
     volume.remove_dir("/d").unwrap();

@@ -1,4 +1,4 @@
-//! Reads all files.
+//! Reads and verifies the blocks of all files.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,24 +6,24 @@ use std::ops::Range;
 use super::finding::{Area, Findings, Severity};
 use super::survey::{Survey, explain, parts, push_range};
 use super::{Progress, Stage};
-use crate::format::{DataLayout, InodeId, Metadata, Overlay, Seal, VolumeKey};
-use crate::lanes::{Lanes, Piece};
-use crate::mount::read_blocks;
+use crate::format::{BlockTrailer, DataLayout, InodeId, Metadata, Overlay, VolumeKey};
+use crate::io::read_blocks;
+use crate::io_context::{IoContexts, Piece};
 
-/// So many pieces are read at once.
+/// Most transfers in flight at once.
 const BATCH: usize = 16;
 
-/// Some units of a file that follow each other on the device.
+/// A contiguous run of units of a file.
 struct Run {
     id: InodeId,
-    /// The first, counted within the file.
+    /// Index of the first unit in the file.
     index: u64,
-    /// The first, on the device.
+    /// First unit on the device.
     unit: u64,
     units: u64,
 }
 
-/// The units of a file that cannot be read, and why not the first; and its blocks that are not what was written.
+/// Unreadable units of a file, the cause of the first, and the blocks that do not match their checksums.
 #[derive(Default)]
 struct Bad {
     units: Vec<Range<u64>>,
@@ -31,19 +31,19 @@ struct Bad {
     blocks: Vec<Range<u64>>,
 }
 
-/// What tells whether blocks are what was written.
-struct Seals<'a> {
+/// Verification of block trailers.
+struct TrailerCheck<'a> {
     data: DataLayout,
     key: VolumeKey,
     metadata: &'a Metadata,
     overlay: &'a Overlay,
 }
 
-impl Seals<'_> {
-    /// Looks at the units of a run from `first` on.
+impl TrailerCheck<'_> {
+    /// Verifies the blocks of a run from unit `first` on.
     fn check(&self, run: &Run, first: u64, bytes: &[u8], bad: &mut BTreeMap<InodeId, Bad>) {
         let number = self.data.first_block(run.index + first);
-        let Some(seal) = Seal::new(self.data, self.key, run.id, number) else {
+        let Some(trailer) = BlockTrailer::new(self.data, self.key, run.id, number) else {
             return;
         };
         let size = self
@@ -53,31 +53,31 @@ impl Seals<'_> {
         let blocks = bytes.chunks_exact(self.data.block_bytes());
         for (index, (block, number)) in blocks.zip(number..self.data.blocks(size)).enumerate() {
             let held = self.data.offset_of(number)..self.data.offset_of(number + 1).min(size);
-            // What the journal has all of may never have been written here.
-            if !seal.fits(index, block) && !self.overlay.covers(run.id, held) {
+            // A block whose bytes are all journaled may never have been written here.
+            if !trailer.matches(index, block) && !self.overlay.covers(run.id, held) {
                 push_range(&mut bad.entry(run.id).or_default().blocks, number);
             }
         }
     }
 }
 
-/// Reads all units of all files, and notes those that cannot be read or are not what was written.
+/// Reads all units of all files; reports unreadable units and blocks that do not match their checksums.
 pub(super) fn read_all(
-    lanes: &Lanes,
+    io_contexts: &IoContexts,
     found: &Survey,
     findings: &mut Findings,
     progress: &mut dyn FnMut(Progress),
 ) {
     let metadata = &found.metadata;
     let layout = metadata.layout();
-    let seals = Seals {
+    let trailers = TrailerCheck {
         data: layout.file_data(),
         key: found.superblock.key(),
         metadata,
         overlay: &found.overlay,
     };
     let unit_bytes = layout.unit_bytes() as usize;
-    let step = u32::try_from(lanes.piece_bytes() / unit_bytes)
+    let step = u32::try_from(io_contexts.piece_bytes() / unit_bytes)
         .unwrap_or(1)
         .max(1);
     let total_bytes = metadata.units() * u64::from(layout.unit_bytes());
@@ -98,19 +98,19 @@ pub(super) fn read_all(
                 lba: layout.block_of(run.unit),
                 skip: 0,
                 out: &mut memory[..usize::try_from(run.units).unwrap_or(0) * unit_bytes],
-                seal: None,
+                trailer: None,
             })
             .collect();
-        // A lane that cannot be had is an error of every piece, which is found again one by one.
-        let results = lanes.with(|lane| Ok(lane.read_many(&mut pieces)));
+        // If no I/O context is available every transfer fails; the units are then read one by one.
+        let results = io_contexts.with(|io| Ok(io.read_many(&mut pieces)));
         let failed = |index: usize| results.as_ref().map_or(true, |it| it[index].is_err());
         for (index, run) in batch.iter().enumerate() {
             if failed(index) {
-                read_units(lanes, &seals, run, &mut single, &mut bad);
+                read_units(io_contexts, &trailers, run, &mut single, &mut bad);
             } else {
                 let from = index * step as usize * unit_bytes;
                 let len = usize::try_from(run.units).unwrap_or(0) * unit_bytes;
-                seals.check(run, 0, &memory[from..from + len], &mut bad);
+                trailers.check(run, 0, &memory[from..from + len], &mut bad);
             }
             done_bytes += run.units * u64::from(layout.unit_bytes());
         }
@@ -121,13 +121,13 @@ pub(super) fn read_all(
         });
     }
     for (id, bad) in &bad {
-        report(&seals, *id, bad, findings);
+        report(&trailers, *id, bad, findings);
     }
 }
 
-/// Notes what is bad of a file.
-fn report(seals: &Seals<'_>, id: InodeId, bad: &Bad, findings: &mut Findings) {
-    let (metadata, data) = (seals.metadata, seals.data);
+/// Reports the damage of a file.
+fn report(trailers: &TrailerCheck<'_>, id: InodeId, bad: &Bad, findings: &mut Findings) {
+    let (metadata, data) = (trailers.metadata, trailers.data);
     let size = metadata.inode(id).map_or(0, |record| record.size());
     let path = metadata.path_of(id);
     let list = |ranges: &[Range<u64>], offset: &dyn Fn(u64) -> u64| {
@@ -171,22 +171,22 @@ fn runs(metadata: &Metadata, step: u32) -> impl Iterator<Item = Run> {
 
 /// Reads the units of a run one by one.
 fn read_units(
-    lanes: &Lanes,
-    seals: &Seals<'_>,
+    io_contexts: &IoContexts,
+    trailers: &TrailerCheck<'_>,
     run: &Run,
     memory: &mut [u8],
     bad: &mut BTreeMap<InodeId, Bad>,
 ) {
     for offset in 0..run.units {
-        let lba = seals.data.first_block(run.unit + offset);
-        if let Err(error) = read_blocks(lanes, lba, memory) {
+        let lba = trailers.data.first_block(run.unit + offset);
+        if let Err(error) = read_blocks(io_contexts, lba, memory) {
             let bad = bad.entry(run.id).or_default();
             if bad.units.is_empty() {
                 bad.why = explain(&error);
             }
             push_range(&mut bad.units, run.index + offset);
         } else {
-            seals.check(run, offset, memory, bad);
+            trailers.check(run, offset, memory, bad);
         }
     }
 }

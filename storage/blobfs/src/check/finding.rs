@@ -1,19 +1,19 @@
-//! What a check finds.
+//! Findings of a check: area, severity, text.
 
 use std::fmt;
 
-/// Where something was found.
+/// Area of the volume that a finding concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Area {
-    /// The superblocks.
+    /// Either copy of the superblock.
     Superblock,
-    /// The two copies of the checkpoint.
+    /// Either copy of the checkpoint.
     Checkpoint,
-    /// The journal.
+    /// The journal: transactions since the checkpoint.
     Journal,
-    /// Names, sizes and extents.
+    /// Names, sizes and extents of files.
     Metadata,
-    /// What files hold.
+    /// Blocks of file data.
     Data,
 }
 
@@ -29,14 +29,14 @@ impl fmt::Display for Area {
     }
 }
 
-/// How bad it is.
+/// Severity of a finding, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// A power cut may leave it so; the next mount mends it.
+    /// State that a power cut may leave; the next mount repairs it.
     Note,
-    /// Something is damaged of which there is more than one.
+    /// One copy of redundant data is damaged; another copy is good.
     Damage,
-    /// Something is lost.
+    /// Data or metadata that cannot be recovered.
     Loss,
 }
 
@@ -50,14 +50,14 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Something that was found.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// Where it is.
+    /// Area of the volume it concerns.
     pub area: Area,
-    /// What it is, for people.
+    /// Description in English, one line without a final period.
     pub text: String,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was found so far.
+/// Findings of a check in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) all: Vec<Finding>,
@@ -82,7 +82,7 @@ impl Findings {
         });
     }
 
-    /// Whether there is something that a new checkpoint would mend.
+    /// Whether a new checkpoint would repair some finding.
     pub(crate) fn need_repair(&self) -> bool {
         let mendable = |it: &Finding| it.severity > Severity::Note && it.area != Area::Data;
         self.all.iter().any(mendable)

@@ -1,21 +1,20 @@
-//! Looking for damage, and mending it.
+//! Check and repair of a volume (fsck).
 //!
-//! # What is looked at
+//! # Checks
 //! 1. Both superblocks.
 //! 2. Each page of both copies of the checkpoint.
 //! 3. The journal, to its end and beyond.
-//! 4. The metadata that all this makes: every rule that it obeys.
-//! 5. If asked for, all blocks of all files: whether they can be read, and if they have checksums, whether these fit.
+//! 4. The resulting metadata: every invariant.
+//! 5. On request, all blocks of all files: readable, and matching their checksums.
 //!
-//! # What is mended
+//! # Repair
 //! What can be read is kept: a page from either copy, each operation of the journal that
 //! applies. Files without a name go to `/lost+found`; names without a file are dropped; of two files that
-//! share units one is cut. The data that transactions carry goes home. A new checkpoint is written where
-//! nothing was, then both superblocks. A power cut before the first of them leaves the volume as damaged as
-//! it was, one after it a volume that is mended.
+//! share units one is cut. Journaled data is written back. A new checkpoint is written to free units, then both
+//! superblocks. A power cut before the first of them leaves the volume as damaged as it was; a power cut after it
+//! leaves a repaired volume.
 //!
-//! Blocks of files that cannot be read, or are not what was written, are left as they are: an error is better than
-//! zeros.
+//! Blocks of files that are unreadable or do not match their checksums stay as they are: an error is better than zeros.
 
 mod data;
 mod finding;
@@ -32,71 +31,71 @@ pub(crate) use survey::{Survey, survey};
 
 use crate::Result;
 use crate::format::Kind;
-use crate::lanes::Lanes;
+use crate::io_context::IoContexts;
 use crate::mount::refuse_torn_blocks;
 
-/// Memory for transfers while a volume is checked. A driver has to lock and pin it, of which most systems let any
-/// user have 8 MiB.
+/// Transfer memory of a check, in bytes. A driver must lock and pin it, and most systems limit an ordinary user to
+/// 8 MiB of locked memory.
 pub(crate) const CHECK_ARENA_BYTES: usize = 2 << 20;
 
-/// What a check is to do.
+/// Options of [`check`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
-    /// Mend what can be mended. Otherwise nothing is written.
+    /// Repair what can be repaired. Otherwise nothing is written.
     pub repair: bool,
-    /// Read all files too.
+    /// Read all blocks of all files too.
     pub read_data: bool,
 }
 
-/// What a check is doing.
+/// Stage of a check, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Reading the checkpoint.
+    /// Reading both copies of the checkpoint.
     Checkpoint,
-    /// Reading the journal.
+    /// Reading the journal and its remainder.
     Journal,
-    /// Reading files.
+    /// Reading the blocks of files.
     Data,
 }
 
-/// How far a check has come.
+/// Progress of a check, in bytes of its current stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What it is doing.
+    /// Stage that is in progress.
     pub stage: Stage,
-    /// Bytes of this stage that are done.
+    /// Bytes of this stage already read.
     pub done_bytes: u64,
-    /// Bytes of this stage.
+    /// Bytes of this stage in all.
     pub total_bytes: u64,
 }
 
-/// The result of a check.
+/// Result of a check: facts of the volume and findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The volume's name.
+    /// Label of the volume, at most 64 bytes.
     pub label: String,
-    /// Its identifier.
+    /// Identifier of the volume, given at format time.
     pub uuid: [u8; 16],
-    /// Whether the bytes of files have checksums.
+    /// Whether blocks of file data end in a checksum.
     pub data_checksums: bool,
-    /// Whether it was unmounted in order.
+    /// Whether the volume was unmounted cleanly.
     pub is_clean_unmount: bool,
-    /// Transactions that the next mount has to do again.
+    /// Transactions that the next mount must replay.
     pub transactions: u64,
-    /// Files in it.
+    /// Number of files in the volume.
     pub files: u64,
-    /// Directories in it, the root among them.
+    /// Number of directories, including the root.
     pub directories: u64,
-    /// Bytes that the files hold.
+    /// Bytes of all files together.
     pub data_bytes: u64,
-    /// What was found.
+    /// Findings in the order of the checks.
     pub findings: Vec<Finding>,
-    /// What is still so after a repair; nothing if none was made.
+    /// Findings that remain after the repair; `None` if there was no repair.
     pub left: Option<Vec<Finding>>,
 }
 
 impl Report {
-    /// Whether nothing is damaged or lost, or nothing is any more after a repair.
+    /// Whether nothing is damaged or lost, or nothing is after the repair.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let findings = self.left.as_ref().unwrap_or(&self.findings);
@@ -104,8 +103,7 @@ impl Report {
     }
 }
 
-/// Checks the volume of a device, which must not be mounted. Without [`CheckOptions::repair`] nothing is
-/// written.
+/// Checks the volume of a device, which must not be mounted. Writes nothing without [`CheckOptions::repair`].
 ///
 /// # Errors
 /// [`ErrorKind::NotAVolume`](crate::ErrorKind::NotAVolume), or
@@ -119,18 +117,18 @@ pub fn check(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
     let mut findings = Findings::default();
-    let lanes = Lanes::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
-    let found = survey(&lanes, &mut findings, progress, &mut |_| Ok(()))?;
+    let io_contexts = IoContexts::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
+    let found = survey(&io_contexts, &mut findings, progress, &mut |_| Ok(()))?;
     let mut report = report_of(&found);
     if options.read_data {
-        data::read_all(&lanes, &found, &mut findings, progress);
+        data::read_all(&io_contexts, &found, &mut findings, progress);
     }
     if options.repair && findings.need_repair() {
         refuse_torn_blocks(&found.superblock.layout, device.geometry())?;
-        repair::repair(lanes, found, &mut findings)?;
+        repair::repair(io_contexts, found, &mut findings)?;
         let mut left = Findings::default();
-        let lanes = Lanes::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
-        let found = survey(&lanes, &mut left, progress, &mut |_| Ok(()))?;
+        let io_contexts = IoContexts::new(Arc::clone(device), CHECK_ARENA_BYTES)?;
+        let found = survey(&io_contexts, &mut left, progress, &mut |_| Ok(()))?;
         report = report_of(&found);
         let data = findings.all.iter().filter(|it| it.area == Area::Data);
         left.all.extend(data.cloned());

@@ -1,4 +1,4 @@
-//! Reads all metadata of a volume, and notes what is wrong.
+//! Survey: reads all metadata of a volume and reports damage.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -12,42 +12,42 @@ use crate::format::layout::{superblock_units, unit_bytes_for};
 use crate::format::replay::{Replay, Replayed};
 use crate::format::superblock::{Chosen, Superblock, choose};
 use crate::format::{Extent, Metadata, Overlay};
-use crate::journal_reader::{JournalReader, Rest};
-use crate::lanes::Lanes;
-use crate::mount::read_blocks;
+use crate::io::read_blocks;
+use crate::io_context::IoContexts;
+use crate::journal_reader::{JournalReader, JournalRemainder};
 use crate::{Error, ErrorKind, Result};
 
-/// Pages are read so many bytes at a time.
+/// Bytes of one read of the checkpoint.
 const READ_BYTES: u64 = 1 << 20;
-/// A finding lists no more ranges than these.
+/// Most ranges that a finding lists.
 const RANGES_MAX: usize = 8;
 
-/// What is on a device, as far as it can be read.
+/// On-disk state of a volume, as far as it is readable.
 pub(crate) struct Survey {
     pub(crate) superblock: Superblock,
-    /// As of the last transaction. Its rules are obeyed, but files may hold units of the checkpoint.
+    /// As of the last transaction. All invariants hold, except that files may share units with the checkpoint.
     pub(crate) metadata: Metadata,
-    /// What transactions carry.
+    /// Journaled bytes of files.
     pub(crate) overlay: Overlay,
-    /// Where the journal goes on.
+    /// Block of the journal at which it continues.
     pub(crate) head: u64,
-    /// How many transactions there are behind the checkpoint.
+    /// Number of transactions since the checkpoint.
     pub(crate) transactions: u64,
-    /// The highest number of a transaction anywhere in the journal, or of the checkpoint.
+    /// Highest transaction number in the journal or of the checkpoint.
     pub(crate) highest: u64,
-    /// Blocks of the journal that cannot be read.
+    /// Positions of unreadable blocks of the journal.
     pub(crate) unreadable: Vec<u64>,
 }
 
-/// A transaction that was found.
+/// A transaction of the journal.
 pub(crate) struct Transaction<'a> {
     pub(crate) sequence: u64,
-    /// The block of the journal in which it begins.
+    /// Block of the journal at which it begins.
     pub(crate) position: u64,
     pub(crate) payload: &'a [u8],
 }
 
-/// An error with all its causes.
+/// Text of an error and all its sources.
 pub(crate) fn explain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -59,22 +59,22 @@ pub(crate) fn explain(error: &Error) -> String {
     text
 }
 
-/// Reads superblocks, checkpoint and journal. `visit` sees each transaction.
+/// Reads superblocks, checkpoint and journal. Calls `visit` with each transaction.
 pub(crate) fn survey(
-    lanes: &Lanes,
+    io_contexts: &IoContexts,
     findings: &mut Findings,
     progress: &mut dyn FnMut(Progress),
     visit: &mut dyn FnMut(&Transaction<'_>) -> Result<()>,
 ) -> Result<Survey> {
-    let superblock = read_superblocks(lanes, findings)?;
-    let geometry = lanes.device().geometry();
+    let superblock = read_superblocks(io_contexts, findings)?;
+    let geometry = io_contexts.device().geometry();
     let layout = superblock.layout;
     layout.check_device(geometry.block_bytes, geometry.blocks)?;
-    lanes.set_block_bytes(layout.block_bytes())?;
+    io_contexts.set_block_bytes(layout.block_bytes())?;
 
     let mut decoder = Decoder::new(&superblock);
     for (copy, name) in superblock.checkpoint.copies.iter().zip(["first", "second"]) {
-        let bad = read_copy(lanes, &superblock, copy, &mut decoder, progress);
+        let bad = read_copy(io_contexts, &superblock, copy, &mut decoder, progress);
         if !bad.is_empty() {
             let text = format!("pages {} of the {name} copy are damaged", list(&bad));
             findings.add(Severity::Damage, Area::Checkpoint, text);
@@ -91,7 +91,14 @@ pub(crate) fn survey(
         unreadable: Vec::new(),
     };
     let mut replay = Replay::lenient(metadata, damages);
-    read_journal(lanes, &mut found, &mut replay, findings, progress, visit)?;
+    read_journal(
+        io_contexts,
+        &mut found,
+        &mut replay,
+        findings,
+        progress,
+        visit,
+    )?;
     let Replayed {
         metadata,
         overlay,
@@ -113,22 +120,22 @@ pub(crate) fn survey(
     Ok(found)
 }
 
-fn read_superblocks(lanes: &Lanes, findings: &mut Findings) -> Result<Superblock> {
-    let geometry = lanes.device().geometry();
+fn read_superblocks(io_contexts: &IoContexts, findings: &mut Findings) -> Result<Superblock> {
+    let geometry = io_contexts.device().geometry();
     let unit_bytes = unit_bytes_for(geometry.block_bytes)?;
     let unit_blocks = u64::from(unit_bytes / geometry.block_bytes);
     let read = |unit: u64| {
         let mut bytes = vec![0; unit_bytes as usize];
-        read_blocks(lanes, unit * unit_blocks, &mut bytes)?;
+        read_blocks(io_contexts, unit * unit_blocks, &mut bytes)?;
         Superblock::decode(&bytes)
     };
     let [first, last] = superblock_units(geometry.block_bytes, geometry.blocks);
     let first = read(first);
-    // A device may have grown since the volume was made.
+    // The device may have grown since the volume was formatted.
     let second = read(first.as_ref().map_or(last, |it| it.layout.superblocks()[1]));
     for (copy, name) in [(&first, "first"), (&second, "second")] {
         if let Err(error) = copy {
-            // A power cut while it was written leaves one that begins well.
+            // A power cut during its write leaves a copy whose start is valid.
             let severity = match error.kind() {
                 ErrorKind::Corruption => Severity::Note,
                 _ => Severity::Damage,
@@ -155,9 +162,9 @@ fn read_superblocks(lanes: &Lanes, findings: &mut Findings) -> Result<Superblock
     Ok(superblock)
 }
 
-/// Reads one copy of the checkpoint, gives the decoder what it lacks, and returns the pages that are damaged.
+/// Reads one copy of the checkpoint, passes missing pages to the decoder, and returns the damaged pages.
 fn read_copy(
-    lanes: &Lanes,
+    io_contexts: &IoContexts,
     superblock: &Superblock,
     copy: &[Extent],
     decoder: &mut Decoder,
@@ -171,7 +178,7 @@ fn read_copy(
     for extent in copy.iter().flat_map(|extent| parts(*extent, step)) {
         let mut bytes = vec![0; extent.units as usize * layout.unit_bytes() as usize];
         read_what_can_be(
-            lanes,
+            io_contexts,
             layout.block_of(extent.start),
             &mut bytes,
             layout.unit_bytes(),
@@ -180,7 +187,7 @@ fn read_copy(
             if number == decoder.page_count() {
                 break;
             }
-            // It was checked in the first copy if it is there, but not in this one.
+            // A page present from the first copy was verified there, but not in this copy.
             let good = decoder.check(number, page).is_ok();
             if good && !decoder.has(number) {
                 let taken = decoder.page(number, page);
@@ -208,22 +215,22 @@ pub(super) fn parts(extent: Extent, step: u32) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// Reads blocks; if that fails, unit by unit, with zeros where nothing can be read.
-fn read_what_can_be(lanes: &Lanes, lba: u64, bytes: &mut [u8], unit_bytes: u32) {
-    if read_blocks(lanes, lba, bytes).is_ok() {
+/// Reads blocks; after a failure unit by unit, with zeros for unreadable units.
+fn read_what_can_be(io_contexts: &IoContexts, lba: u64, bytes: &mut [u8], unit_bytes: u32) {
+    if read_blocks(io_contexts, lba, bytes).is_ok() {
         return;
     }
-    let unit_blocks = u64::from(unit_bytes) / lanes.block_bytes() as u64;
+    let unit_blocks = u64::from(unit_bytes) / io_contexts.block_bytes() as u64;
     let mut lba = lba;
     for unit in bytes.chunks_mut(unit_bytes as usize) {
-        if read_blocks(lanes, lba, unit).is_err() {
+        if read_blocks(io_contexts, lba, unit).is_err() {
             unit.fill(0);
         }
         lba += unit_blocks;
     }
 }
 
-/// Adds a number that is higher than those before.
+/// Adds a number above all numbers in `ranges`.
 pub(super) fn push_range(ranges: &mut Vec<Range<u64>>, number: u64) {
     match ranges.last_mut() {
         Some(last) if last.end == number => last.end += 1,
@@ -247,7 +254,7 @@ fn list(ranges: &[Range<u64>]) -> String {
 }
 
 fn read_journal(
-    lanes: &Lanes,
+    io_contexts: &IoContexts,
     found: &mut Survey,
     replay: &mut Replay,
     findings: &mut Findings,
@@ -256,7 +263,7 @@ fn read_journal(
 ) -> Result<()> {
     let layout = found.superblock.layout;
     let block_bytes = u64::from(layout.block_bytes());
-    let mut reader = JournalReader::new(lanes, &found.superblock);
+    let mut reader = JournalReader::new(io_contexts, &found.superblock);
     let mut sequence = found.superblock.journal_tail.sequence;
     loop {
         let position = reader.head();
@@ -265,7 +272,7 @@ fn read_journal(
             Ok(None) => break,
             Err(error) => {
                 let text = format!(
-                    "transaction {sequence}, should there be one, cannot be read: {}",
+                    "transaction {sequence}, if there is one, is unreadable: {}",
                     explain(&error)
                 );
                 findings.add(Severity::Loss, Area::Journal, text);
@@ -292,10 +299,10 @@ fn read_journal(
     }
     found.head = reader.head();
     if found.superblock.clean && found.transactions > 0 {
-        let text = "the volume was unmounted in order, but the journal is not empty";
+        let text = "the volume was cleanly unmounted, but the journal is not empty";
         findings.add(Severity::Damage, Area::Journal, text);
     }
-    let Rest { beyond, unreadable } = reader.probe_rest();
+    let JournalRemainder { beyond, unreadable } = reader.probe_rest();
     progress(Progress {
         stage: Stage::Journal,
         done_bytes: layout.journal_blocks() * block_bytes,
@@ -303,8 +310,8 @@ fn read_journal(
     });
     if let Some(beyond) = beyond {
         let text = format!(
-            "transaction {sequence} is damaged, and {beyond} follows: what they and those between did is \
-             lost, and files may hold what was written by them"
+            "transaction {sequence} is damaged, and transaction {beyond} follows it: the changes of {sequence} and all later \
+             transactions are lost, and files may hold bytes that these wrote"
         );
         findings.add(Severity::Loss, Area::Journal, text);
         found.highest = found.highest.max(beyond);
@@ -314,7 +321,7 @@ fn read_journal(
         for position in &unreadable {
             push_range(&mut ranges, *position);
         }
-        let text = format!("blocks {} cannot be read", list(&ranges));
+        let text = format!("blocks {} are unreadable", list(&ranges));
         findings.add(Severity::Damage, Area::Journal, text);
     }
     found.unreadable = unreadable;

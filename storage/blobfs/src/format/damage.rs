@@ -1,98 +1,98 @@
-//! What a bad block cost.
+//! Damage: metadata that was lost or changed by recovery.
 
 use std::ops::Range;
 
 use super::ids::InodeId;
 use super::inconsistency::Inconsistency;
 
-/// Something that was lost, or had to be changed so that the rest can be used.
+/// Metadata that was lost, or had to be changed so that the rest is usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Damage {
-    /// Pages of the checkpoint that neither copy has.
+    /// Pages of the checkpoint that are lost in both copies.
     #[error("pages {} to {} of the checkpoint are lost", .0.start, .0.end - 1)]
     Pages(Range<u32>),
-    /// A page whose checksum is right and whose records are not.
-    #[error("page {0} of the checkpoint holds what is no record")]
+    /// A page whose checksum matches and whose records are invalid.
+    #[error("page {0} of the checkpoint holds an invalid record")]
     Records(u32),
-    /// All pages are there, but they are not those of which the superblock knows.
-    #[error("the pages of the checkpoint are not all of the same checkpoint")]
+    /// All pages are present, but they are not of the checkpoint that the superblock names.
+    #[error("the pages are not all of the checkpoint that the superblock names")]
     Mixed,
-    /// More or fewer inodes than there were.
+    /// The number of inodes differs from the recorded number.
     #[error("the checkpoint has {found} files and directories where there were {expected}")]
     Count {
-        /// How many there were.
+        /// Number of inodes recorded.
         expected: u64,
-        /// How many were found.
+        /// Number of inodes found.
         found: u64,
     },
-    /// A record about an inode that another one contradicts, or that cannot be.
-    #[error("a record of {0} makes no sense")]
+    /// A record that contradicts another one, or is impossible.
+    #[error("a record of {0} is inconsistent")]
     Contradiction(InodeId),
-    /// A directory of which only the entries are known.
+    /// A directory of which only the entries are left.
     #[error("the record of the directory {0} is lost, with its time")]
     Directory(InodeId),
-    /// A name whose file or directory is lost.
+    /// A name whose inode is lost.
     #[error("{path:?} is lost (it was {id})")]
     Lost {
-        /// The path.
+        /// Path of the name.
         path: String,
-        /// What it led to.
+        /// Inode that it named.
         id: InodeId,
     },
-    /// A name that was taken away, as it cannot be.
-    #[error("the entry {name:?} of {parent} cannot be and was dropped")]
+    /// An invalid name, which was removed.
+    #[error("the invalid entry {name:?} of {parent} was dropped")]
     DroppedName {
-        /// The directory.
+        /// Directory of the name.
         parent: InodeId,
-        /// The name.
+        /// The invalid name.
         name: Box<str>,
     },
-    /// A file or directory without its name.
+    /// An inode whose name is lost.
     #[error("{id} has lost its name and is now {path:?}")]
     Unnamed {
-        /// The file or directory.
+        /// Inode of the file or directory.
         id: InodeId,
-        /// Where it is now.
+        /// New path in `/lost+found`.
         path: String,
     },
-    /// A file with another number of names than it should have.
+    /// A file whose number of names differs from its link count.
     #[error("{id} has {names} names where there were {links}")]
     Links {
-        /// The file.
+        /// Inode of the file.
         id: InodeId,
-        /// How many it has.
+        /// Number of names found.
         names: u32,
-        /// How many there were.
+        /// Link count recorded.
         links: u32,
     },
-    /// A file that has lost its end.
+    /// A file that has lost its last extents.
     #[error("{id} has lost its end: of {from} bytes {to} are left")]
     Cut {
-        /// The file.
+        /// Inode of the file.
         id: InodeId,
-        /// Bytes it had.
+        /// Size in bytes before.
         from: u64,
-        /// Bytes it has.
+        /// Size in bytes after.
         to: u64,
     },
-    /// A file that shared units with another one, or with the checkpoint, and has lost them.
+    /// A file that shared units with another file or the checkpoint, and lost them.
     #[error(
         "{id} shares units with another, which keeps them: it is cut from {from} bytes to {to}"
     )]
     Parted {
-        /// The file.
+        /// Inode of the file.
         id: InodeId,
-        /// Bytes it had.
+        /// Size in bytes before.
         from: u64,
-        /// Bytes it has.
+        /// Size in bytes after.
         to: u64,
     },
-    /// An operation of the journal that cannot be applied to what is left.
-    #[error("{what} was not done again: {why}")]
+    /// An operation of the journal that does not apply to the remaining metadata.
+    #[error("{what} was not replayed: {why}")]
     Skipped {
-        /// The operation.
+        /// Text of the operation.
         what: String,
-        /// Why.
+        /// Reason for which it does not apply.
         why: Inconsistency,
     },
 }

@@ -1,4 +1,4 @@
-//! How the bytes of files lie in blocks.
+//! Layout of file data in blocks.
 //!
 //! Without checksums of data a block holds as many bytes of a file as it has. With them it ends in a trailer:
 //!
@@ -7,15 +7,14 @@
 //! | bytes of the file, then zeros      | checksum u32         | file u32 |
 //! ```
 //!
-//! The module `seal` says what is in it.
+//! The module `block_trailer` describes the trailer.
 
 use super::layout::Layout;
 
 /// Bytes of the trailer of a block that has a checksum.
 pub(crate) const TRAILER_BYTES: usize = 8;
 
-/// Where the bytes of a file are, counted in blocks and units of the file. All code that turns offsets of files into
-/// blocks asks here.
+/// Conversion between offsets of a file and its blocks and units.
 ///
 /// # Invariants
 /// Blocks and units are powers of two, and a unit is whole blocks.
@@ -25,42 +24,42 @@ pub(crate) struct DataLayout {
     block_shift: u32,
     /// log2 of a unit's blocks.
     unit_shift: u32,
-    is_sealed: bool,
+    has_checksums: bool,
 }
 
 impl DataLayout {
-    /// As a volume of this layout has it.
+    /// Data layout of a volume.
     pub(crate) const fn new(layout: &Layout) -> Self {
         Self {
             block_shift: layout.block_bytes().trailing_zeros(),
             unit_shift: layout.unit_blocks().trailing_zeros(),
-            is_sealed: layout.data_checksums(),
+            has_checksums: layout.data_checksums(),
         }
     }
 
-    /// Whether blocks have checksums.
-    pub(crate) const fn is_sealed(&self) -> bool {
-        self.is_sealed
+    /// Whether blocks of file data end in a checksum.
+    pub(crate) const fn has_checksums(&self) -> bool {
+        self.has_checksums
     }
 
-    /// Bytes of a block.
+    /// Bytes of a block, including its trailer.
     pub(crate) const fn block_bytes(&self) -> usize {
         1 << self.block_shift
     }
 
-    /// Bytes of a file in a block.
+    /// Bytes of a file in one block.
     pub(crate) const fn payload_bytes(&self) -> usize {
-        if self.is_sealed {
+        if self.has_checksums {
             self.block_bytes() - TRAILER_BYTES
         } else {
             self.block_bytes()
         }
     }
 
-    /// The block of the file that holds the byte at `offset`, and the bytes before it there.
+    /// Block of the file that holds the byte at `offset`, and the bytes before it in the block.
     #[inline]
     pub(crate) fn block_of(&self, offset: u64) -> (u64, usize) {
-        let (block, within) = if self.is_sealed {
+        let (block, within) = if self.has_checksums {
             let payload = self.payload_bytes() as u64;
             (offset / payload, offset % payload)
         } else {
@@ -73,49 +72,49 @@ impl DataLayout {
         )
     }
 
-    /// The unit of the file that holds a block, and the blocks before it there.
+    /// Unit of the file that holds a block, and the blocks before it in the unit.
     pub(crate) const fn unit_of(&self, block: u64) -> (u64, u64) {
         let within = block & ((1 << self.unit_shift) - 1);
         (block >> self.unit_shift, within)
     }
 
-    /// Where the block of the file begins that holds the byte at `offset`.
+    /// Offset of the first byte in the block that holds the byte at `offset`.
     pub(crate) fn block_start(&self, offset: u64) -> u64 {
         offset - self.block_of(offset).1 as u64
     }
 
-    /// The first block of a unit, of the file or of the device.
+    /// First block of a unit, of the file or of the device.
     pub(crate) const fn first_block(&self, unit: u64) -> u64 {
         unit << self.unit_shift
     }
 
-    /// The first byte of a block.
+    /// Offset of the first byte of a block.
     pub(crate) const fn offset_of(&self, block: u64) -> u64 {
         block.saturating_mul(self.payload_bytes() as u64)
     }
 
-    /// Blocks that so many bytes need.
+    /// Number of blocks for `bytes` bytes of a file.
     pub(crate) const fn blocks(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.payload_bytes() as u64)
     }
 
-    /// Units that a file of so many bytes needs.
+    /// Number of units for a file of `bytes` bytes.
     pub(crate) const fn units(&self, bytes: u64) -> u64 {
         self.blocks(bytes).div_ceil(1 << self.unit_shift)
     }
 
-    /// Bytes of a file that so many units can hold.
+    /// Bytes of a file that fit in `units` units.
     pub(crate) const fn bytes(&self, units: u64) -> u64 {
         let blocks = units.saturating_mul(1 << self.unit_shift);
         blocks.saturating_mul(self.payload_bytes() as u64)
     }
 
-    /// Bytes of a file in so many bytes of whole blocks.
+    /// Bytes of a file in `block_bytes` bytes of whole blocks.
     pub(crate) const fn payload_of(&self, block_bytes: usize) -> usize {
         (block_bytes >> self.block_shift) * self.payload_bytes()
     }
 
-    /// Bytes of the whole blocks that hold so many bytes of a file, of which the first begins a block.
+    /// Bytes of the whole blocks that hold `bytes` bytes of a file from the start of a block on.
     pub(crate) const fn transfer_bytes(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.payload_bytes()) << self.block_shift
     }

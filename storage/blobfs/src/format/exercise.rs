@@ -10,7 +10,7 @@ use super::metadata::Metadata;
 use super::metadata::validate::Problem;
 use super::operation::{Operation, Operations};
 use super::replay::{Replay, Replayed};
-use super::superblock::{CheckpointPlace, JournalTail, Superblock};
+use super::superblock::{CheckpointLocation, JournalTail, Superblock};
 use super::transaction::{Header, probe};
 
 const UUID: [u8; 16] = *b"sixteen bytes...";
@@ -32,7 +32,7 @@ fn superblock_of(pages: usize, checksum: u32) -> Superblock {
         created: Timestamp(0),
         layout: layout(),
         generation: 1,
-        checkpoint: CheckpointPlace {
+        checkpoint: CheckpointLocation {
             sequence: SEQUENCE,
             bytes: u64::from(units) * PAGE_BYTES as u64,
             checksum,
@@ -59,7 +59,7 @@ pub fn superblock(bytes: &[u8]) {
             assert_eq!(again, superblock);
         }
     };
-    let seal_and_check = |mut bytes: Vec<u8>| {
+    let with_checksum_and_check = |mut bytes: Vec<u8>| {
         bytes[..8].copy_from_slice(b"MRBLOBFS");
         let checksum = millrace_checksum::crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
@@ -71,8 +71,8 @@ pub fn superblock(bytes: &[u8]) {
     let good = superblock_of(3, 0).encode().expect("it is a good one");
     let changed = good.iter().zip(&whole).map(|(good, change)| good ^ change);
     let changed = changed.collect();
-    seal_and_check(whole);
-    seal_and_check(changed);
+    with_checksum_and_check(whole);
+    with_checksum_and_check(changed);
 }
 
 /// Takes `bytes` for a block of the journal, and for the payload of a transaction that follows an empty
@@ -174,7 +174,7 @@ fn check_rules(metadata: &mut Metadata, parted: bool) {
         only_overlaps && (!parted || problems.is_empty()),
         "{problems:?}"
     );
-    let cut = metadata.part_files(&[], |_| 0);
+    let cut = metadata.separate_files(&[], |_| 0);
     assert_eq!(cut.is_empty(), problems.is_empty());
     assert_eq!(metadata.validate(&[]), []);
     let operation = Operation::Create {

@@ -1,27 +1,27 @@
-//! Runs of units.
+//! Extents: contiguous runs of units.
 
 use std::fmt;
 
 /// Bytes of an extent on the device.
 pub(crate) const EXTENT_BYTES: usize = 8;
 
-/// Units that follow each other on the device.
+/// A contiguous run of units on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Extent {
-    /// The first unit. Below 2^32.
+    /// First unit, below 2^32.
     pub(crate) start: u64,
-    /// How many; at least one in all that is stored.
+    /// Number of units; at least 1 in stored extents.
     pub(crate) units: u32,
 }
 
 impl Extent {
-    /// The unit after the last.
+    /// The unit after the last one.
     #[must_use]
     pub(crate) const fn end(&self) -> u64 {
         self.start.saturating_add(self.units as u64)
     }
 
-    /// As it is on the device: the start and the number of units, each a `u32`.
+    /// Encoding on the device: start and number of units, each a `u32`.
     pub(crate) fn to_bytes(self) -> [u8; EXTENT_BYTES] {
         let start = u32::try_from(self.start).expect("a volume has at most 2^32 units");
         let mut bytes = [0; EXTENT_BYTES];
@@ -30,7 +30,7 @@ impl Extent {
         bytes
     }
 
-    /// The reverse of [`Extent::to_bytes`]; nothing is checked.
+    /// Inverse of [`Extent::to_bytes`]; checks nothing.
     pub(crate) const fn from_bytes([s0, s1, s2, s3, u0, u1, u2, u3]: [u8; EXTENT_BYTES]) -> Self {
         Self {
             start: u32::from_le_bytes([s0, s1, s2, s3]) as u64,
@@ -45,7 +45,7 @@ impl fmt::Display for Extent {
     }
 }
 
-/// Extents as they are handed on without a copy: listed in memory, or as they stand in a transaction.
+/// Borrowed extents: a list in memory, or encoded as in a transaction.
 #[derive(Clone, Copy)]
 pub(crate) enum Extents<'a> {
     /// In memory.
@@ -55,7 +55,7 @@ pub(crate) enum Extents<'a> {
 }
 
 impl<'a> Extents<'a> {
-    /// How many there are.
+    /// Number of extents.
     pub(crate) const fn len(self) -> usize {
         match self {
             Self::Listed(extents) => extents.len(),
@@ -63,7 +63,7 @@ impl<'a> Extents<'a> {
         }
     }
 
-    /// Each in turn.
+    /// Iterator over the extents.
     pub(crate) fn iter(self) -> impl ExactSizeIterator<Item = Extent> + use<'a> {
         (0..self.len()).map(move |index| match self {
             Self::Listed(extents) => extents[index],

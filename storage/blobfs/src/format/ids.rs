@@ -1,17 +1,17 @@
-//! Small values that stand for something.
+//! Inode numbers, kinds and timestamps.
 
 use std::fmt;
 
-/// The number of a file or directory. A number is never used twice on a volume.
+/// Inode number of a file or directory, never reused on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId(pub u64);
 
 impl InodeId {
-    /// The root directory.
+    /// Inode number of the root directory.
     pub const ROOT: Self = Self(1);
-    /// The directory of what was found without a name, if recovery had to make one.
+    /// Inode number of the `/lost+found` directory, if a recovery created it.
     pub const LOST_FOUND: Self = Self(2);
-    /// The first that a file or directory made by a user may have.
+    /// First inode number for files and directories that users create.
     pub const FIRST: Self = Self(3);
 }
 
@@ -21,15 +21,15 @@ impl fmt::Display for InodeId {
     }
 }
 
-/// A time in milliseconds since 1970.
+/// Time in milliseconds since 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
-/// What an inode is.
+/// Kind of an inode: file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Bytes.
+    /// A regular file: a sequence of bytes.
     File,
-    /// Names.
+    /// A directory: a set of names.
     Directory,
 }

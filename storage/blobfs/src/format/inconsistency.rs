@@ -1,10 +1,10 @@
-//! Why an operation cannot be applied.
+//! Reasons for which an operation does not apply to the metadata.
 
 use super::extent::Extent;
 use super::ids::InodeId;
 use crate::error::{Error, ErrorKind};
 
-/// Why an operation cannot be applied to the metadata, or a path leads nowhere.
+/// Reason for which an operation does not apply, or a path does not resolve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Inconsistency {
     /// No entry of this name.
@@ -84,7 +84,7 @@ pub(crate) enum Inconsistency {
 }
 
 impl Inconsistency {
-    /// What a caller gets to see.
+    /// Error kind that the caller of a public function receives.
     pub(crate) const fn kind(self) -> ErrorKind {
         match self {
             Self::NotFound => ErrorKind::NotFound,

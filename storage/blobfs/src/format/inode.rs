@@ -1,4 +1,4 @@
-//! What is known of one file or directory.
+//! In-memory record of a file or directory.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct InodeRecord {
     pub(super) node: Node,
 }
 
-/// What files and directories do not share.
+/// Fields that differ between files and directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     File {
@@ -56,7 +56,7 @@ impl InodeRecord {
         }
     }
 
-    /// Which of the two it is.
+    /// Kind of the inode: file or directory.
     pub(crate) const fn kind(&self) -> Kind {
         match self.node {
             Node::File { .. } => Kind::File,
@@ -64,12 +64,12 @@ impl InodeRecord {
         }
     }
 
-    /// When it was last modified.
+    /// Time of the last modification.
     pub(crate) const fn modified(&self) -> Timestamp {
         self.modified
     }
 
-    /// How many names it has; 1 for a directory.
+    /// Number of links; 1 for a directory.
     pub(crate) const fn links(&self) -> u32 {
         self.links
     }

@@ -1,8 +1,8 @@
-//! What tells the blocks of one volume from those of another.
+//! Volume key: seed of all checksums of a volume.
 
 use std::fmt;
 
-/// Seeds the checksums of all that a volume writes, so that nothing another volume left on the device counts.
+/// Seed of all checksums of a volume, so that blocks that another volume left on the device never match.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VolumeKey(u32);
 

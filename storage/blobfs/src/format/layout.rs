@@ -1,4 +1,4 @@
-//! Where on a device everything lies.
+//! Layout of a volume on its device.
 //!
 //! ```text
 //! unit 0                          superblock, first copy
@@ -18,39 +18,40 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The least bytes of a unit.
+/// Smallest unit, in bytes.
 pub(crate) const UNIT_BYTES_MIN: u32 = 4096;
-/// The least bytes of a volume.
+/// Smallest volume, in bytes.
 pub(crate) const VOLUME_BYTES_MIN: u64 = MIB;
-/// The most units of a volume.
+/// Most units of a volume.
 pub(crate) const UNITS_MAX: u64 = 1 << 32;
-/// The least units of a journal.
+/// Smallest journal, in units.
 const JOURNAL_UNITS_MIN: u64 = 16;
-/// The most bytes of a journal.
+/// Largest journal, in bytes.
 const JOURNAL_BYTES_MAX: u64 = GIB;
-/// The least units that a volume must leave for files.
+/// Least units that a volume must leave for files.
 const DATA_UNITS_MIN: u64 = 16;
-/// A large device is cut into about as many groups.
+/// Approximate number of groups on a large device.
 const GROUPS_WANTED: u64 = 64;
 
-/// What a new volume is to be like.
+/// Options of [`Volume::format`](crate::Volume::format).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// Must be another for each volume: what an earlier volume left on the device is told apart by it.
+    /// Unique identifier of the volume; it distinguishes its blocks from those that an earlier volume left on the
+    /// device.
     pub uuid: [u8; 16],
-    /// A name for people, of at most 64 bytes.
+    /// Label of at most 64 bytes, for display.
     pub label: String,
-    /// When.
+    /// Time of the formatting.
     pub created: Timestamp,
-    /// Bytes of the journal; by default 1/64 of the device, but between 256 KiB and 64 MiB.
+    /// Bytes of the journal, from 16 units to 1 GiB; by default 1/64 of the device, but between 256 KiB and 64 MiB.
     pub journal_bytes: Option<u64>,
-    /// Whether the bytes of files have checksums, as metadata always has: 8 bytes of each block of the device, and what
-    /// it takes to compute them. What is damaged is an error then, not wrong bytes.
+    /// Whether blocks of file data end in a checksum of 8 bytes, as metadata always does. A damaged block then fails to
+    /// read instead of returning wrong bytes.
     pub data_checksums: bool,
 }
 
 impl FormatOptions {
-    /// A volume without a label and without checksums of data, with a journal as large as usual.
+    /// Options without a label and without data checksums, with the default journal size.
     #[must_use]
     pub const fn new(uuid: [u8; 16], created: Timestamp) -> Self {
         Self {
@@ -63,7 +64,7 @@ impl FormatOptions {
     }
 }
 
-/// Sizes and places on a device, which never change while the volume exists.
+/// Sizes and positions on a device, constant for the life of the volume.
 ///
 /// # Invariants
 /// A block is a power of two from 512 to 65,536 bytes; a unit is a block or 4 KiB, whichever is
@@ -159,7 +160,7 @@ impl Layout {
         })
     }
 
-    /// The same, with checksums of data or without.
+    /// This layout with or without data checksums.
     pub(crate) const fn with_data_checksums(self, data_checksums: bool) -> Self {
         Self {
             data_checksums,
@@ -167,12 +168,12 @@ impl Layout {
         }
     }
 
-    /// Whether the bytes of files have checksums.
+    /// Whether blocks of file data end in a checksum.
     pub(crate) const fn data_checksums(&self) -> bool {
         self.data_checksums
     }
 
-    /// How bytes of files lie in blocks.
+    /// Layout of file data in blocks.
     pub(crate) const fn file_data(&self) -> DataLayout {
         DataLayout::new(self)
     }
@@ -211,7 +212,7 @@ impl Layout {
         self.blocks / self.unit_blocks() as u64
     }
 
-    /// Units that so many bytes need which are no file's.
+    /// Number of units for `bytes` bytes of metadata.
     pub(crate) const fn units_of(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.unit_bytes() as u64)
     }
@@ -252,7 +253,7 @@ impl Layout {
         (data.end - data.start).div_ceil(self.group_units as u64)
     }
 
-    /// The group of a unit, unless it is in none.
+    /// Group of a unit; none if it is outside of all groups.
     pub(crate) fn group_of(&self, unit: u64) -> Option<u64> {
         let data = self.data();
         data.contains(&unit)
@@ -286,7 +287,7 @@ impl Layout {
                 .is_some_and(|group| extent.end() <= self.group(group).end)
     }
 
-    /// Whether a device is as the volume needs it.
+    /// Checks that a device fits the volume.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] if its blocks are larger, [`ErrorKind::Corruption`] if it ends too early.
@@ -312,7 +313,7 @@ impl Layout {
     }
 }
 
-/// The units of the superblocks on a device of which no more is known: the first, and the last whole one.
+/// Units of the superblocks on a device before its layout is known: the first, and the last whole unit.
 pub(crate) const fn superblock_units(block_bytes: u32, blocks: u64) -> [u64; 2] {
     let unit_blocks = if block_bytes >= UNIT_BYTES_MIN {
         1
@@ -322,10 +323,10 @@ pub(crate) const fn superblock_units(block_bytes: u32, blocks: u64) -> [u64; 2] 
     [0, (blocks / unit_blocks as u64).saturating_sub(1)]
 }
 
-/// Bytes of a unit on a device with such blocks.
+/// Bytes of a unit on a device with blocks of `block_bytes`.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] if no volume can have such blocks.
+/// [`ErrorKind::Unsupported`] if no volume can have blocks of this size.
 pub(crate) fn unit_bytes_for(block_bytes: u32) -> Result<u32> {
     if block_bytes.is_power_of_two() && (512..=65_536).contains(&block_bytes) {
         return Ok(block_bytes.max(UNIT_BYTES_MIN));

@@ -1,5 +1,6 @@
-//! What is on the device, and how metadata changes: bytes in, bytes out. Nothing here knows a device.
+//! On-disk format, and the changes of metadata: pure functions of bytes. Nothing here accesses a device.
 
+pub(crate) mod block_trailer;
 pub(crate) mod checkpoint_image;
 pub(crate) mod damage;
 pub(crate) mod data_layout;
@@ -16,12 +17,12 @@ pub(crate) mod operation;
 pub(crate) mod overlay;
 mod reader;
 pub(crate) mod replay;
-pub(crate) mod seal;
 pub(crate) mod superblock;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transaction;
 
+pub(crate) use block_trailer::BlockTrailer;
 pub(crate) use data_layout::DataLayout;
 pub(crate) use extent::Extent;
 pub use ids::{InodeId, Kind, Timestamp};
@@ -31,4 +32,3 @@ pub(crate) use layout::Layout;
 pub(crate) use metadata::{Effects, Metadata};
 pub(crate) use operation::Operation;
 pub(crate) use overlay::Overlay;
-pub(crate) use seal::Seal;

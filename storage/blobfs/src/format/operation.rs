@@ -1,7 +1,7 @@
-//! The steps in which a volume's metadata changes.
+//! Operations: changes of a volume's metadata, as the journal records them.
 //!
 //! # Format
-//! A transaction's payload is operations, one after the other. Each begins with a byte that says which it is:
+//! A transaction's payload is a sequence of operations. Each begins with a type byte:
 //!
 //! ```text
 //! 1 create         id u64, kind u8 (1 file, 2 directory), parent u64, modified u64, name
@@ -24,20 +24,20 @@ use super::ids::{InodeId, Kind, Timestamp};
 use super::reader::{Reader, kind_byte, push_extents, push_name};
 use crate::error::{Error, ErrorKind, Result};
 
-/// One change of metadata, which may bring bytes of a file with it.
+/// One change of metadata; `Data` also carries bytes of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Operation<'a> {
     /// Makes an empty file or directory.
     Create {
-        /// Never used before.
+        /// Inode number, never used before.
         id: InodeId,
-        /// Which of the two.
+        /// Kind of the inode.
         kind: Kind,
-        /// The directory it is in.
+        /// Directory of the name.
         parent: InodeId,
-        /// Its name there.
+        /// Name in the directory.
         name: &'a str,
-        /// When.
+        /// Time of the change.
         modified: Timestamp,
     },
     /// Gives a file another name.
@@ -49,7 +49,7 @@ pub(crate) enum Operation<'a> {
         /// The new name.
         name: &'a str,
     },
-    /// Takes away a name of a file, and with the last the file; or an empty directory.
+    /// Removes a name of a file, and the file with its last name; or an empty directory.
     Unlink {
         /// The directory of the name.
         parent: InodeId,
@@ -64,29 +64,29 @@ pub(crate) enum Operation<'a> {
         /// Directory and name after.
         to: (InodeId, &'a str),
     },
-    /// All bytes of a file up to `size` are at home and on the medium; what earlier operations carried for it
-    /// is void. Never shrinks a file.
+    /// All bytes of a file up to `size` are in their final location and on the medium; bytes journaled for it earlier
+    /// are void. Never shrinks a file.
     Extend {
         /// The file.
         id: InodeId,
         /// Its size in bytes, from now on.
         size: u64,
-        /// The units that are added at its end.
+        /// Units added at the end of the file.
         extents: Extents<'a>,
-        /// When.
+        /// Time of the change.
         modified: Timestamp,
     },
-    /// Bytes of a file that are not at home. The file ends after them, or where it ended.
+    /// Journaled bytes of a file, not written back yet. The file's size becomes at least the end of the bytes.
     Data {
         /// The file.
         id: InodeId,
-        /// Where they begin: at most the file's size.
+        /// Offset of the bytes: at most the file's size.
         offset: u64,
-        /// The bytes.
+        /// The journaled bytes.
         bytes: &'a [u8],
-        /// The units that are added at its end.
+        /// Units added at the end of the file.
         extents: Extents<'a>,
-        /// When.
+        /// Time of the change.
         modified: Timestamp,
     },
     /// Cuts a file.
@@ -95,14 +95,14 @@ pub(crate) enum Operation<'a> {
         id: InodeId,
         /// Its size in bytes, from now on: at most what it was.
         size: u64,
-        /// When.
+        /// Time of the change.
         modified: Timestamp,
     },
     /// Sets the time of modification.
     SetModified {
         /// A file or directory.
         id: InodeId,
-        /// The time.
+        /// New time of modification.
         modified: Timestamp,
     },
 }
@@ -169,7 +169,7 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// The operation at the front, or nothing if what is there is none.
+    /// Decodes the operation at the front; none if the bytes are invalid.
     fn decode(reader: &mut Reader<'a>) -> Option<Self> {
         let operation = match reader.u8()? {
             1 => Self::Create {
@@ -220,7 +220,7 @@ impl<'a> Operation<'a> {
     }
 }
 
-/// What it does, without the data.
+/// Text of the operation, without the data.
 impl fmt::Display for Operation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -259,7 +259,7 @@ fn push_counted_extents(bytes: &mut Vec<u8>, extents: Extents<'_>) {
     push_extents(bytes, extents);
 }
 
-/// The operations of a payload in turn. After an error there are no more.
+/// Iterator over the operations of a payload. It ends after an error.
 #[derive(Clone, Debug)]
 pub(crate) struct Operations<'a> {
     reader: Reader<'a>,
@@ -288,7 +288,7 @@ impl<'a> Iterator for Operations<'a> {
         Some(operation.ok_or_else(|| {
             Error::new(
                 ErrorKind::Corruption,
-                "a transaction holds something that is no operation",
+                "a transaction holds an invalid operation",
             )
         }))
     }

@@ -1,17 +1,17 @@
-//! Bytes of files that are in the journal and not at home.
+//! Overlay: journaled bytes of files that are not written back.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::ids::InodeId;
 
-/// The bytes of one file: segments that do not overlap, by their offset.
+/// Bytes of one file: segments that do not overlap, by offset.
 type Segments = BTreeMap<u64, Vec<u8>>;
 
-/// Bytes of files that are in the journal and not at home. What comes later wins.
+/// Journaled bytes of files that are not written back. Later bytes replace earlier ones.
 ///
 /// # Cost
-/// Each insertion takes time for the bytes that it brings, and for the segments that it covers.
+/// An insertion takes time proportional to its bytes and to the segments that it covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overlay {
     files: BTreeMap<InodeId, Segments>,
@@ -21,29 +21,29 @@ fn end(offset: u64, segment: &[u8]) -> u64 {
     offset.saturating_add(u64::try_from(segment.len()).unwrap_or(u64::MAX))
 }
 
-/// The distance between two offsets of which one lies in a segment, or at its end, that begins at the other.
+/// Distance of two offsets, both in one segment.
 fn distance(from: u64, to: u64) -> usize {
     usize::try_from(to - from).expect("it is within a segment, which is in memory")
 }
 
 impl Overlay {
-    /// Whether there are none.
+    /// Whether the overlay is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The files that have bytes here.
+    /// Files with bytes in the overlay.
     pub(crate) fn files(&self) -> impl Iterator<Item = InodeId> {
         self.files.keys().copied()
     }
 
-    /// A file's bytes: offsets in ascending order, and what is there. Segments touch each other at most.
+    /// Segments of a file in ascending order of their offsets. Adjacent segments may touch.
     pub(crate) fn of(&self, id: InodeId) -> impl Iterator<Item = (u64, &[u8])> {
         let segments = self.files.get(&id).into_iter().flatten();
         segments.map(|(offset, bytes)| (*offset, bytes.as_slice()))
     }
 
-    /// Whether all bytes of a range are here.
+    /// Whether all bytes of a range are in the overlay.
     pub(crate) fn covers(&self, id: InodeId, range: Range<u64>) -> bool {
         let mut at = range.start;
         let first = |segments: &Segments, at: u64| {
@@ -59,7 +59,7 @@ impl Overlay {
         true
     }
 
-    /// Puts the file's bytes into `buffer`, which holds what is at home from `offset` on.
+    /// Copies the file's bytes over `buffer`, which holds the device's bytes from `offset` on.
     pub(crate) fn patch(&self, id: InodeId, offset: u64, buffer: &mut [u8]) {
         let Some(segments) = self.files.get(&id) else {
             return;
@@ -79,15 +79,14 @@ impl Overlay {
         }
     }
 
-    /// Writes over what is there. The range must end below 2^64.
+    /// Replaces bytes of a file. The range must end below 2^64.
     pub(crate) fn insert(&mut self, id: InodeId, offset: u64, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         let segments = self.files.entry(id).or_default();
         let (mut offset, mut bytes) = (offset, bytes);
-        // What begins before, or where this begins, is written over, and goes on with the rest if it ends
-        // inside.
+        // A segment that begins before or at the same offset is overwritten, and keeps its rest if it ends later.
         if let Some((&start, segment)) = segments.range_mut(..=offset).next_back() {
             let segment_end = end(start, segment);
             if segment_end >= offset {
@@ -110,15 +109,15 @@ impl Overlay {
         segments.insert(offset, rest);
     }
 
-    /// Removes the segments that lie in a range and writes over the front of one that goes on behind it;
-    /// returns the bytes before that one.
+    /// Removes the segments within a range and overwrites the front of one that extends beyond it; returns the bytes
+    /// before that one.
     fn uncover<'b>(segments: &mut Segments, offset: u64, bytes: &'b [u8]) -> &'b [u8] {
         let range_end = end(offset, bytes);
         while let Some((&start, segment)) = segments.range_mut(offset..range_end).next_back() {
             if end(start, segment) > range_end {
                 let (before, over) = bytes.split_at(distance(offset, start));
                 segment[..over.len()].copy_from_slice(over);
-                // All others in the range lie within the part before.
+                // All other segments of the range lie before that one.
                 Self::remove_range(segments, offset, start);
                 return before;
             }
@@ -133,7 +132,7 @@ impl Overlay {
         }
     }
 
-    /// Forgets the bytes of a file from `size` on.
+    /// Removes the bytes of a file from `size` on.
     pub(crate) fn truncate(&mut self, id: InodeId, size: u64) {
         let Some(segments) = self.files.get_mut(&id) else {
             return;
@@ -149,7 +148,7 @@ impl Overlay {
         }
     }
 
-    /// Forgets all bytes of a file.
+    /// Removes all bytes of a file.
     pub(crate) fn remove(&mut self, id: InodeId) {
         self.files.remove(&id);
     }

@@ -1,9 +1,9 @@
-//! Reading of numbers and text from bytes of unknown origin.
+//! Decoder of numbers and text from untrusted bytes.
 
 use super::extent::{EXTENT_BYTES, Extents};
 use super::ids::{InodeId, Kind, Timestamp};
 
-/// The rest of some bytes. Each method takes from its front, or fails and takes nothing that counts.
+/// Remaining bytes. Each method consumes from the front, or fails.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],

@@ -1,4 +1,4 @@
-//! From a checkpoint and the journal to the present.
+//! Replay of the journal on a checkpoint.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::operation::{Operation, Operations};
 use super::overlay::Overlay;
 use crate::error::{Error, ErrorKind, Result};
 
-/// Applies transactions to the metadata of a checkpoint.
+/// Replay of transactions on the metadata of a checkpoint.
 ///
-/// If the checkpoint has lost pages, operations that cannot be applied for it are left out and reported; what
-/// they make goes to `/lost+found`.
+/// If the checkpoint has lost pages, operations that do not apply for that reason are skipped and reported; the inodes
+/// that they create go to `/lost+found`.
 #[derive(Debug)]
 pub(crate) struct Replay {
     metadata: Metadata,
@@ -21,23 +21,23 @@ pub(crate) struct Replay {
     damages: Vec<Damage>,
     lenient: bool,
     operations: u64,
-    /// For each file that got units here, the last operation that brought some.
+    /// For each file that grew during the replay, the last operation that added units.
     grown: BTreeMap<InodeId, u64>,
 }
 
-/// What came of it.
+/// Result of a replay.
 #[derive(Debug)]
 pub(crate) struct Replayed {
-    /// As of the last transaction.
+    /// Metadata as of the last transaction.
     pub(crate) metadata: Metadata,
-    /// What must be written home.
+    /// Journaled data to be written back.
     pub(crate) overlay: Overlay,
-    /// What is lost: those of the checkpoint first.
+    /// Damage: that of the checkpoint first.
     pub(crate) damages: Vec<Damage>,
 }
 
 impl Replay {
-    /// Begins with a checkpoint, and the damage it has. Without damage every operation must apply.
+    /// A replay that starts with a checkpoint and its damage. Without damage every operation must apply.
     pub(crate) fn new(metadata: Metadata, damages: Vec<Damage>) -> Self {
         Self {
             metadata,
@@ -49,7 +49,7 @@ impl Replay {
         }
     }
 
-    /// The same, but what does not apply is always left out, for one who looks for damage.
+    /// A replay that always skips operations that do not apply, for a check.
     pub(crate) fn lenient(metadata: Metadata, damages: Vec<Damage>) -> Self {
         Self {
             lenient: true,
@@ -63,7 +63,7 @@ impl Replay {
         &self.metadata
     }
 
-    /// The bytes so far that are not at home.
+    /// Journaled bytes so far.
     #[cfg(test)]
     pub(crate) const fn overlay(&self) -> &Overlay {
         &self.overlay
@@ -72,8 +72,8 @@ impl Replay {
     /// Applies the operations of the next transaction.
     ///
     /// # Errors
-    /// [`ErrorKind::Corruption`] if it holds something else, or (without damage) an operation that
-    /// does not apply. The operations before that one have been applied.
+    /// [`ErrorKind::Corruption`] for an invalid operation, or (without damage) one that does not apply. The operations
+    /// before it are applied.
     pub(crate) fn apply_transaction(&mut self, payload: &[u8]) -> Result<()> {
         for operation in Operations::new(payload) {
             self.apply(&operation?)?;
@@ -98,13 +98,13 @@ impl Replay {
             }
             Err(why) => Err(Error::new(
                 ErrorKind::Corruption,
-                format!("the journal does not fit the checkpoint: {}", operation),
+                format!("the journal does not match the checkpoint: {}", operation),
             )
             .caused_by(why)),
         }
     }
 
-    /// What an operation means for data.
+    /// Applies an operation to the overlay.
     fn follow(&mut self, operation: &Operation<'_>) {
         match *operation {
             Operation::Extend { id, extents, .. } => {
@@ -134,7 +134,7 @@ impl Replay {
         }
     }
 
-    /// Does what is possible of an operation that does not apply, the checkpoint being damaged.
+    /// Salvages the effects of an operation that does not apply to damaged metadata.
     fn make_do(&mut self, operation: &Operation<'_>, why: Inconsistency) {
         let what = operation.to_string();
         self.damages.push(Damage::Skipped { what, why });
@@ -149,14 +149,14 @@ impl Replay {
         }
     }
 
-    /// The metadata as of the last transaction, and the data to be written home. After damage no two files
-    /// share units: the one keeps them that got them later.
+    /// The metadata as of the last transaction, and the data to be written back. After damage no two files share units:
+    /// the file that got them last keeps them.
     pub(crate) fn finish(mut self) -> Replayed {
         if self.lenient {
             let grown = self.grown;
             let cut = self
                 .metadata
-                .part_files(&[], |id| grown.get(&id).copied().unwrap_or(0));
+                .separate_files(&[], |id| grown.get(&id).copied().unwrap_or(0));
             for damage in &cut {
                 if let Damage::Parted { id, to, .. } = *damage {
                     self.overlay.truncate(id, to);

@@ -1,4 +1,4 @@
-//! Where everything begins.
+//! Superblock: root of the on-disk format.
 //!
 //! # Format
 //! One unit, in two copies. Behind the extents, which follow each other, all is zero.
@@ -7,12 +7,12 @@
 //!   0  magic            "MRBLOBFS"
 //!   8  checksum u32     CRC32C of all that follows, to the end of the unit
 //!  12  version u32      1
-//!  16  features u64     a bit that is not known here means: do not touch; bit 0: blocks of files have checksums
-//!  24  hints u64        a bit that is not known here means nothing
+//!  16  features u64     a reader that does not know a bit must not use the volume; bit 0: blocks have checksums
+//!  24  hints u64        a reader ignores bits that it does not know
 //!  32  uuid             16 bytes
 //!  48  label            64 bytes of UTF-8, filled up with zeros
 //! 112  created u64      milliseconds since 1970
-//! 120  generation u64   the copy with the higher one counts
+//! 120  generation u64   the copy with the higher generation is valid
 //! 128  block bytes u32, clean u32 (1 after an orderly end)
 //! 136  blocks u64
 //! 144  journal units u64
@@ -41,71 +41,71 @@ const VERSION: u32 = 1;
 /// Blocks of files end in a checksum, see the module `data_layout`.
 const DATA_CHECKSUMS: u64 = 1;
 const LABEL_BYTES: usize = 64;
-/// No generation and no transaction has a higher number, so that counting on never ends.
+/// Highest generation and transaction number, so that increments never overflow.
 const NUMBER_MAX: u64 = 1 << 62;
-/// Where the checksum ends and what it covers begins.
+/// First byte that the checksum covers.
 const CHECKED_FROM: usize = 12;
-/// Where the counts of extents end.
+/// End of the counts of extents.
 const COUNTS_UNTIL: usize = 208;
 const EXTENTS_FROM: usize = 256;
 
-/// The most extents that a copy of the checkpoint may have, on any volume.
+/// Most extents of a copy of the checkpoint, on any volume.
 pub(crate) const CHECKPOINT_EXTENTS_MAX: usize =
     (UNIT_BYTES_MIN as usize - EXTENTS_FROM) / EXTENT_BYTES / 2;
 
-/// Where a checkpoint is.
+/// Location of a checkpoint on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CheckpointPlace {
-    /// The last transaction that it contains.
+pub(crate) struct CheckpointLocation {
+    /// Number of the last transaction that it contains.
     pub(crate) sequence: u64,
     /// Bytes of a copy: whole pages.
     pub(crate) bytes: u64,
-    /// Of the pages' checksums: `checkpoint_image::Image::checksum`.
+    /// Checksum of the pages' checksums: `checkpoint_image::Image::checksum`.
     pub(crate) checksum: u32,
-    /// Where the two copies are, each as many units as its bytes need.
+    /// Extents of the two copies, each as many units as its bytes need.
     pub(crate) copies: [Vec<Extent>; 2],
 }
 
-/// Where in the journal to begin.
+/// Position at which a replay of the journal begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JournalTail {
-    /// A block, counted from the first of the journal.
+    /// Block, counted from the first of the journal.
     pub(crate) block: u64,
     /// The number of the first transaction expected there.
     pub(crate) sequence: u64,
 }
 
-/// What a superblock says.
+/// Contents of a superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
-    /// Tells this volume from others.
+    /// Unique identifier of the volume.
     pub(crate) uuid: [u8; 16],
-    /// For people; at most 64 bytes and none of them zero.
+    /// Label for display; at most 64 bytes and none of them zero.
     pub(crate) label: String,
-    /// When the volume was made.
+    /// Time of the formatting.
     pub(crate) created: Timestamp,
-    /// Sizes and places.
+    /// Sizes and positions on the device.
     pub(crate) layout: Layout,
-    /// Goes up with each writing of the superblock.
+    /// Generation, incremented with each write of the superblock.
     pub(crate) generation: u64,
     /// The last checkpoint.
-    pub(crate) checkpoint: CheckpointPlace,
-    /// Where the journal goes on after it.
+    pub(crate) checkpoint: CheckpointLocation,
+    /// Position at which the journal continues after it.
     pub(crate) journal_tail: JournalTail,
-    /// Whether the volume was unmounted in order, the journal being empty.
+    /// Whether the volume was unmounted cleanly, with an empty journal.
     pub(crate) clean: bool,
 }
 
 impl Superblock {
-    /// What seeds the checksums of the volume.
+    /// Seed of the volume's checksums.
     pub(crate) fn key(&self) -> VolumeKey {
         VolumeKey::new(&self.uuid)
     }
 
-    /// The bytes of the unit.
+    /// Encodes the superblock as a whole unit.
     ///
     /// # Errors
-    /// Those of [`Superblock::decode`]: what could not be read is not written.
+    /// Those of [`Superblock::decode`]: an invalid superblock is not encoded.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         self.check()?;
         let mut label = [0; LABEL_BYTES];
@@ -136,15 +136,15 @@ impl Superblock {
             &mut bytes,
             &[self.journal_tail.block, self.journal_tail.sequence],
         );
-        let place = &self.checkpoint;
-        let checksum = u64::from(place.checksum);
-        push_all(&mut bytes, &[place.sequence, place.bytes, checksum]);
-        for copy in &place.copies {
+        let mapping = &self.checkpoint;
+        let checksum = u64::from(mapping.checksum);
+        push_all(&mut bytes, &[mapping.sequence, mapping.bytes, checksum]);
+        for copy in &mapping.copies {
             let count = u32::try_from(copy.len()).expect("check() has bounded it");
             bytes.extend_from_slice(&count.to_le_bytes());
         }
         bytes.resize(EXTENTS_FROM, 0);
-        for extent in place.copies.iter().flatten() {
+        for extent in mapping.copies.iter().flatten() {
             bytes.extend_from_slice(&extent.to_bytes());
         }
         bytes.resize(self.layout.unit_bytes() as usize, 0);
@@ -153,11 +153,11 @@ impl Superblock {
         Ok(bytes)
     }
 
-    /// What the bytes of a unit say.
+    /// Decodes the superblock from a unit.
     ///
     /// # Errors
-    /// [`ErrorKind::NotAVolume`] if they are no superblock, [`ErrorKind::NewerFormat`] if they are
-    /// one of a later version, [`ErrorKind::Corruption`] if they are a damaged one.
+    /// [`ErrorKind::NotAVolume`] without the magic number, [`ErrorKind::NewerFormat`] for unknown versions or features,
+    /// [`ErrorKind::Corruption`] if the checksum or a field is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes);
         if reader.array() != Some(MAGIC) {
@@ -185,13 +185,13 @@ impl Superblock {
         let data_checksums = features & DATA_CHECKSUMS != 0;
         superblock.layout = superblock.layout.with_data_checksums(data_checksums);
         if superblock.layout.unit_bytes() as usize != bytes.len() {
-            return Err(corrupt("is of a volume with units of another size"));
+            return Err(corrupt("is of a volume with another unit size"));
         }
         superblock.check()?;
         Ok(superblock)
     }
 
-    /// All behind the features.
+    /// Decodes the fields after the features.
     fn decode_fields(reader: &mut Reader<'_>) -> Result<Self> {
         let short = || corrupt("is cut short");
         let _hints = reader.u64().ok_or_else(short)?;
@@ -199,7 +199,7 @@ impl Superblock {
         let label: [u8; LABEL_BYTES] = reader.array().ok_or_else(short)?;
         let len = label.iter().position(|byte| *byte == 0);
         let label = std::str::from_utf8(&label[..len.unwrap_or(LABEL_BYTES)])
-            .map_err(|error| corrupt("has a label that is no text").caused_by(error))?;
+            .map_err(|error| corrupt("has a label that is not UTF-8").caused_by(error))?;
         let created = reader.timestamp().ok_or_else(short)?;
         let generation = reader.u64().ok_or_else(short)?;
         let block_bytes = reader.u32().ok_or_else(short)?;
@@ -208,13 +208,13 @@ impl Superblock {
         let journal_units = reader.u64().ok_or_else(short)?;
         let group_units = reader.u32().ok_or_else(short)?;
         let layout = Layout::new(block_bytes, blocks, journal_units, group_units)
-            .map_err(|error| corrupt("describes what cannot be").caused_by(error))?;
+            .map_err(|error| corrupt("describes an invalid layout").caused_by(error))?;
         let _zero = reader.u32().ok_or_else(short)?;
         let journal_tail = JournalTail {
             block: reader.u64().ok_or_else(short)?,
             sequence: reader.u64().ok_or_else(short)?,
         };
-        let checkpoint = CheckpointPlace {
+        let checkpoint = CheckpointLocation {
             sequence: reader.u64().ok_or_else(short)?,
             bytes: reader.u64().ok_or_else(short)?,
             checksum: reader.u32().ok_or_else(short)?,
@@ -244,9 +244,9 @@ impl Superblock {
         Some([first, second])
     }
 
-    /// That all numbers fit each other.
+    /// Checks that the fields are consistent.
     fn check(&self) -> Result<()> {
-        let place = &self.checkpoint;
+        let mapping = &self.checkpoint;
         if self.label.len() > LABEL_BYTES || self.label.contains('\0') {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -256,25 +256,29 @@ impl Superblock {
         if self.journal_tail.block >= self.layout.journal_blocks() {
             return Err(corrupt("names a block outside of the journal"));
         }
-        let numbers = [self.generation, place.sequence, self.journal_tail.sequence];
+        let numbers = [
+            self.generation,
+            mapping.sequence,
+            self.journal_tail.sequence,
+        ];
         if numbers.iter().any(|number| *number > NUMBER_MAX) {
-            return Err(corrupt("counts further than there can have been time for"));
+            return Err(corrupt("has a number above 2^62"));
         }
-        if self.journal_tail.sequence <= place.sequence {
+        if self.journal_tail.sequence <= mapping.sequence {
             return Err(corrupt(
                 "expects a transaction that its checkpoint contains",
             ));
         }
         let bytes_min = super::checkpoint_image::PAGE_BYTES as u64;
-        if place.bytes < bytes_min || place.bytes % bytes_min != 0 {
+        if mapping.bytes < bytes_min || mapping.bytes % bytes_min != 0 {
             return Err(corrupt("names a checkpoint that is not whole pages"));
         }
-        let mut all: Vec<Extent> = place.copies.concat();
-        for copy in &place.copies {
+        let mut all: Vec<Extent> = mapping.copies.concat();
+        for copy in &mapping.copies {
             if copy.len() > CHECKPOINT_EXTENTS_MAX {
-                return Err(corrupt("names a checkpoint in too many pieces"));
+                return Err(corrupt("names a checkpoint of too many extents"));
             }
-            if units_in(copy.iter().copied()) != self.layout.units_of(place.bytes) {
+            if units_in(copy.iter().copied()) != self.layout.units_of(mapping.bytes) {
                 return Err(corrupt(
                     "names a checkpoint of another length than its extents",
                 ));
@@ -283,7 +287,7 @@ impl Superblock {
         all.sort_unstable();
         let apart = all.windows(2).all(|pair| pair[0].end() <= pair[1].start);
         if !apart || !all.iter().all(|extent| self.layout.holds(*extent)) {
-            return Err(corrupt("names a checkpoint where none can be"));
+            return Err(corrupt("names a checkpoint outside of the groups"));
         }
         Ok(())
     }
@@ -297,20 +301,20 @@ fn corrupt(what: &str) -> Error {
     Error::new(ErrorKind::Corruption, format!("a superblock {what}"))
 }
 
-/// The superblock that counts.
+/// The valid superblock of a volume.
 #[derive(Debug)]
 pub(crate) struct Chosen {
-    /// What it says.
+    /// Contents of the newer copy.
     pub(crate) superblock: Superblock,
-    /// Which copies, of the first and the second, are damaged or old and must be written again.
+    /// Whether the first and the second copy are damaged or old, and must be rewritten.
     pub(crate) stale: [bool; 2],
 }
 
-/// Chooses between the copies.
+/// Chooses the newer valid copy.
 ///
 /// # Errors
-/// [`ErrorKind::NewerFormat`] if one says so; [`ErrorKind::Corruption`] if they are of different
-/// volumes, or one is damaged and the other is none; the first one's error otherwise.
+/// [`ErrorKind::NewerFormat`] if a copy has it; [`ErrorKind::Corruption`] if the copies are of different volumes, or
+/// one is damaged and the other has no magic number; the error of the first copy otherwise.
 pub(crate) fn choose(first: Result<Superblock>, second: Result<Superblock>) -> Result<Chosen> {
     let chosen = |superblock, stale| Ok(Chosen { superblock, stale });
     match (first, second) {

@@ -44,7 +44,7 @@ pub(crate) struct Header {
 ///
 /// # Panics
 /// If the payload is longer than the buffer, or than 2^32 - 1 bytes.
-pub(crate) fn seal(
+pub(crate) fn write_header(
     buffer: &mut [u8],
     payload_bytes: usize,
     key: VolumeKey,

@@ -1,5 +1,5 @@
-//! Volumes whose blocks of files have checksums: every block that is not what was written there is told, by its
-//! file and its bytes, and costs nothing else.
+//! Volumes with data checksums: each damaged block is reported with its file and its bytes, and all other blocks stay
+//! readable.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -83,7 +83,7 @@ fn blocks_of(device: &Arc<dyn Device>, id: u64) -> Vec<u64> {
     extents.flatten().collect()
 }
 
-/// A volume with a file of so many bytes that is at home.
+/// A volume with a file of `bytes` bytes that is written back.
 fn with_file(device: &Arc<dyn Device>, bytes: &[u8]) -> (Volume, File, Vec<u64>) {
     let volume = fresh_with(device, true);
     volume.create_dir("/db").unwrap();

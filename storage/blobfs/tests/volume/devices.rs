@@ -46,14 +46,14 @@ fn many_files_that_are_written_behind_leave_buffers_for_others() {
 
 #[test]
 fn reads_that_were_begun_leave_buffers_for_others() {
-    for is_sealed in [false, true] {
-        begin_many_reads(is_sealed);
+    for data_checksums in [false, true] {
+        begin_many_reads(data_checksums);
     }
 }
 
-fn begin_many_reads(is_sealed: bool) {
+fn begin_many_reads(data_checksums: bool) {
     let device: Arc<dyn Device> = slow(64 << 20, 512, 2);
-    let volume = fresh_with(&device, is_sealed);
+    let volume = fresh_with(&device, data_checksums);
     let bytes = pattern(5, 8 << 20);
     write(&volume, "a", &bytes);
     let file = volume.open("a", &OPEN).unwrap();
@@ -281,7 +281,7 @@ impl Device for Liar {
 #[test]
 fn a_device_that_lies_costs_an_error_and_no_more() {
     let all = (0_u8..).zip(LIES);
-    for (is_sealed, (number, name)) in all
+    for (data_checksums, (number, name)) in all
         .clone()
         .map(|it| (false, it))
         .chain(all.map(|it| (true, it)))
@@ -291,7 +291,7 @@ fn a_device_that_lies_costs_an_error_and_no_more() {
             device: MemoryDevice::new(32 << 20, 512).unwrap(),
             lie: Arc::clone(&lie),
         });
-        let volume = fresh_with(&device, is_sealed);
+        let volume = fresh_with(&device, data_checksums);
         let bytes = pattern(3, 3_000_000);
         write(&volume, "a", &bytes);
         let file = volume.open("a", &OPEN).unwrap();

@@ -34,7 +34,7 @@ fn requests(seed: u64, kind: Option<Kind>, operations: usize) -> u64 {
         .requests
 }
 
-/// Has a request of a history fail. Returns whether somebody was told.
+/// Injects a failure into one request of a history; whether a caller received an error.
 fn fail_write(seed: u64, kind: Option<Kind>, after: u64) -> bool {
     let place = format!("seed {seed}, {kind:?} {after}");
     let mut workload = workload(seed);
@@ -42,15 +42,15 @@ fn fail_write(seed: u64, kind: Option<Kind>, after: u64) -> bool {
     workload
         .device
         .set_faults(vec![Fault::nth(kind, after, error)]);
-    let mut told = None;
+    let mut reported = None;
     for _ in 0..OPERATIONS {
         if let Err(error) = workload.step() {
-            told = Some(error);
+            reported = Some(error);
             break;
         }
     }
-    let is_told = told.is_some();
-    if let Some(error) = told {
+    let is_reported = reported.is_some();
+    if let Some(error) = reported {
         let is_clear = matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned);
         assert!(is_clear, "{place}: {error:?}");
         if error.kind() == ErrorKind::Poisoned || workload.volume().sync().is_err() {
@@ -61,7 +61,7 @@ fn fail_write(seed: u64, kind: Option<Kind>, after: u64) -> bool {
     let (device, mut record) = workload.end();
     record.spoiled = spoiled(&device);
     // What the device holds now, and what it could hold had the power gone since.
-    let done = record.names.len() - 1 - usize::from(is_told);
+    let done = record.names.len() - 1 - usize::from(is_reported);
     let live: Arc<dyn Device> = disk(device.live(), seed);
     let volume = Volume::mount(Arc::clone(&live), options());
     let volume = volume.unwrap_or_else(|error| panic!("{place}: {error:?}"));
@@ -81,7 +81,7 @@ fn fail_write(seed: u64, kind: Option<Kind>, after: u64) -> bool {
             }
         }
     }
-    is_told
+    is_reported
 }
 
 /// The blocks of the write that failed, which may hold anything.
@@ -158,12 +158,15 @@ fn check_poisoned(workload: &Workload, place: &str) {
 fn fail_all(kind: Option<Kind>, step: usize) {
     for seed in 0..4 {
         let count = requests(seed, kind, OPERATIONS);
-        let mut told = 0;
+        let mut reported = 0;
         for after in (seed % step as u64..count).step_by(step) {
-            told += u32::from(fail_write(seed, kind, after));
+            reported += u32::from(fail_write(seed, kind, after));
         }
-        println!("seed {seed}: {count} requests, {told} failures were told");
-        assert!(told > 0 || count == 0, "seed {seed}: nobody was told");
+        println!("seed {seed}: {count} requests, {reported} failures were reported");
+        assert!(
+            reported > 0 || count == 0,
+            "seed {seed}: no caller received an error"
+        );
     }
 }
 
@@ -203,7 +206,7 @@ fn a_read_that_fails_is_one_read_that_fails() {
             }
             assert_eq!(
                 workload.failures, 0,
-                "seed {seed}, read {after}: nobody was told"
+                "seed {seed}, read {after}: no caller received an error"
             );
             let (device, record) = workload.end();
             let live: Arc<dyn Device> = disk(device.live(), seed);
@@ -220,7 +223,7 @@ fn a_read_that_fails_is_one_read_that_fails() {
 }
 
 #[test]
-fn a_device_that_forgets_nothing_is_no_reason_to_stop() {
+fn a_failed_deallocation_does_not_poison() {
     for seed in 0..4 {
         let mut workload = workload(seed);
         let fault = Fault::from_nth(Some(Kind::Deallocate), 0, DeviceErrorKind::Medium);

@@ -49,7 +49,7 @@ fn read_only(device: &Arc<PowerCut>) -> Volume {
     Volume::mount(shared(device), options).unwrap()
 }
 
-/// Files in all states: at home, at home but for their end, in the journal; synced all of them. Not unmounted.
+/// Files in all states, all synced: written back, written back in part, journaled. Not unmounted.
 fn in_use(bytes: u64, data_checksums: bool) -> Arc<PowerCut> {
     let device = power_cut(bytes);
     format(&device, 3, data_checksums);
@@ -96,8 +96,8 @@ fn check_files(volume: &Volume) {
 }
 
 /// Bytes of a file in a block.
-const fn payload_bytes(is_sealed: bool) -> usize {
-    if is_sealed { 504 } else { 512 }
+const fn payload_bytes(data_checksums: bool) -> usize {
+    if data_checksums { 504 } else { 512 }
 }
 
 /// The ranges of units in each line of a dump that begins so.
@@ -132,10 +132,10 @@ fn mounted(device: &Arc<PowerCut>) -> (Volume, Counters) {
 
 #[test]
 fn a_mount_reads_metadata_and_journal_whatever_the_size_of_the_device() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let mut counts = Vec::new();
         for bytes in [16 << 20, 64 << 30] {
-            let device = in_use(bytes, is_sealed);
+            let device = in_use(bytes, data_checksums);
             let checkpoint: u64 = units(&device, "copy")
                 .iter()
                 .map(|units| units.end - units.start)
@@ -144,7 +144,7 @@ fn a_mount_reads_metadata_and_journal_whatever_the_size_of_the_device() {
             let (volume, count) = mounted(&device);
             check_files(&volume);
             let reads = count.of(Kind::Read);
-            // Two superblocks, a copy of the checkpoint, the journal, and the first and the last block of what is carried.
+            // Two superblocks, a copy of the checkpoint, the journal, and the first and the last block of the journaled data.
             let most = 2 * 4096 + checkpoint / 2 * 4096 + (512 << 10) + 40 * 2 * 512;
             assert!(reads.bytes <= most, "{reads:?}, not {most}");
             counts.push(reads);
@@ -160,8 +160,8 @@ fn a_mount_reads_metadata_and_journal_whatever_the_size_of_the_device() {
 
 #[test]
 fn a_mount_for_reading_shows_everything_and_writes_nothing() {
-    for is_sealed in [false, true] {
-        let device = in_use(32 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(32 << 20, data_checksums);
         let before = device.counters();
         let volume = read_only(&device);
         check_files(&volume);
@@ -216,8 +216,8 @@ fn a_mount_for_reading_shows_everything_and_writes_nothing() {
 
 #[test]
 fn either_superblock_may_be_unreadable() {
-    for is_sealed in [false, true] {
-        let device = in_use(16 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(16 << 20, data_checksums);
         let last = device.geometry().blocks - UNIT;
         for bad in [0..1, 0..UNIT, last..last + 1, last..last + UNIT] {
             let device = restarted(&device);
@@ -241,8 +241,8 @@ fn either_superblock_may_be_unreadable() {
 
 #[test]
 fn either_copy_of_the_checkpoint_may_be_unreadable() {
-    for is_sealed in [false, true] {
-        let device = in_use(16 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(16 << 20, data_checksums);
         let copies = lines(&device, "copy");
         for copy in &copies {
             let device = restarted(&device);
@@ -291,13 +291,13 @@ fn either_copy_of_the_checkpoint_may_be_unreadable() {
 
 #[test]
 fn a_bad_block_of_a_file_costs_what_is_in_it() {
-    for is_sealed in [false, true] {
-        let device = in_use(16 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(16 << 20, data_checksums);
         let (volume, _) = mounted(&device);
         let id = volume.status("home7").unwrap().id;
-        let home = units(&restarted(&device), &format!("#{id} file"))[0].clone();
-        let bad = home.start * UNIT + 20..home.start * UNIT + 21;
-        let payload = payload_bytes(is_sealed);
+        let location = units(&restarted(&device), &format!("#{id} file"))[0].clone();
+        let bad = location.start * UNIT + 20..location.start * UNIT + 21;
+        let payload = payload_bytes(data_checksums);
         device.make_bad(bad.clone());
         let file = volume.open("home7", &OPEN).unwrap();
         let mut all = vec![0; 100_000];
@@ -327,16 +327,16 @@ fn a_bad_block_of_a_file_costs_what_is_in_it() {
 
 #[test]
 fn a_bad_block_where_carried_bytes_belong_costs_no_other_file() {
-    for is_sealed in [false, true] {
-        let device = in_use(16 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(16 << 20, data_checksums);
         let id = {
             let volume = read_only(&device);
             volume.status("end4").unwrap().id
         };
-        let home = units(&device, &format!("#{id} file"))[0].clone();
-        // Its home has bytes of before, and the journal what follows.
-        let payload = payload_bytes(is_sealed);
-        let block = home.start * UNIT + (70_001 / payload) as u64;
+        let location = units(&device, &format!("#{id} file"))[0].clone();
+        // Its final location has the earlier bytes, and the journal the later ones.
+        let payload = payload_bytes(data_checksums);
+        let block = location.start * UNIT + (70_001 / payload) as u64;
         device.make_bad(block..block + 1);
         let (volume, _) = mounted(&device);
         for number in (0..20).filter(|number| *number != 4) {
@@ -353,8 +353,8 @@ fn a_bad_block_where_carried_bytes_belong_costs_no_other_file() {
 
 #[test]
 fn a_journal_that_cannot_be_read_is_told() {
-    for is_sealed in [false, true] {
-        let device = in_use(16 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(16 << 20, data_checksums);
         let journal = blocks(&units(&device, "journal  ")[0]);
         let repair = CheckOptions {
             repair: true,
@@ -438,10 +438,10 @@ fn one_process_has_a_volume() {
 
 #[test]
 fn the_journal_of_an_earlier_volume_is_never_done_again() {
-    for is_sealed in [false, true] {
-        let device = in_use(16 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(16 << 20, data_checksums);
         // Nothing of it is overwritten but superblocks and checkpoint.
-        format(&device, 4, !is_sealed);
+        format(&device, 4, !data_checksums);
         let (volume, _) = mounted(&restarted(&device));
         assert!(collect(&volume).is_empty());
         drop(volume);
@@ -458,12 +458,12 @@ fn the_journal_of_an_earlier_volume_is_never_done_again() {
 
 #[test]
 fn a_volume_that_is_made_over_another_is_the_one_or_the_other_or_none() {
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         for seed in 0..3 {
-            let device = in_use(16 << 20, is_sealed);
+            let device = in_use(16 << 20, data_checksums);
             let old = collect(&read_only(&device));
             device.settle();
-            format(&device, 4, !is_sealed);
+            format(&device, 4, !data_checksums);
             let mut cursor = device.cursor();
             let mut seen = [0; 3];
             loop {
@@ -486,7 +486,7 @@ fn a_volume_that_is_made_over_another_is_the_one_or_the_other_or_none() {
                                 ErrorKind::NotAVolume | ErrorKind::Corruption
                             );
                             assert!(is_none, "{error:?}");
-                            format(&disk, 5, is_sealed);
+                            format(&disk, 5, data_checksums);
                             assert!(collect(&mounted(&disk).0).is_empty());
                             seen[2] += 1;
                         }
@@ -503,8 +503,8 @@ fn a_volume_that_is_made_over_another_is_the_one_or_the_other_or_none() {
 
 #[test]
 fn a_device_may_have_grown_and_may_not_have_shrunk() {
-    for is_sealed in [false, true] {
-        let device = in_use(16 << 20, is_sealed);
+    for data_checksums in [false, true] {
+        let device = in_use(16 << 20, data_checksums);
         let mut bytes = vec![0; 16 << 20];
         device.live().read(0, &mut bytes);
         for (size, is_good) in [((16 << 20) + 1_048_576, true), ((16 << 20) - 4096, false)] {

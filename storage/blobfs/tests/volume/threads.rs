@@ -85,12 +85,12 @@ fn work(volume: &Volume, thread: u64, steps: usize) -> BTreeMap<String, Vec<u8>>
 /// Has threads work, then looks at what is there.
 fn work_of_many(
     device: &Arc<dyn Device>,
-    is_sealed: bool,
+    data_checksums: bool,
     threads: u64,
     steps: usize,
     place: &str,
 ) {
-    let volume = fresh_with(device, is_sealed);
+    let volume = fresh_with(device, data_checksums);
     let models: Vec<_> = thread::scope(|scope| {
         let volume = &volume;
         let start = |thread| scope.spawn(move || work(volume, thread, steps));
@@ -149,17 +149,23 @@ fn threads_do_not_disturb_each_other() {
             &place,
         );
     }
-    for is_sealed in [false, true] {
+    for data_checksums in [false, true] {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(128 << 20, 4096).unwrap());
-        work_of_many(&device, is_sealed, 8, 300, "memory");
+        work_of_many(&device, data_checksums, 8, 300, "memory");
     }
 }
 
 #[test]
 fn there_may_be_more_threads_than_lanes() {
     for seed in [6, 7] {
-        let is_sealed = data_checksums(seed);
-        work_of_many(&shuffled(256 << 20, seed), is_sealed, 300, 6, "300 threads");
+        let data_checksums = data_checksums(seed);
+        work_of_many(
+            &shuffled(256 << 20, seed),
+            data_checksums,
+            300,
+            6,
+            "300 threads",
+        );
     }
 }
 
@@ -296,14 +302,14 @@ fn who_arrives_during_a_transaction_shares_the_next() {
 
 #[test]
 fn reads_that_one_thread_begins_are_ended_by_others() {
-    for is_sealed in [false, true] {
-        begin_and_end_reads(is_sealed);
+    for data_checksums in [false, true] {
+        begin_and_end_reads(data_checksums);
     }
 }
 
-fn begin_and_end_reads(is_sealed: bool) {
+fn begin_and_end_reads(data_checksums: bool) {
     let device = shuffled(64 << 20, 3);
-    let volume = fresh_with(&device, is_sealed);
+    let volume = fresh_with(&device, data_checksums);
     let bytes = pattern(1, 4 << 20);
     write(&volume, "a", &bytes);
     let file = volume.open("a", &OPEN).unwrap();

@@ -1,4 +1,4 @@
-//! What is free is told to the device, and nothing else.
+//! TRIM of free units, and of no others.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -55,9 +55,9 @@ fn all_that_is_free_is_forgotten_and_nothing_that_is_not() {
     }
     let before = recorder.counters();
     let trimmed = trim(&volume);
-    let told = recorder.counters().since(&before).of(Kind::Deallocate);
+    let deallocated = recorder.counters().since(&before).of(Kind::Deallocate);
     // What was deleted is forgotten by the checkpoint before, and then once more with all else.
-    assert!(told.bytes >= trimmed, "{told:?}");
+    assert!(deallocated.bytes >= trimmed, "{deallocated:?}");
     assert_eq!(trimmed, volume.space().free_bytes);
     for number in (1..FILES).step_by(2) {
         assert!(read(&volume, &name(number)) == contents(number), "{number}");

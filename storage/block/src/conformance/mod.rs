@@ -1,7 +1,7 @@
-//! What every device must do, as tests that a device's own tests call.
+//! Conformance tests of the device traits, for a device's own tests.
 //!
-//! Each function takes a device of which at least [`BYTES_MIN`] bytes may be overwritten, and panics if it
-//! does not do what the traits say.
+//! Each function takes a device of which at least [`BYTES_MIN`] bytes may be overwritten, and panics if the device
+//! violates the contract of [`Device`] or [`Queue`].
 
 mod queues;
 mod random_run;
@@ -12,29 +12,32 @@ use std::sync::Arc;
 use millrace_memory::{Arena, ArenaOptions, Buffer, Pages, SizeClass};
 
 pub use self::queues::{
-    a_full_queue_refuses, a_queue_moves_between_threads, dropping_a_queue_waits,
+    a_full_queue_refuses, a_queue_moves_between_threads, dropping_a_queue_completes_requests,
     more_queues_than_are_separate, threads_use_queues_of_their_own,
 };
 pub use self::random_run::random_operations_match_bytes;
-pub use self::refusals::what_makes_no_sense_comes_back;
+pub use self::refusals::invalid_requests_are_returned;
 use crate::{Completion, Device, Lba, Queue, Request};
 
-/// Devices have so many bytes at least.
+/// Smallest device for these tests, in bytes.
 pub const BYTES_MIN: u64 = 2 << 20;
-/// The longest buffers of which there are several.
+/// Longest buffers of which there are several, in blocks.
 const BLOCKS_LONG: usize = 80;
 
-/// What a device must do.
+/// A conformance test of one device.
 type Check = fn(&Arc<dyn Device>);
 
-/// All of them, but the random run, which has a seed.
+/// All tests except the random run, which takes a seed.
 const CHECKS: [(&str, Check); 6] = [
     ("a_full_queue_refuses", a_full_queue_refuses),
     (
         "a_queue_moves_between_threads",
         a_queue_moves_between_threads,
     ),
-    ("dropping_a_queue_waits", dropping_a_queue_waits),
+    (
+        "dropping_a_queue_completes_requests",
+        dropping_a_queue_completes_requests,
+    ),
     (
         "more_queues_than_are_separate",
         more_queues_than_are_separate,
@@ -44,17 +47,14 @@ const CHECKS: [(&str, Check); 6] = [
         threads_use_queues_of_their_own,
     ),
     (
-        "what_makes_no_sense_comes_back",
-        what_makes_no_sense_comes_back,
+        "invalid_requests_are_returned",
+        invalid_requests_are_returned,
     ),
 ];
 
-/// All of them.
+/// Runs all conformance tests, the random run once for each seed.
 pub fn all(device: &Arc<dyn Device>, seeds: std::ops::Range<u64>) {
-    device
-        .geometry()
-        .check()
-        .expect("a geometry that makes sense");
+    device.geometry().check().expect("a valid geometry");
     assert!(
         device.geometry().bytes() >= BYTES_MIN,
         "the device is too small"
@@ -104,16 +104,16 @@ fn filled(arena: &Arena, len: usize, byte: u8) -> Buffer {
     buffer
 }
 
-/// Runs one request, which succeeds.
+/// Runs one request that must succeed.
 fn run(queue: &mut dyn Queue, request: Request) -> Completion {
     let token = request.token;
-    let completion = queue.run(request).expect("the request makes sense");
+    let completion = queue.run(request).expect("the request is valid");
     assert_eq!(completion.token, token);
     completion.result.as_ref().expect("the device works");
     completion
 }
 
-/// Whether a block has this byte throughout.
+/// Whether all bytes of a block equal `byte`.
 fn holds(queue: &mut dyn Queue, arena: &Arena, block_bytes: usize, lba: u64, byte: u8) -> bool {
     let buffer = filled(arena, block_bytes, !byte);
     let read = run(queue, Request::read(Lba(lba), buffer, lba));

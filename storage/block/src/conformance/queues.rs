@@ -1,4 +1,4 @@
-//! Queues: full, many, moved, dropped.
+//! Tests of queues: full, many, moved between threads, dropped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::thread;
 use super::{arena, filled, holds, run};
 use crate::{Device, ErrorKind, Lba, Queue, Request};
 
-/// So many queues beyond those that share nothing are made, if those are no more than [`QUEUES_MAX`].
+/// Queues made in addition to [`Geometry::queues_max`], if that is at most [`QUEUES_MAX`].
 const QUEUES_BEYOND: usize = 3;
 const QUEUES_MAX: usize = 300;
 
-/// A queue takes as many requests as it says, refuses more, and takes one again for each that was taken from
-/// it. While something is in flight nothing can be run.
+/// A queue accepts at least its depth of requests, rejects more with `Full`, and accepts one again for each completion.
+/// `run` fails while a request is in flight.
 pub fn a_full_queue_refuses(device: &Arc<dyn Device>) {
     let geometry = device.geometry();
     let (arena, block) = (arena(&**device), geometry.block_bytes as usize);
@@ -27,7 +27,7 @@ pub fn a_full_queue_refuses(device: &Arc<dyn Device>) {
             Err(refused) => break refused,
         }
         assert_eq!(queue.in_flight(), tokens.len());
-        // A queue may take more than it has promised; some always refuse.
+        // A queue may accept more than its depth; some accept any number.
         if tokens.len() == geometry.queue_depth + 16 {
             break queue
                 .run(Request::flush(token))
@@ -63,8 +63,7 @@ pub fn a_full_queue_refuses(device: &Arc<dyn Device>) {
     assert!(tokens.is_empty() && queue.in_flight() == 0);
 }
 
-/// What one thread has submitted another one completes, while the first works elsewhere and after it has
-/// ended.
+/// Another thread receives the completions of requests that this thread submitted, during and after its life.
 pub fn a_queue_moves_between_threads(device: &Arc<dyn Device>) {
     const ROUNDS: u8 = 10;
     const AT_ONCE: u64 = 4;
@@ -82,7 +81,7 @@ pub fn a_queue_moves_between_threads(device: &Arc<dyn Device>) {
                 };
                 queue.submit(request).expect("an empty queue");
             }
-            // The device is told of them by this thread, of the flush as well if there is room for it.
+            // Polling submits the requests to the device, and the flush too if the queue has space.
             if queue.poll().is_some() {
                 queue.submit(Request::flush(count)).expect("room");
                 queue.poll();
@@ -103,8 +102,8 @@ pub fn a_queue_moves_between_threads(device: &Arc<dyn Device>) {
     }
 }
 
-/// A queue that is dropped has done what it was given.
-pub fn dropping_a_queue_waits(device: &Arc<dyn Device>) {
+/// Dropping a queue completes its requests.
+pub fn dropping_a_queue_completes_requests(device: &Arc<dyn Device>) {
     let (arena, block) = (arena(&**device), device.geometry().block_bytes as usize);
     for round in 1..5_u8 {
         let mut queue = device.queue().expect("a queue");
@@ -124,7 +123,7 @@ pub fn dropping_a_queue_waits(device: &Arc<dyn Device>) {
     }
 }
 
-/// More queues than share nothing work all the same, all at once and again after they were dropped.
+/// Queues beyond [`Geometry::queues_max`] work, all at once and again after they were dropped.
 pub fn more_queues_than_are_separate(device: &Arc<dyn Device>) {
     let separate = device.geometry().queues_max;
     let (arena, block) = (arena(&**device), device.geometry().block_bytes as usize);
@@ -135,7 +134,7 @@ pub fn more_queues_than_are_separate(device: &Arc<dyn Device>) {
     for round in 1..3_u8 {
         let queues = (0..count).map(|_| device.queue().expect("a queue"));
         let mut queues: Vec<Box<dyn Queue>> = queues.collect();
-        // Several at a time have something in flight, and complete the other way round.
+        // Several have requests in flight at the same time, and complete in reverse order.
         for (first, group) in queues.chunks_mut(8).enumerate() {
             let lba = |at: usize| (8 * first + at) as u64;
             for (at, queue) in group.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Random requests beside bytes in memory.
+//! Test with random requests against a model in memory.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use millrace_memory::Arena;
 use super::{arena, filled, run};
 use crate::{Completion, Deallocation, Device, Geometry, Lba, Operation, Queue, Request};
 
-/// Requests of one run.
+/// Number of requests in one run.
 const STEPS: u64 = 400;
-/// The blocks that a run is about: at the beginning of the device and at its end.
+/// Number of blocks in the run: half at the start of the device, half at its end.
 const BLOCKS: u64 = 160;
 
-/// Random requests on two queues, several at a time, of which those in flight have no block in common unless
-/// both read: each read finds what was written last.
+/// Random requests on two queues, several in flight. Two requests in flight share a block only if both read. Each read
+/// must return the bytes written last.
 pub fn random_operations_match_bytes(device: &Arc<dyn Device>, seed: u64) {
     let mut run = Run::new(&**device, seed);
     for _ in 0..STEPS {
@@ -32,7 +32,7 @@ struct Run<'a> {
     geometry: &'a Geometry,
     arena: Arena,
     queues: [Box<dyn Queue>; 2],
-    /// Each block's byte; none where that is not known.
+    /// Byte of each block; none where it is unknown.
     model: Vec<Option<u8>>,
     /// By token: the queue, the operation, the blocks, and the byte of a write.
     in_flight: BTreeMap<u64, (usize, Operation, Range<u64>, u8)>,
@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    /// Where a block of the run lies on the device: one half at its end.
+    /// Address of a block of the run; the second half lies at the end of the device.
     fn lba(&self, block: u64) -> Lba {
         let half = BLOCKS / 2;
         Lba(match block < half {
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// A request for blocks that no other in flight writes.
+    /// A request whose blocks no write in flight touches.
     fn draw(&mut self) -> Option<(Request, Range<u64>, u8)> {
         let half = BLOCKS / 2;
         let base = self.below(2) * half;
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
     }
 
     fn submit(&mut self) {
-        // Buffers for as many, and no more, are there.
+        // The arena has buffers for at most 6.
         if self.in_flight.len() >= 6.min(self.geometry.queue_depth) {
             return self.poll();
         }
@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
             self.in_flight.insert(request.token, entry);
             self.queues[queue]
                 .submit(request)
-                .expect("the request makes sense");
+                .expect("the request is valid");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Requests that make no sense.
+//! Tests of invalid requests.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use millrace_memory::{Arena, ArenaOptions, NoDevice};
 use super::{arena, filled};
 use crate::{Deallocation, Device, ErrorKind, Geometry, Lba, Operation, Queue, Request};
 
-/// Requests outside of the device, of no or no whole blocks, too long, without buffer or with one too many,
-/// or with a buffer of another domain come back as they were, both from `submit` and from `run`.
-pub fn what_makes_no_sense_comes_back(device: &Arc<dyn Device>) {
+/// Invalid requests are returned unchanged, by `submit` and by `run`: blocks beyond the device, a length of zero, of
+/// partial blocks or too long, a missing or superfluous buffer, a buffer of another domain.
+pub fn invalid_requests_are_returned(device: &Arc<dyn Device>) {
     let geometry = device.geometry();
     let arena = arena(&**device);
     let mut queue = device.queue().expect("a queue");
@@ -31,7 +31,7 @@ pub fn what_makes_no_sense_comes_back(device: &Arc<dyn Device>) {
     }
     if geometry.deallocation == Deallocation::None {
         let refused = queue.submit(Request::deallocate(Lba(0), 1, 7));
-        let refused = refused.expect_err("this device forgets nothing");
+        let refused = refused.expect_err("this device does not support TRIM");
         assert_eq!(refused.error.kind(), ErrorKind::Unsupported);
     } else {
         let request = Request::deallocate(Lba(geometry.blocks), 1, 0);
@@ -42,7 +42,7 @@ pub fn what_makes_no_sense_comes_back(device: &Arc<dyn Device>) {
 
 type Check = (&'static str, Request);
 
-/// Blocks that the device does not have.
+/// Requests for blocks beyond the device.
 fn of_other_blocks(geometry: &Geometry, arena: &Arena) -> Vec<Check> {
     let (block, blocks) = (geometry.block_bytes as usize, geometry.blocks);
     let buffer = |len| filled(arena, len, 0xab);
@@ -71,7 +71,7 @@ fn of_other_blocks(geometry: &Geometry, arena: &Arena) -> Vec<Check> {
     ]
 }
 
-/// Buffers that are no whole blocks, too long, or begin within one.
+/// Buffers of partial blocks, too long, or that begin within a block.
 fn of_other_lengths(geometry: &Geometry, arena: &Arena) -> Vec<Check> {
     let block = geometry.block_bytes as usize;
     let within = |start: usize, len: usize| {
@@ -101,7 +101,7 @@ fn of_other_lengths(geometry: &Geometry, arena: &Arena) -> Vec<Check> {
     ]
 }
 
-/// No buffer where there must be one, and the other way round.
+/// Missing and superfluous buffers.
 fn without_sense(arena: &Arena, geometry: &Geometry) -> Vec<Check> {
     let bare = |operation| Request {
         operation,

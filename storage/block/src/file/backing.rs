@@ -1,4 +1,4 @@
-//! A file or block special, by plain calls in the calling thread.
+//! A file or block special, accessed by system calls of the calling thread.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,21 +10,21 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
 use super::errno::failure;
 use crate::{Error, ErrorKind, Operation, Request, Result};
 
-/// A call that is to be made again is given up after so many times.
+/// Repetitions of a system call after `EAGAIN` before it fails.
 pub(super) const AGAIN_MAX: u32 = 1000;
 
-/// Bytes that are zeros, where the kernel takes them from without the page cache.
+/// A block of zeros, aligned for writes that bypass the page cache.
 #[repr(align(4096))]
 struct Zeros([u8; 64 << 10]);
 
 static ZEROS: Zeros = Zeros([0; 64 << 10]);
 
-/// An opened file or block special, and what it was found unable to do.
+/// An open file or block special, and the operations that its file system does not support.
 #[derive(Debug)]
 pub(super) struct Backing {
     file: OwnedFd,
     block_shift: u32,
-    /// Whether zeros have to be written.
+    /// Whether zeros must be written.
     no_zero_range: AtomicBool,
     /// Whether a write-through is a write and a flush.
     no_dsync: AtomicBool,
@@ -48,7 +48,7 @@ impl Backing {
         blocks << self.block_shift
     }
 
-    /// Does what a request says, that was checked.
+    /// Executes a request that was validated.
     pub(super) fn execute(&self, request: &mut Request) -> Result<()> {
         let (operation, lba) = (request.operation, request.lba);
         let offset = self.bytes(lba.0);
@@ -106,7 +106,7 @@ impl Backing {
         retry_on_intr(|| fallocate(&self.file, PUNCH, offset, len))
     }
 
-    /// Makes bytes zeros, by writing them where the file system knows no other way.
+    /// Zeroes bytes; writes zeros where the file system has no operation for it.
     pub(super) fn zero(&self, offset: u64, len: u64) -> rustix::io::Result<()> {
         if !self.no_zero_range.load(Ordering::Relaxed) {
             match retry_on_intr(|| fallocate(&self.file, ZERO, offset, len)) {
@@ -117,7 +117,7 @@ impl Backing {
         self.write_zeros(offset, len)
     }
 
-    /// Writes zeros.
+    /// Writes zeros to `len` bytes at `offset`.
     pub(super) fn write_zeros(&self, offset: u64, len: u64) -> rustix::io::Result<()> {
         let mut done = 0;
         while done < len {
@@ -130,13 +130,13 @@ impl Backing {
     }
 }
 
-/// Makes a hole.
+/// `fallocate` mode that makes a hole.
 pub(super) const PUNCH: FallocateFlags =
     FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
-/// Makes zeros.
+/// `fallocate` mode that zeroes a range.
 pub(super) const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
 
-/// Moves `len` bytes by a call that may move fewer from so many on.
+/// Repeats a call that may transfer fewer than `len` bytes.
 fn whole(
     len: usize,
     mut call: impl FnMut(usize) -> rustix::io::Result<usize>,
@@ -144,7 +144,7 @@ fn whole(
     let (mut done, mut again) = (0, 0);
     while done < len {
         match call(done) {
-            // The file has become shorter.
+            // The file was truncated.
             Ok(0) => return Err(Errno::NXIO),
             Ok(count) => done += count,
             Err(Errno::INTR) => {}

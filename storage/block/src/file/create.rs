@@ -1,4 +1,4 @@
-//! A new file for a device.
+//! Creation of the file for a device.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +10,16 @@ use super::backing::Backing;
 use super::errno::kind_of;
 use crate::{Error, ErrorKind, Result, Size};
 
-/// So much is allocated at once: between two steps a signal that arrives is handled.
+/// Bytes allocated by one call: pending signals are handled between two calls.
 const STEP: u64 = 1 << 30;
-/// Files are whole blocks of this size, whatever the device's are.
+/// Multiple of a file's size, in bytes, whatever the device's block size is.
 const BLOCK_BYTES: u64 = 4096;
 
-/// Makes a file of so many bytes, with the space that it needs.
+/// Creates a file of `bytes` bytes and allocates its space.
 pub(super) fn create(path: &Path, bytes: u64) -> Result<()> {
     if bytes == 0 || bytes % BLOCK_BYTES != 0 || i64::try_from(bytes).is_err() {
-        let context = format!("a file of {bytes} bytes: they are multiples of {BLOCK_BYTES}");
+        let context =
+            format!("a file of {bytes} bytes: the size must be a multiple of {BLOCK_BYTES}");
         return Err(Error::new(ErrorKind::Invalid, context));
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -39,7 +40,7 @@ pub(super) fn create(path: &Path, bytes: u64) -> Result<()> {
         .and_then(|()| fsync(backing.file()))
         .and_then(|()| sync_folder_of(path));
     made.map_err(|errno| {
-        // Nobody can have put anything into it.
+        // The file is new, so it holds no data.
         let _ = fs::remove_file(path);
         refused("allocating", errno)
     })
@@ -61,7 +62,7 @@ fn allocate(backing: &Backing, bytes: u64) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Puts the file's name on the medium.
+/// Flushes the directory entry of the file to the medium.
 fn sync_folder_of(path: &Path) -> rustix::io::Result<()> {
     let folder = path
         .parent()
@@ -69,7 +70,7 @@ fn sync_folder_of(path: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
     match fsync(folder) {
-        // Some file systems have nothing to do here, and say it so.
+        // Some file systems have nothing to flush here, and return `EINVAL`.
         Err(Errno::INVAL) => Ok(()),
         synced => synced,
     }

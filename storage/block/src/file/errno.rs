@@ -1,10 +1,10 @@
-//! What the kernel's errors mean.
+//! Mapping of the kernel's errors.
 
 use rustix::io::Errno;
 
 use crate::{Error, ErrorKind, Lba, Operation};
 
-/// The error of an operation that the kernel has refused or could not do.
+/// Error of an operation that the kernel rejected or failed.
 pub(super) fn failure(errno: Errno, operation: &Operation, lba: Lba) -> Error {
     let context = match operation {
         Operation::Flush => "Flush".to_owned(),
@@ -13,7 +13,7 @@ pub(super) fn failure(errno: Errno, operation: &Operation, lba: Lba) -> Error {
     Error::new(kind_of(errno), context).caused_by(errno)
 }
 
-/// What an errno means for a device.
+/// Error kind of an errno.
 pub(super) const fn kind_of(errno: Errno) -> ErrorKind {
     match errno {
         Errno::NOENT | Errno::NOTDIR => ErrorKind::NotFound,
@@ -23,7 +23,7 @@ pub(super) const fn kind_of(errno: Errno) -> ErrorKind {
         Errno::NOMEM | Errno::NOBUFS => ErrorKind::Memory,
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => ErrorKind::Unsupported,
         Errno::INVAL | Errno::EXIST | Errno::ISDIR => ErrorKind::Invalid,
-        // The last: what a checksum of the file system, or of the disk, does not match.
+        // The last three: a checksum of the file system or the disk does not match.
         Errno::IO | Errno::NODATA | Errno::BADMSG | Errno::ILSEQ => ErrorKind::Medium,
         _ => ErrorKind::Device,
     }

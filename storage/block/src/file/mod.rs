@@ -3,10 +3,10 @@
 mod backing;
 mod create;
 mod errno;
-mod place;
+mod exclusive_file;
 mod probe;
 mod queue;
-#[expect(unsafe_code, reason = "the kernel is told where buffers are")]
+#[expect(unsafe_code, reason = "the kernel receives buffer addresses")]
 mod ring;
 
 use std::path::Path;
@@ -15,17 +15,17 @@ use std::sync::Arc;
 use millrace_memory::{Domain, DomainId, NoDevice};
 
 use self::backing::Backing;
-use self::place::Place;
+use self::exclusive_file::ExclusiveFile;
 use self::queue::FileQueue;
 use self::ring::Ring;
 use crate::{Device, Geometry, Queue, Result};
 
-/// How a file is used.
+/// Options of [`FileDevice::open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
-    /// Whether the page cache is gone around where that can be.
+    /// Whether transfers bypass the page cache (`O_DIRECT`) where the file system supports that.
     pub direct: bool,
-    /// Whether requests that are submitted go through an io_uring where there is one.
+    /// Whether submitted requests go through an io_uring where one is available.
     pub io_uring: bool,
 }
 
@@ -38,27 +38,27 @@ impl Default for FileOptions {
     }
 }
 
-/// A file, or a block special of the kernel, opened for this process and this opening alone.
+/// A file or a block special, opened exclusively.
 ///
 /// A file is locked (`flock`), a block special opened exclusively, so that it cannot be mounted meanwhile.
 ///
-/// # How requests are done
+/// # System calls
 /// [`Queue::run`] is a plain call in the calling thread: `pread`, `pwrite`, `fdatasync`, `pwritev2` with
 /// `RWF_DSYNC`. It is the faster way for one request: a flush in an io_uring goes to another thread of the
-/// kernel. [`Queue::submit`] puts a request into an io_uring of the queue's own, and the next [`Queue::poll`]
-/// or [`Queue::wait`] tells the kernel of all of them in one call. The rings poll for no completions of the
-/// disk, as flushes could not go through such a ring. They have no registered buffers: those would save about
-/// a tenth of the processor's time for a read, and be pinned, which counts against `RLIMIT_MEMLOCK`. Where
-/// there is no io_uring each poll does one request by a plain call.
+/// kernel. [`Queue::submit`] adds a request to the queue's own io_uring, and the next [`Queue::poll`]
+/// or [`Queue::wait`] submits all of them to the kernel in one call. The rings do not poll for completions of the
+/// disk, because such a ring supports no flush. They have no registered buffers: those would save about a tenth of
+/// the processor's time for a read, and would be pinned, which counts against `RLIMIT_MEMLOCK`. Without io_uring
+/// each poll executes one request by a system call.
 ///
 /// # Durability
-/// A file's writes are on the medium after a flush: the disk below may cache, and so may the file system what
-/// the file consists of. Allocate files beforehand ([`FileDevice::create`]): else a flush writes that as
-/// well. On journalling file systems the flush after the first write of each block, also of one that was made
-/// zeros or deallocated, still takes nearly twice as long as later ones. Deallocation makes holes; whether
-/// there is space to fill them again is seen when they are written. It fails with
-/// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the file system knows no holes: nothing is
-/// tried when a file is opened, which leaves it as it was, with its time of modification.
+/// A file's writes are on the medium after a flush: the disk may cache them, and the file system may cache the file's
+/// metadata. Allocate files beforehand ([`FileDevice::create`]); otherwise a flush writes the metadata too. On
+/// journalling file systems the flush after the first write of each block, also of one that was zeroed or
+/// deallocated, takes nearly twice as long as later ones. Deallocation makes holes; a later write to a hole fails if
+/// the file system is full. Deallocation fails with [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) where the
+/// file system has no holes: opening a file does not probe for it, because that would change the file's time of
+/// modification.
 #[derive(Debug)]
 pub struct FileDevice {
     name: String,
@@ -70,25 +70,25 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens a file or block special.
+    /// Opens a file or block special exclusively.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound),
     /// [`ErrorKind::Permission`](crate::ErrorKind::Permission), [`ErrorKind::InUse`](crate::ErrorKind::InUse)
-    /// if anybody has it open as a device or it is mounted, [`ErrorKind::Invalid`](crate::ErrorKind::Invalid)
-    /// if it is neither of both, or has not one block.
+    /// if it is mounted or another holder has it open as a device, [`ErrorKind::Invalid`](crate::ErrorKind::Invalid)
+    /// if it is neither a file nor a block special, or is shorter than a block.
     pub fn open(path: &Path, options: FileOptions) -> Result<Self> {
-        let Place {
+        let ExclusiveFile {
             file,
             geometry,
             mut notes,
-        } = Place::open(path, options)?;
+        } = ExclusiveFile::open(path, options)?;
         let backing = Arc::new(Backing::new(file, geometry.block_shift()));
         let mut io_uring = options.io_uring;
         if io_uring {
             if let Err(error) = Ring::new(Arc::clone(&backing), 1) {
                 notes.push(format!(
-                    "no io_uring, so that each request is a call of its own: {error}"
+                    "io_uring is not available, so each request is one system call: {error}"
                 ));
                 io_uring = false;
             }
@@ -103,13 +103,13 @@ impl FileDevice {
         })
     }
 
-    /// Makes a file for a device of so many bytes, a multiple of 4 KiB: with mode 0600, and with its space.
-    /// It is on the medium when this returns.
+    /// Creates a file of `bytes` bytes, a multiple of 4 KiB, with mode 0600 and with its space allocated. The file is
+    /// durable when this returns.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if there is something of this name, or the number
-    /// makes no sense, [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace), and what keeps it from being made
-    /// otherwise. No file is there then.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the name exists or the size is not a multiple of 4 KiB,
+    /// [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace), and other errors of the file system. A failed call leaves no
+    /// file.
     pub fn create(path: &Path, bytes: u64) -> Result<()> {
         create::create(path, bytes)
     }

@@ -1,4 +1,4 @@
-//! What an opened file or block special is like.
+//! Properties of an open file or block special.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -10,27 +10,27 @@ use rustix::io::Errno;
 
 use crate::{Deallocation, Geometry};
 
-/// Logical blocks of what says nothing else.
+/// Logical block size, in bytes, if the kernel reports none.
 const BLOCK_BYTES: u32 = 512;
-/// Buffers are aligned to so much, or to a block if that is less.
+/// Largest alignment required of buffers, in bytes; smaller blocks need only their own size.
 const ALIGNMENT_MAX: u32 = 4096;
-/// The longest buffer of one request.
+/// Longest buffer of one request, in bytes.
 const TRANSFER_BYTES_MAX: usize = 1 << 20;
-/// Each queue has a ring of its own.
+/// Number of queues with rings of their own.
 const QUEUES_MAX: usize = 256;
 const QUEUE_DEPTH: usize = 128;
 
-/// What the kernel says of it.
+/// Properties of an open file, as the kernel reports them.
 #[derive(Debug)]
 pub(super) struct Probe {
     is_block: bool,
     bytes: u64,
-    /// Blocks of direct transfers; none if there are no such transfers.
+    /// Block size of direct transfers; none if they are not supported.
     direct_block: Option<u32>,
-    /// Blocks of others.
+    /// Block size of buffered transfers.
     block: u32,
     optimal: u32,
-    /// The folder of the disk below, if there is one.
+    /// The sysfs folder of the disk's queue, if there is one.
     disk: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Probe {
         self.bytes
     }
 
-    /// Whether it can be read and written without the page cache.
+    /// Whether transfers can bypass the page cache.
     pub(super) const fn can_direct(&self) -> bool {
         self.direct_block.is_some()
     }
@@ -73,7 +73,7 @@ impl Probe {
     pub(super) fn geometry(&self, direct: bool) -> Geometry {
         let block = self.direct_block.filter(|_| direct).unwrap_or(self.block);
         let says = |name, value: &str| self.attribute(name).is_some_and(|said| said == value);
-        // What a file consists of is known to the medium after a flush alone.
+        // The file system's metadata is on the medium only after a flush.
         let is_through = self.is_block && direct && says("write_cache", "write through");
         let deallocation = if self.is_block {
             let has = |name| self.attribute(name).is_some_and(|most| most != "0");
@@ -82,8 +82,8 @@ impl Probe {
                 false => Deallocation::None,
             }
         } else {
-            // Whether holes can be made is seen by making one, which changes the file's time of modification
-            // even where nothing is: the first deallocation will tell.
+            // Testing for holes would make one, which changes the file's time of modification: the first deallocation
+            // fails if they are not supported.
             Deallocation::Costly
         };
         Geometry {
@@ -101,25 +101,25 @@ impl Probe {
         }
     }
 
-    /// What the disk says of its queue.
+    /// An attribute of the disk's queue in sysfs.
     fn attribute(&self, name: &str) -> Option<String> {
         let text = fs::read_to_string(format!("{}/{name}", self.disk.as_ref()?));
         Some(text.ok()?.trim().to_owned())
     }
 }
 
-/// Blocks of direct transfers as the kernel says, from Linux 6.1 on.
+/// Block size of direct transfers as `statx` reports it, from Linux 6.1 on.
 fn direct_block(said: &Statx) -> Option<Option<u32>> {
     if said.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return None;
     }
     let (memory, block) = (said.stx_dio_mem_align, said.stx_dio_offset_align);
-    // Buffers are aligned as blocks are, so that large enough blocks do for both.
+    // Buffers get the alignment of blocks, so large enough blocks satisfy both.
     let block = block.max(memory).max(BLOCK_BYTES);
     Some((said.stx_dio_offset_align > 0 && memory <= ALIGNMENT_MAX).then_some(block))
 }
 
-/// The same by trying, on a kernel that does not say.
+/// Block size of direct transfers by trial, on a kernel that does not report it.
 fn direct_block_by_trial(file: &OwnedFd) -> Option<u32> {
     #[repr(align(4096))]
     struct Page([u8; ALIGNMENT_MAX as usize]);
@@ -131,7 +131,7 @@ fn direct_block_by_trial(file: &OwnedFd) -> Option<u32> {
     })
 }
 
-/// The folder where a disk, or the disk of a partition, tells of its queue.
+/// The sysfs folder of the queue of a disk, or of the disk of a partition.
 fn disk(major: u32, minor: u32) -> Option<String> {
     ["", "../"].into_iter().find_map(|up| {
         let folder = format!("/sys/dev/block/{major}:{minor}/{up}queue");

@@ -1,4 +1,4 @@
-//! A queue of a file.
+//! A queue of a file device.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,12 +10,12 @@ use super::backing::Backing;
 use super::ring::Ring;
 use crate::{Completion, Geometry, Queue, Refused, Request};
 
-/// How requests that are submitted, not run, go to the kernel.
-enum Way {
-    /// By a ring, which is made with the first of them.
+/// SubmitPath in which submitted requests reach the kernel.
+enum SubmitPath {
+    /// A ring, opened by the first submission.
     Unopened,
     Ring(Box<Ring>),
-    /// By plain calls, when they are asked for.
+    /// System calls, executed by polls.
     Plain(VecDeque<Request>),
 }
 
@@ -24,7 +24,7 @@ pub(super) struct FileQueue {
     backing: Arc<Backing>,
     geometry: Geometry,
     domain: DomainId,
-    way: Way,
+    path: SubmitPath,
 }
 
 impl FileQueue {
@@ -38,10 +38,10 @@ impl FileQueue {
             backing,
             geometry,
             domain,
-            way: if io_uring {
-                Way::Unopened
+            path: if io_uring {
+                SubmitPath::Unopened
             } else {
-                Way::Plain(VecDeque::new())
+                SubmitPath::Plain(VecDeque::new())
             },
         }
     }
@@ -56,7 +56,7 @@ impl FileQueue {
     }
 
     fn run_next(&mut self) -> Option<Completion> {
-        let Way::Plain(waiting) = &mut self.way else {
+        let SubmitPath::Plain(waiting) = &mut self.path else {
             return None;
         };
         let request = waiting.pop_front()?;
@@ -70,40 +70,40 @@ impl Queue for FileQueue {
             return Err(Refused::full(request));
         }
         let request = self.geometry.check_request(self.domain, request)?;
-        if let Way::Unopened = self.way {
-            // Whoever forbids rings after the device was opened does not keep requests from being served.
-            self.way = match Ring::new(Arc::clone(&self.backing), self.geometry.queue_depth) {
-                Ok(ring) => Way::Ring(Box::new(ring)),
-                Err(_) => Way::Plain(VecDeque::new()),
+        if let SubmitPath::Unopened = self.path {
+            // If io_uring was forbidden after the device was opened, requests are still served.
+            self.path = match Ring::new(Arc::clone(&self.backing), self.geometry.queue_depth) {
+                Ok(ring) => SubmitPath::Ring(Box::new(ring)),
+                Err(_) => SubmitPath::Plain(VecDeque::new()),
             };
         }
-        match &mut self.way {
-            Way::Ring(ring) => ring.submit(request),
-            Way::Plain(waiting) => waiting.push_back(request),
-            Way::Unopened => unreachable!("opened above"),
+        match &mut self.path {
+            SubmitPath::Ring(ring) => ring.submit(request),
+            SubmitPath::Plain(waiting) => waiting.push_back(request),
+            SubmitPath::Unopened => unreachable!("opened above"),
         }
         Ok(())
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        match &mut self.way {
-            Way::Ring(ring) => ring.poll(),
+        match &mut self.path {
+            SubmitPath::Ring(ring) => ring.poll(),
             _ => self.run_next(),
         }
     }
 
     fn wait(&mut self) -> Option<Completion> {
-        match &mut self.way {
-            Way::Ring(ring) => ring.wait(),
+        match &mut self.path {
+            SubmitPath::Ring(ring) => ring.wait(),
             _ => self.run_next(),
         }
     }
 
     fn in_flight(&self) -> usize {
-        match &self.way {
-            Way::Unopened => 0,
-            Way::Ring(ring) => ring.in_flight(),
-            Way::Plain(waiting) => waiting.len(),
+        match &self.path {
+            SubmitPath::Unopened => 0,
+            SubmitPath::Ring(ring) => ring.in_flight(),
+            SubmitPath::Plain(waiting) => waiting.len(),
         }
     }
 
@@ -124,14 +124,14 @@ impl Drop for FileQueue {
 
 impl fmt::Debug for FileQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match &self.way {
-            Way::Unopened => "none yet",
-            Way::Ring(_) => "io_uring",
-            Way::Plain(_) => "plain calls",
+        let path = match &self.path {
+            SubmitPath::Unopened => "not opened",
+            SubmitPath::Ring(_) => "io_uring",
+            SubmitPath::Plain(_) => "plain calls",
         };
         f.debug_struct("FileQueue")
             .field("backing", &self.backing)
-            .field("way", &way)
+            .field("way", &path)
             .field("in_flight", &self.in_flight())
             .finish_non_exhaustive()
     }

@@ -1,20 +1,19 @@
 //! Requests of one queue in an io_uring.
 //!
 //! # Ownership
-//! | what | who has it |
+//! | object | owner |
 //! |---|---|
-//! | a slot's buffer | the kernel, from when its entry is in the submission ring until its completion is taken |
+//! | a slot's buffer | the kernel, from the push of its entry until its completion is taken |
 //! | everything else | the queue |
 //!
 //! # Invariants
-//! 1. An entry that is not completed names the file, which the ring keeps open by its share of it, and the
-//!    memory of its slot's buffer, which nobody touches meanwhile and which is not given back: not when the
-//!    ring is dropped either, which waits, or gives the memory up.
-//! 2. No more entries are under way than there are slots, and as many fit into either ring.
+//! 1. An incomplete entry names the file, which the ring keeps open through its reference, and the memory of its slot's
+//!    buffer, which no thread accesses and which is not freed meanwhile: when the ring is dropped, it waits, or leaks
+//!    the memory.
+//! 2. No more entries are in flight than there are slots, and each ring has space for all of them.
 //!
-//! The ring may go from thread to thread: it has none of the flags that tie it to one. When the thread that
-//! has submitted a request ends, the kernel cancels it if it waits for a worker; such a request is submitted
-//! again.
+//! The ring may move between threads: it has none of the flags that bind it to one. When the thread that submitted a
+//! request ends, the kernel cancels the request if it waits for a worker; such a request is submitted again.
 
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -30,33 +29,33 @@ use crate::{Completion, Error, ErrorKind, Operation, Request};
 /// `RWF_DSYNC` of `linux/fs.h`.
 const RWF_DSYNC: i32 = 2;
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 struct Slot {
     request: Request,
-    /// Bytes that were moved.
+    /// Bytes transferred so far.
     done: usize,
-    /// How often it was submitted again.
+    /// Number of resubmissions.
     again: u32,
 }
 
-/// An io_uring and what is under way in it.
+/// An io_uring and its requests in flight.
 pub(super) struct Ring {
     ring: IoUring,
     backing: Arc<Backing>,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
-    /// Entries that the kernel was not told of.
-    untold: usize,
-    /// Whether the kernel has refused the ring; completions are not looked for any more.
+    /// Entries not submitted to the kernel yet.
+    unsubmitted: usize,
+    /// Whether `io_uring_enter` failed for good; completions are not polled any more.
     broken: bool,
 }
 
 impl Ring {
-    /// A ring for so many requests.
+    /// A ring for `depth` requests.
     ///
     /// # Errors
-    /// What the kernel says: no io_uring, or none for this process, or one that lacks an operation.
+    /// The kernel's error: io_uring is missing, forbidden, or lacks an operation.
     pub(super) fn new(backing: Arc<Backing>, depth: usize) -> std::io::Result<Self> {
         let entries = u32::try_from(depth).unwrap_or(u32::MAX);
         let ring = IoUring::new(entries)?;
@@ -76,7 +75,7 @@ impl Ring {
             backing,
             slots: (0..depth).map(|_| None).collect(),
             free: (0..depth).collect(),
-            untold: 0,
+            unsubmitted: 0,
             broken: false,
         })
     }
@@ -85,7 +84,7 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a request, which was checked; the kernel hears of it later.
+    /// Adds a validated request to the ring; the next poll submits it to the kernel.
     ///
     /// # Panics
     /// If there is no slot for it.
@@ -99,9 +98,9 @@ impl Ring {
         self.push(slot);
     }
 
-    /// Tells the kernel of what was submitted, and takes a completion if there is one.
+    /// Submits new entries to the kernel, and takes a completion if there is one.
     pub(super) fn poll(&mut self) -> Option<Completion> {
-        if self.untold > 0 || self.broken {
+        if self.unsubmitted > 0 || self.broken {
             if let Some(completion) = self.enter(0) {
                 return Some(completion);
             }
@@ -122,17 +121,17 @@ impl Ring {
         None
     }
 
-    /// Tells the kernel, and waits until so many completions are there. If the kernel does not do that any
-    /// more a request is given up, with its memory.
+    /// Submits new entries and waits for `wanted` completions. If the kernel fails for good, a request fails and its
+    /// memory is leaked.
     fn enter(&mut self, wanted: usize) -> Option<Completion> {
         if self.broken {
             return self.give_up();
         }
         let entered = self.ring.submit_and_wait(wanted);
-        self.untold = self.ring.submission().len();
+        self.unsubmitted = self.ring.submission().len();
         let error = entered.err()?;
         match Errno::from_io_error(&error) {
-            // To be tried again: memory is short, or completions have to be taken first.
+            // Retried: memory is short, or completions must be taken first.
             Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::NOMEM) => None,
             _ => {
                 self.broken = true;
@@ -146,7 +145,7 @@ impl Ring {
         let slot = self.slots.iter().position(Option::is_some)?;
         let Slot { request, .. } = self.slots[slot].take().expect("found above");
         self.free.push(slot);
-        // The kernel may have it for good (invariant 1).
+        // The kernel may keep the memory for good (invariant 1).
         mem::forget(request.buffer);
         let context = "the io_uring cannot be entered any more";
         Some(Completion {
@@ -156,7 +155,7 @@ impl Ring {
         })
     }
 
-    /// Takes a completion that lies there.
+    /// Takes a completion from the ring.
     fn take(&mut self) -> Option<Completion> {
         while !self.broken {
             let entry = self.ring.completion().next()?;
@@ -167,7 +166,7 @@ impl Ring {
         None
     }
 
-    /// What a completion entry means for its request; none if it goes on.
+    /// Completes the request of an entry; none if the request continues.
     fn completed(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
         let index = usize::try_from(entry.user_data()).expect("it was an index");
         let slot = self.slots[index]
@@ -183,7 +182,7 @@ impl Ring {
                 slot.done += count as usize;
                 match (slot.done < len, count) {
                     (false, _) => Ok(()),
-                    // The file has become shorter.
+                    // The file was truncated.
                     (true, 0) => Err(Errno::NXIO),
                     (true, _) => {
                         self.push(index);
@@ -199,7 +198,7 @@ impl Ring {
                 self.push(index);
                 return None;
             }
-            // By plain calls instead, which find another way.
+            // A system call instead, which has fallbacks.
             Err(Errno::OPNOTSUPP) => self.backing.execute(&mut slot.request),
             Err(errno) => Err(failure(errno, &slot.request.operation, slot.request.lba)),
             Ok(()) => Ok(()),
@@ -213,7 +212,7 @@ impl Ring {
         })
     }
 
-    /// Puts an entry for what is left of a slot's request into the submission ring.
+    /// Pushes an entry for the rest of a slot's request into the submission ring.
     fn push(&mut self, index: usize) {
         if self.broken {
             return;
@@ -224,11 +223,11 @@ impl Ring {
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // Invariant 2.
         pushed.expect("the submission ring has room for all slots");
-        self.untold += 1;
+        self.unsubmitted += 1;
     }
 }
 
-/// The entry for what is left of a slot's request.
+/// The entry for the rest of a slot's request.
 fn entry(backing: &Backing, slot: &mut Slot) -> squeue::Entry {
     let file = types::Fd(backing.file().as_raw_fd());
     let (operation, done) = (slot.request.operation, slot.done);

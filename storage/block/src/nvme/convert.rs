@@ -1,4 +1,4 @@
-//! Requests, completions and errors, from this crate's to the driver's and back.
+//! Conversion of requests, completions and errors between this crate and the driver.
 
 use millrace_nvme::{CommandError, Data, Refusal, Status};
 
@@ -17,7 +17,7 @@ pub(super) fn failure(context: impl Into<String>, error: millrace_nvme::Error) -
     Error::new(kind, context).caused_by(error)
 }
 
-/// The driver's request for one that was checked.
+/// The driver's request for a validated request.
 pub(super) fn request(request: Request) -> millrace_nvme::Request {
     use millrace_nvme::Operation as Driver;
     let (operation, blocks) = match request.operation {
@@ -43,13 +43,13 @@ pub(super) fn request(request: Request) -> millrace_nvme::Request {
     }
 }
 
-/// The same back, after a refusal.
+/// A refusal of the driver, with the original request.
 pub(super) fn refused(operation: Operation, refused: millrace_nvme::Refused) -> Refused {
     let millrace_nvme::Refused { request, reason } = refused;
     let kind = match reason {
         Refusal::QueueFull => ErrorKind::Full,
         Refusal::Unsupported => ErrorKind::Unsupported,
-        Refusal::Dead | Refusal::ForeignNamespace => ErrorKind::Device,
+        Refusal::ControllerFailed | Refusal::ForeignNamespace => ErrorKind::Device,
         _ => ErrorKind::Invalid,
     };
     Refused {
@@ -77,10 +77,10 @@ fn command_failure(error: CommandError) -> Error {
         CommandError::Status(status) => status_kind(status),
         _ => ErrorKind::Device,
     };
-    Error::new(kind, "an NVMe command has failed").caused_by(error)
+    Error::new(kind, "an NVMe command failed").caused_by(error)
 }
 
-/// What a status means for a device (NVM Express Base Specification 1.4, section 4.6.1).
+/// Error kind of a status code (NVM Express Base Specification 1.4, section 4.6.1).
 const fn status_kind(status: Status) -> ErrorKind {
     match (status.kind(), status.code()) {
         // Write protected, read-only, access denied.

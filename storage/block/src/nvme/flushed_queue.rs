@@ -1,99 +1,99 @@
-//! A queue of a controller whose FUA bit is not relied on.
+//! Queue for a controller whose FUA bit is not trusted.
 
 use millrace_memory::Buffer;
 
 use crate::{Completion, Operation, Queue, Refused, Request};
 
-/// Makes a write that goes through of a write and, once that is complete, a flush.
+/// A queue that executes a write-through as a write and, after its completion, a flush.
 ///
-/// A request keeps its place in the queue below until both are done, so the flush finds room there.
+/// A request keeps its slot in the inner queue until both are complete, so the flush finds space there.
 #[derive(Debug)]
 pub(super) struct FlushedQueue {
     inner: Box<dyn Queue>,
-    /// What the requests below are; their tokens there are places here.
-    taken: Vec<Option<Taken>>,
-    /// Places of which nothing is below.
+    /// Requests in the inner queue; their inner tokens are indices here.
+    requests: Vec<Option<InnerRequest>>,
+    /// Indices without a request.
     free: Vec<usize>,
 }
 
-/// A request, with the token of whoever submitted it.
+/// A request in the inner queue, with the caller's token.
 #[derive(Debug)]
-enum Taken {
-    /// It needs nothing more.
+enum InnerRequest {
+    /// A request that completes as it is.
     Plain(u64),
-    /// A write that a flush has to follow.
+    /// A write that a flush must follow.
     Written(u64),
     /// The flush after a write that succeeded, and the write's buffer.
     Flushed(u64, Option<Buffer>),
 }
 
 impl FlushedQueue {
-    /// Around a queue that takes so many requests at once.
+    /// A queue around `inner`, which accepts `depth` requests.
     pub(super) fn new(inner: Box<dyn Queue>, depth: usize) -> Self {
         Self {
             inner,
-            taken: (0..depth).map(|_| None).collect(),
+            requests: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
         }
     }
 
-    /// What the submitter is told after a completion below; none if a flush has to follow first.
-    fn settle(&mut self, mut below: Completion) -> Option<Completion> {
-        let place = usize::try_from(below.token).expect("tokens below are places");
-        let taken = self.taken[place].take();
-        match taken.expect("what is below has its place") {
-            Taken::Plain(token) => below.token = token,
-            Taken::Written(token) => {
+    /// Caller's completion for an inner one; none if a flush must follow first.
+    fn complete(&mut self, mut below: Completion) -> Option<Completion> {
+        let index = usize::try_from(below.token).expect("inner tokens are indices");
+        let request = self.requests[index].take();
+        match request.expect("an inner request has a slot") {
+            InnerRequest::Plain(token) => below.token = token,
+            InnerRequest::Written(token) => {
                 let token_below = below.token;
                 below.token = token;
                 if below.result.is_ok() {
                     match self.inner.submit(Request::flush(token_below)) {
                         Ok(()) => {
-                            self.taken[place] = Some(Taken::Flushed(token, below.buffer));
+                            self.requests[index] = Some(InnerRequest::Flushed(token, below.buffer));
                             return None;
                         }
                         Err(refused) => below.result = Err(refused.error),
                     }
                 }
             }
-            Taken::Flushed(token, buffer) => {
+            InnerRequest::Flushed(token, buffer) => {
                 below.token = token;
                 below.buffer = buffer;
             }
         }
-        self.free.push(place);
+        self.free.push(index);
         Some(below)
     }
 }
 
 impl Queue for FlushedQueue {
     fn submit(&mut self, mut request: Request) -> Result<(), Refused> {
-        let Some(place) = self.free.pop() else {
+        let Some(index) = self.free.pop() else {
             return Err(Refused::full(request));
         };
         let (token, operation) = (request.token, request.operation);
-        request.token = place as u64;
-        let taken = match operation {
+        request.token = index as u64;
+        let requests = match operation {
             Operation::WriteThrough => {
                 request.operation = Operation::Write;
-                Taken::Written(token)
+                InnerRequest::Written(token)
             }
-            _ => Taken::Plain(token),
+            _ => InnerRequest::Plain(token),
         };
         if let Err(mut refused) = self.inner.submit(request) {
-            self.free.push(place);
+            self.free.push(index);
             refused.request.token = token;
             refused.request.operation = operation;
             return Err(refused);
         }
-        self.taken[place] = Some(taken);
+        self.requests[index] = Some(requests);
         Ok(())
     }
 
     fn poll(&mut self) -> Option<Completion> {
         loop {
             let below = self.inner.poll()?;
-            if let Some(completion) = self.settle(below) {
+            if let Some(completion) = self.complete(below) {
                 return Some(completion);
             }
         }
@@ -102,7 +102,7 @@ impl Queue for FlushedQueue {
     fn wait(&mut self) -> Option<Completion> {
         loop {
             let below = self.inner.wait()?;
-            if let Some(completion) = self.settle(below) {
+            if let Some(completion) = self.complete(below) {
                 return Some(completion);
             }
         }

@@ -1,4 +1,4 @@
-//! An NVMe namespace, driven without the kernel, as a device.
+//! An NVMe namespace as a block device, driven without the kernel.
 
 mod convert;
 mod flushed_queue;
@@ -21,24 +21,23 @@ use self::quirks::Quirks;
 use self::shared_queue::SharedPairQueue;
 use crate::{Deallocation, Device, Error, ErrorKind, Geometry, Queue, Result};
 
-/// Requests do best when they begin at a multiple of so many bytes: the pages that flash is written in are at
-/// least as large.
+/// Preferred alignment of requests, in bytes: the page size of flash is at least as large.
 const OPTIMAL_BYTES: u32 = 4096;
-/// The longest buffer of one request, which the driver cuts into commands. A multiple of every block.
+/// Longest buffer of one request, in bytes; the driver splits it into commands. A multiple of every block size.
 const TRANSFER_BYTES_MAX: usize = 1 << 20;
 
-/// How an NVMe device is used.
+/// Options of [`NvmeDevice::new`].
 #[derive(Clone, Debug)]
 pub struct NvmeOptions {
-    /// How threads wait for completions; if none is said, [`Waiting::Hybrid`] where the function has
-    /// interrupts, and polling elsewhere.
+    /// SubmitPath in which threads wait for completions; by default [`Waiting::Hybrid`] if the function has interrupts, and
+    /// polling otherwise.
     pub waiting: Option<Waiting>,
-    /// Requests of one queue; the controller may take fewer.
+    /// Depth of one queue, in requests; the controller may support fewer.
     pub queue_depth: u16,
-    /// Whether a controller is believed that a write with the FUA bit is on the medium when it completes. Never
-    /// believed are those that are known to ignore the bit.
+    /// Whether a completed write with the FUA bit counts as durable. Controllers that are known to ignore the bit are
+    /// never trusted.
     pub trust_fua: bool,
-    /// The driver's.
+    /// Options of the NVMe driver itself.
     pub driver: Options,
 }
 
@@ -55,22 +54,21 @@ impl Default for NvmeOptions {
 
 /// A namespace of an NVMe controller.
 ///
-/// All queue pairs of the controller but one are for one queue each, as long as there are any; queues beyond
-/// share the last one, which is driven by whoever of them waits. A dropped queue's pair is used again.
+/// Each of the controller's queue pairs but one belongs to one queue, as long as there are any; further queues share
+/// the last one, which each waiting thread drives. The pair of a dropped queue is used again.
 ///
 /// # Durability
-/// Whether there is a volatile cache is asked of the controller, also whether it is switched off;
-/// write-through sets the command's FUA bit where that is relied on, and is a write and a flush elsewhere
-/// ([`NvmeOptions::trust_fua`]). A controller promises atomicity for commands up to a length, and
-/// for no part of longer ones: [`Geometry::atomic_blocks`] is more than one only if all requests are so
-/// short.
+/// The controller reports whether it has a volatile cache, and whether the cache is enabled. A write-through sets the
+/// command's FUA bit where that is trusted, and is a write and a flush elsewhere ([`NvmeOptions::trust_fua`]). A
+/// controller guarantees atomicity for commands up to a length, and for no part of longer ones:
+/// [`Geometry::atomic_blocks`] is more than one only if no request is longer.
 #[derive(Debug)]
 pub struct NvmeDevice {
     name: String,
     pairs: Arc<Pairs>,
 }
 
-/// What the queues of a device share.
+/// Queue pairs of a device, shared by its queues.
 #[derive(Debug)]
 struct Pairs {
     controller: Arc<Controller>,
@@ -78,28 +76,28 @@ struct Pairs {
     geometry: Geometry,
     waiting: Waiting,
     depth: u16,
-    /// How many queues may have a pair for themselves.
+    /// Most queues with a pair of their own.
     given_max: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Pairs that queues have for themselves.
+    /// Number of pairs that belong to one queue.
     given: usize,
-    /// Pairs that nobody has, with nothing in flight.
+    /// Pairs without a queue, with nothing in flight.
     spare: Vec<QueuePair>,
     shared: Option<SharedQueue>,
 }
 
 impl NvmeDevice {
-    /// Takes over the controller that `function` is, and uses the namespace of this id, or the first. `name`
-    /// is what opens it; `host` brings the time.
+    /// Takes over the controller `function`, and opens the namespace with this id, or the first active one. `name` is
+    /// the device's name; `host` provides the time.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no such namespace, [`ErrorKind::Unsupported`] if the driver can do
-    /// nothing with it, [`ErrorKind::InUse`] if this process drives the function already,
-    /// [`ErrorKind::Memory`], [`ErrorKind::Device`] if it does not work.
+    /// [`ErrorKind::NotFound`] if there is no such namespace, [`ErrorKind::Unsupported`] if the driver does not support
+    /// it, [`ErrorKind::InUse`] if this process drives the function already, [`ErrorKind::Memory`],
+    /// [`ErrorKind::Device`] if the controller fails.
     pub fn new(
         name: impl Into<String>,
         function: Arc<dyn Function>,
@@ -110,7 +108,11 @@ impl NvmeDevice {
         let name = name.into();
         let failed = |what: &str, error| failure(format!("{what} {name}"), error);
         let identity = function.identity().map_err(|error| {
-            Error::new(ErrorKind::Device, format!("asking who {name} is")).caused_by(error)
+            Error::new(
+                ErrorKind::Device,
+                format!("reading the PCI identity of {name}"),
+            )
+            .caused_by(error)
         })?;
         let controller = Controller::open(function, host, options.driver).map_err(|error| {
             let in_use = error.kind() == millrace_nvme::ErrorKind::Invalid;
@@ -135,7 +137,7 @@ impl NvmeDevice {
             .map_err(|error| failed(&format!("identifying namespace {id} of"), error))?;
         let cached = controller
             .is_cache_used()
-            .map_err(|error| failed("asking for the cache of", error))?;
+            .map_err(|error| failed("reading the cache feature of", error))?;
         let waiting = options
             .waiting
             .unwrap_or(match controller.has_interrupts() {
@@ -150,7 +152,7 @@ impl NvmeDevice {
             ..geometry(&controller, &namespace, cached, first.depth(), given_max)
         };
         geometry.check().map_err(|error| {
-            let context = format!("namespace {id} of {name} is no device");
+            let context = format!("namespace {id} of {name} has an unusable geometry");
             Error::new(ErrorKind::Unsupported, context).caused_by(error)
         })?;
         let pairs = Pairs {
@@ -172,7 +174,7 @@ impl NvmeDevice {
         })
     }
 
-    /// The controller: its health, its events.
+    /// The controller, for its health and events.
     #[must_use]
     pub fn controller(&self) -> &Arc<Controller> {
         &self.pairs.controller
@@ -223,7 +225,7 @@ impl Pairs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A pair that nobody has; none if the controller has no more.
+    /// A pair without a queue; none if the controller has no more.
     fn take_pair(&self, state: &mut State) -> Result<Option<QueuePair>> {
         if let Some(pair) = state.spare.pop() {
             return Ok(Some(pair));
@@ -235,16 +237,16 @@ impl Pairs {
         }
     }
 
-    /// Takes back the pair of a queue that is dropped.
+    /// Takes back the pair of a dropped queue.
     fn give_back(&self, pair: QueuePair) {
         let mut state = self.lock();
         state.given -= 1;
-        if pair.under_way() == 0 {
+        if pair.requests_in_flight() == 0 {
             state.spare.push(pair);
         }
     }
 
-    /// The queue, or one around it where the FUA bit matters and is not relied on.
+    /// The queue itself, or a [`FlushedQueue`] around it where FUA is not trusted.
     fn durable(&self, queue: impl Queue + 'static) -> Box<dyn Queue> {
         let geometry = &self.geometry;
         match geometry.write_through || !geometry.volatile_cache {
@@ -258,7 +260,7 @@ impl Pairs {
     }
 }
 
-/// A queue pair whose owner waits in this way, or polls if no interrupt is left for it.
+/// A queue pair that waits in this way, or polls if no interrupt is left for it.
 fn make_pair(
     controller: &Arc<Controller>,
     depth: u16,
@@ -274,7 +276,7 @@ fn make_pair(
     }
 }
 
-/// What a namespace is like whose controller keeps its word.
+/// Geometry of a namespace, for a controller that obeys the FUA bit.
 fn geometry(
     controller: &Controller,
     namespace: &Namespace,

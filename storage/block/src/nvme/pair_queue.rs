@@ -9,16 +9,16 @@ use millrace_nvme::QueuePair;
 use super::{Pairs, convert};
 use crate::{Completion, Queue, Refused, Request};
 
-/// After so long a wait goes around its loop: the driver looks for lost commands at the same time.
+/// Longest wait before the driver checks for lost commands.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// A queue that shares nothing.
+/// A queue with a queue pair of its own.
 #[derive(Debug)]
 pub(super) struct PairQueue {
     pairs: Arc<Pairs>,
-    /// There until the drop.
+    /// Queue pair; none only during the drop.
     pair: Option<QueuePair>,
-    /// What has completed and was not taken.
+    /// Completions that were not polled yet.
     done: VecDeque<Completion>,
 }
 
@@ -75,7 +75,7 @@ impl Queue for PairQueue {
     }
 
     fn in_flight(&self) -> usize {
-        let under_way = self.pair.as_ref().map_or(0, QueuePair::under_way);
+        let under_way = self.pair.as_ref().map_or(0, QueuePair::requests_in_flight);
         under_way + self.done.len()
     }
 

@@ -1,25 +1,25 @@
-//! Controllers that do not keep their word.
+//! Controllers that violate the specification.
 
 use millrace_pci::Identity;
 
-/// What a kind of controller does otherwise than the specification says.
+/// Deviations of a controller from the specification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Quirks {
     /// A write with the FUA bit completes before its blocks are on the medium (NVM Express Base Specification
-    /// 1.4, section 6.15). Flushes are obeyed.
+    /// 1.4, section 6.15). Flushes are executed.
     pub(super) ignores_fua: bool,
 }
 
-/// Vendor and device of PCI, and what is known of them.
+/// PCI vendor, PCI device, and their deviations.
 const KNOWN: [(u16, u16, Quirks); 2] = [
-    // QEMU's emulated controller: every write goes to the disk's image with no flag, whatever the bit says.
+    // QEMU's emulated controller: every write goes to the disk's image without a flag, whatever the bit.
     (0x1b36, 0x0010, Quirks { ignores_fua: true }),
     // The same in QEMU before 5.2, and in later ones with use-intel-id=on.
     (0x8086, 0x5845, Quirks { ignores_fua: true }),
 ];
 
 impl Quirks {
-    /// What is known of the controllers of this kind.
+    /// Known deviations of this kind of controller.
     pub(super) fn of(identity: Identity) -> Self {
         let known = KNOWN
             .iter()

@@ -1,4 +1,4 @@
-//! A queue that shares a queue pair with others.
+//! A queue that shares a queue pair with other queues.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use millrace_nvme::{Refusal, SharedHandle};
 use super::{Pairs, convert};
 use crate::{Completion, Queue, Refused, Request};
 
-/// A queue beyond those that have a pair of their own.
+/// A queue on the shared pair.
 #[derive(Debug)]
 pub(super) struct SharedPairQueue {
     pairs: Arc<Pairs>,
     handle: SharedHandle,
-    /// What has completed and was not taken.
+    /// Completions that were not polled yet.
     done: VecDeque<Completion>,
 }
 
@@ -27,10 +27,10 @@ impl SharedPairQueue {
         }
     }
 
-    /// Takes one completion out of the pair's way.
-    fn take_one(&mut self) {
-        let taken = self.handle.poll();
-        self.done.extend(taken.map(convert::completion));
+    /// Takes one completion, to free a slot of the pair.
+    fn complete_one(&mut self) {
+        let completion = self.handle.poll();
+        self.done.extend(completion.map(convert::completion));
     }
 }
 
@@ -46,18 +46,18 @@ impl Queue for SharedPairQueue {
         loop {
             match self.handle.submit(&self.pairs.namespace, request) {
                 Ok(()) => return Ok(()),
-                // Others have filled the pair: there is a place for this one when they go on.
+                // Other queues have filled the pair: their completions free slots.
                 Err(refused) if refused.reason == Refusal::QueueFull => request = refused.request,
                 Err(refused) => return Err(convert::refused(operation, refused)),
             }
-            self.take_one();
+            self.complete_one();
             thread::yield_now();
         }
     }
 
     fn poll(&mut self) -> Option<Completion> {
         if self.done.is_empty() {
-            self.take_one();
+            self.complete_one();
         }
         self.done.pop_front()
     }
@@ -70,7 +70,7 @@ impl Queue for SharedPairQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.handle.under_way() + self.done.len()
+        self.handle.requests_in_flight() + self.done.len()
     }
 
     fn run(&mut self, request: Request) -> Result<Completion, Refused> {

@@ -172,7 +172,7 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// What there is, for who knows what there must be.
+    /// Properties found, for comparison with the expected ones.
     fn tell(&self, workloads: &[Workload], facts: &mut Facts) {
         let data = self.controller.data();
         let namespaces = workloads.iter().map(|workload| &workload.namespace);

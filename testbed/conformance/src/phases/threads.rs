@@ -50,7 +50,7 @@ impl Bench<'_> {
         }
     }
 
-    /// A queue pair for each thread, one of whom resets the controller.
+    /// A queue pair for each thread; one thread also resets the controller.
     pub(super) fn many_threads(
         &mut self,
         namespace: &Namespace,
@@ -70,7 +70,7 @@ impl Bench<'_> {
         let excuse = Excuse {
             asked: 1,
             unasked: 0,
-            // One of each, who have no more under way. Who has reset it submits the next before its queue is
+            // One request of each thread. The thread that reset it submits the next before its queue is
             // made anew.
             retries: 0..=THREADS,
         };
@@ -157,7 +157,7 @@ impl Part {
 /// Waits for the one request that is under way.
 fn ended(pair: &mut QueuePair) -> Result<Completion> {
     let mut ended = None;
-    while pair.under_way() > 0 {
+    while pair.requests_in_flight() > 0 {
         let count = pair.wait(PATIENCE, |completion| ended = Some(completion));
         ensure(count > 0, || "a request without completion".into())?;
     }

@@ -31,7 +31,7 @@ pub(crate) struct Doorbells {
 // SAFETY: the words are atomics, in memory that the value keeps.
 unsafe impl Send for Doorbells {}
 
-// SAFETY: as above.
+// SAFETY: doorbells are accessed by atomic accesses only, from any thread.
 unsafe impl Sync for Doorbells {}
 
 impl Doorbells {

@@ -22,7 +22,7 @@ pub(crate) struct MappedFile {
 // SAFETY: the mapping belongs to this value alone and is valid on every thread; its bytes are never lent.
 unsafe impl Send for MappedFile {}
 
-// SAFETY: as above.
+// SAFETY: bytes are accessed by volatile or atomic accesses only; no reference to them is made.
 unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
@@ -102,7 +102,7 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly this, and who uses the bytes holds a share of this value.
+        // SAFETY: `new` mapped exactly this range, and every user of the bytes holds a reference to this value.
         let unmapped = unsafe { munmap(self.first.as_ptr().cast(), self.size) };
         debug_assert!(unmapped.is_ok(), "what was mapped can be unmapped");
     }

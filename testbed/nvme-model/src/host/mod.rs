@@ -66,7 +66,7 @@ impl Access {
 // SAFETY: the memory is shared with a device by its nature; see the module's invariant 2.
 unsafe impl Send for Mapping {}
 
-// SAFETY: as above.
+// SAFETY: a mapping is an address range whose bytes are accessed by atomics and copies only (invariant 2).
 unsafe impl Sync for Mapping {}
 
 impl fmt::Debug for Mapping {
@@ -226,9 +226,9 @@ impl Table {
         let first = self.words(address, 16, true)?.cast::<AtomicU64>();
         // SAFETY: the 16 bytes are mapped and aligned (`words`); only atomics refer to them (invariant 2).
         unsafe { first.as_ref() }.store(entry[0], Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the second word lies within the 16 bytes that `words` returned.
         let second = unsafe { first.add(1) };
-        // SAFETY: as above. The release pairs with the host's acquire of the phase: it publishes the first
+        // SAFETY: the word is mapped and aligned, and only atomics refer to it (invariant 2). The release pairs with the host's acquire of the phase: it publishes the first
         // half and the data.
         unsafe { second.as_ref() }.store(entry[1], Ordering::Release);
         Ok(())
@@ -359,7 +359,7 @@ impl Memory {
             memory::Error::new(memory::ErrorKind::NoAddresses, format!("{size} bytes"))
         })?;
         let keep: Arc<dyn Any + Send + Sync> = Arc::<Region>::clone(region);
-        // SAFETY: a region's bytes stay mapped as long as a share lives; those who take buffers from it
+        // SAFETY: a region's bytes stay mapped as long as a clone exists; the owners of its buffers
         // leave them alone while a device has them.
         let mapping = unsafe { Mapping::new(address, size, region.address(), Access::ALL, keep) };
         let inserted = self.insert(mapping);

@@ -1,7 +1,7 @@
 //! `millrace blobfs cp`: files and trees into a volume, out of it, and within it.
 //!
 //! First the sources are walked and a plan is made, so that nothing is copied if something is in the way or
-//! it does not fit. Then each file is written under another name, synced, and renamed: who looks finds all of
+//! it does not fit. Then each file is written under another name, synced, and renamed: a reader finds all of
 //! it or what was there before.
 
 mod files;

@@ -1,6 +1,6 @@
 //! `millrace nvme bench`: how many operations a namespace does, and how long each takes.
 //!
-//! Each thread has a queue pair and buffers of its own and keeps as many operations in flight as it was told.
+//! Each thread has a queue pair and buffers of its own and keeps as many operations in flight as its options say.
 //! An operation's latency is from its submission to the poll that saw its completion. The first operation
 //! that fails ends the run: a rate with errors in it means nothing. So does the kernel when it wants the device
 //! back, which it gets when the command has ended.
@@ -29,11 +29,11 @@ use self::worker::{Outcome, Tally, Worker};
 use super::{BenchOptions, Device, Pattern, WaitingChoice};
 use crate::{ErrorKind, ToolError};
 
-/// How long a run is if nobody says.
+/// Default duration of a run.
 const SECONDS: u64 = 10;
 /// Rounds of polling before a thread sleeps at most, with `--waiting hybrid`.
 const HYBRID_ROUNDS_MAX: u32 = 4096;
-/// How often whoever watches is told how far the run is.
+/// Interval of the progress output.
 const TIME_BETWEEN_REPORTS: Duration = Duration::from_millis(250);
 
 /// How far a run is.
@@ -140,7 +140,7 @@ impl Bench {
     /// Checks what is asked for and gets everything ready. Nothing is read or written yet.
     ///
     /// # Errors
-    /// [`ErrorKind::NotForced`] if data would be lost that nobody gave up, [`ErrorKind::Usage`] if the
+    /// [`ErrorKind::NotForced`] if data would be lost without `--force`, [`ErrorKind::Usage`] if the
     /// numbers do not suit the namespace, [`ErrorKind::Device`] if there are no queues or no memory.
     pub fn new(device: &Device, options: &BenchOptions) -> Result<Self, ToolError> {
         check_writes(options)?;
@@ -257,7 +257,7 @@ impl Bench {
                 std::thread::Builder::new()
                     .name(format!("bench-{index}"))
                     .spawn_scoped(scope, move || {
-                        // Without a start another thread could not be started, and nobody listens.
+                        // Without a start another thread could not be started, and no thread receives.
                         if let Ok(start) = started.recv() {
                             let _ = ended.send(worker.run(start, stop, tally));
                         }

@@ -11,7 +11,7 @@ use crate::terminal::quantity::{duration, grouped};
 use crate::terminal::{Side, Table};
 use crate::terminal::{plot, ranges};
 
-/// Latencies are told apart up to an hour, to three digits.
+/// Range of recorded latencies: up to an hour, to three digits.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
@@ -55,7 +55,7 @@ pub struct Workload {
 pub struct BenchReport {
     /// What the device is called.
     pub name: String,
-    /// Device and namespace, for people.
+    /// Device and namespace, as displayed.
     pub title: String,
     /// What was done.
     pub workload: Workload,

@@ -163,7 +163,7 @@ impl Worker {
             let is_over = is_late || self.limits.operations == 0 || stop.load(Ordering::Relaxed);
             if !is_over {
                 self.submit();
-            } else if self.pair.under_way() == 0 {
+            } else if self.pair.requests_in_flight() == 0 {
                 return self.outcome;
             }
             self.take_completions();
@@ -172,7 +172,7 @@ impl Worker {
             }
             let completed = self.outcome.reads.len() + self.outcome.writes.len();
             tally.completed.store(completed, Ordering::Relaxed);
-            let under_way = self.pair.under_way() as u64;
+            let under_way = self.pair.requests_in_flight() as u64;
             tally.under_way.store(under_way, Ordering::Relaxed);
         }
     }

@@ -25,7 +25,7 @@ use super::type1::{map_dma, map_error, unmap_dma, unmap_error, user_address};
 use crate::domain::{Flat, Mapper};
 use crate::refused;
 
-/// How large a window is made where nothing else is said.
+/// Default size of a window, in bytes.
 const WINDOW_SIZE: u64 = 16 << 30;
 
 fn spapr_info(container: &Container) -> crate::Result<vfio::vfio_iommu_spapr_tce_info> {
@@ -196,7 +196,7 @@ impl SpaprV2 {
             }
             let table = table.div_ceil(1024);
             context +=
-                &format!("; the kernel has no memory for the {table} KiB of a new one's table");
+                &format!("; the kernel has no memory for the {table} KiB of a new window's table");
         }
         let error = Error::new(ErrorKind::NoAddresses, context);
         match created {

@@ -135,7 +135,7 @@ pub(super) struct Windows {
 impl Windows {
     /// The default window alone, if there is one.
     pub(super) fn new(facilities: Facilities, default: Option<IovaRange>) -> Result<Self> {
-        // The kernel does not say which pages the default window has. They are no larger than the host's.
+        // The kernel does not report the default window's page size. It is at most the host's.
         let default = default
             .map(|range| Window::new(range, facilities.host_page_size))
             .transpose()?;

@@ -6,7 +6,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use vfio_bindings::bindings::vfio;
 
-use super::{Bed, Machine, TYPE1, VECTORS, machine};
+use super::{Fixture, Machine, TYPE1, VECTORS, machine};
 use crate::ErrorKind;
 use crate::vfio::Options;
 
@@ -18,11 +18,11 @@ fn eventfds(count: u32) -> Vec<OwnedFd> {
 
 #[test]
 fn interrupts_are_set_replaced_and_switched_off() {
-    let bed = Bed::new(machine(&[TYPE1]));
-    let function = bed.opened();
+    let fixture = Fixture::new(machine(&[TYPE1]));
+    let function = fixture.opened();
     let events = eventfds(VECTORS + 1);
     let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
-    let vectors = || bed.script.with(|memory| memory.vectors);
+    let vectors = || fixture.script.with(|memory| memory.vectors);
     for count in [0, 3, 9, 1, 0, 0] {
         let taken = function.set_vectors(&events[..count]);
         assert_eq!(taken.expect("there are as many"), count);
@@ -34,7 +34,8 @@ fn interrupts_are_set_replaced_and_switched_off() {
     function
         .set_vectors(&events[..2])
         .expect("there are as many");
-    bed.script
+    fixture
+        .script
         .with(|memory| memory.refuse_after = Some((1, Errno::NOMEM)));
     function.set_vectors(&events[..4]).expect_err("refused");
     function
@@ -48,16 +49,16 @@ fn as_many_vectors_are_taken_as_the_host_has() {
     let events = eventfds(VECTORS);
     let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
     for vectors_free in [0, 1, 5, VECTORS, 100] {
-        let bed = Bed::new(Machine {
+        let fixture = Fixture::new(Machine {
             vectors_free,
             ..machine(&[TYPE1])
         });
-        let function = bed.opened();
+        let function = fixture.opened();
         for wanted in [9, 0, 4, 9] {
             let taken = function.set_vectors(&events[..wanted]);
             let expected = wanted.min(vectors_free as usize);
             assert_eq!(taken.expect("fewer are no failure"), expected);
-            let set = bed.script.with(|memory| memory.vectors);
+            let set = fixture.script.with(|memory| memory.vectors);
             assert_eq!(set as usize, expected);
         }
     }
@@ -68,12 +69,12 @@ fn some_vectors_are_taken_where_the_host_does_not_say_how_many_it_has() {
     let events = eventfds(VECTORS);
     let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
     for (vectors_free, expected) in [(0, 0), (1, 1), (3, 2), (5, 4), (9, 9)] {
-        let bed = Bed::new(Machine {
+        let fixture = Fixture::new(Machine {
             vectors_free,
             vectors_silent: true,
             ..machine(&[TYPE1])
         });
-        let taken = bed.opened().set_vectors(&events[..9]);
+        let taken = fixture.opened().set_vectors(&events[..9]);
         assert_eq!(taken.expect("fewer are no failure"), expected);
     }
 }
@@ -83,12 +84,12 @@ fn a_function_without_vectors_asserts_no_intx() {
     let events = eventfds(VECTORS);
     let events: Vec<_> = events.iter().map(AsFd::as_fd).collect();
     for vectors_free in [0, 2, VECTORS] {
-        let bed = Bed::new(Machine {
+        let fixture = Fixture::new(Machine {
             vectors_free,
             ..machine(&[TYPE1])
         });
-        let allowed = || bed.script.with(|memory| memory.intx_allowed);
-        let function = bed.opened();
+        let allowed = || fixture.script.with(|memory| memory.intx_allowed);
+        let function = fixture.opened();
         assert!(allowed(), "the kernel hands it out so");
         for on in [true, false, true] {
             function.set_bus_master(on).expect("it answers");
@@ -106,7 +107,8 @@ fn a_function_without_vectors_asserts_no_intx() {
         }
         function.set_vectors(&events[..1]).expect("one or none");
         // The first call takes the vectors, the second one sets others.
-        bed.script
+        fixture
+            .script
             .with(|memory| memory.refuse_after = Some((1, Errno::NOMEM)));
         let refused = function.set_vectors(&events[..2]);
         assert!(refused.is_err() || vectors_free == 0);
@@ -116,23 +118,24 @@ fn a_function_without_vectors_asserts_no_intx() {
 
 #[test]
 fn a_removal_is_watched_for() {
-    let bed = Bed::new(machine(&[TYPE1]));
+    let fixture = Fixture::new(machine(&[TYPE1]));
     let event = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor is left");
     let descriptor = event.as_raw_fd();
     let options = Options {
         removal: Some(event),
         ..Options::default()
     };
-    let function = bed
+    let function = fixture
         .open_with(options)
         .expect("the script has what is needed");
     let flags = vfio::VFIO_IRQ_SET_DATA_EVENTFD | vfio::VFIO_IRQ_SET_ACTION_TRIGGER;
     let expected = (vfio::VFIO_PCI_REQ_IRQ_INDEX, flags, descriptor);
-    bed.script
+    fixture
+        .script
         .with(|memory| assert_eq!(memory.signals, [expected]));
     drop(function);
 
-    let bed = Bed::new(machine(&[TYPE1]));
-    bed.opened();
-    bed.script.with(|memory| assert_eq!(memory.signals, []));
+    let fixture = Fixture::new(machine(&[TYPE1]));
+    fixture.opened();
+    fixture.script.with(|memory| assert_eq!(memory.signals, []));
 }

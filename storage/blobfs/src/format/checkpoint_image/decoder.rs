@@ -1,4 +1,4 @@
-//! From pages to metadata, as far as they can be read.
+//! Decoder of checkpoint pages into metadata, tolerant of missing pages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,21 +15,21 @@ use crate::format::metadata::{Metadata, Salvage};
 use crate::format::reader::Reader;
 use crate::format::superblock::Superblock;
 
-/// A page that is damaged, or of another checkpoint.
+/// A page is damaged, or belongs to another checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a page of the checkpoint is damaged")]
 pub(crate) struct BadPage;
 
-/// Collects pages. What it holds grows with what the pages hold.
+/// Collector of pages. Its memory grows with the contents of the pages.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     key: VolumeKey,
     sequence: u64,
     count: u32,
     checksum: u32,
-    /// Checksums of the pages so far.
+    /// Checksums of the pages received.
     pages: BTreeMap<u32, u32>,
-    /// The next number and the count of inodes.
+    /// Next inode number and number of inodes.
     volume: Option<(u64, u64)>,
     salvage: Salvage,
 }
@@ -66,19 +66,19 @@ enum Record<'a> {
 impl Decoder {
     /// A decoder for the checkpoint that `superblock` names.
     pub(crate) fn new(superblock: &Superblock) -> Self {
-        let place = &superblock.checkpoint;
+        let mapping = &superblock.checkpoint;
         Self {
             key: superblock.key(),
-            sequence: place.sequence,
-            count: u32::try_from(place.bytes / PAGE_BYTES as u64).unwrap_or(u32::MAX),
-            checksum: place.checksum,
+            sequence: mapping.sequence,
+            count: u32::try_from(mapping.bytes / PAGE_BYTES as u64).unwrap_or(u32::MAX),
+            checksum: mapping.checksum,
             pages: BTreeMap::new(),
             volume: None,
             salvage: Salvage::new(superblock.layout),
         }
     }
 
-    /// How many pages there are: they have the numbers below.
+    /// Number of pages; pages are numbered from 0.
     pub(crate) const fn page_count(&self) -> u32 {
         self.count
     }
@@ -113,10 +113,10 @@ impl Decoder {
         }
     }
 
-    /// Takes a page of either copy. Pages may come in any order; one that came before is not taken again.
+    /// Adds a page of either copy. Pages may come in any order; a repeated page is ignored.
     ///
     /// # Errors
-    /// [`BadPage`]: the other copy's is to be tried. A page that never comes is lost.
+    /// [`BadPage`]: try the page of the other copy. A page that is never added is lost.
     pub(crate) fn page(&mut self, number: u32, bytes: &[u8]) -> Result<(), BadPage> {
         let (checksum, records) = self.records(number, bytes)?;
         if self.pages.insert(number, checksum).is_some() {
@@ -157,12 +157,12 @@ impl Decoder {
         }
     }
 
-    /// Whether a page has come.
+    /// Whether a page was added.
     pub(crate) fn has(&self, number: u32) -> bool {
         self.pages.contains_key(&number)
     }
 
-    /// Runs of pages that have not come.
+    /// Runs of pages that were not added.
     fn missing(&self) -> Vec<Range<u32>> {
         let mut missing = Vec::new();
         let mut next = 0;
@@ -175,8 +175,8 @@ impl Decoder {
         missing
     }
 
-    /// The metadata, and what is lost. Without damage it is what was written. With damage it obeys all rules
-    /// but one: two files may share units ([`Metadata::part_files`]).
+    /// The metadata, and the damage. Without damage it is the metadata written. With damage all invariants hold but
+    /// one: two files may share units ([`Metadata::separate_files`]).
     pub(crate) fn finish(mut self) -> (Metadata, Vec<Damage>) {
         let missing = self.missing();
         let complete = missing.is_empty();

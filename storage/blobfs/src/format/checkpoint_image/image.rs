@@ -1,4 +1,4 @@
-//! From metadata to pages.
+//! Encoder of metadata into checkpoint pages.
 
 use super::{
     DIRECTORY, ENTRY, FILE, MAGIC, MORE_EXTENTS, PAGE_BYTES, PAGE_HEADER_BYTES, VOLUME,
@@ -11,7 +11,7 @@ use crate::format::key::VolumeKey;
 use crate::format::metadata::{Metadata, units_in};
 use crate::format::reader::{push_extents, push_name};
 
-/// A checkpoint as it is written.
+/// An encoded checkpoint.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     bytes: Vec<u8>,
@@ -19,8 +19,8 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// All of `metadata`, as of the transaction `sequence`. Two images of different content must not have the
-    /// same sequence on one volume.
+    /// Image of `metadata` as of transaction `sequence`. On one volume, images of different contents must have
+    /// different sequences.
     pub(crate) fn new(metadata: &Metadata, key: VolumeKey, sequence: u64) -> Self {
         let mut pages = Pages::default();
         let mut record = Vec::with_capacity(PAGE_BYTES);
@@ -49,12 +49,12 @@ impl Image {
         pages.finish(key, sequence)
     }
 
-    /// All pages.
+    /// Bytes of all pages.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What the superblock is to remember.
+    /// Checksum for the superblock.
     pub(crate) const fn checksum(&self) -> u32 {
         self.checksum
     }
@@ -75,7 +75,7 @@ fn start(record: &mut Vec<u8>, tag: u8, numbers: &[u64]) {
     record.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
 }
 
-/// Pages whose headers are not filled in yet. The last one may be shorter than a page.
+/// Pages without their headers. The last one may be shorter than a page.
 #[derive(Default)]
 struct Pages {
     bytes: Vec<u8>,
@@ -111,7 +111,7 @@ impl Pages {
         self.bytes.extend_from_slice(record);
     }
 
-    /// A file, and records of further extents where one page cannot hold them.
+    /// Adds a file, and records of further extents that do not fit in the page.
     fn push_file(&mut self, record: &mut Vec<u8>, id: InodeId, file: &InodeRecord) {
         start(record, FILE, &[id.0]);
         record.extend_from_slice(&file.links().to_le_bytes());
@@ -129,8 +129,7 @@ impl Pages {
         }
     }
 
-    /// Ends a record with as many extents as the page can hold, at least one if there is one; returns the
-    /// others.
+    /// Ends a record with as many extents as fit in the page, at least one if there is one; returns the rest.
     fn push_extents<'e>(&mut self, record: &mut Vec<u8>, extents: &'e [Extent]) -> &'e [Extent] {
         let bytes = record.len() + 4;
         let least = bytes + extents.len().min(1) * EXTENT_BYTES;

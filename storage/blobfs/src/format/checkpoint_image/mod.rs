@@ -1,4 +1,4 @@
-//! All metadata as of a transaction, in pages that can be read one by one.
+//! Checkpoint image: all metadata as of a transaction, in pages that are readable one by one.
 //!
 //! # Format
 //! A page is 4 KiB. Behind its records all is zero.
@@ -12,7 +12,7 @@
 //! 32  records
 //! ```
 //!
-//! A record begins with a byte that says which it is, and never goes on in the next page:
+//! A record begins with a type byte, and never continues in the next page:
 //!
 //! ```text
 //! 1 volume         next id u64, files and directories u64
@@ -22,14 +22,13 @@
 //! 5 entry          parent u64, id u64, name
 //! ```
 //!
-//! Names and extents are as in [operations](super::operation). First come the volume and all entries, then
-//! the files and directories in the order of their numbers, so that a page that is lost takes names or what
-//! they name, not both. The superblock has the CRC32C of the checksums of all pages in a row.
+//! Names and extents are as in [operations](super::operation). The volume record and all entries come first, then
+//! the files and directories in the order of their numbers, so that a lost page contains names or inodes, not both. The
+//! superblock has the CRC32C of the concatenated checksums of all pages.
 //!
 //! # Recovery
-//! A page that is damaged is taken from the other copy. One that is lost in both costs what it
-//! held: names without a file are dropped, files without a name go to `/lost+found`, a file without its last
-//! extents is cut.
+//! A damaged page is read from the other copy. A page lost in both loses its records: names without a file are dropped,
+//! files without a name go to `/lost+found`, a file without its last extents is cut.
 
 mod decoder;
 mod image;
@@ -37,9 +36,9 @@ mod image;
 pub(crate) use decoder::Decoder;
 pub(crate) use image::Image;
 
-/// Bytes of a page.
+/// Bytes of a page, including its header.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// Bytes before the records.
+/// Bytes of a page's header.
 const PAGE_HEADER_BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"MRCP";
 
@@ -49,7 +48,7 @@ const MORE_EXTENTS: u8 = 3;
 const DIRECTORY: u8 = 4;
 const ENTRY: u8 = 5;
 
-/// The checksum of a checkpoint, from those of its pages in order.
+/// Checksum of a checkpoint, from the checksums of its pages in order.
 fn combined_checksum(checksums: impl Iterator<Item = u32>) -> u32 {
     checksums.fold(0, |crc, checksum| {
         millrace_checksum::extend(crc, &checksum.to_le_bytes())

@@ -1,4 +1,4 @@
-//! How metadata changes.
+//! Application of operations to metadata.
 
 use super::{Metadata, check_name};
 use crate::format::extent::{Extent, Extents};
@@ -8,12 +8,12 @@ use crate::format::inode::{InodeRecord, Node};
 use crate::format::layout::Layout;
 use crate::format::operation::Operation;
 
-/// What an operation gave back.
+/// Units and inodes that an operation released.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effects {
     /// Units that no file holds any more.
     pub(crate) freed: Vec<Extent>,
-    /// The file or directory that is no more.
+    /// The inode that the operation removed.
     pub(crate) removed: Option<InodeId>,
 }
 
@@ -158,7 +158,7 @@ impl Metadata {
         Ok(self.drop_name(id))
     }
 
-    /// One name fewer for an inode, which goes with its last one.
+    /// Removes one name of an inode, and the inode with its last name.
     fn drop_name(&mut self, id: InodeId) -> Effects {
         let record = self.inodes.get_mut(&id).expect("an entry's inode is there");
         if record.links > 1 {
@@ -223,7 +223,7 @@ impl Metadata {
         }
     }
 
-    /// Gives a file a size that is not below what it has, and the units for it.
+    /// Grows a file to at least its current size, with the units for it.
     fn grow(
         &mut self,
         id: InodeId,

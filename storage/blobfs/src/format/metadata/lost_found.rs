@@ -1,4 +1,4 @@
-//! Where files go that have lost their names, and files that share units are parted.
+//! `/lost+found` for inodes without a name, and the separation of files that share units.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use crate::format::extent::Extent;
 use crate::format::ids::{InodeId, Kind, Timestamp};
 use crate::format::inode::{InodeRecord, Node};
 
-/// Paths in reports are no longer than about this.
+/// Length limit of paths in reports, in bytes.
 const REPORTED_PATH_BYTES_MAX: usize = 4096;
 
 impl Metadata {
-    /// A path to a directory, for people: of a very long one only the end.
+    /// Path of a directory for reports; of a very long path only the end.
     pub(crate) fn directory_path(&self, mut id: InodeId) -> String {
         let mut names = Vec::new();
         let mut len = 0;
@@ -40,7 +40,7 @@ impl Metadata {
         names.join("/")
     }
 
-    /// A path to an entry of a directory, for people.
+    /// Path of an entry of a directory, for reports.
     pub(crate) fn entry_path(&self, parent: InodeId, name: &str) -> String {
         let mut path = self.directory_path(parent);
         if !path.ends_with('/') {
@@ -50,7 +50,7 @@ impl Metadata {
         path
     }
 
-    /// A path to a file or directory, for people; its number if there is none.
+    /// Path of an inode for reports; its number if it has no name.
     pub(crate) fn path_of(&self, id: InodeId) -> String {
         if self
             .inode(id)
@@ -66,8 +66,7 @@ impl Metadata {
         named.unwrap_or_else(|| id.to_string())
     }
 
-    /// Makes a new inode in the directory of lost files, as its own place cannot be had. Its number must be
-    /// new.
+    /// Creates an inode in `/lost+found`, because its own directory or name is not available. Its number must be new.
     pub(in crate::format) fn insert_lost(
         &mut self,
         id: InodeId,
@@ -84,7 +83,7 @@ impl Metadata {
         }
     }
 
-    /// Gives an inode that has no name one in the directory of lost files.
+    /// Names an inode without a name in `/lost+found`.
     pub(super) fn name_lost(&mut self, id: InodeId) -> Damage {
         let directory = self.lost_found();
         let name = self.free_name(directory, &id.to_string());
@@ -95,7 +94,7 @@ impl Metadata {
         }
     }
 
-    /// The directory of lost files, made if there is none.
+    /// Inode of `/lost+found`, created if it does not exist.
     fn lost_found(&mut self) -> InodeId {
         let id = InodeId::LOST_FOUND;
         if !self.inodes.contains_key(&id) {
@@ -110,7 +109,7 @@ impl Metadata {
         id
     }
 
-    /// Gives the directory of lost files a place in the root directory. It must have none.
+    /// Names the `/lost+found` directory in the root. It must have no name.
     pub(super) fn name_lost_found(&mut self) -> Damage {
         let name = self.free_name(InodeId::ROOT, "lost+found");
         self.set_name(InodeId::ROOT, &name, InodeId::LOST_FOUND);
@@ -150,9 +149,9 @@ impl Metadata {
         }
     }
 
-    /// Cuts files so that none holds a unit that another has, or that is in `reserved`. Of two the one with
-    /// the higher rank keeps it; if they have the same the one with the smaller number.
-    pub(crate) fn part_files(
+    /// Cuts files so that none holds a unit of another file or of `reserved`. Of two files the one with the higher rank
+    /// keeps the unit; of equal ranks the one with the lower number.
+    pub(crate) fn separate_files(
         &mut self,
         reserved: &[Extent],
         rank: impl Fn(InodeId) -> u64,
@@ -206,7 +205,7 @@ impl Metadata {
     }
 }
 
-/// How many units at the front of `extent` nobody has claimed.
+/// Number of units at the front of `extent` that no other file holds.
 fn free_units(claimed: &BTreeMap<u64, u64>, extent: Extent) -> u64 {
     let before = claimed.range(..=extent.start).next_back();
     if before.is_some_and(|(_, end)| *end > extent.start) {

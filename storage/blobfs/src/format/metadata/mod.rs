@@ -27,7 +27,7 @@ use super::layout::Layout;
 ///    and none could be joined with the one before.
 /// 3. All numbers of inodes are below the next one.
 ///
-/// That no two files share a unit is the allocator's to see to; [`Metadata::validate`] tells.
+/// The allocator ensures that no two files share a unit; [`Metadata::validate`] verifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Metadata {
     pub(super) layout: Layout,

@@ -1,15 +1,15 @@
-//! From paths to inodes.
+//! Path resolution.
 
 use super::Metadata;
 use crate::format::ids::InodeId;
 use crate::format::inconsistency::Inconsistency;
 
-/// The most bytes of a name.
+/// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 255;
-/// The most bytes of a path.
+/// Longest path, in bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Whether an entry may have this name.
+/// Checks that an entry may have this name.
 ///
 /// # Errors
 /// [`Inconsistency::BadName`], [`Inconsistency::NameTooLong`].
@@ -24,8 +24,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), Inconsistency> {
 }
 
 impl Metadata {
-    /// The inode that a path leads to from the root. Slashes may be doubled, the first one left out; `.` and
-    /// `..` mean what they do everywhere.
+    /// Inode of a path from the root. Repeated slashes count as one, a leading slash is optional; `.` and `..` have
+    /// their POSIX meaning.
     ///
     /// # Errors
     /// [`Inconsistency::NotFound`], [`Inconsistency::NotDirectory`], [`Inconsistency::BadName`],
@@ -56,7 +56,7 @@ impl Metadata {
         Ok(id)
     }
 
-    /// The directory and the name in it of what a path names, whether it is there or not. The directory is.
+    /// Parent directory, which must exist, and last name of a path, which need not exist.
     ///
     /// # Errors
     /// As [`Metadata::resolve`]; [`Inconsistency::BadName`] if the path names the root or ends in

@@ -1,4 +1,4 @@
-//! Metadata from records of which some may be missing or wrong.
+//! Reconstruction of metadata from records of which some are missing or wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::format::ids::{InodeId, Kind, Timestamp};
 use crate::format::inode::{InodeRecord, Node};
 use crate::format::layout::Layout;
 
-/// Collects records in any order and makes the best of them.
+/// Collector of records in any order.
 #[derive(Debug)]
 pub(crate) struct Salvage {
-    /// Without names; `links` is what the records say.
+    /// Inodes without names; `links` are the recorded counts.
     metadata: Metadata,
     /// Parent, name, inode.
     entries: Vec<(InodeId, Box<str>, InodeId)>,
@@ -38,12 +38,12 @@ impl Salvage {
         }
     }
 
-    /// Adds to what [`Salvage::finish`] returns.
+    /// Adds a finding to the result of [`Salvage::finish`].
     pub(crate) fn report(&mut self, damage: Damage) {
         self.damages.push(damage);
     }
 
-    /// How many files and directories have come.
+    /// Number of inodes collected.
     pub(crate) fn inodes(&self) -> u64 {
         u64::try_from(self.metadata.inodes.len()).expect("a usize has at most 64 bits")
     }
@@ -98,7 +98,7 @@ impl Salvage {
         }
     }
 
-    /// The metadata, and what had to be dropped or changed. `next_id` is what a record says of it.
+    /// The metadata, and what had to be dropped or changed. `next_id` is the recorded next inode number.
     pub(crate) fn finish(mut self, next_id: InodeId) -> (Metadata, Vec<Damage>) {
         self.join_extents();
         self.fit_sizes();
@@ -115,7 +115,7 @@ impl Salvage {
         (self.metadata, self.damages)
     }
 
-    /// Puts further extents where they belong, as long as none before is missing.
+    /// Appends further extents to their files, as long as none before is missing.
     fn join_extents(&mut self) {
         let mut more = std::mem::take(&mut self.more_extents);
         more.sort_unstable();
@@ -129,14 +129,14 @@ impl Salvage {
                 }
                 _ => false,
             };
-            // A file without its front is cut, which is reported; one that is lost has lost its record.
+            // A file without its first extents is cut, which is reported; a lost file has lost its record.
             if !joined && !self.metadata.inodes.contains_key(&id) {
                 self.report(Damage::Contradiction(id));
             }
         }
     }
 
-    /// Sees to it that files have the units of their sizes.
+    /// Makes each file's size match its units.
     fn fit_sizes(&mut self) {
         let layout = self.metadata.layout;
         for (&id, record) in &mut self.metadata.inodes {
@@ -158,7 +158,7 @@ impl Salvage {
         }
     }
 
-    /// Makes the root, and directories that are known by their entries alone; returns which.
+    /// Adds the root, and directories known only by their entries; returns the latter.
     fn add_directories(&mut self) -> BTreeSet<InodeId> {
         let mut guessed = BTreeSet::new();
         let parents = self.entries.iter().map(|(parent, ..)| *parent);
@@ -174,7 +174,7 @@ impl Salvage {
         guessed
     }
 
-    /// Enters all names that can be; returns those that lead to nothing.
+    /// Enters all valid names; returns the names whose inode is missing.
     fn enter_names(&mut self, guessed: &BTreeSet<InodeId>) -> Vec<(InodeId, Box<str>, InodeId)> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.sort_unstable();
@@ -224,7 +224,7 @@ impl Salvage {
         lost
     }
 
-    /// Gives all a name that have none, and opens circles of directories. `links` counts names.
+    /// Names all inodes without a name, and breaks cycles of directories. `links` counts names.
     fn name_all(&mut self) {
         let metadata = &mut self.metadata;
         if let Some(root) = metadata.inodes.get_mut(&InodeId::ROOT) {
@@ -303,7 +303,7 @@ impl Metadata {
         id
     }
 
-    /// Takes the name of a directory away, if it has one.
+    /// Removes the name of a directory, if it has one.
     fn unname(&mut self, id: InodeId) {
         let parent = self.inodes.get(&id).and_then(InodeRecord::parent);
         let parent = parent.and_then(|parent| self.inodes.get_mut(&parent));
@@ -313,7 +313,7 @@ impl Metadata {
     }
 }
 
-/// Appends extents up to the first that cannot be; tells whether all could.
+/// Appends extents up to the first invalid one; whether all were valid.
 fn push_good(
     layout: &Layout,
     good: &mut Vec<Extent>,

@@ -1,4 +1,4 @@
-//! Whether metadata is what it should be.
+//! Validation of the metadata's invariants.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::{Metadata, check_name};
 use crate::format::extent::Extent;
 use crate::format::ids::{InodeId, Kind};
 
-/// Something in the metadata that should not be so.
+/// A violated invariant of the metadata.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
     /// An entry without its inode.
@@ -99,8 +99,8 @@ fn owner(id: &Option<InodeId>) -> String {
 }
 
 impl Metadata {
-    /// Everything that breaks a rule. `reserved` are the extents of the checkpoint's copies, which no file
-    /// may hold, nor may they overlap.
+    /// All violated invariants. `reserved` are the extents of the checkpoint's copies, which must not overlap with each
+    /// other or with files.
     pub(crate) fn validate(&self, reserved: &[Extent]) -> Vec<Problem> {
         let mut problems = Vec::new();
         self.validate_names(&mut problems);
@@ -133,7 +133,7 @@ impl Metadata {
                 }
             }
         }
-        // The root has no name, and counts as if it had.
+        // The root has no name, and counts one link.
         *names.entry(InodeId::ROOT).or_default() += 1;
         for (&id, record) in &self.inodes {
             let found = names.get(&id).copied().unwrap_or(0);

@@ -10,7 +10,7 @@ use super::{key, middle_layout, small_layout};
 use crate::format::checkpoint_image::{Decoder, Image, PAGE_BYTES};
 use crate::format::damage::Damage;
 use crate::format::ids::{InodeId, Kind, Timestamp};
-use crate::format::superblock::{CheckpointPlace, Superblock};
+use crate::format::superblock::{CheckpointLocation, Superblock};
 use crate::format::{Extent, Metadata, Operation, VolumeKey};
 
 const SEQUENCE: u64 = 99;
@@ -19,7 +19,7 @@ const SEQUENCE: u64 = 99;
 pub(super) fn superblock_of(metadata: &Metadata, image: &Image) -> Superblock {
     Superblock {
         layout: *metadata.layout(),
-        checkpoint: CheckpointPlace {
+        checkpoint: CheckpointLocation {
             sequence: SEQUENCE,
             bytes: u64::try_from(image.bytes().len()).unwrap(),
             checksum: image.checksum(),
@@ -153,7 +153,7 @@ proptest! {
         for (id, record) in metadata.inodes().filter(|(id, _)| !spoken_of.contains_key(id)) {
             prop_assert_eq!(decoded.inode(id).unwrap(), record, "{} is not as before", id);
         }
-        // What is gone or cut is told, unless all that was known of it is lost.
+        // Lost or cut inodes are reported, unless all their records are lost.
         let texts: String = damages.iter().map(|damage| format!("{damage}\n")).collect();
         for (id, record) in metadata.inodes() {
             let now = decoded.inode(id);

@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use crate::format::{DataLayout, Layout};
 
 fn layouts() -> impl Strategy<Value = (Layout, DataLayout)> {
-    (9_u32..=16, any::<bool>()).prop_map(|(shift, is_sealed)| {
+    (9_u32..=16, any::<bool>()).prop_map(|(shift, has_checksums)| {
         let units = 1 << (24 - shift.max(12));
         let group_units = 1 << (20 - shift.max(12));
         let layout = Layout::new(1 << shift, 1 << (24 - shift), units / 8, group_units)
             .expect("a layout that fits")
-            .with_data_checksums(is_sealed);
+            .with_data_checksums(has_checksums);
         (layout, layout.file_data())
     })
 }
@@ -63,10 +63,10 @@ proptest! {
 
 #[test]
 fn nothing_needs_nothing() {
-    for is_sealed in [false, true] {
-        let layout = super::small_layout().with_data_checksums(is_sealed);
+    for has_checksums in [false, true] {
+        let layout = super::small_layout().with_data_checksums(has_checksums);
         let data = layout.file_data();
         assert_eq!((data.blocks(0), data.units(0), data.bytes(0)), (0, 0, 0));
-        assert_eq!(data.is_sealed(), is_sealed);
+        assert_eq!(data.has_checksums(), has_checksums);
     }
 }

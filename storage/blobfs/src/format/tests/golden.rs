@@ -12,8 +12,8 @@ use crate::format::extent::Extents;
 use crate::format::ids::{InodeId, Kind, Timestamp};
 use crate::format::operation::Operations;
 use crate::format::superblock::Superblock;
-use crate::format::transaction::{HEADER_BYTES, Header, seal};
-use crate::format::{Extent, Operation, Seal};
+use crate::format::transaction::{HEADER_BYTES, Header, write_header};
+use crate::format::{BlockTrailer, Extent, Operation};
 
 /// Sixteen bytes a line; runs of lines of zeros are left out, the last line is the length.
 fn dump(bytes: &[u8]) -> String {
@@ -129,9 +129,9 @@ fn superblock_with_data_checksums() {
 #[test]
 fn block_with_checksum() {
     let data = middle_layout().with_data_checksums(true).file_data();
-    let seal = Seal::new(data, key(), InodeId(0x1122_3344_5566_7788), 7).unwrap();
+    let trailer = BlockTrailer::new(data, key(), InodeId(0x1122_3344_5566_7788), 7).unwrap();
     let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(5000).collect();
-    assert_golden("block.golden", &seal.closed(&bytes));
+    assert_golden("block.golden", &trailer.encode_blocks(&bytes));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn transaction() {
     }
     let payload_bytes = buffer.len() - HEADER_BYTES;
     buffer.resize(1024, 0);
-    seal(&mut buffer, payload_bytes, key(), 0x0a0b, 0x0c0d_0e0f);
+    write_header(&mut buffer, payload_bytes, key(), 0x0a0b, 0x0c0d_0e0f);
     assert_golden("transaction.golden", &buffer);
     let header = Header::open(&buffer, key(), 0x0a0b, 0x0c0d_0e0f, 1024).unwrap();
     let payload = header.verify(&buffer, key()).unwrap();

@@ -282,7 +282,7 @@ fn data_and_truncation_are_checked() {
     assert_eq!(metadata.units(), 1);
 }
 
-/// Spoils metadata of two files and two directories, and expects to be told.
+/// Damages metadata of two files and two directories, and expects findings.
 fn problems_after(spoil: impl FnOnce(&mut Metadata)) -> Vec<String> {
     let layout = middle_layout();
     let start = layout.data().start;
@@ -394,7 +394,7 @@ fn files_that_share_units_are_parted() {
     extend(&mut metadata, second, 8 * 4096, &scattered).unwrap();
     let mut other_way = metadata.clone();
 
-    let damages = metadata.part_files(&[], |_| 0);
+    let damages = metadata.separate_files(&[], |_| 0);
     assert_eq!(damages.len(), 1);
     assert_eq!(
         damages[0].to_string(),
@@ -403,7 +403,7 @@ fn files_that_share_units_are_parted() {
     assert_eq!(metadata.validate(&[]), []);
 
     let reserved = [extent(start + 31, 4)];
-    let damages = other_way.part_files(&reserved, |id| u64::from(id == second));
+    let damages = other_way.separate_files(&reserved, |id| u64::from(id == second));
     assert_eq!(damages.len(), 1);
     assert_eq!(
         damages[0].to_string(),

@@ -1,5 +1,6 @@
 //! Tests of the format: a simple model is the oracle.
 
+mod block_trailer;
 mod checkpoint_image;
 mod data_layout;
 mod golden;
@@ -10,7 +11,6 @@ mod model;
 mod operation;
 mod overlay;
 mod replay;
-mod seal;
 mod superblock;
 mod transaction;
 mod world;

@@ -16,8 +16,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_prefix_is_the_state_at_that_time(commands in commands(), is_sealed in any::<bool>()) {
-        let layout = small_layout().with_data_checksums(is_sealed);
+    fn any_prefix_is_the_state_at_that_time(commands in commands(), has_checksums in any::<bool>()) {
+        let layout = small_layout().with_data_checksums(has_checksums);
         let mut world = World::new(layout);
         let mut replay = Replay::new(Metadata::new(layout), Vec::new());
         let mut replayed = 0;
@@ -43,9 +43,9 @@ proptest! {
     fn a_checkpoint_and_the_rest_is_the_whole(
         before in commands(),
         after in commands(),
-        is_sealed in any::<bool>(),
+        has_checksums in any::<bool>(),
     ) {
-        let layout = small_layout().with_data_checksums(is_sealed);
+        let layout = small_layout().with_data_checksums(has_checksums);
         let mut world = World::new(layout);
         for command in &before {
             world.run(command);
@@ -54,7 +54,7 @@ proptest! {
         let overlay_then = replay_all(&checkpoint, &world.journal, Metadata::new(layout));
         let image = super::checkpoint_image::decode_whole(&checkpoint, key());
         prop_assert_eq!(&image, &checkpoint);
-        // A checkpoint is made when the data before it is at home.
+        // A checkpoint is made after the data before it is written back.
         for (id, offset, bytes) in overlay_then {
             write(&mut world, id, offset, &bytes);
         }
@@ -107,7 +107,7 @@ fn write(world: &mut World, id: InodeId, offset: u64, bytes: &[u8]) {
     for (at, byte) in (offset..).zip(bytes) {
         let unit = units[usize::try_from(at / payload).unwrap()];
         let address = unit * unit_bytes + at % payload;
-        world.home[usize::try_from(address).unwrap()] = *byte;
+        world.on_device_end[usize::try_from(address).unwrap()] = *byte;
     }
 }
 
@@ -202,10 +202,10 @@ fn after_damage_what_is_left_is_used() {
         texts,
         [
             "pages 1 to 1 of the checkpoint are lost",
-            r#"removal of "lost name" in #1 was not done again: no such file or directory"#,
-            r#"creation of #11 as "orphan" in #8 was not done again: there is no inode #8"#,
+            r#"removal of "lost name" in #1 was not replayed: no such file or directory"#,
+            r#"creation of #11 as "orphan" in #8 was not replayed: there is no inode #8"#,
             r##"#11 has lost its name and is now "/lost+found/#11""##,
-            "extension of #12 to 1 bytes was not done again: there is no inode #12",
+            "extension of #12 to 1 bytes was not replayed: there is no inode #12",
             "#3 shares units with another, which keeps them: it is cut from 16384 bytes to 4096",
         ]
     );

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::Extent;
 use crate::format::ids::Timestamp;
 use crate::format::superblock::{
-    CHECKPOINT_EXTENTS_MAX, CheckpointPlace, Chosen, JournalTail, Superblock, choose,
+    CHECKPOINT_EXTENTS_MAX, CheckpointLocation, Chosen, JournalTail, Superblock, choose,
 };
 
 pub(super) fn sample() -> Superblock {
@@ -22,7 +22,7 @@ pub(super) fn sample() -> Superblock {
         created: Timestamp(1_700_000_000_000),
         layout: middle_layout(),
         generation: 42,
-        checkpoint: CheckpointPlace {
+        checkpoint: CheckpointLocation {
             sequence: 99,
             bytes: 3 * 4096,
             checksum: 0x1234_5678,
@@ -41,7 +41,7 @@ fn kind(result: Result<Superblock>) -> ErrorKind {
 }
 
 /// Writes the checksum anew.
-fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+fn with_new_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let checksum = millrace_checksum::crc32c(&bytes[12..]);
     bytes[8..12].copy_from_slice(&checksum.to_le_bytes());
     bytes
@@ -69,7 +69,7 @@ proptest! {
             created: Timestamp(numbers.0),
             layout: middle_layout().with_data_checksums(data_checksums),
             generation: numbers.1,
-            checkpoint: CheckpointPlace {
+            checkpoint: CheckpointLocation {
                 sequence: numbers.2,
                 bytes: u64::from(pieces) * 4096,
                 checksum,
@@ -91,7 +91,7 @@ proptest! {
         for (at, byte) in changes {
             bytes[at] = byte;
         }
-        if let Ok(superblock) = Superblock::decode(&resealed(bytes)) {
+        if let Ok(superblock) = Superblock::decode(&with_new_checksum(bytes)) {
             let again = Superblock::decode(&superblock.encode().unwrap()).unwrap();
             prop_assert_eq!(again, superblock);
         }
@@ -118,7 +118,7 @@ fn every_bit_counts() {
     bytes.resize(8192, 0);
     assert_eq!(kind(Superblock::decode(&bytes)), ErrorKind::Corruption);
     assert_eq!(
-        kind(Superblock::decode(&resealed(bytes))),
+        kind(Superblock::decode(&with_new_checksum(bytes))),
         ErrorKind::Corruption
     );
     assert_eq!(kind(Superblock::decode(&[0; 4096])), ErrorKind::NotAVolume);
@@ -134,7 +134,7 @@ fn later_versions_and_features_are_refused() {
         let mut bytes = sample().encode().unwrap();
         bytes[at] = 0x80;
         assert_eq!(
-            kind(Superblock::decode(&resealed(bytes))),
+            kind(Superblock::decode(&with_new_checksum(bytes))),
             expected,
             "byte {at}"
         );
@@ -142,14 +142,14 @@ fn later_versions_and_features_are_refused() {
     let mut bytes = sample().encode().unwrap();
     bytes[24] = 0x80;
     assert_eq!(
-        Superblock::decode(&resealed(bytes)).unwrap(),
+        Superblock::decode(&with_new_checksum(bytes)).unwrap(),
         sample(),
         "a hint is a hint"
     );
     let mut bytes = sample().encode().unwrap();
     bytes[12] = 0;
     assert_eq!(
-        kind(Superblock::decode(&resealed(bytes))),
+        kind(Superblock::decode(&with_new_checksum(bytes))),
         ErrorKind::Corruption
     );
 }

@@ -33,7 +33,7 @@ pub(super) enum Command {
         len: u16,
         fill: u8,
     },
-    /// Bytes at the end, and all bytes home.
+    /// Appends bytes, and writes all bytes back.
     Extend {
         file: u8,
         len: u16,
@@ -75,7 +75,7 @@ pub(super) struct World {
     pub(super) model: Model,
     pub(super) metadata: Metadata,
     /// The device, of each unit as much as is a file's.
-    pub(super) home: Vec<u8>,
+    pub(super) on_device_end: Vec<u8>,
     free: BTreeSet<u64>,
     /// The payload of each transaction, of one operation each.
     pub(super) journal: Vec<Vec<u8>>,
@@ -87,7 +87,7 @@ impl World {
         Self {
             model: Model::new(),
             metadata: Metadata::new(layout),
-            home: vec![0xee; usize::try_from(bytes).unwrap()],
+            on_device_end: vec![0xee; usize::try_from(bytes).unwrap()],
             free: layout.data().collect(),
             journal: Vec::new(),
         }
@@ -246,7 +246,12 @@ impl World {
         let id = self.metadata.resolve(&path).unwrap();
         let extents: Vec<Extent> = [self.metadata.inode(id).unwrap().extents(), &added].concat();
         let content = self.model.content(&path).clone();
-        write_home(&mut self.home, self.metadata.layout(), &extents, &content);
+        write_back(
+            &mut self.on_device_end,
+            self.metadata.layout(),
+            &extents,
+            &content,
+        );
         let operation = Operation::Extend {
             id,
             size: (size + len).try_into().unwrap(),
@@ -304,7 +309,7 @@ impl World {
                 continue;
             };
             let id = metadata.resolve(path).unwrap();
-            let mut bytes = read_home(&self.home, metadata, id);
+            let mut bytes = read_on_device(&self.on_device_end, metadata, id);
             overlay.patch(id, 0, &mut bytes);
             assert!(bytes == self.model.contents[*index], "{path} differs");
         }
@@ -323,19 +328,19 @@ pub(super) fn unit_payload(layout: &Layout) -> usize {
     usize::try_from(layout.file_data().bytes(1)).unwrap()
 }
 
-fn write_home(home: &mut [u8], layout: &Layout, extents: &[Extent], content: &[u8]) {
+fn write_back(on_device_end: &mut [u8], layout: &Layout, extents: &[Extent], content: &[u8]) {
     let units = content.chunks(unit_payload(layout));
     for (at, bytes) in unit_offsets(layout, extents).into_iter().zip(units) {
-        home[at..at + bytes.len()].copy_from_slice(bytes);
+        on_device_end[at..at + bytes.len()].copy_from_slice(bytes);
     }
 }
 
-fn read_home(home: &[u8], metadata: &Metadata, id: InodeId) -> Vec<u8> {
+fn read_on_device(on_device_end: &[u8], metadata: &Metadata, id: InodeId) -> Vec<u8> {
     let record = metadata.inode(id).unwrap();
     let payload = unit_payload(metadata.layout());
     let mut bytes: Vec<u8> = unit_offsets(metadata.layout(), record.extents())
         .into_iter()
-        .flat_map(|at| &home[at..at + payload])
+        .flat_map(|at| &on_device_end[at..at + payload])
         .copied()
         .collect();
     bytes.truncate(usize::try_from(record.size()).unwrap());

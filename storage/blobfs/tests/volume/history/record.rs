@@ -281,7 +281,7 @@ impl Record {
     }
 }
 
-/// All bytes of a file; where it was spoiled and checksums tell, zeros.
+/// All bytes of a file, with zeros in blocks that fail their checksums.
 fn read_around(volume: &Volume, path: &str, spoiled: &[Range<usize>]) -> Result<Vec<u8>, Error> {
     let file = volume.open(path, &OPEN)?;
     let mut bytes = vec![0; usize::try_from(file.size()).expect("a small file")];

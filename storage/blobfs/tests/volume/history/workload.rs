@@ -206,7 +206,7 @@ impl Workload {
         let history = self.record.files.get_mut(&id).expect("it was made");
         let size = history.bytes().len();
         if file.size() != size as u64 {
-            // What was not synced may be lost when a file is closed and that fails, of which only the volume tells.
+            // A failed close may lose unsynced bytes; only the volume reports that.
             let volume = self.volume.as_ref().expect("it is mounted");
             volume.sync()?;
             panic!(

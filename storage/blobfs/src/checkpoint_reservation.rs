@@ -1,44 +1,44 @@
-//! Units held for checkpoints, so that none ever meets a full device.
+//! Units reserved for checkpoints, so that a checkpoint never runs out of space.
 //!
 //! For each of the two copies:
 //!
 //! ```text
-//! current    what the superblocks name
-//! written    where the checkpoint that is under way goes
+//! current    extents that the superblocks name
+//! written    extents of the checkpoint in progress
 //! spare      the rest
 //! ```
 //!
-//! What makes the next checkpoint larger asks first ([`Room::grow`]), and is refused when there is no room for it:
-//! the creation of a name, or a further extent of a file. What only happens later because of that, such as a
-//! transaction that tells of the extent, needs no more.
+//! An operation that makes the next checkpoint larger reserves first ([`CheckpointReservation::grow`]) and fails if the
+//! volume is full: the creation of a name, or a further extent of a file. A later operation that follows from it, such
+//! as the transaction that names the extent, needs no more.
 //!
 //! # Invariants
-//! 1. A copy's units are at least twice as many as the next image can need: the current one stays until the next is
-//!    named, and then is where the one after that goes.
-//! 2. They are in few extents, as a superblock has no room for many.
+//! 1. A copy has at least twice the units that the next image can need: the current image stays until the superblocks
+//!    name the next one, and its units serve the image after that.
+//! 2. A copy consists of few extents, because a superblock holds at most `CHECKPOINT_EXTENTS_MAX`.
 
 use std::sync::{Mutex, MutexGuard};
 
-use crate::allocator::{Allocator, Part};
+use crate::allocator::{Allocator, SearchStart};
 use crate::format::checkpoint_image::PAGE_BYTES;
 use crate::format::superblock::CHECKPOINT_EXTENTS_MAX;
 use crate::format::{Extent, Layout};
 
-/// A copy has no more extents than these, beside a few by which some are cut.
+/// Extents of a copy, at most; the rest of the superblock's table is left for extents that are split.
 const EXTENTS_MAX: usize = CHECKPOINT_EXTENTS_MAX * 3 / 4;
-/// Bytes of records in a page at least, as the longest record can leave so much of it empty.
+/// Least number of bytes of records in a page: the longest record may leave the rest empty.
 const PAGE_RECORDS_MIN: u64 = PAGE_BYTES as u64 - 32 - 300;
-/// When names come and go without making an image larger, one page of so many may become two.
+/// Pages of which one may split in two while names are added and removed at constant image size.
 const PAGES_A_FURTHER: u64 = 12;
-/// An image can be larger by so many bytes for each extent of a file.
+/// Bytes by which each further extent of a file can enlarge the image.
 pub(crate) const EXTENT_GROWTH: u64 = 12;
 
-/// By how many bytes an image can be larger when there is a further name.
+/// Bytes by which a further name can enlarge the image.
 pub(crate) const fn name_growth(name: &str) -> u64 {
     64 + name.len() as u64
 }
 
-/// Extents of one copy, in the order of their places.
+/// Extents of one copy, in the order of their use.
 #[derive(Debug, Default)]
 struct Held {
     current: Vec<Extent>,
@@ -51,19 +51,19 @@ struct Inner {
     copies: [Held; 2],
     /// Bytes of the last image, in whole pages.
     image_bytes: u64,
-    /// Bytes of records that the next one has beside, at most.
+    /// Bytes of records, at most, that the next image has in addition.
     growth: u64,
 }
 
-/// Units held for checkpoints.
+/// Reservation of units for the next checkpoint.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct CheckpointReservation {
     layout: Layout,
     inner: Mutex<Inner>,
 }
 
-impl Room {
-    /// Only what the superblocks name, an image of so many bytes.
+impl CheckpointReservation {
+    /// A reservation with only the extents that the superblocks name, for an image of `image_bytes`.
     pub(crate) fn new(layout: Layout, current: &[Vec<Extent>; 2], image_bytes: u64) -> Self {
         let copies = current.each_ref().map(|extents| Held {
             current: extents.clone(),
@@ -77,24 +77,28 @@ impl Room {
         Self { layout, inner }
     }
 
-    /// Bytes of the last image.
+    /// Bytes of the last image, in whole pages.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.lock().image_bytes
     }
 
-    /// Units of both copies.
+    /// Number of units of both copies.
     pub(crate) fn units(&self) -> u64 {
         self.lock().copies.iter().map(Held::units).sum()
     }
 
-    /// Makes sure that the next checkpoint may be larger by so many bytes. False if it may not.
+    /// Reserves for a next checkpoint that is larger by `bytes`. False if the volume is full.
     pub(crate) fn grow(&self, allocator: &Allocator, bytes: u64) -> bool {
         let mut inner = self.lock();
         let growth = inner.growth.saturating_add(bytes);
         let wanted = self.wanted(inner.image_bytes, growth);
-        for (held, part) in inner.copies.iter_mut().zip([Part::Front, Part::Middle]) {
+        for (held, start) in inner
+            .copies
+            .iter_mut()
+            .zip([SearchStart::FirstGroup, SearchStart::MiddleGroup])
+        {
             let missing = wanted.saturating_sub(held.units());
-            if missing > 0 && !held.take(allocator, missing, wanted / 8, part) {
+            if missing > 0 && !held.take(allocator, missing, wanted / 8, start) {
                 return false;
             }
         }
@@ -102,20 +106,21 @@ impl Room {
         true
     }
 
-    /// The next image has so many bytes. False if there is no room for it.
+    /// Reserves for a next image of `image_bytes`. False if the volume is full.
     pub(crate) fn expect(&self, allocator: &Allocator, image_bytes: u64) -> bool {
         self.lock().image_bytes = image_bytes;
         self.grow(allocator, 0)
     }
 
-    /// What was asked for with [`Room::grow`] does not come.
+    /// Takes back the effect of a [`CheckpointReservation::grow`] whose operation failed.
     pub(crate) fn shrink(&self, bytes: u64) {
         let mut inner = self.lock();
         inner.growth = inner.growth.saturating_sub(bytes);
     }
 
-    /// Where the two copies of an image of so many bytes go. The one after it will be larger by `growth` bytes at
-    /// least. None if there is no room, which can only be if [`Room::grow`] was not asked or did refuse.
+    /// Extents for the two copies of an image of `image_bytes`. The image after it will be larger by at least `growth`
+    /// bytes. None if the volume is full, which happens only after a [`CheckpointReservation::grow`] that failed or was
+    /// left out.
     pub(crate) fn begin(
         &self,
         allocator: &Allocator,
@@ -125,9 +130,13 @@ impl Room {
         let mut inner = self.lock();
         let units = self.layout.units_of(image_bytes);
         (inner.image_bytes, inner.growth) = (image_bytes, growth);
-        for (held, part) in inner.copies.iter_mut().zip([Part::Front, Part::Middle]) {
+        for (held, start) in inner
+            .copies
+            .iter_mut()
+            .zip([SearchStart::FirstGroup, SearchStart::MiddleGroup])
+        {
             let missing = units.saturating_sub(units_in(&held.spare));
-            if missing > 0 && !held.take(allocator, missing, 0, part) {
+            if missing > 0 && !held.take(allocator, missing, 0, start) {
                 return None;
             }
             held.written = cut_out(&mut held.spare, units);
@@ -135,7 +144,7 @@ impl Room {
         Some(inner.copies.each_ref().map(|held| held.written.clone()))
     }
 
-    /// The superblocks name the checkpoint that was begun.
+    /// Replaces the current extents by those of [`CheckpointReservation::begin`], which the superblocks name now.
     pub(crate) fn end(&self, allocator: &Allocator) {
         let mut inner = self.lock();
         let wanted = self.wanted(inner.image_bytes, inner.growth);
@@ -148,12 +157,12 @@ impl Room {
                 .units()
                 .saturating_sub(wanted)
                 .min(units_in(&held.spare));
-            allocator.give_back(&cut_off(&mut held.spare, surplus));
+            allocator.free_now(&cut_off(&mut held.spare, surplus));
         }
     }
 
-    /// Units of a copy for an image that has grown by so many bytes, however its records fall into pages, and for the
-    /// one before it.
+    /// Units of a copy for an image that has grown by `growth` bytes, however its records fall into pages, and for the
+    /// image before it.
     const fn wanted(&self, image_bytes: u64, growth: u64) -> u64 {
         let pages = image_bytes / PAGE_BYTES as u64 + growth.div_ceil(PAGE_RECORDS_MIN);
         let bytes = (pages + pages / PAGES_A_FURTHER) * PAGE_BYTES as u64;
@@ -178,11 +187,11 @@ impl Held {
     }
 
     /// Takes `need` units, or `good` if there are so many.
-    fn take(&mut self, allocator: &Allocator, need: u64, good: u64, part: Part) -> bool {
+    fn take(&mut self, allocator: &Allocator, need: u64, good: u64, start: SearchStart) -> bool {
         let most = EXTENTS_MAX.saturating_sub(self.extents());
         let taken = allocator
-            .take_few(need.max(good), most, part)
-            .or_else(|| allocator.take_few(need, most, part));
+            .take_few(need.max(good), most, start)
+            .or_else(|| allocator.take_few(need, most, start));
         let is_taken = taken.is_some();
         self.spare.extend(taken.unwrap_or_default());
         is_taken
@@ -193,7 +202,7 @@ fn units_in(extents: &[Extent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.units)).sum()
 }
 
-/// Takes so many units, in few extents.
+/// Takes `units` units in few extents.
 fn cut_out(extents: &mut Vec<Extent>, units: u64) -> Vec<Extent> {
     extents.sort_unstable_by_key(|extent| extent.units);
     let mut taken = Vec::new();
@@ -213,7 +222,7 @@ fn cut_out(extents: &mut Vec<Extent>, units: u64) -> Vec<Extent> {
     taken
 }
 
-/// Takes so many units, the shortest extents first.
+/// Takes `units` units, the shortest extents first.
 fn cut_off(extents: &mut Vec<Extent>, units: u64) -> Vec<Extent> {
     extents.sort_unstable_by_key(|extent| extent.units);
     let mut taken = Vec::new();

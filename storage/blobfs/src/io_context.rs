@@ -1,10 +1,10 @@
-//! The device's queues, one for each calling thread.
+//! I/O contexts: a device queue and its buffers, one for each calling thread.
 //!
-//! A thread takes the lane of its number; only when there are more threads than lanes do two meet at one, and the
-//! second waits. Requests beyond what the device's own queues take are the device's to share.
+//! A thread uses the I/O context of its number. Two threads share one only if there are more threads than contexts; the
+//! second then waits for its lock. The device multiplexes requests beyond the number of its own queues.
 //!
-//! A lane also has the buffers of its requests: what is read goes to the caller by one copy, which lets callers
-//! use any memory and any alignment. It costs about 60 ns for 4 KiB beside a device that takes microseconds.
+//! A read is copied once from the context's buffer to the caller's, so callers may use any memory and any alignment.
+//! The copy costs about 60 ns for 4 KiB; the device takes microseconds.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,15 +18,15 @@ use millrace_memory::{
     Arena, ArenaOptions, Buffer, DomainId, Exhausted, NoDevice, Pages, SizeClass,
 };
 
-use crate::format::Seal;
+use crate::format::BlockTrailer;
 use crate::permits::{Permit, Permits, Purpose};
 use crate::{Error, ErrorKind, Result};
 
-/// The longest single request: longer transfers are several at once.
+/// Longest single request, in bytes; a longer transfer is several requests in flight at once.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
-/// So many threads have a lane of their own.
-const LANES: usize = 256;
-/// Requests of one call in flight at once.
+/// Number of I/O contexts of a volume.
+const IO_CONTEXTS: usize = 256;
+/// Most requests of one call in flight at once.
 const DEPTH: usize = 32;
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -34,62 +34,62 @@ thread_local! {
     static THREAD: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Which lane is the calling thread's.
-fn lane_index() -> usize {
+/// Index of the calling thread's I/O context.
+fn io_context_index() -> usize {
     THREAD.with(|number| {
         if number.get() == usize::MAX {
             number.set(THREADS.fetch_add(1, Ordering::Relaxed));
         }
-        number.get() % LANES
+        number.get() % IO_CONTEXTS
     })
 }
 
-/// A run of blocks on the device and the bytes of it that are wanted.
+/// A transfer of at most [`PIECE_BYTES`]: a run of blocks and the range of it that the caller reads.
 #[derive(Debug)]
 pub(crate) struct Piece<'a> {
-    /// The first block.
+    /// First block of the run.
     pub(crate) lba: u64,
-    /// Bytes of the blocks before the first that is wanted.
+    /// Bytes of the run before the range.
     pub(crate) skip: usize,
-    /// What is wanted; the blocks of it are no more than [`PIECE_BYTES`].
+    /// Destination of the range.
     pub(crate) out: &'a mut [u8],
-    /// Seals the blocks, if they are of a file and have checksums. These are no bytes that could be wanted.
-    pub(crate) seal: Option<Seal>,
+    /// Trailer of the first block, for blocks of files with checksums; trailers are not part of the range.
+    pub(crate) trailer: Option<BlockTrailer>,
 }
 
 impl Piece<'_> {
-    /// Bytes that go over the wire: whole blocks.
+    /// Bytes transferred: whole blocks.
     fn transfer_bytes(&self, block_bytes: usize) -> usize {
         let bytes = self.skip + self.out.len();
-        match &self.seal {
+        match &self.trailer {
             None => bytes.next_multiple_of(block_bytes),
-            Some(seal) => seal.transfer_bytes(bytes),
+            Some(trailer) => trailer.transfer_bytes(bytes),
         }
     }
 }
 
-/// All lanes of a device.
-pub(crate) struct Lanes {
+/// All I/O contexts of a device. Thread-safe: one lock a context.
+pub(crate) struct IoContexts {
     device: Arc<dyn Device>,
     arena: Mutex<Arena>,
-    lanes: Box<[Mutex<Option<Lane>>]>,
-    /// Queues for writes that are in flight between calls.
+    io_contexts: Box<[Mutex<Option<IoContext>>]>,
+    /// Unused queues for writes that stay in flight between calls.
     idle: Mutex<Vec<Box<dyn Queue>>>,
     permits: Arc<Permits>,
     blocks: Blocks,
 }
 
-/// Blocks as the volume counts them, of which each may be several of the device's.
+/// Block size of the volume, in device blocks and bytes.
 #[derive(Clone, Copy, Debug)]
 struct BlockSize {
-    /// log2 of the device's blocks in one.
+    /// log2 of the number of device blocks in a block.
     shift: u32,
     bytes: usize,
-    /// The longest single request.
+    /// Longest single request, in bytes: whole blocks.
     piece_bytes: usize,
 }
 
-/// The size of blocks, which is the device's own until a volume is found.
+/// Block size of the volume; the device's own until a superblock was read.
 #[derive(Debug)]
 struct Blocks {
     device_bytes: usize,
@@ -109,8 +109,8 @@ impl Blocks {
     }
 }
 
-impl Lanes {
-    /// `arena_bytes` of buffers, at least 1 MiB.
+impl IoContexts {
+    /// I/O contexts with `arena_bytes` of buffers, at least 1 MiB.
     pub(crate) fn new(device: Arc<dyn Device>, arena_bytes: usize) -> Result<Self> {
         let geometry = device.geometry();
         let blocks = Blocks {
@@ -119,7 +119,7 @@ impl Lanes {
             shift: AtomicU32::new(0),
         };
         let piece_bytes = blocks.size().piece_bytes;
-        // A quarter each for point reads, blocks of tables, and two for long transfers.
+        // A quarter for point reads, a quarter for table blocks, half for long transfers.
         let share = arena_bytes.max(1 << 20) / 4;
         let class = |size: usize, share: usize| SizeClass {
             size,
@@ -135,7 +135,7 @@ impl Lanes {
         let options = ArenaOptions {
             classes,
             pages: Pages::Auto,
-            // What no device sees need not be locked.
+            // Memory that no device accesses need not be locked.
             locked: DomainId::of(device.domain()) != DomainId::of(&NoDevice::shared()),
             ..ArenaOptions::default()
         };
@@ -144,7 +144,7 @@ impl Lanes {
         })?;
         Ok(Self {
             arena: Mutex::new(arena),
-            lanes: (0..LANES).map(|_| Mutex::new(None)).collect(),
+            io_contexts: (0..IO_CONTEXTS).map(|_| Mutex::new(None)).collect(),
             idle: Mutex::default(),
             permits,
             blocks,
@@ -152,7 +152,7 @@ impl Lanes {
         })
     }
 
-    /// Counts in blocks of so many bytes from now on, of which the device's are a part.
+    /// Sets the block size of the volume, a power-of-two multiple of the device's.
     pub(crate) fn set_block_bytes(&self, block_bytes: u32) -> Result<()> {
         let device_bytes = self.blocks.device_bytes;
         let wanted = block_bytes as usize;
@@ -173,51 +173,51 @@ impl Lanes {
         &self.device
     }
 
-    /// Bytes of a block.
+    /// Bytes of a block of the volume.
     pub(crate) fn block_bytes(&self) -> usize {
         self.blocks.size().bytes
     }
 
-    /// The longest single request.
+    /// Longest single request, in bytes.
     pub(crate) fn piece_bytes(&self) -> usize {
         self.blocks.size().piece_bytes
     }
 
-    /// What the device calls a block.
+    /// Device address of block `lba` of the volume.
     pub(crate) fn address(&self, lba: u64) -> Lba {
         Lba(lba << self.blocks.size().shift)
     }
 
-    /// Permission to keep a buffer between calls.
+    /// Permit to hold a buffer between calls.
     pub(crate) fn permit(&self, purpose: Purpose, buffer: &Buffer) -> Option<Permit> {
         self.permits.take(purpose, buffer)
     }
 
-    /// Has `work` done on the calling thread's lane.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
-        self.at_index(lane_index(), work)
+    /// Runs `work` with the calling thread's I/O context.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut IoContext) -> Result<T>) -> Result<T> {
+        self.at_index(io_context_index(), work)
     }
 
-    /// The same, and tells which lane it is.
+    /// Runs `work` with the calling thread's I/O context and its index.
     pub(crate) fn with_index<T>(
         &self,
-        work: impl FnOnce(usize, &mut Lane) -> Result<T>,
+        work: impl FnOnce(usize, &mut IoContext) -> Result<T>,
     ) -> Result<T> {
-        let index = lane_index();
-        self.at_index(index, |lane| work(index, lane))
+        let index = io_context_index();
+        self.at_index(index, |io| work(index, io))
     }
 
-    /// Has `work` done on a lane.
+    /// Runs `work` with I/O context `index`.
     pub(crate) fn at_index<T>(
         &self,
         index: usize,
-        work: impl FnOnce(&mut Lane) -> Result<T>,
+        work: impl FnOnce(&mut IoContext) -> Result<T>,
     ) -> Result<T> {
-        let mut slot = self.lanes[index]
+        let mut slot = self.io_contexts[index]
             .lock()
-            .expect("no holder of a lane panics");
+            .expect("no holder of an I/O context panics");
         if slot.is_none() {
-            *slot = Some(Lane {
+            *slot = Some(IoContext {
                 queue: self.queue()?,
                 arena: self.arena(),
                 permits: Arc::clone(&self.permits),
@@ -226,12 +226,12 @@ impl Lanes {
                 next_token: 0,
             });
         }
-        let lane = slot.as_mut().expect("the lane was just made");
-        lane.size = self.blocks.size();
-        work(lane)
+        let io = slot.as_mut().expect("the I/O context was just made");
+        io.size = self.blocks.size();
+        work(io)
     }
 
-    /// A queue for writes that stay in flight, and a handle for their buffers.
+    /// A queue for writes that stay in flight between calls, and an arena handle for their buffers.
     pub(crate) fn writer(&self) -> Result<(Box<dyn Queue>, Arena)> {
         let idle = self
             .idle
@@ -242,7 +242,7 @@ impl Lanes {
         Ok((queue, self.arena()))
     }
 
-    /// Takes back a queue with nothing in flight.
+    /// Returns a queue that has nothing in flight.
     pub(crate) fn return_writer(&self, queue: Box<dyn Queue>) {
         debug_assert_eq!(queue.in_flight(), 0);
         self.idle
@@ -266,27 +266,27 @@ impl Lanes {
     }
 }
 
-impl fmt::Debug for Lanes {
+impl fmt::Debug for IoContexts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lanes")
+        f.debug_struct("IoContexts")
             .field("device", &self.device)
             .finish_non_exhaustive()
     }
 }
 
-/// A queue and its buffers, used by one thread at a time.
-pub(crate) struct Lane {
+/// Device queue and buffers, used by one thread at a time.
+pub(crate) struct IoContext {
     queue: Box<dyn Queue>,
     arena: Arena,
     permits: Arc<Permits>,
     size: BlockSize,
-    /// Completions of requests that their callers have not asked about yet.
+    /// Completions that no caller has asked for yet, by token.
     finished: HashMap<u64, Completion>,
     next_token: u64,
 }
 
-impl Lane {
-    /// Reads all pieces, several at once.
+impl IoContext {
+    /// Reads all pieces, several in flight at once; the first error fails the call.
     pub(crate) fn read(&mut self, pieces: &mut [Piece<'_>]) -> Result<()> {
         if let [piece] = pieces {
             let len = piece.transfer_bytes(self.size.bytes);
@@ -297,7 +297,7 @@ impl Lane {
         self.read_many(pieces).into_iter().collect()
     }
 
-    /// Reads all pieces, several at once; each has a result of its own.
+    /// Reads all pieces, several in flight at once; each has a result of its own.
     pub(crate) fn read_many(&mut self, pieces: &mut [Piece<'_>]) -> Vec<Result<()>> {
         let mut results: Vec<Result<()>> = pieces.iter().map(|_| Ok(())).collect();
         let base = self.next_token;
@@ -331,7 +331,7 @@ impl Lane {
                 continue;
             }
             let Some(completion) = self.next_of(base..self.next_token) else {
-                // The queue forgot what it took: whatever it is, it is an error and no endless wait.
+                // The queue lost a request: an error, not an endless wait.
                 results.iter_mut().for_each(|result| *result = Err(lost()));
                 return results;
             };
@@ -346,8 +346,8 @@ impl Lane {
         Lba(lba << self.size.shift)
     }
 
-    /// Begins a read of `len` bytes of whole blocks, if a buffer is at hand that may be kept; its name is for
-    /// [`Lane::finish`].
+    /// Starts a read of `len` bytes of whole blocks, if a buffer and a permit are free; returns the token for
+    /// [`IoContext::finish`].
     pub(crate) fn start_read(&mut self, lba: u64, len: usize) -> Result<Option<(u64, Permit)>> {
         let Some(buffer) = take_buffer(&self.arena, len)? else {
             return Ok(None);
@@ -358,14 +358,14 @@ impl Lane {
         let token = self.next_token;
         self.next_token += 1;
         self.submit(Request::read(self.address(lba), buffer, token))?;
-        // Gives it to the device.
+        // Polling submits the request to the device.
         while let Some(completion) = self.queue.poll() {
             self.finished.insert(completion.token, completion);
         }
         Ok(Some((token, permit)))
     }
 
-    /// The buffer of a read begun before; none while it is under way, unless `wait`.
+    /// Buffer of a started read; none while the read is in flight, unless `wait`.
     pub(crate) fn finish(&mut self, token: u64, wait: bool) -> Option<Result<Buffer>> {
         loop {
             if let Some(completion) = self.finished.remove(&token) {
@@ -385,7 +385,7 @@ impl Lane {
         }
     }
 
-    /// Submits a request; when the queue is full, after something has finished.
+    /// Submits a request; waits for a completion while the queue is full.
     fn submit(&mut self, mut request: Request) -> Result<()> {
         loop {
             let lba = request.lba.0 >> self.size.shift;
@@ -401,7 +401,7 @@ impl Lane {
         }
     }
 
-    /// The next completion with one of these tokens.
+    /// Next completion with a token in `tokens`.
     fn next_of(&mut self, tokens: Range<u64>) -> Option<Completion> {
         if !self.finished.is_empty() {
             let found = self
@@ -422,7 +422,7 @@ impl Lane {
         }
     }
 
-    /// Writes `bytes`, whole blocks, in pieces one after the other.
+    /// Writes `bytes`, whole blocks, in requests one after the other.
     pub(crate) fn write(&mut self, lba: u64, bytes: &[u8], through: bool) -> Result<()> {
         let operation = if through {
             Operation::WriteThrough
@@ -439,18 +439,18 @@ impl Lane {
         Ok(())
     }
 
-    /// Puts everything that was written on the medium.
+    /// Flushes the device's volatile cache.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.run(Operation::Flush, 0, None).map(|_| ())
     }
 
-    /// Deallocates blocks.
+    /// Deallocates blocks (TRIM).
     pub(crate) fn deallocate(&mut self, lba: u64, blocks: u64) -> Result<()> {
         self.run(Operation::Deallocate(blocks << self.size.shift), lba, None)
             .map(|_| ())
     }
 
-    /// One request, waited for.
+    /// Submits one request and waits for it.
     fn run(
         &mut self,
         operation: Operation,
@@ -497,7 +497,7 @@ pub(crate) fn take_buffer(arena: &Arena, len: usize) -> Result<Option<Buffer>> {
     }
 }
 
-/// A buffer of `len` bytes, waited for: whoever has one has it for as long as a request takes.
+/// A buffer of `len` bytes; waits while all are in use, each for the time of a request.
 pub(crate) fn wait_for_buffer(arena: &Arena, len: usize) -> Result<Buffer> {
     loop {
         if let Some(buffer) = take_buffer(arena, len)? {
@@ -512,11 +512,11 @@ fn take_piece(piece: &mut Piece<'_>, completion: Completion) -> Result<()> {
         .result
         .map_err(|error| io_error("read", piece.lba, error))?;
     let buffer = completion.buffer.ok_or_else(no_buffer)?;
-    if let Some(seal) = &piece.seal {
-        if buffer.len() < seal.transfer_bytes(piece.skip + piece.out.len()) {
+    if let Some(trailer) = &piece.trailer {
+        if buffer.len() < trailer.transfer_bytes(piece.skip + piece.out.len()) {
             return Err(no_buffer());
         }
-        return seal.open(&buffer, piece.skip, piece.out);
+        return trailer.verify_into(&buffer, piece.skip, piece.out);
     }
     let end = piece.skip + piece.out.len();
     let bytes = buffer.get(piece.skip..end).ok_or_else(no_buffer)?;
@@ -536,7 +536,7 @@ fn read_error(source: millrace_block::Error) -> Error {
     Error::new(ErrorKind::Io, "cannot read").caused_by(source)
 }
 
-/// A failure of the device at a block.
+/// Error of a device request at block `lba`.
 pub(crate) fn io_error(what: &str, lba: u64, source: millrace_block::Error) -> Error {
     let kind = match source.kind() {
         millrace_block::ErrorKind::Unsupported => ErrorKind::Unsupported,

@@ -1,4 +1,4 @@
-//! What tells whether a block of a file is the one that was written there.
+//! Block trailer: checksum and identity of a block of a file.
 //!
 //! # Format
 //! The last eight bytes of a block that has a checksum:
@@ -9,12 +9,12 @@
 //! file u32        the lower half of the file's number
 //! ```
 //!
-//! It does not fit a block with a flipped bit, another file's, one of another place in the file, one of a file that
-//! is no more (numbers of files are never used again), or another volume's. It fits what the same file held at the
-//! same place before: that a write was dropped which the device has acknowledged is not found.
+//! A trailer does not match a block with a flipped bit, a block of another file or at another offset, a block of a
+//! removed file (file numbers are never reused), or a block of another volume. It matches earlier contents of the same
+//! block: a write that the device acknowledged and dropped is not detected.
 //!
-//! A block is no longer than what a device writes as a whole, so after a power cut it is the old one or the new one,
-//! and fits in either case.
+//! A block is no longer than the device's atomic write, so after a power cut it is the old block or the new one, and
+//! matches in either case.
 
 use std::fmt;
 
@@ -23,33 +23,33 @@ use super::ids::InodeId;
 use super::key::VolumeKey;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The seal of a block of a file, and of those that follow it.
+/// Trailer of a block of a file, and of the blocks that follow it.
 #[derive(Clone, Copy)]
-pub(crate) struct Seal {
+pub(crate) struct BlockTrailer {
     data: DataLayout,
     id: InodeId,
-    /// The checksum of what all blocks of the file begin with.
+    /// Checksum of the key and the file's number, with which all blocks of the file begin.
     seed: u32,
-    /// The block.
+    /// Block number in the file.
     number: u64,
 }
 
-impl Seal {
-    /// That of block `number` of a file; none on a volume without checksums of data.
+impl BlockTrailer {
+    /// Trailer of block `number` of a file; none on a volume without data checksums.
     #[inline]
     pub(crate) fn new(data: DataLayout, key: VolumeKey, id: InodeId, number: u64) -> Option<Self> {
-        data.is_sealed()
+        data.has_checksums()
             .then(|| Self::of_block(data, key, id, number))
     }
 
-    /// That of the block that holds the byte at `offset`.
+    /// Trailer of the block that holds the byte at `offset`.
     #[inline]
     pub(crate) fn at(data: DataLayout, key: VolumeKey, id: InodeId, offset: u64) -> Option<Self> {
-        data.is_sealed()
+        data.has_checksums()
             .then(|| Self::of_block(data, key, id, data.block_of(offset).0))
     }
 
-    // Apart, so that volumes without checksums have little more than a branch.
+    // Not inlined, so that volumes without checksums pay little more than a branch.
     #[inline(never)]
     fn of_block(data: DataLayout, key: VolumeKey, id: InodeId, number: u64) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Seal {
         }
     }
 
-    /// That of the block that follows `index` blocks after this one.
+    /// Trailer of the block `index` blocks after this one.
     pub(crate) const fn after(self, index: usize) -> Self {
         Self {
             number: self.number + index as u64,
@@ -68,12 +68,12 @@ impl Seal {
         }
     }
 
-    /// Bytes of the whole blocks that hold so many bytes of the file, of which the first begins a block.
+    /// Bytes of the whole blocks that hold `bytes` bytes of the file from the start of a block on.
     pub(crate) const fn transfer_bytes(&self, bytes: usize) -> usize {
         self.data.transfer_bytes(bytes)
     }
 
-    fn trailer(&self, number: u64, payload: &[u8]) -> [u8; TRAILER_BYTES] {
+    fn encode(&self, number: u64, payload: &[u8]) -> [u8; TRAILER_BYTES] {
         let checksum = millrace_checksum::extend(self.seed, &number.to_le_bytes());
         let checksum = millrace_checksum::extend(checksum, payload);
         let mut trailer = [0; TRAILER_BYTES];
@@ -82,9 +82,8 @@ impl Seal {
         trailer
     }
 
-    /// Puts bytes of the file, from the first of the block on, into whole blocks. The last one is filled up with
-    /// zeros.
-    pub(crate) fn close(&self, bytes: &[u8], blocks: &mut [u8]) {
+    /// Fills whole blocks with bytes of the file and their trailers. The rest of the last block is zeros.
+    pub(crate) fn fill_blocks(&self, bytes: &[u8], blocks: &mut [u8]) {
         let payload = self.data.payload_bytes();
         let parts = bytes.chunks(payload);
         let blocks = blocks.chunks_exact_mut(self.data.block_bytes());
@@ -92,37 +91,37 @@ impl Seal {
             let (held, trailer) = block.split_at_mut(payload);
             held[..part.len()].copy_from_slice(part);
             held[part.len()..].fill(0);
-            trailer.copy_from_slice(&self.trailer(number, held));
+            trailer.copy_from_slice(&self.encode(number, held));
         }
     }
 
-    /// The same in blocks of their own.
-    pub(crate) fn closed(&self, bytes: &[u8]) -> Vec<u8> {
+    /// New blocks filled as by [`BlockTrailer::fill_blocks`].
+    pub(crate) fn encode_blocks(&self, bytes: &[u8]) -> Vec<u8> {
         let mut blocks = vec![0; self.data.transfer_bytes(bytes.len())];
-        self.close(bytes, &mut blocks);
+        self.fill_blocks(bytes, &mut blocks);
         blocks
     }
 
-    /// The bytes of a block, if it is the one that follows `index` blocks after this one.
+    /// The file's bytes in a block, if it is the block `index` blocks after this one.
     fn payload<'b>(&self, index: usize, block: &'b [u8]) -> Result<&'b [u8]> {
         let number = self.number + index as u64;
         let (payload, trailer) = block.split_at(self.data.payload_bytes());
-        if self.trailer(number, payload) == trailer {
+        if self.encode(number, payload) == trailer {
             return Ok(payload);
         }
         Err(self.mismatch(number, trailer))
     }
 
-    /// Whether a block is the one that follows `index` blocks after this one.
-    pub(crate) fn fits(&self, index: usize, block: &[u8]) -> bool {
+    /// Whether a block matches as the block `index` blocks after this one.
+    pub(crate) fn matches(&self, index: usize, block: &[u8]) -> bool {
         self.payload(index, block).is_ok()
     }
 
-    /// Takes out of whole blocks the bytes of the file that begin `skip` bytes after their first.
+    /// Copies the file's bytes from whole blocks, from `skip` bytes after their first on.
     ///
     /// # Errors
-    /// [`ErrorKind::Corruption`] if a block is another one.
-    pub(crate) fn open(&self, blocks: &[u8], skip: usize, out: &mut [u8]) -> Result<()> {
+    /// [`ErrorKind::Corruption`] if a block does not match.
+    pub(crate) fn verify_into(&self, blocks: &[u8], skip: usize, out: &mut [u8]) -> Result<()> {
         let mut skip = skip;
         let mut left = out;
         for (index, block) in blocks.chunks_exact(self.data.block_bytes()).enumerate() {
@@ -138,11 +137,11 @@ impl Seal {
         Ok(())
     }
 
-    /// Has the bytes of the file follow each other from the front of the blocks on.
+    /// Moves the file's bytes together at the front of the blocks.
     ///
     /// # Errors
-    /// [`ErrorKind::Corruption`] if a block is another one.
-    pub(crate) fn open_in_place(&self, blocks: &mut [u8]) -> Result<()> {
+    /// [`ErrorKind::Corruption`] if a block does not match.
+    pub(crate) fn verify_in_place(&self, blocks: &mut [u8]) -> Result<()> {
         let (block, payload) = (self.data.block_bytes(), self.data.payload_bytes());
         for index in 0..blocks.len() / block {
             let begin = index * block;
@@ -162,7 +161,7 @@ impl Seal {
         let other = if trailer[4..] == id.0.to_le_bytes()[..4] {
             String::new()
         } else {
-            format!(" (it says that it is one of #{whose})")
+            format!(" (its trailer names file #{whose})")
         };
         Error::new(
             ErrorKind::Corruption,
@@ -173,9 +172,9 @@ impl Seal {
     }
 }
 
-impl fmt::Debug for Seal {
+impl fmt::Debug for BlockTrailer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seal")
+        f.debug_struct("BlockTrailer")
             .field("id", &self.id)
             .field("number", &self.number)
             .finish_non_exhaustive()

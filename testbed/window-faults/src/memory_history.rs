@@ -1,4 +1,4 @@
-//! The memory itself, with all that it ever held.
+//! Memory with the history of every word.
 
 use millrace_window::{LINE, WORD};
 
@@ -8,16 +8,16 @@ pub(crate) const LINE_WORDS: usize = LINE / WORD;
 /// What a line holds.
 pub(crate) type Line = [u64; LINE_WORDS];
 
-/// Memory that remembers what it held at each time. Words and lines are counted from its start.
+/// Memory that records the value of each word at each time. Words and lines are counted from its start.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct MemoryHistory {
     /// For each word when it was changed and to what, the oldest first.
     words: Vec<Vec<(u64, u64)>>,
     /// How many changes there were.
     now: u64,
 }
 
-impl Home {
+impl MemoryHistory {
     pub(crate) fn new(words: usize) -> Self {
         Self {
             words: vec![vec![(0, 0)]; words],
