@@ -1,26 +1,26 @@
-//! What goes wrong with a command, and what to do about it.
+//! The errors of a command, with advice.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 
-/// What went wrong.
+/// The cause of a failure, for the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The arguments or the rules make no sense.
+    /// The arguments or the rules are invalid.
     Usage,
-    /// The monitor is not there, or another one is, or it refuses.
-    Monitor,
-    /// The library is not there.
+    /// The broker is not running, is in use, or refused the request.
+    Broker,
+    /// The library to preload is missing.
     Library,
     /// The program could not be run.
     Program,
-    /// The report could not be written, or the system lacks something.
+    /// The output could not be written, or a system call failed.
     System,
 }
 
-/// A failure, with what was attempted, why it failed, and what may help.
+/// A failure: the attempted operation, its cause, and advice.
 #[derive(Debug)]
 pub struct SocketsError {
     kind: ErrorKind,
@@ -44,25 +44,25 @@ impl SocketsError {
         self
     }
 
-    /// The same with something else to do about it.
+    /// The same error with one more advice.
     pub(super) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice.push(advice.into());
         self
     }
 
-    /// The monitor, or what it needs, failed.
-    pub(super) fn of_monitor(source: &millrace_proxy::Error) -> Self {
-        use millrace_proxy::ErrorKind as Of;
+    /// The error of a failed broker or of its client.
+    pub(super) fn of_broker(source: &millrace_broker::Error) -> Self {
+        use millrace_broker::ErrorKind as Of;
         let advice = match source.kind() {
-            Of::NotRunning => {
-                Some("`millrace sockets monitor` starts one; `millrace sockets run` does by itself")
-            }
-            Of::InUse => Some("`millrace sockets status` says what it does"),
-            Of::Unsafe => Some("name another place by --socket, or mend the folder"),
-            Of::Rules => Some("`millrace sockets monitor --help` shows rules"),
+            Of::NotRunning => Some(
+                "start one by `millrace sockets broker`; `millrace sockets run` starts one by itself",
+            ),
+            Of::InUse => Some("`millrace sockets status` shows its state"),
+            Of::Unsafe => Some("name another path by --socket, or fix the folder's owner and mode"),
+            Of::Rules => Some("`millrace sockets broker --help` shows rules"),
             _ => None,
         };
-        let mut error = Self::new(ErrorKind::Monitor, source.to_string());
+        let mut error = Self::new(ErrorKind::Broker, source.to_string());
         error.advice.extend(advice.map(str::to_owned));
         let mut cause = source.source();
         while let Some(inner) = cause {
@@ -73,22 +73,22 @@ impl SocketsError {
     }
 
     pub(super) fn output(source: io::Error) -> Self {
-        Self::new(ErrorKind::System, "the output could not be written").caused_by(source)
+        Self::new(ErrorKind::System, "writing the output").caused_by(source)
     }
 
-    /// What went wrong.
+    /// The kind of the failure, for a program's decision.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What can be done about it, the likeliest first.
+    /// The advice, the likeliest remedy first.
     #[must_use]
     pub fn advice(&self) -> &[String] {
         &self.advice
     }
 
-    /// Whether nobody reads the output any more.
+    /// Whether the reader of the output has closed it.
     pub(super) fn is_broken_pipe(&self) -> bool {
         let cause = self.source.as_deref();
         let cause = cause.and_then(|source| source.downcast_ref::<io::Error>());

@@ -1,0 +1,28 @@
+//! The command `millrace sockets forwarder`.
+
+use std::io::Write;
+
+use millrace_broker::forwarder::{self, Command};
+
+use super::forwarder_threads::ForwarderThreads;
+use super::socket_path::SocketPath;
+use super::{ForwarderOptions, SocketsError};
+
+pub(super) fn run(options: &ForwarderOptions, out: &mut dyn Write) -> Result<(), SocketsError> {
+    let place = SocketPath::find(options.socket.as_deref())?;
+    let socket = place
+        .connect()?
+        .offer_forwarders(options.forwarders)
+        .map_err(|error| SocketsError::of_broker(&error))?;
+    let (pool, forwarders) = ForwarderThreads::spawn(options.forwarders, &options.cpus)?;
+    let shown = place.path.display();
+    writeln!(out, "forwarding for the broker at {shown}")
+        .and_then(|()| out.flush())
+        .map_err(SocketsError::output)?;
+    let served = forwarder::serve(&socket, &pool);
+    for forwarder in pool.forwarders() {
+        forwarder.send(Command::Stop);
+    }
+    forwarders.join();
+    served.map_err(|error| SocketsError::of_broker(&error))
+}
