@@ -217,7 +217,7 @@ fn write_and_read<M: Sync>(place: &Place<M>) {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
+fn a_client_that_leaves_within_a_reply_ends_no_other_connection() {
     let place = Place::new(Broker::start);
     let mut first = place.client();
     first.insert(0..1000);
@@ -231,7 +231,7 @@ fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
 }
 
 #[test]
-fn a_broker_that_says_nothing_holds_nobody_up() {
+fn a_silent_broker_delays_no_client() {
     let place = Place::new(|path| {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket");

@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn refused_addresses_of_a_peer_are_shown() {
         let mut peer = json!({"host": "left", "alive": true, "refused_addresses": [
-            {"address": "127.0.0.1", "why": "the address is this host's own"}
+            {"address": "127.0.0.1", "why": "the address belongs to this host"}
         ]});
-        assert_eq!(why(&peer), "127.0.0.1: the address is this host's own");
+        assert_eq!(why(&peer), "127.0.0.1: the address belongs to this host");
         peer["refused_addresses"] = json!([]);
         assert_eq!(why(&peer), "-");
         assert_eq!(why(&json!({"why": "timeout"})), "timeout");

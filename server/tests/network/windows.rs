@@ -410,7 +410,7 @@ fn a_parked_reply_reaches_a_client_that_has_finished_sending() {
 }
 
 #[test]
-fn a_client_that_is_killed_takes_nobody_along() {
+fn a_killed_client_ends_no_other_connection() {
     let place = Place::one_worker();
     let mut other = place.client();
     let mut child = Command::new(std::env::current_exe().expect("this is a program"))
@@ -453,7 +453,7 @@ fn child_that_is_killed() {
 }
 
 #[test]
-fn who_speaks_past_the_protocol_is_cut_off_alone() {
+fn a_violation_ends_its_own_connection_alone() {
     let place = Place::one_worker();
     let mut other = place.client();
     let mut bad = place.client();
@@ -472,7 +472,7 @@ fn who_speaks_past_the_protocol_is_cut_off_alone() {
 }
 
 #[test]
-fn connections_outlive_their_broker_and_the_next_one_is_told() {
+fn connections_survive_the_broker_and_the_next_one_learns_of_the_listener() {
     let mut place = Place::one_worker();
     let mut client = place.client();
     assert_eq!(client.call(doc! { "echo": 1 }), doc! { "echo": 1 });

@@ -75,7 +75,7 @@ fn lock(path: &Path) -> Result<OwnedFd> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(Errno::AGAIN) => {
-            let context = format!("another broker listens at {}", path.display());
+            let context = format!("a broker listens at {} already", path.display());
             Err(Error::new(ErrorKind::InUse, context))
         }
         Err(errno) => Err(system(attempted())(errno)),

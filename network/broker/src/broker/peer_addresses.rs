@@ -107,7 +107,7 @@ fn objection(
     if !is_of_one_host(address) {
         Some("the address is not of one other host (wildcard, loopback, link-local or multicast)")
     } else if own.contains(&address) {
-        Some("the address is this host's own")
+        Some("the address belongs to this host")
     } else if !admitted.is_empty() && !admitted.iter().any(fits) {
         Some("no --peer-addresses network contains the address")
     } else {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(says("8.8.8.8", "left", &[]), None);
         assert_eq!(
             says("10.0.0.1", "left", &[]),
-            Some("the address is this host's own")
+            Some("the address belongs to this host")
         );
         let admitted = [
             (None, network("10.0.0.0/8")),
