@@ -23,9 +23,9 @@ const DESCRIPTORS: u64 = 32_768;
 const DESCRIPTORS_CARRIED: u64 = 4;
 
 pub(super) fn run(options: &BrokerOptions, out: &mut dyn Write) -> Result<(), SocketsError> {
-    let place = SocketPath::find(options.socket.as_deref())?;
+    let socket_path = SocketPath::find(options.socket.as_deref())?;
     if options.detach {
-        return detach(&place);
+        return detach(&socket_path);
     }
     raise_limit(options.forwarded_max);
     let rules = options.rules.as_deref().map(read_rules).transpose()?;
@@ -42,7 +42,7 @@ pub(super) fn run(options: &BrokerOptions, out: &mut dyn Write) -> Result<(), So
         ..Settings::default()
     };
     let peers = peers::settings(options)?;
-    let mut broker = bind(&place, settings)?;
+    let mut broker = bind(&socket_path, settings)?;
     let stop = stop_on_signals()?;
     let forwarders = ForwarderThreads::start(options, &mut broker)?;
     if let Some(peers) = peers {
@@ -50,7 +50,7 @@ pub(super) fn run(options: &BrokerOptions, out: &mut dyn Write) -> Result<(), So
             .enable_peers(peers)
             .map_err(|error| SocketsError::of_broker(&error))?;
     }
-    writeln!(out, "listening at {}", place.path.display())
+    writeln!(out, "listening at {}", socket_path.path.display())
         .and_then(|()| out.flush())
         .map_err(SocketsError::output)?;
     let served = if options.while_used {
@@ -64,28 +64,28 @@ pub(super) fn run(options: &BrokerOptions, out: &mut dyn Write) -> Result<(), So
     served.map_err(|error| SocketsError::of_broker(&error))
 }
 
-fn bind(place: &SocketPath, settings: Settings) -> Result<Broker, SocketsError> {
+fn bind(socket_path: &SocketPath, settings: Settings) -> Result<Broker, SocketsError> {
     let admit = settings
         .rules
         .admit_others(rustix::process::geteuid().as_raw());
-    let folder = place.path.parent().filter(|_| place.own_folder);
+    let folder = socket_path.path.parent().filter(|_| socket_path.own_folder);
     folder
         .map_or(Ok(()), |folder| prepare_folder(folder, admit))
-        .and_then(|()| Broker::bind(&place.path, settings))
+        .and_then(|()| Broker::bind(&socket_path.path, settings))
         .map_err(|error| SocketsError::of_broker(&error))
 }
 
 /// Starts a broker that exits when it is unused and this process's standard input has hung up. Returns once it listens.
 /// The broker is reparented then: a program that waits for its own children must not find it among them.
-fn detach(place: &SocketPath) -> Result<(), SocketsError> {
+fn detach(socket_path: &SocketPath) -> Result<(), SocketsError> {
     let failed = |error: std::io::Error| {
         SocketsError::new(ErrorKind::System, "starting a broker").caused_by(error)
     };
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = process::Command::new(program);
     command.args(["sockets", "broker", "--while-used"]);
-    if !place.own_folder {
-        command.arg("--socket").arg(&place.path);
+    if !socket_path.own_folder {
+        command.arg("--socket").arg(&socket_path.path);
     }
     let mut broker = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut line = Vec::new();

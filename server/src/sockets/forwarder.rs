@@ -9,13 +9,13 @@ use super::socket_path::SocketPath;
 use super::{ForwarderOptions, SocketsError};
 
 pub(super) fn run(options: &ForwarderOptions, out: &mut dyn Write) -> Result<(), SocketsError> {
-    let place = SocketPath::find(options.socket.as_deref())?;
-    let socket = place
+    let socket_path = SocketPath::find(options.socket.as_deref())?;
+    let socket = socket_path
         .connect()?
         .offer_forwarders(options.forwarders)
         .map_err(|error| SocketsError::of_broker(&error))?;
     let (pool, forwarders) = ForwarderThreads::spawn(options.forwarders, &options.cpus)?;
-    let shown = place.path.display();
+    let shown = socket_path.path.display();
     writeln!(out, "forwarding for the broker at {shown}")
         .and_then(|()| out.flush())
         .map_err(SocketsError::output)?;

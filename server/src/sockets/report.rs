@@ -12,13 +12,13 @@ use crate::nvme::quantity::grouped;
 
 /// Requests a report from the broker.
 pub(super) fn ask(socket: Option<&Path>, what: Message) -> Result<Value, SocketsError> {
-    let place = SocketPath::find(socket)?;
-    let text = place
+    let socket_path = SocketPath::find(socket)?;
+    let text = socket_path
         .connect()?
         .report(what)
         .map_err(|error| SocketsError::of_broker(&error))?;
     serde_json::from_str(&text).map_err(|error| {
-        let context = format!("the broker at {} sent no JSON", place.path.display());
+        let context = format!("the broker at {} sent no JSON", socket_path.path.display());
         SocketsError::new(ErrorKind::Broker, context).caused_by(error)
     })
 }

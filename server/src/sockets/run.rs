@@ -25,12 +25,12 @@ const TRIES: usize = 8;
 
 pub(super) fn run(options: &RunOptions) -> Result<Infallible, SocketsError> {
     let library = library::find(options.library.as_deref())?;
-    let place = SocketPath::find(options.socket.as_deref())?;
+    let socket_path = SocketPath::find(options.socket.as_deref())?;
     let (program, arguments) = options
         .program
         .split_first()
         .ok_or_else(|| SocketsError::new(ErrorKind::Usage, "no program to run"))?;
-    let held = broker(&place)?;
+    let held = broker(&socket_path)?;
     let _held = inherit(&held)?;
     let mut command = Command::new(program);
     command
@@ -39,7 +39,7 @@ pub(super) fn run(options: &RunOptions) -> Result<Infallible, SocketsError> {
             "LD_PRELOAD",
             preload(&library, std::env::var_os("LD_PRELOAD")),
         )
-        .env(SOCKET_VARIABLE, &place.path);
+        .env(SOCKET_VARIABLE, &socket_path.path);
     if let Some(spin_us) = options.spin_us {
         command.env("MILLRACE_SPIN_US", spin_us.to_string());
     }
@@ -59,17 +59,17 @@ fn preload(library: &Path, already: Option<OsString>) -> OsString {
 }
 
 /// A connection to the running broker, or to a new one.
-fn broker(place: &SocketPath) -> Result<Client, SocketsError> {
+fn broker(socket_path: &SocketPath) -> Result<Client, SocketsError> {
     for _ in 0..TRIES {
-        if let Ok(client) = greet(place) {
+        if let Ok(client) = greet(socket_path) {
             return Ok(client);
         }
         // The new broker runs while this is open, and then while it is in use.
         let (ours, theirs) = UnixStream::pair().map_err(|error| {
             SocketsError::new(ErrorKind::System, "making a pair of sockets").caused_by(error)
         })?;
-        let started = start(place, theirs.into());
-        let greeted = greet(place);
+        let started = start(socket_path, theirs.into());
+        let greeted = greet(socket_path);
         drop(ours);
         match (started, greeted) {
             // Another process may have started one at the same time.
@@ -81,29 +81,29 @@ fn broker(place: &SocketPath) -> Result<Client, SocketsError> {
     }
     let context = format!(
         "brokers at {} exit right after they are found: {TRIES} attempts",
-        place.path.display()
+        socket_path.path.display()
     );
     Err(SocketsError::new(ErrorKind::Broker, context))
 }
 
 /// A connection on which the broker has answered: from then on it is in use.
-fn greet(place: &SocketPath) -> Result<Client, SocketsError> {
-    let mut client = place.connect()?;
+fn greet(socket_path: &SocketPath) -> Result<Client, SocketsError> {
+    let mut client = socket_path.connect()?;
     client
         .report(Message::Status)
         .map_err(|error| SocketsError::of_broker(&error))?;
     Ok(client)
 }
 
-fn start(place: &SocketPath, wanted: OwnedFd) -> Result<(), SocketsError> {
+fn start(socket_path: &SocketPath, wanted: OwnedFd) -> Result<(), SocketsError> {
     let failed = |error: io::Error| {
         SocketsError::new(ErrorKind::System, "starting a broker").caused_by(error)
     };
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(program);
     command.args(["sockets", "broker", "--detach"]);
-    if !place.own_folder {
-        command.arg("--socket").arg(&place.path);
+    if !socket_path.own_folder {
+        command.arg("--socket").arg(&socket_path.path);
     }
     let output = command
         .env_remove("LD_PRELOAD")
@@ -113,7 +113,7 @@ fn start(place: &SocketPath, wanted: OwnedFd) -> Result<(), SocketsError> {
     if output.status.success() {
         return Ok(());
     }
-    let context = format!("starting a broker at {}", place.path.display());
+    let context = format!("starting a broker at {}", socket_path.path.display());
     let said = String::from_utf8_lossy(&output.stderr);
     let why = said.trim().trim_start_matches("millrace: ").to_owned();
     Err(SocketsError::new(ErrorKind::Broker, context).caused_by(why))

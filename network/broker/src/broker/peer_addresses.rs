@@ -17,17 +17,17 @@ use crate::rules::Network;
 #[derive(Debug, Default)]
 pub(super) struct PeerAddresses {
     /// All announced addresses.
-    said: Vec<IpAddr>,
+    announced: Vec<IpAddr>,
     /// The accepted addresses.
-    pub(super) given: Vec<IpAddr>,
+    pub(super) accepted: Vec<IpAddr>,
     /// The refused addresses, with the reason.
     pub(super) refused: Vec<(IpAddr, &'static str)>,
 }
 
 impl PeerAddresses {
-    pub(super) fn new(said: Vec<IpAddr>) -> Self {
+    pub(super) fn new(announced: Vec<IpAddr>) -> Self {
         Self {
-            said,
+            announced,
             ..Self::default()
         }
     }
@@ -39,19 +39,19 @@ impl Broker {
         let Some(peers) = &mut self.peers else {
             return;
         };
-        let Some((host, said)) = peers.said(number) else {
+        let Some((host, announced)) = peers.announced(number) else {
             return;
         };
-        let mut given = Vec::new();
+        let mut accepted = Vec::new();
         let mut refused = Vec::new();
-        for address in said {
-            match peers.objection(number, address) {
-                None => given.push(address),
+        for address in announced {
+            match peers.refusal_reason(number, address) {
+                None => accepted.push(address),
                 Some(why) => refused.push((address, why)),
             }
         }
-        let taken = self.registry.host_up(host, &given);
-        given.retain(|address| !taken.contains(address));
+        let taken = self.registry.host_up(host, &accepted);
+        accepted.retain(|address| !taken.contains(address));
         refused.extend(
             taken
                 .into_iter()
@@ -62,7 +62,7 @@ impl Broker {
             .get_mut(&number)
             .and_then(|it| it.peer_link.as_mut())
         {
-            peer_link.addresses.given = given;
+            peer_link.addresses.accepted = accepted;
             peer_link.addresses.refused = refused;
         }
     }
@@ -79,23 +79,26 @@ impl Broker {
 
 impl Peers {
     /// The host number and the announced addresses of an established peer.
-    fn said(&self, number: u64) -> Option<(u128, Vec<IpAddr>)> {
+    fn announced(&self, number: u64) -> Option<(u128, Vec<IpAddr>)> {
         let peer_link = self
             .peer_link(number)
             .filter(|peer_link| peer_link.is_alive())?;
-        let said = peer_link.addresses.said.iter();
-        Some((peer_link.host, said.map(IpAddr::to_canonical).collect()))
+        let announced = peer_link.addresses.announced.iter();
+        Some((
+            peer_link.host,
+            announced.map(IpAddr::to_canonical).collect(),
+        ))
     }
 
     /// The reason to refuse an address of a peer.
-    fn objection(&self, number: u64, address: IpAddr) -> Option<&'static str> {
+    fn refusal_reason(&self, number: u64, address: IpAddr) -> Option<&'static str> {
         let name = self.streams.get(&number)?.socket.session.peer()?;
-        objection(address, &self.addresses, name, &self.settings.addresses)
+        refusal_reason(address, &self.addresses, name, &self.settings.addresses)
     }
 }
 
 /// The reason to refuse an address of a host: the address's type, this host's own addresses, or the admitted networks.
-fn objection(
+fn refusal_reason(
     address: IpAddr,
     own: &[IpAddr],
     name: &str,
@@ -157,7 +160,7 @@ mod tests {
         let network = |text: &str| -> Network { text.parse().expect("a network") };
         let own = [ip("10.0.0.1")];
         let says = |address: &str, name: &str, admitted: &[_]| {
-            objection(ip(address), &own, name, admitted)
+            refusal_reason(ip(address), &own, name, admitted)
         };
         assert_eq!(says("8.8.8.8", "left", &[]), None);
         assert_eq!(

@@ -441,7 +441,7 @@ impl Peers {
     /// Whether the address was accepted for that peer.
     pub(super) fn has(&self, number: u64, ip: IpAddr) -> bool {
         self.peer_link(number)
-            .is_some_and(|peer_link| peer_link.addresses.given.contains(&ip))
+            .is_some_and(|peer_link| peer_link.addresses.accepted.contains(&ip))
     }
 
     /// The numbers of this host and the peer.
@@ -461,7 +461,7 @@ impl Peers {
                     "alive": peer_link.is_alive(),
                     "partitions": peer_link.partitions,
                     "ring_lines": peer_link.ring_lines,
-                    "addresses": peer_link.addresses.given,
+                    "addresses": peer_link.addresses.accepted,
                     "refused_addresses": refused.collect::<Vec<Value>>(),
                     "window": peer_link.window,
                 }));

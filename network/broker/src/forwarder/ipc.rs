@@ -53,16 +53,16 @@ const ENDED: u8 = 12;
 ///
 /// # Errors
 /// [`ErrorKind::System`](crate::ErrorKind::System) if `poll` fails.
-pub fn serve(socket: impl AsFd, forwarders: &ForwarderPool) -> Result<()> {
+pub fn serve(socket: impl AsFd, pool: &ForwarderPool) -> Result<()> {
     loop {
-        let (events, _) = forwarders.take_events();
+        let (events, _) = pool.take_events();
         for (forwarder, event) in events {
             let bytes = encode_event(forwarder, event);
             if bytes.is_some_and(|bytes| !send(&socket, &bytes, &[])) {
                 return Ok(());
             }
         }
-        let wakeup = forwarders.wakeup_fd();
+        let wakeup = pool.wakeup_fd();
         let mut watched = [
             PollFd::new(&socket, PollFlags::IN),
             PollFd::new(&wakeup, PollFlags::IN),
@@ -79,7 +79,7 @@ pub fn serve(socket: impl AsFd, forwarders: &ForwarderPool) -> Result<()> {
                 let Some((forwarder, command)) = command else {
                     return Ok(());
                 };
-                if let Some(forwarder) = forwarders.forwarders().get(usize::from(forwarder)) {
+                if let Some(forwarder) = pool.forwarders().get(usize::from(forwarder)) {
                     forwarder.send(command);
                 }
             }
