@@ -7,7 +7,7 @@ Sides:
     tcp       the kernel's TCP on the loopback interface
     unix      the kernel's AF_UNIX stream sockets
     direct    `millrace sockets run`, both processes drive the connection's memory themselves
-    proxy     the same with a plane in between (--mode proxy)
+    proxy     the same with a forwarder in between (--mode forwarded)
 
 Parts:
     trips     64 bytes there and back, one at a time
@@ -21,7 +21,7 @@ Parts:
     redis     redis-benchmark, GET
 
 All runs in a network namespace of its own. Rounds alternate between the sides; a ratio is the median of the rounds'
-ratios with the lowest and the highest beside it. After each run of ours the monitor's counters must have moved by the
+ratios with the lowest and the highest beside it. After each run of ours the broker's counters must have moved by the
 bytes of the run, and the kernel's counters of TCP connections in the namespace must not. The section of RESULTS.md
 goes to standard output, the plots to a folder.
 """
@@ -147,7 +147,7 @@ class Bench:
         large_rate = Column("large flows, GB/s", "large_bytes_a_second", 1e9)
         table = Table("64 B there and back beside large flows", [p50, p99, P999_NS, large_rate],
                       ("64 B there and back beside N large flows of one thread", "us", p50, p99))
-        # With a plane the programs share a processor in either case.
+        # With a forwarder the programs share a processor in either case.
         cases = [(f"{side} {name} {large}", lambda s=side, n=large, p=pins: measure(s, n, p))
                  for name, pins, sides in (("apart", None, ("tcp", "direct")), ("together", TOGETHER, TALKING))
                  for large in LARGE_FLOWS for side in sides]
@@ -259,15 +259,15 @@ def report(bench, before, targets):
 `{command}`, load {before:.2f} before and {after:.2f} after.
 Rounds: {bench.options.rounds}, in turns; ratios are medians (low-high) of the rounds' ratios. The first word of a row is the side.
 Unmodified programs through POSIX calls, on two processors. Pinning: client on 0 and server on 1 for *tcp*, *unix* and *direct*;
-both on 0 and the plane on 1 for *proxy*. *ring* is two processes, one on each, and a ring in memory that is driven by hand.
-*polling* programs call without waiting, in a loop. After each run of ours the monitor's counters had moved by the bytes of it,
+both on 0 and the forwarder on 1 for *proxy*. *ring* is two processes, one on each, and a ring in memory that is driven by hand.
+*polling* programs call without waiting, in a loop. After each run of ours the broker's counters had moved by the bytes of it,
 and the kernel had counted no TCP connection in the network namespace of the run. Nothing is durable on any side.
 """)
     notes = {
-        "beside": "*apart*: client on 0, server on 1; *together*: both on 0, the plane if any on 1. A thread of the client sends\n"
+        "beside": "*apart*: client on 0, server on 1; *together*: both on 0, the forwarder if any on 1. A thread of the client sends\n"
                   "64 KiB at a time on whichever of N large flows has room; another one has the small flow, and waits in the call.\n"
-                  "What a plane owes the small flow is counted and not timed: the line of slices among the targets.\n",
-        "crowd trips": "Each pair has a connection; programs and plane may use both processors.\n",
+                  "The service of the small flow is counted and not timed: the line of slices among the targets.\n",
+        "crowd trips": "Each pair has a connection; programs and forwarder may use both processors.\n",
         "sums 8192": "The sender computes each word of the payload, the receiver adds them up and the sums are compared. *calls*:\n"
                      "send and recv; *in-place*: the library's reserve, commit, borrow, consume.\n",
     }

@@ -1,4 +1,4 @@
-"""Runs one measurement over user-level sockets or the kernel's: which monitor, which processors, what must be seen."""
+"""Runs one measurement over user-level sockets or the kernel's: which broker, which processors, what must be seen."""
 
 import json
 import os
@@ -15,8 +15,10 @@ ROOT = Path(__file__).resolve().parent.parent
 MILLRACE = Path(os.environ.get("MILLRACE", ROOT / "target/release/millrace"))
 TALK = ROOT / "target/bench-sockets/talk"
 PORT = 4711
-OURS = ("direct", "proxy")
-# The processors of the client, the server and the monitor with its plane, by the side; a star is all of them.
+# The sides of ours, and the broker's mode for each.
+MODES = {"direct": "direct", "proxy": "forwarded"}
+OURS = tuple(MODES)
+# The processors of the client, the server and the broker with its forwarder, by the side; a star is all of them.
 APART = {"tcp": "011", "unix": "011", "direct": "011", "proxy": "001"}
 TOGETHER = dict.fromkeys(APART, "001")
 FREE = dict.fromkeys(APART, "***")
@@ -29,35 +31,35 @@ class Failed(Exception):
 
 
 class Runs:
-    """Starts monitors and programs, and looks at what went through the window and what through the kernel."""
+    """Starts brokers and programs, and looks at what went through the window and what through the kernel."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="bench-sockets-"))
-        self.socket = self.folder / "monitor"
-        self.monitor = None
-        self.monitored = None
+        self.socket = self.folder / "broker"
+        self.broker = None
+        self.brokered = None
 
     def close(self):
         """Ends what runs and forgets the folder."""
-        end(self.monitor)
+        end(self.broker)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def under(self, side, cpus):
-        """What stands before a program's own command; a monitor for the side runs then."""
+        """What stands before a program's own command; a broker for the side runs then."""
         if side not in OURS:
             return []
-        if self.monitored != (side, cpus):
-            end(self.monitor)
-            line = [MILLRACE, "sockets", "monitor", "--socket", self.socket, "--mode", side]
-            line += ["--planes", 1] if side == "proxy" else []
-            with (self.folder / "monitor.log").open("a") as log:
-                self.monitor = subprocess.Popen(words(pinned(cpus, line)), stdout=subprocess.DEVNULL, stderr=log)
-            self.monitored = (side, cpus)
-            wait_for(self.socket.exists, "the monitor")
+        if self.brokered != (side, cpus):
+            end(self.broker)
+            line = [MILLRACE, "sockets", "broker", "--socket", self.socket, "--mode", MODES[side]]
+            line += ["--forwarders", 1] if side == "proxy" else []
+            with (self.folder / "broker.log").open("a") as log:
+                self.broker = subprocess.Popen(words(pinned(cpus, line)), stdout=subprocess.DEVNULL, stderr=log)
+            self.brokered = (side, cpus)
+            wait_for(self.socket.exists, "the broker")
         return [MILLRACE, "sockets", "run", "--socket", self.socket, "--"]
 
     def totals(self):
-        """The monitor's counters."""
+        """The broker's counters."""
         line = [MILLRACE, "sockets", "status", "--socket", self.socket, "--json"]
         return json.loads(subprocess.run(words(line), capture_output=True, check=True).stdout)["totals"]
 
@@ -68,8 +70,8 @@ class Runs:
         must have moved by the bytes that are expected of what was printed, and the kernel must have opened and
         accepted no connection.
         """
-        of_client, of_server, of_plane = (pins or APART)[side]
-        before_words = self.under(side, of_plane)
+        of_client, of_server, of_forwarder = (pins or APART)[side]
+        before_words = self.under(side, of_forwarder)
         moved = self.totals() if side in OURS else None
         kernel = kernel_connections()
         with (self.folder / "server.log").open("w") as log:
@@ -108,8 +110,8 @@ class Runs:
         return json.loads(subprocess.run(words(line), capture_output=True, check=True, timeout=RUN_LIMIT_S).stdout)
 
     def show_logs(self):
-        """What the monitor and the last server said."""
-        for log in ("monitor.log", "server.log"):
+        """What the broker and the last server said."""
+        for log in ("broker.log", "server.log"):
             path = self.folder / log
             if path.exists():
                 print(path.read_text()[-1000:], file=sys.stderr)

@@ -1,4 +1,4 @@
-//! Bytes that are taken for a message between a process and its monitor: `cargo +nightly fuzz run sockets_control`.
+//! Bytes that are taken for a message between a process and its broker: `cargo +nightly fuzz run sockets_control`.
 
 #![no_main]
 

@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 use millrace_memory::{Pages, RegionOptions};
 use millrace_stream::Side;
 use millrace_stream::partition::{
-    Class, Endpoints, Fetched, Opened, Opening, Partition, PartitionGeometry, PartitionSettings,
+    Class, Endpoints, Fetched, OpenReply, OpenParams, Partition, PartitionGeometry, PartitionSettings,
     Reset, State,
 };
 use millrace_window::{LINE, Mapped, Outgoing, WORD, Window};
@@ -76,15 +76,15 @@ fn partition(window: &Window, side: Side, incarnation: u64) -> Partition {
     Partition::new(window, GEOMETRY, 0, side, settings).expect("a partition")
 }
 
-fn open(partition: &mut Partition, key: u32) -> Opened {
-    let opening = Opening {
+fn open(partition: &mut Partition, key: u32) -> OpenReply {
+    let params = OpenParams {
         key,
         class: Class::DEFAULT,
         rate: None,
         room: ROOM,
     };
-    let opened = partition.open(&opening).expect("a free number");
-    let peer = Opened {
+    let opened = partition.open(&params).expect("a free number");
+    let peer = OpenReply {
         credit: 1,
         ..opened
     };

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use millrace_proxy::rules::{Direction, Rules};
+use millrace_broker::rules::{Direction, Rules};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let parsed = Rules::parse(text, &|name| u32::try_from(name.len()).ok());

@@ -46,7 +46,7 @@ use crate::state::{ServerState, Stop, Surroundings};
 use crate::volume::{self, DATA_FOLDER, VolumeError};
 use crate::waiters::Waiters;
 
-/// How long the start waits for the monitor of user-level sockets.
+/// The longest wait of the start for the broker of user-level sockets.
 const ANNOUNCING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Why a server could not start.

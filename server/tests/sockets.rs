@@ -16,28 +16,28 @@ use millrace::log::RecentLines;
 use millrace::serve::Server;
 use millrace::settings::{Cli, Settings, Subcommand};
 use millrace::state::Stop;
-use millrace_proxy::{monitor, registry};
+use millrace_broker::{broker, registry};
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use tempfile::TempDir;
-use windows::{Monitor, Through};
+use windows::{Broker, Through};
 
-/// A server, its monitor, and the folder of both.
-struct Place<M = Monitor> {
+/// A server, its broker, and the folder of both.
+struct Place<M = Broker> {
     server: Option<Server>,
     address: SocketAddr,
-    monitor: M,
+    broker: M,
     path: PathBuf,
     _folder: TempDir,
 }
 
 impl<M> Place<M> {
-    fn new(monitor: impl FnOnce(&Path) -> M) -> Self {
+    fn new(broker: impl FnOnce(&Path) -> M) -> Self {
         let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
         let path = folder.path().join("sockets");
-        let monitor = monitor(&path);
+        let broker = broker(&path);
         let settings = settings(&folder.path().join("data"), &path);
         let address = settings.addresses[0];
         let (stop, _) = channel();
@@ -46,7 +46,7 @@ impl<M> Place<M> {
         Self {
             server: Some(server),
             address,
-            monitor,
+            broker,
             path,
             _folder: folder,
         }
@@ -69,7 +69,7 @@ impl<M> Drop for Place<M> {
     }
 }
 
-fn settings(data: &Path, monitor: &Path) -> Settings {
+fn settings(data: &Path, broker: &Path) -> Settings {
     let port = TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())
         .expect("a port is free")
@@ -81,7 +81,7 @@ fn settings(data: &Path, monitor: &Path) -> Settings {
         "--cacheSizeGB=0.01".to_owned(),
         format!("--port={port}"),
         format!("--dbpath={}", data.display()),
-        format!("--sockets={}", monitor.display()),
+        format!("--sockets={}", broker.display()),
     ];
     let Subcommand::Serve(options) = Cli::try_parse_from(options).expect("legal options").command
     else {
@@ -145,18 +145,18 @@ impl<T: Read + Write> Client<T> {
     }
 }
 
-/// The monitor that people run, on a thread.
-struct RealMonitor {
+/// The broker that people run, on a thread.
+struct RealBroker {
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl RealMonitor {
+impl RealBroker {
     fn start(path: &Path) -> Self {
-        let mut monitor = monitor::Monitor::bind(path, registry::Settings::default())
-            .expect("the folder is ours");
+        let mut broker =
+            broker::Broker::bind(path, registry::Settings::default()).expect("the folder is ours");
         let (stop, stopped) = UnixStream::pair().expect("a pair");
-        let serve = move || monitor.run(&stopped).expect("it waits");
+        let serve = move || broker.run(&stopped).expect("it waits");
         Self {
             stop: Some(stop),
             thread: Some(std::thread::spawn(serve)),
@@ -164,7 +164,7 @@ impl RealMonitor {
     }
 }
 
-impl Drop for RealMonitor {
+impl Drop for RealBroker {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -176,12 +176,12 @@ impl Drop for RealMonitor {
 
 #[test]
 fn documents_are_written_and_read_by_many_connections() {
-    write_and_read(&Place::new(Monitor::start));
+    write_and_read(&Place::new(Broker::start));
 }
 
 #[test]
-fn so_they_are_by_the_real_monitor() {
-    write_and_read(&Place::new(RealMonitor::start));
+fn so_they_are_by_the_real_broker() {
+    write_and_read(&Place::new(RealBroker::start));
 }
 
 fn write_and_read<M: Sync>(place: &Place<M>) {
@@ -217,8 +217,8 @@ fn write_and_read<M: Sync>(place: &Place<M>) {
 }
 
 #[test]
-fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
-    let place = Place::new(Monitor::start);
+fn a_client_that_leaves_within_a_reply_ends_no_other_connection() {
+    let place = Place::new(Broker::start);
     let mut first = place.client();
     first.insert(0..1000);
     for _ in 0..5 {
@@ -231,7 +231,7 @@ fn a_client_that_leaves_in_the_middle_of_a_reply_takes_nobody_along() {
 }
 
 #[test]
-fn a_monitor_that_says_nothing_holds_nobody_up() {
+fn a_silent_broker_delays_no_client() {
     let place = Place::new(|path| {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).expect("a socket");
@@ -246,7 +246,7 @@ fn a_monitor_that_says_nothing_holds_nobody_up() {
 
 #[test]
 fn stopping_ends_the_connections_and_reports_what_they_did() {
-    let mut place = Place::new(Monitor::start);
+    let mut place = Place::new(Broker::start);
     let mut client = place.client();
     client.insert(0..10);
     place.stop();
@@ -256,7 +256,7 @@ fn stopping_ends_the_connections_and_reports_what_they_did() {
         .read_to_end(&mut rest)
         .expect("the end is an end, not a reset");
     assert!(rest.is_empty());
-    let totals = place.monitor.totals();
+    let totals = place.broker.totals();
     assert_eq!(totals.sent, client.0.stream.total_received());
     assert_eq!(totals.received, client.0.stream.total_sent());
     assert_eq!((totals.accepts, totals.kernel_accepts), (1, 0));

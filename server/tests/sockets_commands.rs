@@ -29,7 +29,7 @@ fn library() -> PathBuf {
     PathBuf::from(found.expect("tests are linked to the C library"))
 }
 
-/// A folder for a monitor's socket.
+/// A folder for a broker's socket.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -52,10 +52,10 @@ impl Place {
         command
     }
 
-    /// Waits until no monitor has the lock.
+    /// Waits until no broker has the lock.
     fn wait_for_end(&self) {
         let path = self.0.path().join("sockets.lock");
-        let lock = std::fs::File::open(path).expect("a monitor was there");
+        let lock = std::fs::File::open(path).expect("a broker was there");
         flock(&lock, FlockOperation::LockExclusive).expect("it can be locked");
     }
 }
@@ -65,29 +65,29 @@ fn text(output: &Output) -> String {
     String::from_utf8(all).expect("it is text")
 }
 
-struct Monitor(Child);
+struct Broker(Child);
 
-impl Monitor {
+impl Broker {
     fn start(path: &Path) -> Self {
         Self::start_with(path, &[])
     }
 
     fn start_with(path: &Path, options: &[&str]) -> Self {
-        let mut monitor = millrace(&["monitor", "--socket"])
+        let mut broker = millrace(&["broker", "--socket"])
             .arg(path)
             .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .expect("it can be run");
         let mut line = String::new();
-        let output = monitor.stdout.take().expect("it is a pipe");
+        let output = broker.stdout.take().expect("it is a pipe");
         BufReader::new(output).read_line(&mut line).expect("a line");
         assert!(line.starts_with("listening at "), "{line}");
-        Self(monitor)
+        Self(broker)
     }
 }
 
-impl Drop for Monitor {
+impl Drop for Broker {
     fn drop(&mut self) {
         let process = Pid::from_child(&self.0);
         kill_process(process, Signal::TERM).expect("it runs");
@@ -97,7 +97,7 @@ impl Drop for Monitor {
 }
 
 #[test]
-fn the_program_ends_as_it_will_and_finds_the_library_and_the_monitor() {
+fn the_program_ends_as_it_will_and_finds_the_library_and_the_broker() {
     let place = Place::new();
     let script =
         "echo \"$LD_PRELOAD\"; echo \"$MILLRACE_SOCKETS\"; echo \"$MILLRACE_SPIN_US\"; exit 7";
@@ -121,7 +121,7 @@ fn the_program_ends_as_it_will_and_finds_the_library_and_the_monitor() {
 }
 
 #[test]
-fn a_monitor_that_run_has_started_stays_for_children_that_outlive_the_program() {
+fn a_broker_that_run_has_started_stays_for_children_that_outlive_the_program() {
     let place = Place::new();
     // The child has no descriptor of the standard output, so that `output` does not wait for it.
     let script = "{ read line <&3; exec 3>&-; } >/dev/null 2>&1 & exit 0";
@@ -144,9 +144,9 @@ fn a_monitor_that_run_has_started_stays_for_children_that_outlive_the_program() 
 }
 
 #[test]
-fn a_monitor_that_listens_is_used_and_says_what_it_does() {
+fn a_broker_that_listens_is_used_and_says_what_it_does() {
     let place = Place::new();
-    let monitor = Monitor::start(&place.path());
+    let broker = Broker::start(&place.path());
     let output = place.run(&["true"]).output().expect("it can be run");
     assert!(output.status.success(), "{}", text(&output));
     for (command, field) in [("status", "listeners"), ("top", "processes")] {
@@ -162,45 +162,45 @@ fn a_monitor_that_listens_is_used_and_says_what_it_does() {
             .expect("it can be run");
         assert!(output.status.success() && !output.stdout.is_empty());
     }
-    let second = millrace(&["monitor", "--socket"])
+    let second = millrace(&["broker", "--socket"])
         .arg(place.path())
         .output()
         .expect("it can be run");
     assert_eq!(second.status.code(), Some(1));
     assert!(text(&second).contains("already"), "{}", text(&second));
-    drop(monitor);
+    drop(broker);
     let output = millrace(&["status", "--socket"])
         .arg(place.path())
         .output()
         .expect("it can be run");
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        text(&output).contains("no monitor listens"),
+        text(&output).contains("no broker listens"),
         "{}",
         text(&output)
     );
 }
 
-/// Who asks for planes to carry all gets one, unless they say how many, or that others bring them.
+/// A forwarder runs by default with mode `forwarded`, unless the options set another number.
 #[test]
-fn mode_proxy_has_a_plane() {
-    for (options, planes) in [
+fn mode_forwarded_has_a_forwarder() {
+    for (options, forwarders) in [
         (&[][..], 0),
-        (&["--mode", "proxy"], 1),
-        (&["--mode", "proxy", "--planes", "2"], 2),
-        (&["--mode", "proxy", "--planes", "0"], 0),
+        (&["--mode", "forwarded"], 1),
+        (&["--mode", "forwarded", "--forwarders", "2"], 2),
+        (&["--mode", "forwarded", "--forwarders", "0"], 0),
     ] {
         let place = Place::new();
-        let _monitor = Monitor::start_with(&place.path(), options);
+        let _broker = Broker::start_with(&place.path(), options);
         let output = millrace(&["status", "--json", "--socket"])
             .arg(place.path())
             .output()
             .expect("it can be run");
         let value: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let connections = value["planes"]["connections"].as_array();
+        let connections = value["forwarders"]["connections"].as_array();
         assert_eq!(
             connections.map_or(0, Vec::len),
-            planes,
+            forwarders,
             "{options:?}: {value}"
         );
     }
@@ -233,7 +233,7 @@ fn what_is_wrong_is_said() {
 
     let rules = place.0.path().join("rules.toml");
     std::fs::write(&rules, "[[rule]]\naction = \"no\"\n").expect("it can be written");
-    let output = millrace(&["monitor", "--socket"])
+    let output = millrace(&["broker", "--socket"])
         .arg(place.path())
         .arg("--rules")
         .arg(&rules)

@@ -30,7 +30,7 @@ pub enum ErrorKind {
     /// A file of the host could not be read or written.
     Host,
     /// The broker of user-level sockets is missing, is already running, or refused.
-    Monitor,
+    Broker,
     /// The preload library was not found.
     Library,
     /// The program could not be started.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use millrace_stream::control::{Link, Mode};
 use millrace_stream::slab::header::counter;
-use millrace_stream::{End, Geometry, Lane, Side};
+use millrace_stream::{End, Geometry, RingPair, Side};
 use millrace_window::Window;
 
 use crate::broker;
@@ -79,7 +79,7 @@ pub(crate) fn establish(
 }
 
 /// Maps the memory of a connection that the broker or a lease handed over.
-fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
+fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<RingPair> {
     let geometry = Geometry {
         ring_lines: link.ring_lines,
     };
@@ -87,9 +87,9 @@ fn map(link: &Link, side: Side, memory: RawFd) -> Outcome<Lane> {
 }
 
 /// Maps the memory of a connection.
-pub(crate) fn attach(memory: RawFd, geometry: Geometry, side: Side) -> Outcome<Lane> {
+pub(crate) fn attach(memory: RawFd, geometry: Geometry, side: Side) -> Outcome<RingPair> {
     let window = Window::attach(private_fds::borrow(memory)).map_err(|_| Errno(libc::ENOMEM))?;
-    Lane::new(&window, geometry, side).map_err(|_| Errno(libc::ENOMEM))
+    RingPair::new(&window, geometry, side).map_err(|_| Errno(libc::ENOMEM))
 }
 
 fn record(
@@ -106,7 +106,7 @@ fn record(
     let record = slab.allocate().ok_or(Errno(libc::ENOMEM))?;
     let mode = match link.mode {
         Mode::Direct => mode::DIRECT,
-        Mode::Proxy => mode::PROXY,
+        Mode::Forwarded => mode::PROXY,
     };
     record.mode.store(mode, Ordering::Relaxed);
     record
@@ -243,11 +243,12 @@ fn loses(entry: &Entry, record: &Record) -> bool {
         return false;
     };
     // SAFETY: the lock is held, and the caller holds the entry.
-    let (Some(sight), Some(receiver)) = (entry.sight(), unsafe { entry.receiver() }) else {
+    let (Some(peer_state), Some(receiver)) = (entry.peer_state(), unsafe { entry.receiver() })
+    else {
         return false;
     };
     let cursor = record.receive.receive_cursor();
-    match receiver.peek(sight, &cursor, &mut [0]) {
+    match receiver.peek(peer_state, &cursor, &mut [0]) {
         Ok(next) => next.bytes > 0 && next.end != Some(End::Finished),
         Err(_) => true,
     }

@@ -3,7 +3,7 @@
 //! # Access rules
 //! | field | read | written |
 //! |---|---|---|
-//! | `kind`, `slab`; `record`, `sight` of a connection; `set`, `on_release` of an epoll set | with the entry pinned, or with a direction's lock after a second lookup | when the entry is made, before it is in the table |
+//! | `kind`, `slab`; `record`, `peer_state` of a connection; `set`, `on_release` of an epoll set | with the entry pinned, or with a direction's lock after a second lookup | when the entry is made, before it is in the table |
 //! | `sender`, `receiver` of a connection | with the lock of the record's direction | likewise |
 //! | the others | at any time | at any time, atomically |
 //!
@@ -23,7 +23,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
-use millrace_stream::{Lane, Receiver, Sender, Sight};
+use millrace_stream::{PeerState, Receiver, RingPair, Sender};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errno::{Errno, Outcome};
@@ -83,7 +83,7 @@ pub(crate) struct Entry {
 /// The part of an entry that a connection has.
 pub(crate) struct Connection {
     record: AtomicPtr<Record>,
-    sight: UnsafeCell<Option<Sight>>,
+    peer_state: UnsafeCell<Option<PeerState>>,
     sender: UnsafeCell<Option<Sender>>,
     receiver: UnsafeCell<Option<Receiver>>,
     /// Private descriptor of the memory; -1 without one.
@@ -112,7 +112,7 @@ impl Connection {
     const fn new() -> Self {
         Self {
             record: AtomicPtr::new(ptr::null_mut()),
-            sight: UnsafeCell::new(None),
+            peer_state: UnsafeCell::new(None),
             sender: UnsafeCell::new(None),
             receiver: UnsafeCell::new(None),
             memory: AtomicI32::new(-1),
@@ -165,7 +165,7 @@ impl std::fmt::Debug for Entry {
 impl Entry {
     /// Makes the entry of a connection, without a number; see [`Entry::add_number`].
     pub(crate) fn connection(
-        lane: Lane,
+        lane: RingPair,
         slab: Slab,
         record: &'static Record,
         memory: Option<RawFd>,
@@ -181,7 +181,7 @@ impl Entry {
         // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *entry.slab.get() = Some(slab) };
         // SAFETY: the entry was just taken, and no other reference to it exists.
-        unsafe { *connection.sight.get() = Some(lane.sight) };
+        unsafe { *connection.peer_state.get() = Some(lane.peer_state) };
         // SAFETY: the entry was just taken, and no other reference to it exists.
         unsafe { *connection.sender.get() = Some(lane.sender) };
         // SAFETY: the entry was just taken, and no other reference to it exists.
@@ -290,9 +290,9 @@ impl Entry {
     /// Read access to both halves of the ring pair. The entry is pinned, or one of its directions is locked and was
     /// looked up again.
     #[inline]
-    pub(crate) fn sight(&self) -> Option<&Sight> {
+    pub(crate) fn peer_state(&self) -> Option<&PeerState> {
         // SAFETY: as the invariants say, the part stays while the caller may use it.
-        unsafe { &*self.connection.sight.get() }.as_ref()
+        unsafe { &*self.connection.peer_state.get() }.as_ref()
     }
 
     /// Sender of a connection: its half of the ring pair.
@@ -472,7 +472,7 @@ impl Entry {
                 }
             }
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
-            drop(unsafe { (*self.connection.sight.get()).take() });
+            drop(unsafe { (*self.connection.peer_state.get()).take() });
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.
             drop(unsafe { (*self.connection.sender.get()).take() });
             // SAFETY: nothing holds the entry, and both locks are held: invariant 3.

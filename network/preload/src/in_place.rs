@@ -68,16 +68,16 @@ fn try_reserve(
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
-    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+    let (Some(peer_state), Some(sender)) = (entry.peer_state(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
-    if is_special(record, sight) && is_over(entry, record)? {
+    if is_special(record, peer_state) && is_over(entry, record)? {
         take_error(record)?;
         return Err(Errno(libc::EPIPE));
     }
     let mut cursor = record.send.send_cursor();
-    let length = allowed(record, sight, length);
-    let reserved = sender.reserve(sight, &mut cursor, length);
+    let length = allowed(record, peer_state, length);
+    let reserved = sender.reserve(peer_state, &mut cursor, length);
     record.send.set_send_cursor(&cursor);
     let Ok(reserved) = reserved else {
         entry.mark_corrupt();
@@ -105,21 +105,21 @@ pub(crate) fn commit(fd: c_int, entry: &'static Entry, length: usize) -> Outcome
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
-    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+    let (Some(peer_state), Some(sender)) = (entry.peer_state(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
     let reserved = end_reservation(entry, record, length)?;
     if length == 0 {
         return Ok(0);
     }
-    if is_special(record, sight) && is_over(entry, record)? {
+    if is_special(record, peer_state) && is_over(entry, record)? {
         // As for a send after which the peer is found closed: the bytes are lost.
         return Ok(length);
     }
     let mut cursor = record.send.send_cursor();
     let reserved = Reserved::at(&cursor, reserved);
     let sent = sender.commit(&mut cursor, reserved, length);
-    let must_notify = sent.is_ok() && sender.wake(sight, &mut cursor);
+    let must_notify = sent.is_ok() && sender.wake(peer_state, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
     if must_notify {
@@ -161,8 +161,8 @@ pub(crate) fn borrow(
     let mut wait = Wait::new(IN);
     loop {
         let mut used = 0;
-        let shown = attempt_by(fd, entry, true, |sight, receiver, cursor| {
-            receiver.borrow(sight, cursor, usize::MAX, |piece| {
+        let shown = attempt_by(fd, entry, true, |peer_state, receiver, cursor| {
+            receiver.borrow(peer_state, cursor, usize::MAX, |piece| {
                 places[used] = iovec {
                     iov_base: piece.address()?.cast_mut().cast(),
                     iov_len: piece.length(),
@@ -198,8 +198,8 @@ pub(crate) fn consume(fd: c_int, entry: &'static Entry, length: usize) -> Outcom
     if length == 0 {
         return Ok(0);
     }
-    let taken = attempt_by(fd, entry, false, |sight, receiver, cursor| {
-        receiver.consume(sight, cursor, length)
+    let taken = attempt_by(fd, entry, false, |peer_state, receiver, cursor| {
+        receiver.consume(peer_state, cursor, length)
     })?;
     Ok(match taken {
         Attempt::Bytes(count) => count,

@@ -24,5 +24,5 @@ pub(crate) fn notify_fd(wakeup_fd: c_int) {
         &[],
         SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
     );
-    slab::count(millrace_stream::slab::header::counter::BELLS);
+    slab::count(millrace_stream::slab::header::counter::NOTIFICATIONS);
 }

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_DONTWAIT, MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
-use millrace_stream::{End, ReceiveCursor, Received, Receiver, Sight, Urgent};
+use millrace_stream::{End, PeerState, ReceiveCursor, Received, Receiver, Urgent};
 
 use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
@@ -135,11 +135,12 @@ fn urgent(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Out
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
-    let (Some(sight), Some(receiver)) = (entry.sight(), unsafe { entry.receiver() }) else {
+    let (Some(peer_state), Some(receiver)) = (entry.peer_state(), unsafe { entry.receiver() })
+    else {
         return Err(Errno(libc::EBADF));
     };
     let mut cursor = record.receive.receive_cursor();
-    let found = receiver.urgent(sight, &mut cursor, peeks);
+    let found = receiver.urgent(peer_state, &mut cursor, peeks);
     record.receive.set_receive_cursor(&cursor);
     drop(guard);
     match found {
@@ -264,19 +265,19 @@ fn peek_pieces(
 fn attempt(fd: c_int, entry: &'static Entry, into: &mut [u8], peeks: bool) -> Outcome<Attempt> {
     // A receive into an empty buffer waits for bytes nevertheless.
     if into.is_empty() {
-        let looked = attempt_by(fd, entry, true, |sight, receiver, cursor| {
-            receiver.peek(sight, cursor, &mut [0])
+        let looked = attempt_by(fd, entry, true, |peer_state, receiver, cursor| {
+            receiver.peek(peer_state, cursor, &mut [0])
         })?;
         return Ok(match looked {
             Attempt::Bytes(_) => Attempt::Bytes(0),
             other => other,
         });
     }
-    attempt_by(fd, entry, peeks, |sight, receiver, cursor| {
+    attempt_by(fd, entry, peeks, |peer_state, receiver, cursor| {
         if peeks {
-            receiver.peek(sight, cursor, into)
+            receiver.peek(peer_state, cursor, into)
         } else {
-            receiver.receive(sight, cursor, into)
+            receiver.receive(peer_state, cursor, into)
         }
     })
 }
@@ -287,7 +288,11 @@ pub(crate) fn attempt_by(
     fd: c_int,
     entry: &'static Entry,
     peeks: bool,
-    receive: impl FnOnce(&Sight, &mut Receiver, &mut ReceiveCursor) -> millrace_stream::Result<Received>,
+    receive: impl FnOnce(
+        &PeerState,
+        &mut Receiver,
+        &mut ReceiveCursor,
+    ) -> millrace_stream::Result<Received>,
 ) -> Outcome<Attempt> {
     let record = entry.record().ok_or(Errno(libc::EBADF))?;
     let guard = entry.take_direction(fd, &record.receive)?;
@@ -295,12 +300,13 @@ pub(crate) fn attempt_by(
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
-    let (Some(sight), Some(receiver)) = (entry.sight(), unsafe { entry.receiver() }) else {
+    let (Some(peer_state), Some(receiver)) = (entry.peer_state(), unsafe { entry.receiver() })
+    else {
         return Err(Errno(libc::EBADF));
     };
     let mut cursor = record.receive.receive_cursor();
-    let received = receive(sight, receiver, &mut cursor);
-    let must_notify = !peeks && receiver.wake(sight, &mut cursor);
+    let received = receive(peer_state, receiver, &mut cursor);
+    let must_notify = !peeks && receiver.wake(peer_state, &mut cursor);
     if !peeks {
         record.receive.set_receive_cursor(&cursor);
     }
@@ -351,16 +357,16 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
         finish(entry, record)?;
     }
     let is_hinted = entry
-        .sight()
-        .is_none_or(|sight| sight.closing() != millrace_stream::Closing::Open);
+        .peer_state()
+        .is_none_or(|peer_state| peer_state.closing() != millrace_stream::Closing::Open);
     let empty = entry.connection.empty.fetch_add(1, Ordering::Relaxed);
     let was_gone = record.has(flag::HUNG_UP);
     if was_gone || ((is_hinted || empty % EMPTY_MAX == EMPTY_MAX - 1) && entry.check_peer()) {
         // Bytes that the peer published before its exit are visible now, though they may not have been at the check.
         // And the connection may have been reset.
         let is_readable = entry
-            .sight()
-            .is_some_and(|sight| sight.is_readable(record.receive.position()));
+            .peer_state()
+            .is_some_and(|peer_state| peer_state.is_readable(record.receive.position()));
         if is_readable || record.has(flag::RESET) {
             return Ok(Attempt::Again);
         }

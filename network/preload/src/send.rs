@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_OOB};
-use millrace_stream::{Closing, Sight};
+use millrace_stream::{Closing, PeerState};
 
 use crate::entry::{Entry, FDS};
 use crate::errno::{Errno, Outcome};
@@ -84,15 +84,15 @@ fn attempt_urgent(fd: c_int, entry: &'static Entry, byte: u8) -> Outcome<bool> {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
-    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+    let (Some(peer_state), Some(sender)) = (entry.peer_state(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
     if record.reserved()?.is_some() {
         return Err(Errno(libc::EBUSY));
     }
     let mut cursor = record.send.send_cursor();
-    let sent = sender.send_urgent(sight, &mut cursor, byte);
-    let must_notify = matches!(sent, Ok(true)) && sender.wake(sight, &mut cursor);
+    let sent = sender.send_urgent(peer_state, &mut cursor, byte);
+    let must_notify = matches!(sent, Ok(true)) && sender.wake(peer_state, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
     if must_notify {
@@ -219,20 +219,20 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
         return Err(Errno(libc::EBADF));
     }
     // SAFETY: the lock is held, and the entry was looked at again.
-    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+    let (Some(peer_state), Some(sender)) = (entry.peer_state(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
     // An empty send loses nothing, and a closed peer does not reset it.
     let can_fail = !bytes.is_empty()
         || record.has(flag::SEND_SHUT | flag::RESET)
-        || matches!(sight.closing(), Closing::Reset(_));
-    if is_special(record, sight) && can_fail && is_over(entry, record)? {
+        || matches!(peer_state.closing(), Closing::Reset(_));
+    if is_special(record, peer_state) && can_fail && is_over(entry, record)? {
         return Ok(bytes.len());
     }
     let mut cursor = record.send.send_cursor();
-    let bytes = &bytes[..allowed(record, sight, bytes.len())];
-    let sent = sender.send(sight, &mut cursor, bytes);
-    let must_notify = matches!(sent, Ok(1..)) && sender.wake(sight, &mut cursor);
+    let bytes = &bytes[..allowed(record, peer_state, bytes.len())];
+    let sent = sender.send(peer_state, &mut cursor, bytes);
+    let must_notify = matches!(sent, Ok(1..)) && sender.wake(peer_state, &mut cursor);
     record.send.set_send_cursor(&cursor);
     drop(guard);
     if must_notify {
@@ -246,19 +246,19 @@ fn attempt(fd: c_int, entry: &'static Entry, bytes: &[u8]) -> Outcome<usize> {
 
 /// Number of bytes, of `bytes`, that `SO_SNDBUF` permits to send now.
 #[inline]
-pub(crate) fn allowed(record: &Record, sight: &Sight, bytes: usize) -> usize {
+pub(crate) fn allowed(record: &Record, peer_state: &PeerState, bytes: usize) -> usize {
     match record.options.lines_out_max.load(Ordering::Relaxed) {
         0 => bytes,
-        limit if source::has_room(record, sight) => bytes.min(limit as usize * 64),
+        limit if source::has_room(record, peer_state) => bytes.min(limit as usize * 64),
         _ => 0,
     }
 }
 
 /// Whether there may be more to a send than to look for room: then [`is_over`] is asked.
 #[inline]
-pub(crate) fn is_special(record: &Record, sight: &Sight) -> bool {
+pub(crate) fn is_special(record: &Record, peer_state: &PeerState) -> bool {
     const ANY: u32 = flag::SEND_SHUT | flag::RESET | flag::HUNG_UP | flag::RESERVED;
-    record.has(ANY) || sight.closing() != Closing::Open
+    record.has(ANY) || peer_state.closing() != Closing::Open
 }
 
 /// Whether the entry is still that of the record.
@@ -284,7 +284,7 @@ pub(crate) fn note_reset(entry: &Entry, record: &Record) {
     if record.has(flag::RESET) {
         return;
     }
-    match entry.sight().map(|sight| sight.closing()) {
+    match entry.peer_state().map(|peer_state| peer_state.closing()) {
         Some(Closing::Reset(errno)) if record.set(flag::RESET) => {
             record.error.store(u32::from(errno), Ordering::Relaxed);
         }

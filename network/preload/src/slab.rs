@@ -14,7 +14,7 @@ use millrace_stream::slab::{
     HEADER_SIZE, MAGIC, RECORD_SIZE, RECORDS, SIZE, VERSION, decode_address, encode_address,
     header, record,
 };
-use millrace_stream::{ReceiveCursor, SendCursor, Sight};
+use millrace_stream::{PeerState, ReceiveCursor, SendCursor};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -715,13 +715,13 @@ impl Direction {
 
     /// Whether an urgent byte was announced that this receiver has neither taken nor passed.
     #[inline]
-    pub(crate) fn has_urgent(&self, sight: &Sight) -> bool {
+    pub(crate) fn has_urgent(&self, peer_state: &PeerState) -> bool {
         let cursor = ReceiveCursor {
             total: self.cursor[4].load(Ordering::Relaxed),
             urgent: self.cursor[7].load(Ordering::Relaxed),
             ..ReceiveCursor::default()
         };
-        sight.has_urgent(&cursor)
+        peer_state.has_urgent(&cursor)
     }
 
     #[inline]
@@ -739,13 +739,22 @@ impl Direction {
     /// The cursor of a sender. The lock is held.
     #[inline]
     pub(crate) fn send_cursor(&self) -> SendCursor {
-        let [position, returned, total, armed, rung, stride, ended, pad] = self.words();
+        let [
+            position,
+            returned,
+            total,
+            armed,
+            notified,
+            stride,
+            ended,
+            pad,
+        ] = self.words();
         SendCursor {
             position,
             returned,
             total,
             armed,
-            rung,
+            notified,
             stride,
             ended,
             pad,
@@ -760,7 +769,7 @@ impl Direction {
             cursor.returned,
             cursor.total,
             cursor.armed,
-            cursor.rung,
+            cursor.notified,
             cursor.stride,
             cursor.ended,
             cursor.pad,
@@ -770,15 +779,24 @@ impl Direction {
     /// The cursor of a receiver. The lock is held.
     #[inline]
     pub(crate) fn receive_cursor(&self) -> ReceiveCursor {
-        let [position, taken, given, gave, total, armed, rung, urgent] = self.words();
+        let [
+            position,
+            taken,
+            credited,
+            wake_pending,
+            total,
+            armed,
+            notified,
+            urgent,
+        ] = self.words();
         ReceiveCursor {
             position,
             taken,
-            given,
-            gave,
+            credited,
+            wake_pending,
             total,
             armed,
-            rung,
+            notified,
             urgent,
         }
     }
@@ -789,11 +807,11 @@ impl Direction {
         self.set_words([
             cursor.position,
             cursor.taken,
-            cursor.given,
-            cursor.gave,
+            cursor.credited,
+            cursor.wake_pending,
             cursor.total,
             cursor.armed,
-            cursor.rung,
+            cursor.notified,
             cursor.urgent,
         ]);
     }

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
-use millrace_stream::{Closing, End, Sight};
+use millrace_stream::{Closing, End, PeerState};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -30,42 +30,43 @@ enum Taken {
 }
 
 /// Whether a sender has room, within the limit that `SO_SNDBUF` sets.
-pub(crate) fn has_room(record: &Record, sight: &Sight) -> bool {
+pub(crate) fn has_room(record: &Record, peer_state: &PeerState) -> bool {
     let mut cursor = record.send.send_cursor();
     cursor.position = cursor.position.wrapping_add(record.options.slack());
-    sight.has_room(&cursor)
+    peer_state.has_room(&cursor)
 }
 
 impl Source for Entry {
     fn ready(&self) -> Ready {
-        let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
+        let (Some(record), Some(peer_state)) = (self.record(), self.peer_state()) else {
             return 0;
         };
-        if sight.closing() != Closing::Open && !record.has(flag::HUNG_UP) {
+        if peer_state.closing() != Closing::Open && !record.has(flag::HUNG_UP) {
             self.check_peer();
         }
         let flags = record.flags.load(Ordering::Relaxed);
         let is_gone = flags & (flag::HUNG_UP | flag::RESET) != 0
-            || matches!(sight.closing(), Closing::Reset(_));
+            || matches!(peer_state.closing(), Closing::Reset(_));
         let mut ready = 0;
-        if record.receive.has_urgent(sight) {
+        if record.receive.has_urgent(peer_state) {
             ready |= PRI;
         }
         if flags & (flag::END_SEEN | flag::RECEIVE_SHUT) != 0 || is_gone {
             ready |= IN | RDNORM | RDHUP;
-        } else if sight.is_readable(record.receive.position()) {
-            self.scan_arrivals(record, sight);
+        } else if peer_state.is_readable(record.receive.position()) {
+            self.scan_arrivals(record, peer_state);
             let low_water = record.options.low_water.load(Ordering::Relaxed);
             if self.connection.is_finished.load(Ordering::Relaxed) {
                 ready |= IN | RDNORM | RDHUP;
-            } else if low_water <= 1 || self.reaches(record, sight, low_water) {
+            } else if low_water <= 1 || self.reaches(record, peer_state, low_water) {
                 ready |= IN | RDNORM;
             }
         }
-        if flags & flag::SEND_SHUT != 0 || is_gone || has_room(record, sight) {
+        if flags & flag::SEND_SHUT != 0 || is_gone || has_room(record, peer_state) {
             ready |= OUT | WRNORM;
         }
-        let is_broken = flags & flag::RESET != 0 || matches!(sight.closing(), Closing::Reset(_));
+        let is_broken =
+            flags & flag::RESET != 0 || matches!(peer_state.closing(), Closing::Reset(_));
         if is_broken || flags & flag::SEND_SHUT != 0 && ready & RDHUP != 0 {
             ready |= HUP;
         }
@@ -76,7 +77,7 @@ impl Source for Entry {
     }
 
     fn arm(&self, events: u32) -> Ready {
-        if let (Some(record), Some(sight)) = (self.record(), self.sight()) {
+        if let (Some(record), Some(peer_state)) = (self.record(), self.peer_state()) {
             if record.has(flag::FINISH_WAITS) {
                 // It fails only in a signal handler above a send: then the next waiter does it.
                 let _unsaid = finish(self, record);
@@ -86,7 +87,7 @@ impl Source for Entry {
                 self.arm_receiver(record);
             }
             if events & (OUT | WRNORM) != 0 {
-                self.arm_sender(record, sight);
+                self.arm_sender(record, peer_state);
             }
         }
         self.ready()
@@ -116,10 +117,10 @@ impl Source for Entry {
 
     fn progress(&self) -> (u64, u64) {
         let stalls = self.connection.stalls.load(Ordering::Relaxed);
-        let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
+        let (Some(record), Some(peer_state)) = (self.record(), self.peer_state()) else {
             return (0, stalls);
         };
-        let arrived = self.scan_arrivals(record, sight);
+        let arrived = self.scan_arrivals(record, peer_state);
         let is_over = record.has(flag::HUNG_UP | flag::RESET);
         let has_ended = is_over || self.connection.is_finished.load(Ordering::Relaxed);
         let shut = record.flags.load(Ordering::Relaxed) & (flag::SEND_SHUT | flag::RECEIVE_SHUT);
@@ -136,13 +137,14 @@ impl Entry {
     /// Whether the connection was reset, or both sides have sent their ends: then it has no peer any more.
     pub(crate) fn is_closed(&self) -> bool {
         let ready = self.ready();
-        let (Some(record), Some(sight)) = (self.record(), self.sight()) else {
+        let (Some(record), Some(peer_state)) = (self.record(), self.peer_state()) else {
             return true;
         };
-        self.scan_arrivals(record, sight);
+        self.scan_arrivals(record, peer_state);
         let has_finished = record.has(flag::HUNG_UP | flag::END_SEEN)
             || self.connection.is_finished.load(Ordering::Relaxed);
-        let is_broken = record.has(flag::RESET) || matches!(sight.closing(), Closing::Reset(_));
+        let is_broken =
+            record.has(flag::RESET) || matches!(peer_state.closing(), Closing::Reset(_));
         ready & HUP != 0 && (is_broken || has_finished)
     }
 
@@ -178,24 +180,24 @@ impl Entry {
 
     /// Whether there are as many bytes as `SO_RCVLOWAT` asks for.
     #[cold]
-    fn reaches(&self, record: &Record, sight: &Sight, low_water: u32) -> bool {
+    fn reaches(&self, record: &Record, peer_state: &PeerState, low_water: u32) -> bool {
         let Ok(_guard) = record.receive.take() else {
             return true;
         };
         // SAFETY: the lock is held, and the caller has pinned the entry.
         unsafe { self.receiver() }.is_none_or(|receiver| {
-            receiver.pending(sight, &record.receive.receive_cursor()) >= low_water as usize
+            receiver.pending(peer_state, &record.receive.receive_cursor()) >= low_water as usize
         })
     }
 
     /// Up to where there are arrivals, and notes whether they end there.
-    fn scan_arrivals(&self, record: &Record, sight: &Sight) -> u64 {
+    fn scan_arrivals(&self, record: &Record, peer_state: &PeerState) -> u64 {
         // Earlier lines were scanned, or read since.
         let known = self.connection.arrived.load(Ordering::Relaxed);
         if self.connection.is_finished.load(Ordering::Relaxed) {
             return known;
         }
-        let (arrived, is_finished) = sight.arrived(known.max(record.receive.position()));
+        let (arrived, is_finished) = peer_state.arrived(known.max(record.receive.position()));
         self.connection
             .arrived
             .fetch_max(arrived, Ordering::Relaxed);
@@ -288,14 +290,14 @@ impl Entry {
         }
     }
 
-    fn arm_sender(&self, record: &Record, sight: &Sight) {
+    fn arm_sender(&self, record: &Record, peer_state: &PeerState) {
         let Ok(_guard) = record.send.take() else {
             return self.abort_if_poisoned(record);
         };
         // SAFETY: the lock is held, and the caller has pinned the entry.
         if let Some(sender) = unsafe { self.sender() } {
             let mut cursor = record.send.send_cursor();
-            let _has_room = sender.arm(sight, &mut cursor);
+            let _has_room = sender.arm(peer_state, &mut cursor);
             record.send.set_send_cursor(&cursor);
         }
     }
@@ -304,7 +306,7 @@ impl Entry {
         let Ok(_guard) = record.receive.take() else {
             return self.abort_if_poisoned(record);
         };
-        let Some(sight) = self.sight() else {
+        let Some(peer_state) = self.peer_state() else {
             return;
         };
         // SAFETY: the lock is held, and the caller has pinned the entry.
@@ -312,8 +314,8 @@ impl Entry {
             return;
         };
         let mut cursor = record.receive.receive_cursor();
-        if receiver.arm(sight, &mut cursor) {
-            let next = receiver.peek(sight, &cursor, &mut [0]);
+        if receiver.arm(peer_state, &mut cursor) {
+            let next = receiver.peek(peer_state, &cursor, &mut [0]);
             if next.is_ok_and(|next| next.end == Some(End::Finished)) {
                 record.set(flag::END_SEEN);
             }

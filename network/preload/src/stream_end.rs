@@ -15,7 +15,7 @@ const _: () = assert!(CONNRESET as i32 == libc::ECONNRESET);
 pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
     let guard = record.send.take()?;
     // SAFETY: the lock is held, and the caller has pinned the entry.
-    let (Some(sight), Some(sender)) = (entry.sight(), unsafe { entry.sender() }) else {
+    let (Some(peer_state), Some(sender)) = (entry.peer_state(), unsafe { entry.sender() }) else {
         return Err(Errno(libc::EBADF));
     };
     // The end lies where something may be reserved.
@@ -23,17 +23,17 @@ pub(crate) fn finish(entry: &Entry, record: &Record) -> Outcome<()> {
     let mut cursor = record.send.send_cursor();
     let mut must_notify = false;
     for _ in 0..2 {
-        match sender.finish(sight, &mut cursor) {
+        match sender.finish(peer_state, &mut cursor) {
             Ok(true) => {
                 record
                     .flags
                     .fetch_and(!flag::FINISH_WAITS, Ordering::Relaxed);
-                must_notify = sender.wake(sight, &mut cursor);
+                must_notify = sender.wake(peer_state, &mut cursor);
                 break;
             }
             Ok(false) => {
                 record.set(flag::FINISH_WAITS);
-                if !sender.arm(sight, &mut cursor) {
+                if !sender.arm(peer_state, &mut cursor) {
                     break;
                 }
             }

@@ -1,26 +1,26 @@
-//! What copies cost: messages that are made and read, sent and received with copies and without.
+//! The cost of copies: messages that are made and read, sent and received with copies and without.
 //!
-//! `cargo bench --package millrace-stream --bench copies`. Each is the lowest of many short rounds, as other work on
-//! the machine only adds. First in one thread, where the bytes stay in its cache, then in two that spin, which needs two
-//! cores of their own.
+//! `cargo bench --package millrace-stream --bench copies`. Each value is the lowest of many short rounds, as other load
+//! on the machine only adds time. First on one thread, where the bytes stay in its cache, then on two that spin, which
+//! needs two cores of their own.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
 use std::{hint, slice, thread};
 
 use millrace_memory::{Pages, RegionOptions};
-use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_stream::{Geometry, ReceiveCursor, RingPair, SendCursor, Side};
 use millrace_window::Window;
 
 const ROUNDS: usize = 200;
 /// Bytes of a round.
 const ROUND: usize = 1 << 20;
-/// The most that is made, or read, at once.
+/// The largest message in bytes.
 const PART: usize = 65_536;
 const SIZES: [usize; 3] = [4096, 65_536, 1 << 20];
 
 /// Whether a side copies: it makes a message in a buffer and sends it, or receives it into a buffer and reads it.
-/// Else the buffer is the ring.
+/// Otherwise the buffer is the ring.
 #[derive(Clone, Copy)]
 struct Copies {
     sender: bool,
@@ -40,29 +40,29 @@ impl Copies {
     }
 }
 
-/// Makes the words of a part of a message.
+/// Stores the words of a part of a message.
 ///
 /// # Safety
-/// There are `size` bytes at `first`, at a multiple of 8, which only this thread accesses.
+/// `first` must point to `size` bytes, aligned to 8, which this thread accesses exclusively.
 unsafe fn make(first: *mut u8, size: usize, seed: u64) {
     for (index, word) in (seed..).zip(0..size / 8) {
-        // SAFETY: it is within, as the caller keeps.
+        // SAFETY: `word` is below `size / 8`, so the pointer stays within the `size` bytes that the caller guarantees.
         let place = unsafe { first.cast::<u64>().add(word) };
-        // SAFETY: as above, and aligned.
+        // SAFETY: `place` is within the caller's exclusive bytes and aligned to 8, as `first` is.
         unsafe { place.write(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)) };
     }
 }
 
-/// Adds the words of a part of a message up.
+/// Sums the words of a part of a message.
 ///
 /// # Safety
-/// There are `size` bytes at `first`, at a multiple of 8, which nobody changes meanwhile.
+/// `first` must point to `size` initialized bytes, aligned to 8, which no thread changes during the call.
 unsafe fn sum(first: *const u8, size: usize) -> u64 {
     let mut sum = 0_u64;
     for word in 0..size / 8 {
-        // SAFETY: it is within, as the caller keeps.
+        // SAFETY: `word` is below `size / 8`, so the pointer stays within the `size` bytes that the caller guarantees.
         let place = unsafe { first.cast::<u64>().add(word) };
-        // SAFETY: as above, and aligned.
+        // SAFETY: `place` is within the caller's initialized bytes and aligned to 8, as `first` is.
         sum = sum.wrapping_add(unsafe { place.read() });
     }
     sum
@@ -70,15 +70,15 @@ unsafe fn sum(first: *const u8, size: usize) -> u64 {
 
 /// The side that makes messages. All parts have a multiple of 8 bytes.
 struct Maker {
-    lane: Lane,
+    rings: RingPair,
     cursor: SendCursor,
     buffer: Vec<u64>,
     copies: bool,
 }
 
-/// The side that reads them.
+/// The side that reads messages.
 struct Reader {
-    lane: Lane,
+    rings: RingPair,
     cursor: ReceiveCursor,
     buffer: Vec<u64>,
     copies: bool,
@@ -94,13 +94,13 @@ fn sides(copies: Copies) -> (Maker, Reader) {
     let (window, file) = Window::create(geometry.size(), &options).expect("memory");
     let other = Window::attach(&file).expect("memory");
     let maker = Maker {
-        lane: Lane::new(&window, geometry, Side::Connecting).expect("a lane"),
+        rings: RingPair::new(&window, geometry, Side::Connecting).expect("a rings"),
         cursor: SendCursor::default(),
         buffer: vec![0; ROUND / 8],
         copies: copies.sender,
     };
     let reader = Reader {
-        lane: Lane::new(&other, geometry, Side::Accepting).expect("a lane"),
+        rings: RingPair::new(&other, geometry, Side::Accepting).expect("a rings"),
         cursor: ReceiveCursor::default(),
         buffer: vec![0; PART / 8],
         copies: copies.receiver,
@@ -109,30 +109,32 @@ fn sides(copies: Copies) -> (Maker, Reader) {
 }
 
 impl Maker {
-    /// Makes a message where it is to be made before it is sent.
+    /// Makes a message, unless it is made in the ring.
     fn begin(&mut self, size: usize, seed: u64) {
         if self.copies {
-            // SAFETY: the buffer is this thread's, and no message is larger.
+            // SAFETY: the buffer is borrowed exclusively, is aligned to 8, and has at least `size` bytes.
             unsafe { make(self.buffer.as_mut_ptr().cast(), size, seed) };
         }
     }
 
-    /// Sends a part of the message from byte `done` on, and returns how much there was room for.
+    /// Sends a part of the message from byte `done` on, and returns the count of sent bytes.
     fn go_on(&mut self, size: usize, seed: u64, done: usize) -> usize {
         let wanted = (size - done).min(PART);
-        let (sight, sender) = (&self.lane.sight, &mut self.lane.sender);
+        let (peer_state, sender) = (&self.rings.peer_state, &mut self.rings.sender);
         let sent = if self.copies {
             let first = self.buffer.as_ptr().cast::<u8>();
-            // SAFETY: any bytes of the buffer's words are bytes.
+            // SAFETY: `first` points to the buffer's initialized words, of which `size` bytes are within.
             let bytes = unsafe { slice::from_raw_parts(first, size) };
             let bytes = &bytes[done..done + wanted];
-            sender.send(sight, &mut self.cursor, bytes).expect("sound")
+            sender
+                .send(peer_state, &mut self.cursor, bytes)
+                .expect("sound")
         } else {
-            let reserved = sender.reserve(sight, &mut self.cursor, wanted);
+            let reserved = sender.reserve(peer_state, &mut self.cursor, wanted);
             let reserved = reserved.expect("sound");
             let mut next = seed + done as u64 / 8;
             for place in sender.places(reserved) {
-                // SAFETY: the place is reserved, and nothing was committed since.
+                // SAFETY: the region is reserved and was not committed, so this thread alone stores to it.
                 unsafe { make(place.cast().as_ptr(), place.len(), next) };
                 next += place.len() as u64 / 8;
             }
@@ -142,45 +144,45 @@ impl Maker {
             reserved.length()
         };
         if sent > 0 {
-            hint::black_box(sender.wake(sight, &mut self.cursor));
+            hint::black_box(sender.wake(peer_state, &mut self.cursor));
         }
         sent
     }
 }
 
 impl Reader {
-    /// Reads what is there, and returns how much that was.
+    /// Reads the available bytes, and returns their count.
     fn read(&mut self) -> usize {
-        let (sight, receiver) = (&self.lane.sight, &mut self.lane.receiver);
+        let (peer_state, receiver) = (&self.rings.peer_state, &mut self.rings.receiver);
         let (count, total) = if self.copies {
             let first = self.buffer.as_mut_ptr().cast::<u8>();
-            // SAFETY: any bytes of the buffer's words are bytes, and any bytes are words.
+            // SAFETY: `first` points to the buffer's initialized words; any bytes are valid words.
             let into = unsafe { slice::from_raw_parts_mut(first, PART) };
-            let received = receiver.receive(sight, &mut self.cursor, into);
+            let received = receiver.receive(peer_state, &mut self.cursor, into);
             let count = received.expect("sound").bytes;
-            // SAFETY: so many were received.
+            // SAFETY: `count` bytes of the buffer were received, and the buffer is borrowed exclusively.
             (count, unsafe { sum(first, count) })
         } else {
             let mut total = 0_u64;
-            let shown = receiver.borrow(sight, &self.cursor, PART, |piece| {
-                // SAFETY: the peer is sound, and changes nothing before it was consumed.
+            let shown = receiver.borrow(peer_state, &self.cursor, PART, |piece| {
+                // SAFETY: the peer of this benchmark changes no byte before it was consumed.
                 total = total.wrapping_add(unsafe { sum(piece.address()?, piece.length()) });
                 Ok(ControlFlow::Continue(()))
             });
             let count = shown.expect("sound").bytes;
-            let taken = receiver.consume(sight, &mut self.cursor, count);
+            let taken = receiver.consume(peer_state, &mut self.cursor, count);
             assert_eq!(taken.expect("sound").bytes, count);
             (count, total)
         };
         hint::black_box(total);
         if count > 0 {
-            hint::black_box(receiver.wake(sight, &mut self.cursor));
+            hint::black_box(receiver.wake(peer_state, &mut self.cursor));
         }
         count
     }
 }
 
-/// Nanoseconds a message, with both sides in this thread.
+/// Nanoseconds per message, with both sides on this thread.
 fn in_one_thread(copies: Copies, size: usize) -> f64 {
     let (mut maker, mut reader) = sides(copies);
     lowest(size, |messages| {
@@ -196,7 +198,7 @@ fn in_one_thread(copies: Copies, size: usize) -> f64 {
     })
 }
 
-/// Nanoseconds a message, with each side in a thread.
+/// Nanoseconds per message, with each side on its own thread.
 fn in_two_threads(copies: Copies, size: usize) -> f64 {
     let (mut maker, reader) = sides(copies);
     let mut reader = Some(reader);
@@ -229,7 +231,7 @@ fn in_two_threads(copies: Copies, size: usize) -> f64 {
     })
 }
 
-/// The lowest time of a message, of many rounds.
+/// The lowest time per message of many rounds.
 fn lowest(size: usize, mut round: impl FnMut(u64)) -> f64 {
     let messages = (ROUND / size) as u64;
     (0..ROUNDS)

@@ -1,7 +1,7 @@
-//! `cargo bench -p millrace-stream --bench partition`: nanoseconds a slice through a partition, both sides in one
+//! `cargo bench -p millrace-stream --bench partition`: nanoseconds per slice through a partition, both sides on one
 //! thread, from the sender's memory to the receiver's.
 //!
-//! The lowest of the rounds is told beside their median: other work on the machine only adds.
+//! The lowest of the rounds is printed beside their median: other load on the machine only adds time.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 use millrace_memory::{Pages, RegionOptions};
 use millrace_stream::Side;
 use millrace_stream::partition::{
-    Class, ConnectionId, Endpoints, Fetched, Opening, Partition, PartitionGeometry,
+    Class, ConnectionId, Endpoints, Fetched, OpenParams, Partition, PartitionGeometry,
     PartitionSettings, Reset, State,
 };
 use millrace_window::Window;
@@ -20,7 +20,7 @@ const GEOMETRY: PartitionGeometry = PartitionGeometry {
     ring_lines: 4096,
 };
 
-/// Connections that always have pieces of one size, and take whatever comes.
+/// Endpoints that always have pieces of one size, and accept all bytes.
 #[derive(Default)]
 struct Pieces {
     size: usize,
@@ -56,13 +56,13 @@ impl Endpoints for Pieces {
     fn closed(&mut self, _: u32) {}
 }
 
-struct Bed {
+struct Fixture {
     sides: [(Partition, Pieces); 2],
     ids: Vec<ConnectionId>,
     now_ns: u64,
 }
 
-impl Bed {
+impl Fixture {
     fn new(connections: u32, size: usize, has_checks: bool) -> Self {
         let options = RegionOptions {
             pages: Pages::Base,
@@ -88,7 +88,7 @@ impl Bed {
         });
         let mut ids = Vec::new();
         for key in 0..connections {
-            let opening = Opening {
+            let opening = OpenParams {
                 key,
                 class: Class::DEFAULT,
                 rate: None,
@@ -103,14 +103,14 @@ impl Bed {
             sides[0].0.ready(first.id);
             ids.push(second.id);
         }
-        let mut bed = Self {
+        let mut fixture = Self {
             sides,
             ids,
             now_ns: 1,
         };
-        (0..4).for_each(|_| bed.turn());
-        assert_eq!(bed.sides[0].0.state(), State::Ready);
-        bed
+        (0..4).for_each(|_| fixture.turn());
+        assert_eq!(fixture.sides[0].0.state(), State::Ready);
+        fixture
     }
 
     fn turn(&mut self) {
@@ -123,7 +123,7 @@ impl Bed {
         }
     }
 
-    /// Nanoseconds a slice, of so many.
+    /// Nanoseconds per slice over `slices` slices.
     fn run(&mut self, slices: u64) -> f64 {
         let (start, began) = (self.sides[1].1.slices, Instant::now());
         while self.sides[1].1.slices - start < slices {
@@ -146,8 +146,8 @@ fn main() {
         (64, 8192, false, 50_000),
         (64, 8192, true, 50_000),
     ] {
-        let mut bed = Bed::new(connections, size, has_checks);
-        let mut times: Vec<f64> = (0..ROUNDS).map(|_| bed.run(slices)).collect();
+        let mut fixture = Fixture::new(connections, size, has_checks);
+        let mut times: Vec<f64> = (0..ROUNDS).map(|_| fixture.run(slices)).collect();
         times.sort_by(f64::total_cmp);
         let checked = if has_checks { "/checked" } else { "" };
         println!(

@@ -1,16 +1,16 @@
-//! One end's name.
+//! The address of one end of a connection.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// The bytes of an address in a packet.
+/// Bytes of an address in a packet.
 pub(crate) const SIZE: usize = 24;
 
-/// The families as the kernel numbers them.
+/// The address families by the kernel's numbers.
 const INET: u16 = 2;
 const INET6: u16 = 10;
 
-/// An IP address, a port and, for link-local addresses of version 6, the number of the interface.
+/// An IP address, a port and, for link-local addresses of version 6, the interface's index.
 ///
 /// ```text
 ///  0  family u16: 2 = IPv4, 10 = IPv6
@@ -26,37 +26,37 @@ pub struct Address {
 }
 
 impl Address {
-    /// The address with scope 0.
+    /// An address of `ip` and `port` with scope 0.
     #[must_use]
     pub const fn new(ip: IpAddr, port: u16) -> Self {
         Self { ip, port, scope: 0 }
     }
 
-    /// The IP address.
+    /// The IP address, in the form in which it was given.
     #[must_use]
     pub const fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// The port. As a local one of CONNECT, 0 asks for any.
+    /// The port number. As the local port of CONNECT, 0 asks for any.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The interface of a link-local address; else 0.
+    /// The interface index of a link-local address; else 0.
     #[must_use]
     pub const fn scope(&self) -> u32 {
         self.scope
     }
 
-    /// The same with another port.
+    /// The same address with another port.
     #[must_use]
     pub const fn with_port(self, port: u16) -> Self {
         Self { port, ..self }
     }
 
-    /// The same with an IPv4 address as such if it was written as one of IPv6 (`::ffff:127.0.0.1`).
+    /// The canonical form: an IPv4-mapped IPv6 address (`::ffff:127.0.0.1`) becomes IPv4.
     #[must_use]
     pub fn canonical(self) -> Self {
         let ip = self.ip.to_canonical();
@@ -64,7 +64,7 @@ impl Address {
         Self { ip, scope, ..self }
     }
 
-    /// The same with an IPv4 address as a socket of IPv6 shows it.
+    /// The form that an IPv6 socket shows: an IPv4 address becomes IPv4-mapped.
     #[must_use]
     pub fn mapped(self) -> Self {
         match self.ip {
@@ -76,7 +76,7 @@ impl Address {
         }
     }
 
-    /// Whether it is an IPv4 address written as one of IPv6.
+    /// Whether it is an IPv4-mapped IPv6 address.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.ip != self.ip.to_canonical()
@@ -100,7 +100,7 @@ impl Address {
         bytes
     }
 
-    /// The address, unless there is no such family or bytes that are to be zero are not.
+    /// Decodes an address; `None` for an unknown family or nonzero padding.
     pub(crate) fn decode(bytes: &[u8; SIZE]) -> Option<Self> {
         let [f0, f1, p0, p1, s0, s1, s2, s3, octets @ ..] = *bytes;
         let (first, rest) = octets.split_first_chunk::<4>()?;
@@ -118,7 +118,7 @@ impl Address {
 }
 
 impl From<SocketAddr> for Address {
-    /// The flow information of IPv6 is left out.
+    /// Drops the flow information of IPv6.
     fn from(address: SocketAddr) -> Self {
         let scope = match address {
             SocketAddr::V4(_) => 0,

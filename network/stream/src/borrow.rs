@@ -1,36 +1,36 @@
-//! Receiving without a copy: bytes are read where the peer has stored them, then given back.
+//! Receiving without a copy: bytes are read where the peer stored them, then returned.
 
 use std::ops::ControlFlow;
 
 use millrace_window::{IncomingSlot, Mapped, Medium, WORD};
 
-use crate::receiver::{Urgency, reset, taken_of};
+use crate::receiver::{UrgentPlacement, reset, slot_bytes_taken};
 use crate::ring;
 use crate::slot::Kind;
-use crate::{End, ReceiveCursor, Received, Receiver, Result, Sight};
+use crate::{End, PeerState, ReceiveCursor, Received, Receiver, Result};
 
-/// Bytes of the stream that lie behind each other in the peer's ring.
+/// Consecutive bytes of the stream in the peer's ring.
 ///
-/// The peer can change them at any time. There is no reference to them: what is looked at is a copy.
+/// The peer can change them at any time. The API gives no reference to them, only copies.
 #[derive(Debug)]
 pub struct Piece<'slot, M: Medium = Mapped> {
     slot: &'slot IncomingSlot<'slot, M>,
-    /// Bytes of the slot before it.
+    /// Bytes of the slot before the first one.
     start: usize,
     length: usize,
 }
 
 impl<M: Medium> Piece<'_, M> {
-    /// How many bytes there are: one at least.
+    /// The count of bytes, at least one.
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
     }
 
-    /// Copies the bytes from `offset` on, as many as `into` has room for, which must not be more than there are.
+    /// Copies bytes from `offset` on. `into` must not be longer than the rest.
     ///
     /// # Errors
-    /// What the window says, if that lies outside of the ring.
+    /// [`ErrorKind::Window`](crate::ErrorKind::Window) if the range lies outside of the ring.
     #[inline]
     pub fn copy(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         ring::copy(self.slot, self.start.saturating_add(offset), into)
@@ -38,13 +38,13 @@ impl<M: Medium> Piece<'_, M> {
 }
 
 impl Piece<'_, Mapped> {
-    /// Where the bytes are.
+    /// The address of the bytes.
     ///
-    /// Whoever loads from there does so while the lane exists; makes no reference to the bytes; and believes nothing
-    /// that it did not copy first. Once they are received, by whatever call, they are others.
+    /// The caller must load from it only while the ring pair exists, must create no reference to the bytes, and must
+    /// not trust a value before it has copied it. After the bytes are received by any call, the peer reuses the memory.
     ///
     /// # Errors
-    /// What the window says, if that lies outside of the ring.
+    /// [`ErrorKind::Window`](crate::ErrorKind::Window) if the range lies outside of the ring.
     pub fn address(&self) -> Result<*const u8> {
         let payload = self.slot.payload(WORD, self.start + self.length)?;
         Ok(payload.cast::<u8>().as_ptr().wrapping_add(self.start))
@@ -52,21 +52,21 @@ impl Piece<'_, Mapped> {
 }
 
 impl<M: Medium> Receiver<M> {
-    /// Shows up to `size` bytes where they lie, piece by piece, until there are no more or `visit` breaks, and leaves
-    /// them. Returns how many were shown.
+    /// Visits up to `size` received bytes in place, until none are left or `visit` breaks. The bytes stay in the ring.
+    /// Returns the count of visited bytes.
     ///
     /// # Errors
-    /// As [`Receiver::receive`], and what `visit` says.
+    /// As [`Receiver::receive`], and the errors of `visit`.
     pub fn borrow(
         &self,
-        sight: &Sight<M>,
+        peer_state: &PeerState<M>,
         cursor: &ReceiveCursor,
         size: usize,
         mut visit: impl FnMut(Piece<'_, M>) -> Result<ControlFlow<()>>,
     ) -> Result<Received> {
         let (mut bytes, mut end, mut place) = (0, None, *cursor);
         self.ring
-            .walk(sight.incoming(), cursor.position, |head, slot| {
+            .walk(peer_state.incoming(), cursor.position, |head, slot| {
                 if bytes == size {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -75,18 +75,18 @@ impl<M: Medium> Receiver<M> {
                     return Ok(ControlFlow::Break(()));
                 }
                 if head.kind == Kind::Urgent {
-                    match self.urgency(sight, &place) {
-                        Urgency::Skipped | Urgency::Marked if bytes > 0 => {
+                    match self.urgency(peer_state, &place) {
+                        UrgentPlacement::OutOfBand | UrgentPlacement::Inline if bytes > 0 => {
                             return Ok(ControlFlow::Break(()));
                         }
-                        Urgency::Skipped => {
+                        UrgentPlacement::OutOfBand => {
                             place.total += 1;
                             return Ok(ControlFlow::Continue(()));
                         }
-                        Urgency::Marked | Urgency::Past => {}
+                        UrgentPlacement::Inline | UrgentPlacement::Ordinary => {}
                     }
                 }
-                let start = taken_of(&place, head)?;
+                let start = slot_bytes_taken(&place, head)?;
                 let length = (head.length - start).min(size - bytes);
                 bytes += length;
                 place.total += length as u64;
@@ -98,22 +98,22 @@ impl<M: Medium> Receiver<M> {
                 })
             })?;
         if bytes == 0 && end.is_none() && size > 0 {
-            end = reset(sight, cursor.position);
+            end = reset(peer_state, cursor.position);
         }
         let end = if bytes == 0 { end } else { None };
         Ok(Received { bytes, end })
     }
 
-    /// Receives up to `size` bytes, as many as there are, without a copy. [`Receiver::wake`] is to be asked then.
+    /// Receives up to `size` bytes without a copy. [`Receiver::wake`] is due afterwards.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
     pub fn consume(
         &mut self,
-        sight: &Sight<M>,
+        peer_state: &PeerState<M>,
         cursor: &mut ReceiveCursor,
         size: usize,
     ) -> Result<Received> {
-        self.take(sight, cursor, size, |_, _, _| Ok(()))
+        self.take(peer_state, cursor, size, |_, _, _| Ok(()))
     }
 }

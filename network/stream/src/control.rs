@@ -1,13 +1,13 @@
-//! What processes and their monitor say to each other.
+//! The control protocol between processes and their broker.
 //!
-//! A process has one connection to its monitor (`AF_UNIX`, `SOCK_SEQPACKET`); one packet is one message. All of them
-//! have [`PACKET`] bytes, little-endian; bytes that are not named are zero.
+//! A process has one connection to its broker (`AF_UNIX`, `SOCK_SEQPACKET`); one packet is one message. Every packet
+//! has [`PACKET`] bytes, little-endian; bytes that are not listed are zero.
 //!
 //! ```text
 //!   0  kind u16     1 HELLO    2 WELCOME   3 LISTEN    4 LISTENING   5 REFUSED   6 CONNECT
-//!                   7 CONNECTED   8 KERNEL   9 INCOMING   10 STATUS   11 TOP   12 REPORT   13 PLANES   14 LEASE
+//!                   7 CONNECTED   8 KERNEL   9 INCOMING   10 STATUS   11 TOP   12 REPORT   13 OFFER_FORWARDERS   14 LEASE
 //!   2  version u16  2
-//!   4  serial u32   of a request: any number; of its reply: the same; of INCOMING: of no meaning
+//!   4  serial u32   of a request: any number; of its reply: the same; of INCOMING: unused
 //!
 //!   HELLO      + the slab                           -> WELCOME, REFUSED
 //!   WELCOME    8 ring_lines u32   12 spin_us_max u32
@@ -16,9 +16,9 @@
 //!   LISTENING  + the channel on which INCOMING comes
 //!   CONNECT                                         -> CONNECTED, LEASE, KERNEL, REFUSED
 //!              8 flags u32 (1 = do not wait, 2 = a lease is welcome)        16 local address   40 peer's address
-//!   CONNECTED  + the bell, the memory
+//!   CONNECTED  + the wake-up fd, the memory
 //!              8 side u8 (0)    9 mode u8    12 ring_lines u32   16 local address   40 peer's address
-//!   INCOMING   + the bell, the memory
+//!   INCOMING   + the wake-up fd, the memory
 //!              8 side u8 (1)    9 mode u8    12 ring_lines u32   16 local address   40 peer's address
 //!              64 user u32      68 process u32
 //!   LEASE      + the listener's channel, to send by
@@ -30,20 +30,22 @@
 //!   TOP        -                                    -> REPORT, REFUSED
 //!   REPORT     + a file with JSON
 //!              8 length u64
-//!   PLANES     8 count u16                          -> WELCOME, REFUSED
+//!   OFFER_FORWARDERS                                -> WELCOME, REFUSED
+//!              8 count u16
 //! ```
-//! Addresses are laid out as [`Address`] says. `mode` is 1 for direct, 2 for through a proxy. `+` names the
-//! descriptors that come along, in this order ([`Message::descriptors`]).
+//! [`Address`] defines the layout of addresses. `mode` is 1 for direct, 2 for forwarded. `+` lists the descriptors of a
+//! message, in this order ([`Message::descriptors`]).
 //!
-//! A process that connects to one listener again and again is lent the listener's channel, and makes its connections
-//! itself ([`Lease`]): it sends INCOMING as the monitor does. Who accepts knows by the kernel's word
-//! (`SCM_CREDENTIALS`) which of them has sent it.
+//! A process that connects to one listener repeatedly gets a [`Lease`]: the listener's channel, to make its connections
+//! itself. It sends INCOMING as the broker does. The kernel reports the sender of each packet to the accepting process
+//! (`SCM_CREDENTIALS`).
 //!
-//! Replies come in any order: a CONNECT whose listener has its backlog full waits, and others pass it.
+//! Replies come in any order: a CONNECT waits while its listener's backlog is full, and later ones overtake it.
 //!
-//! A version changes with any change here. Whoever gets another one answers with REFUSED{EPROTONOSUPPORT} in its own.
+//! Any change of the protocol changes the version. A receiver of another version answers with REFUSED{EPROTONOSUPPORT}
+//! in its own version.
 //!
-//! What is read is untrusted: [`Packet::decode`] gives an error for all that [`Packet::encode`] could not have made.
+//! Received packets are untrusted: [`Packet::decode`] fails for every packet that [`Packet::encode`] cannot produce.
 
 use std::error::Error;
 use std::fmt;
@@ -52,17 +54,17 @@ use std::path::{Path, PathBuf};
 use crate::address;
 use crate::address::Address;
 
-/// The bytes of every packet.
+/// The size of every packet in bytes.
 pub const PACKET: usize = 128;
 
-/// The version of these messages.
+/// The version of the control protocol.
 pub const VERSION: u16 = 2;
 
-/// The environment variable with the path of the monitor's socket.
+/// The environment variable with the path of the broker's socket.
 pub const SOCKET_VARIABLE: &str = "MILLRACE_SOCKETS";
 
-/// The path of a user's monitor if [`SOCKET_VARIABLE`] does not say another: below `/run` for root, else below the
-/// folder of what the user runs (`$XDG_RUNTIME_DIR`), else below `/tmp/millrace-USER`.
+/// The default path of a user's broker, unless [`SOCKET_VARIABLE`] names another: below `/run` for root, else below
+/// `runtime` (`$XDG_RUNTIME_DIR`), else below `/tmp/millrace-USER`.
 #[must_use]
 pub fn socket_path(user: u32, runtime: Option<&Path>) -> PathBuf {
     let folder = match runtime.filter(|runtime| runtime.is_absolute()) {
@@ -73,142 +75,142 @@ pub fn socket_path(user: u32, runtime: Option<&Path>) -> PathBuf {
     folder.join("sockets")
 }
 
-/// How many descriptors come along with one message at most.
+/// The most descriptors of one message.
 pub const DESCRIPTORS_MAX: usize = 2;
 
-/// A message with the number that ties a reply to its request.
+/// A message with the serial number that links a reply to its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The request's number.
+    /// The serial number of the request.
     pub serial: u32,
-    /// What is said.
+    /// The message with its fields, decoded.
     pub message: Message,
 }
 
-/// What is said.
+/// A message between a process and its broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A process is there. Its slab comes along.
+    /// Registers a process, with its slab.
     Hello,
-    /// It is served.
+    /// The reply to HELLO: the process is registered.
     Welcome {
         /// The lines of each ring of a connection.
         ring_lines: u32,
-        /// For how long a process may spin before it sleeps, in microseconds.
+        /// The longest spin of a process before it sleeps, in microseconds.
         spin_us_max: u32,
     },
-    /// The process listens. The kernel's listening socket comes along: it says where, and proves it.
+    /// Announces the kernel's listening socket, which comes along and proves the address.
     Listen {
-        /// How many connections may wait to be accepted.
+        /// The most connections that may wait to be accepted.
         backlog: u32,
     },
-    /// It is listened to. The channel on which [`Message::Incoming`] comes is along.
+    /// The reply to LISTEN: the channel for [`Message::Incoming`] comes along.
     Listening,
-    /// The request is refused.
+    /// The request is refused with an errno.
     Refused {
-        /// Why, as `errno(3)` numbers it; not 0.
+        /// The errno, as in `errno(3)`; not 0.
         errno: u32,
     },
-    /// A connection is wanted.
+    /// A request for a connection to `peer`.
     Connect {
-        /// Refuse with `EAGAIN` instead of waiting for a listener that has its backlog full.
+        /// Whether to refuse with `EAGAIN` instead of waiting for a full backlog.
         no_wait: bool,
-        /// [`Message::Lease`] is welcome as an answer.
+        /// Whether [`Message::Lease`] is welcome as an answer.
         wants_lease: bool,
-        /// The socket's own name. The unspecified address, or port 0: any.
+        /// The socket's own address; the unspecified address or port 0 means any.
         local: Address,
-        /// To whom.
+        /// The IP address and port to connect to.
         peer: Address,
     },
-    /// The connecting side of the connection. Its bell and memory come along.
+    /// The connecting side of a connection, with its wake-up fd and memory.
     Connected(Link),
-    /// The process is to make its connections to this listener itself for a while. The channel is along.
+    /// A lease: the process makes its connections to this listener itself for a while. The channel comes along.
     Lease(Lease),
-    /// The kernel's TCP is to serve it.
+    /// The request is left to the kernel's TCP.
     Kernel,
-    /// On a listener's channel: the accepting side of a connection. Its bell and memory come along.
+    /// The accepting side of a connection, on a listener's channel, with its wake-up fd and memory.
     Incoming {
-        /// The connection as the accepting side sees it.
+        /// The connection from the accepting side's view.
         link: Link,
-        /// The user who connects.
+        /// The user id of the connecting process.
         user: u32,
-        /// The process that connects.
+        /// The process id of the connecting process.
         process: u32,
     },
-    /// This process has planes to carry connections. WELCOME is the reply, and the last packet of this kind: from
-    /// then on the monitor gives orders to the planes.
-    Planes {
-        /// How many; not 0.
+    /// Offers forwarders of this process. WELCOME is the reply, and the last packet of this protocol: from then on the
+    /// broker sends commands to the forwarders.
+    OfferForwarders {
+        /// The count of forwarders; not 0.
         count: u16,
     },
-    /// Asks for totals.
+    /// A request for a report with totals.
     Status,
-    /// Asks for the counters of each process.
+    /// A request for the counters of each process.
     Top,
-    /// The reply to both, as JSON in a file that comes along.
+    /// The reply to both: JSON in a file that comes along.
     Report {
-        /// The bytes of it.
+        /// The length of the JSON in bytes.
         length: u64,
     },
 }
 
-/// A connection, as one of its sides sees it.
+/// A connection from one side's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Who moves the bytes.
+    /// The path that the bytes take.
     pub mode: Mode,
-    /// The lines of each ring.
+    /// The count of 64-byte lines of each ring.
     pub ring_lines: u32,
-    /// This side's name.
+    /// The IP address and port of this side.
     pub local: Address,
-    /// The other side's.
+    /// The IP address and port of the other side.
     pub peer: Address,
 }
 
-/// What a process may do that makes connections itself: of its own memory, in direct mode, each from another port.
+/// The permission to make connections: with memory of the process's own, in direct mode, each from another port.
 ///
-/// A connection's ends are as if the monitor had made it. No more may wait than the listener's backlog: who finds
-/// the channel not writable asks the monitor.
+/// The connections are the same as those that the broker makes. At most the listener's backlog may wait: when the
+/// channel is not writable, the process asks the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The lines of each ring.
+    /// The count of 64-byte lines of each ring.
     pub ring_lines: u32,
-    /// Whether the accepting side's socket shows addresses of IPv4 mapped.
+    /// Whether the accepting side's socket shows IPv4 addresses as mapped.
     pub mapped: bool,
-    /// The connecting side's name, canonical, with the first of the ports.
+    /// The connecting side's canonical address, with the first of the ports.
     pub local: Address,
-    /// The accepting side's, canonical.
+    /// The accepting side's address in canonical form.
     pub peer: Address,
-    /// How many ports, and so connections, there are; not 0. They lie behind one another.
+    /// The count of consecutive ports, and so of connections; not 0.
     pub ports: u16,
-    /// For how long the lease lasts, in microseconds.
+    /// The duration of the lease in microseconds.
     pub lasts_us: u32,
 }
 
-/// Who moves the bytes of a connection.
+/// The path of a connection's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The two processes, by memory that both have.
+    /// Memory that the two processes share.
     Direct,
-    /// A proxy, which has memory with each of them.
-    Proxy,
+    /// A forwarder, which shares memory with each of them.
+    Forwarded,
 }
 
-/// Why a packet is none.
+/// The reason for which a packet is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlError {
-    /// It does not have [`PACKET`] bytes.
+    /// It does not have [`PACKET`] bytes, but these.
     Length(usize),
-    /// It is of another version.
+    /// It has another protocol version than [`VERSION`].
     Version {
-        /// Which one.
+        /// The packet's protocol version.
         version: u16,
-        /// The request's number, for the reply.
+        /// The serial number of the request, for the reply.
         serial: u32,
     },
-    /// There is no such message.
+    /// The kind of the message is unknown.
     Kind(u16),
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     Field(&'static str),
 }
 
@@ -224,7 +226,7 @@ const INCOMING: u16 = 9;
 const STATUS: u16 = 10;
 const TOP: u16 = 11;
 const REPORT: u16 = 12;
-const PLANES: u16 = 13;
+const OFFER_FORWARDERS: u16 = 13;
 const LEASE: u16 = 14;
 
 const SIDE_CONNECTING: u8 = 0;
@@ -234,7 +236,7 @@ const NO_WAIT: u32 = 1;
 const WANTS_LEASE: u32 = 2;
 
 impl Packet {
-    /// The bytes of it.
+    /// The encoded packet of [`PACKET`] bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; PACKET] {
         let mut out = Writer([0; PACKET]);
@@ -245,10 +247,10 @@ impl Packet {
         out.0
     }
 
-    /// What the bytes say.
+    /// Decodes a packet.
     ///
     /// # Errors
-    /// Why they say nothing.
+    /// The [`ControlError`] that describes the first mistake.
     pub fn decode(bytes: &[u8]) -> Result<Self, ControlError> {
         let whole: &[u8; PACKET] = bytes
             .try_into()
@@ -260,7 +262,7 @@ impl Packet {
         }
         let message = Message::decode(kind, reader)?;
         let packet = Self { serial, message };
-        // What was not read must be zero: then a later version can give it a meaning.
+        // Unread bytes must be zero, so that a later version can define them.
         if packet.encode() != *whole {
             return Err(ControlError::Field("zeros"));
         }
@@ -269,19 +271,7 @@ impl Packet {
 }
 
 impl Message {
-    /// The path of a user's monitor if [`SOCKET_VARIABLE`] does not say another: below `/run` for root, else below the
-    /// folder of what the user runs (`$XDG_RUNTIME_DIR`), else below `/tmp/millrace-USER`.
-    #[must_use]
-    pub fn socket_path(user: u32, runtime: Option<&Path>) -> PathBuf {
-        let folder = match runtime.filter(|runtime| runtime.is_absolute()) {
-            _ if user == 0 => PathBuf::from("/run/millrace"),
-            Some(runtime) => runtime.join("millrace"),
-            None => PathBuf::from(format!("/tmp/millrace-{user}")),
-        };
-        folder.join("sockets")
-    }
-
-    /// How many descriptors come along.
+    /// The count of descriptors that the message carries.
     #[must_use]
     pub const fn descriptors(&self) -> usize {
         match self {
@@ -295,7 +285,7 @@ impl Message {
             | Self::Refused { .. }
             | Self::Connect { .. }
             | Self::Kernel
-            | Self::Planes { .. }
+            | Self::OfferForwarders { .. }
             | Self::Status
             | Self::Top => 0,
         }
@@ -312,7 +302,7 @@ impl Message {
             Self::Connected(_) => CONNECTED,
             Self::Kernel => KERNEL,
             Self::Incoming { .. } => INCOMING,
-            Self::Planes { .. } => PLANES,
+            Self::OfferForwarders { .. } => OFFER_FORWARDERS,
             Self::Lease(_) => LEASE,
             Self::Status => STATUS,
             Self::Top => TOP,
@@ -331,7 +321,7 @@ impl Message {
                 out.put(12, &spin_us_max.to_le_bytes());
             }
             Self::Listen { backlog } => out.put(8, &backlog.to_le_bytes()),
-            Self::Planes { count } => out.put(8, &count.to_le_bytes()),
+            Self::OfferForwarders { count } => out.put(8, &count.to_le_bytes()),
             Self::Refused { errno } => out.put(8, &errno.to_le_bytes()),
             Self::Connect {
                 no_wait,
@@ -392,9 +382,9 @@ impl Message {
                 user: reader.u32(64),
                 process: reader.u32(68),
             },
-            PLANES => match reader.u16(8) {
-                0 => return Err(ControlError::Field("planes")),
-                count => Self::Planes { count },
+            OFFER_FORWARDERS => match reader.u16(8) {
+                0 => return Err(ControlError::Field("forwarders")),
+                count => Self::OfferForwarders { count },
             },
             STATUS => Self::Status,
             TOP => Self::Top,
@@ -410,7 +400,7 @@ impl Link {
     fn encode(&self, side: u8, out: &mut Writer) {
         let mode = match self.mode {
             Mode::Direct => 1,
-            Mode::Proxy => 2,
+            Mode::Forwarded => 2,
         };
         out.put(8, &[side, mode]);
         out.put(12, &self.ring_lines.to_le_bytes());
@@ -424,7 +414,7 @@ impl Link {
         }
         let mode = match reader.0[9] {
             1 => Mode::Direct,
-            2 => Mode::Proxy,
+            2 => Mode::Forwarded,
             _ => return Err(ControlError::Field("mode")),
         };
         Ok(Self {
@@ -466,7 +456,7 @@ impl Lease {
     }
 }
 
-/// A packet that is being made. Offsets are constants of this module.
+/// A packet in construction. Offsets are constants of this module.
 struct Writer([u8; PACKET]);
 
 impl Writer {
@@ -475,7 +465,7 @@ impl Writer {
     }
 }
 
-/// A packet that is read. Offsets are constants of this module.
+/// A received packet. Offsets are constants of this module.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a [u8; PACKET]);
 
@@ -507,10 +497,12 @@ impl Reader<'_> {
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(length) => write!(f, "a packet of {length} bytes, not {PACKET}"),
-            Self::Version { version, .. } => write!(f, "version {version}, not {VERSION}"),
-            Self::Kind(kind) => write!(f, "no message has the kind {kind}"),
-            Self::Field(field) => write!(f, "the field {field} cannot be so"),
+            Self::Length(length) => write!(f, "the packet has {length} bytes instead of {PACKET}"),
+            Self::Version { version, .. } => {
+                write!(f, "protocol version {version} instead of {VERSION}")
+            }
+            Self::Kind(kind) => write!(f, "unknown message kind {kind}"),
+            Self::Field(field) => write!(f, "the field {field} has an invalid value"),
         }
     }
 }

@@ -1,23 +1,23 @@
-//! The crate's error.
+//! The error type of this crate.
 
 use std::error::Error as StdError;
 use std::{fmt, result};
 
-/// What went wrong.
+/// The cause of a failure, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A size that no lane has, or a window too small for it.
+    /// The geometry is invalid, or the window is too small for it.
     Geometry,
-    /// The peer stored what the protocol forbids. The connection is over.
+    /// The peer broke the protocol. The connection is over.
     Protocol,
-    /// Bytes were to be sent after the end was.
+    /// Bytes were sent after the end.
     Ended,
-    /// The window refused.
+    /// The window reported an error; the source has it.
     Window,
 }
 
-/// A failure, with what was found and why it failed.
+/// A failure: what was found, and its cause.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -25,7 +25,7 @@ pub struct Error {
     source: Option<millrace_window::Error>,
 }
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T> = result::Result<T, Error>;
 
 impl Error {
@@ -37,7 +37,7 @@ impl Error {
         }
     }
 
-    /// What went wrong.
+    /// The kind of the failure, for a program's decision.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
@@ -48,7 +48,7 @@ impl From<millrace_window::Error> for Error {
     fn from(source: millrace_window::Error) -> Self {
         Self {
             kind: ErrorKind::Window,
-            context: "the window refused",
+            context: "the window reported an error",
             source: Some(source),
         }
     }

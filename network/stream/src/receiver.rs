@@ -1,144 +1,106 @@
-//! What is stored when a side receives.
+//! The receiving half of a ring pair.
 
 use std::mem;
 use std::ops::{ControlFlow, Range};
 
 use millrace_window::{IncomingSlot, LINE, Mapped, Medium, Outgoing};
 
-use crate::lane::{RETURNED, WAITS_FOR_DATA};
+use crate::layout::{RETURNED, WAITS_FOR_DATA};
+use crate::mutation_point::MutationPoint;
 use crate::ring::{self, Head, Ring};
 use crate::slot::Kind;
-use crate::step::Step;
-use crate::{Closing, Error, ErrorKind, Result, Sight};
+use crate::{Closing, Error, ErrorKind, PeerState, ReceiveCursor, Result};
 
-/// The half of a lane that receives. One thread at a time has it.
+/// The receiving half of a ring pair. One thread at a time may use it.
 #[derive(Debug)]
 pub struct Receiver<M: Medium = Mapped> {
     outgoing: Outgoing<M>,
     pub(crate) ring: Ring<Kind>,
 }
 
-/// How far a receiver has got. The default is the start of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiveCursor {
-    /// Lines that were taken.
-    pub position: u64,
-    /// Bytes that were taken of the slot there.
-    pub taken: u64,
-    /// Lines that were given back.
-    pub given: u64,
-    /// 1 if the peer was not yet asked whether it sleeps for them.
-    pub gave: u64,
-    /// Bytes that were received.
-    pub total: u64,
-    /// How often this side has gone to sleep for data.
-    pub armed: u64,
-    /// The peer's last sleep for room that it was rung for.
-    pub rung: u64,
-    /// Twice the place of the urgent byte that was taken out of the line, and 1 if urgent bytes stay in it.
-    pub urgent: u64,
-}
-
-/// What there is of an urgent byte.
+/// The state of an urgent byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgent {
-    /// Nothing: none was sent, or it was taken or passed, or it stays in the line.
+    /// No urgent byte: none was sent, it was taken or passed, or it stays inline.
     Nothing,
-    /// It is announced and not there yet.
+    /// It is announced and has not arrived yet.
     Announced,
-    /// This is it.
+    /// The value of the urgent byte, which has arrived.
     Byte(u8),
 }
 
-impl ReceiveCursor {
-    /// Whether urgent bytes stay in the line (`SO_OOBINLINE`).
-    #[must_use]
-    pub const fn is_urgent_inline(&self) -> bool {
-        self.urgent & 1 == 1
-    }
-
-    /// Has urgent bytes stay in the line, or not, which is the default.
-    pub const fn set_urgent_inline(&mut self, is_inline: bool) {
-        self.urgent = self.urgent >> 1 << 1 | is_inline as u64;
-    }
-
-    pub(crate) const fn urgent_taken(&self) -> u64 {
-        self.urgent >> 1
-    }
-}
-
-/// What was received.
+/// The result of a receive call, without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// How many bytes.
+    /// The count of bytes received by this call.
     pub bytes: usize,
-    /// Why there will be no more: only with no bytes, and at every call from then on.
+    /// The end of the stream: only with no bytes, and at every call from then on.
     pub end: Option<End>,
 }
 
-/// Why there will be no more bytes.
+/// The way in which a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The peer has sent all it wanted to, and all of it was received.
+    /// The peer has finished, and all bytes were received.
     Finished,
-    /// The peer has broken the connection off, with this errno, 1 to 4095.
+    /// The peer reset the connection with this errno, 1 to 4095.
     Reset(u16),
 }
 
-/// What becomes of an urgent byte that is next in the line.
+/// The treatment of an urgent byte that is next in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// There is a newer one: this is a byte like others.
-    Past,
-    /// It stays in the line, and receives end before it.
-    Marked,
-    /// It is not in the line.
-    Skipped,
+pub(crate) enum UrgentPlacement {
+    /// A newer one exists: it is an ordinary byte.
+    Ordinary,
+    /// It stays inline, and a receive ends before it.
+    Inline,
+    /// It is skipped, as it is read out of band.
+    OutOfBand,
 }
 
-/// Of a ring that was read to its end, so many lines are given back at once.
-const GIVEN_DRY: u64 = 16;
+/// The least lines that are returned from a drained ring.
+const CREDIT_RETURN_MIN: u64 = 16;
 
 impl<M: Medium> Receiver<M> {
     pub(crate) const fn new(outgoing: Outgoing<M>, ring: Ring<Kind>) -> Self {
         Self { outgoing, ring }
     }
 
-    /// Moves what is there to `into`, as far as it goes. [`Receiver::wake`] is to be asked after the last.
+    /// Receives bytes into `into`, as far as they are available and fit. [`Receiver::wake`] is due afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if the peer has broken the protocol. Bytes that this call has moved until then are
-    /// lost; so are the connection and what it had to say.
+    /// [`ErrorKind::Protocol`] if the peer broke the protocol. Bytes that this call has moved are lost, as is the
+    /// connection.
     #[inline]
     pub fn receive(
         &mut self,
-        sight: &Sight<M>,
+        peer_state: &PeerState<M>,
         cursor: &mut ReceiveCursor,
         into: &mut [u8],
     ) -> Result<Received> {
-        self.take(sight, cursor, into.len(), |slot, start, part| {
+        self.take(peer_state, cursor, into.len(), |slot, start, part| {
             ring::copy(slot, start, &mut into[part])
         })
     }
 
-    /// Takes up to `size` bytes. Of each slot, `copy` gets the byte from which on it is taken, and which of the bytes
-    /// they are.
+    /// Receives up to `size` bytes. For each slot, `copy` gets the offset in the slot and the range of the received
+    /// bytes.
     #[inline]
     pub(crate) fn take(
         &mut self,
-        sight: &Sight<M>,
+        peer_state: &PeerState<M>,
         cursor: &mut ReceiveCursor,
         size: usize,
         mut copy: impl FnMut(&IncomingSlot<'_, M>, usize, Range<usize>) -> Result<()>,
     ) -> Result<Received> {
         let mut bytes = 0;
         let mut end = None;
-        let mut is_dry = false;
-        // A peer that stores as fast as this loop looks does not keep it from ending.
+        let mut drained = false;
+        // A peer that publishes as fast as this loop reads must not keep it running.
         let mut pads = 0;
         while bytes < size && pads < 3 {
-            let Some((head, slot)) = sight.look(cursor.position)? else {
-                is_dry = true;
+            let Some((head, slot)) = peer_state.look(cursor.position)? else {
+                drained = true;
                 break;
             };
             match head.kind {
@@ -147,7 +109,7 @@ impl<M: Medium> Receiver<M> {
                     pads += 1;
                 }
                 Kind::Data => {
-                    let taken = taken_of(cursor, head)?;
+                    let taken = slot_bytes_taken(cursor, head)?;
                     let count = (head.length - taken).min(size - bytes);
                     copy(&slot, taken, bytes..bytes + count)?;
                     bytes += count;
@@ -159,15 +121,15 @@ impl<M: Medium> Receiver<M> {
                         cursor.taken = (taken + count) as u64;
                     }
                 }
-                Kind::Urgent => match self.urgency(sight, cursor) {
+                Kind::Urgent => match self.urgency(peer_state, cursor) {
                     // A receive ends before the mark.
-                    Urgency::Skipped | Urgency::Marked if bytes > 0 => break,
-                    Urgency::Skipped => {
+                    UrgentPlacement::OutOfBand | UrgentPlacement::Inline if bytes > 0 => break,
+                    UrgentPlacement::OutOfBand => {
                         cursor.total += 1;
                         cursor.position += head.lines;
                         pads += 1;
                     }
-                    Urgency::Marked | Urgency::Past => {
+                    UrgentPlacement::Inline | UrgentPlacement::Ordinary => {
                         copy(&slot, 0, bytes..bytes + 1)?;
                         bytes += 1;
                         cursor.total += 1;
@@ -182,28 +144,28 @@ impl<M: Medium> Receiver<M> {
                 }
             }
         }
-        if is_dry && bytes == 0 {
-            end = reset(sight, cursor.position);
+        if drained && bytes == 0 {
+            end = reset(peer_state, cursor.position);
         }
-        // Whoever reads just what there is has read it to its end, too.
-        is_dry |= bytes == size && cursor.taken == 0 && !sight.is_there(cursor.position);
-        self.give(cursor, is_dry);
+        // A receive of exactly the available bytes drains the ring, too.
+        drained |= bytes == size && cursor.taken == 0 && !peer_state.is_there(cursor.position);
+        self.return_credit(cursor, drained);
         let end = if bytes == 0 { end } else { None };
         Ok(Received { bytes, end })
     }
 
-    /// Copies what is there and leaves it.
+    /// Copies available bytes, and leaves them in the ring.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
     pub fn peek(
         &self,
-        sight: &Sight<M>,
+        peer_state: &PeerState<M>,
         cursor: &ReceiveCursor,
         into: &mut [u8],
     ) -> Result<Received> {
         let mut rest = into;
-        self.borrow(sight, cursor, rest.len(), |piece| {
+        self.borrow(peer_state, cursor, rest.len(), |piece| {
             let (part, tail) = mem::take(&mut rest).split_at_mut(piece.length());
             piece.copy(0, part)?;
             rest = tail;
@@ -211,13 +173,13 @@ impl<M: Medium> Receiver<M> {
         })
     }
 
-    /// How many bytes are there to be received.
+    /// The count of bytes that can be received.
     #[must_use]
-    pub fn pending(&self, sight: &Sight<M>, cursor: &ReceiveCursor) -> usize {
+    pub fn pending(&self, peer_state: &PeerState<M>, cursor: &ReceiveCursor) -> usize {
         let mut bytes = 0usize;
         let walked = self
             .ring
-            .walk(sight.incoming(), cursor.position, |head, _| {
+            .walk(peer_state.incoming(), cursor.position, |head, _| {
                 match head.kind {
                     Kind::Data => bytes += head.length,
                     Kind::Urgent if cursor.is_urgent_inline() => bytes += 1,
@@ -225,29 +187,29 @@ impl<M: Medium> Receiver<M> {
                 }
                 Ok(ControlFlow::Continue(()))
             });
-        // What lies before a breach of the protocol can still be received.
+        // Bytes before a violation can still be received.
         drop(walked);
         bytes.saturating_sub(usize::try_from(cursor.taken).unwrap_or(usize::MAX))
     }
 
-    /// The urgent byte, wherever it is; taken out of the line, unless `leave` says to look at it alone.
+    /// The urgent byte, wherever it is. It is taken out of band, unless `leave` is set.
     ///
     /// # Errors
     /// As [`Receiver::receive`].
     pub fn urgent(
         &self,
-        sight: &Sight<M>,
+        peer_state: &PeerState<M>,
         cursor: &mut ReceiveCursor,
         leave: bool,
     ) -> Result<Urgent> {
-        let wanted = sight.urgent();
-        if cursor.is_urgent_inline() || !sight.has_urgent(cursor) {
+        let wanted = peer_state.urgent();
+        if cursor.is_urgent_inline() || !peer_state.has_urgent(cursor) {
             return Ok(Urgent::Nothing);
         }
         let mut found = Urgent::Announced;
         let mut place = cursor.total.saturating_sub(cursor.taken);
         self.ring
-            .walk(sight.incoming(), cursor.position, |head, slot| {
+            .walk(peer_state.incoming(), cursor.position, |head, slot| {
                 place += head.length as u64;
                 if head.kind != Kind::Urgent || place != wanted {
                     return Ok(ControlFlow::Continue(()));
@@ -263,63 +225,67 @@ impl<M: Medium> Receiver<M> {
         Ok(found)
     }
 
-    pub(crate) fn urgency(&self, sight: &Sight<M>, cursor: &ReceiveCursor) -> Urgency {
-        if !sight.is_at_mark(cursor) {
-            Urgency::Past
+    pub(crate) fn urgency(
+        &self,
+        peer_state: &PeerState<M>,
+        cursor: &ReceiveCursor,
+    ) -> UrgentPlacement {
+        if !peer_state.is_at_mark(cursor) {
+            UrgentPlacement::Ordinary
         } else if cursor.is_urgent_inline() {
-            Urgency::Marked
+            UrgentPlacement::Inline
         } else {
-            Urgency::Skipped
+            UrgentPlacement::OutOfBand
         }
     }
 
-    /// Whether the peer sleeps for room that was made since this was last asked, and must be woken: once for each
-    /// time that it went to sleep.
+    /// Whether the peer must be woken: it sleeps for room that was made since the last call. True once for each sleep.
     #[must_use]
     #[inline]
-    pub fn wake(&mut self, sight: &Sight<M>, cursor: &mut ReceiveCursor) -> bool {
-        if cursor.gave == 0 {
+    pub fn wake(&mut self, peer_state: &PeerState<M>, cursor: &mut ReceiveCursor) -> bool {
+        if cursor.wake_pending == 0 {
             return false;
         }
-        cursor.gave = 0;
+        cursor.wake_pending = 0;
         self.outgoing.settle();
-        let waits = sight.waits_for_room();
-        let is_new = waits != cursor.rung;
-        cursor.rung = waits;
+        let waits = peer_state.waits_for_room();
+        let is_new = waits != cursor.notified;
+        cursor.notified = waits;
         is_new
     }
 
-    /// Says that this side goes to sleep until there is something to receive. True if it must not, as there is.
+    /// Announces a sleep for data. True if data is there already and this side must not sleep.
     #[must_use]
-    pub fn arm(&mut self, sight: &Sight<M>, cursor: &mut ReceiveCursor) -> bool {
+    pub fn arm(&mut self, peer_state: &PeerState<M>, cursor: &mut ReceiveCursor) -> bool {
         cursor.armed = cursor.armed.wrapping_add(1);
-        self.say(WAITS_FOR_DATA, cursor.armed);
+        self.store_word(WAITS_FOR_DATA, cursor.armed);
         self.outgoing.settle();
-        sight.is_readable(cursor.position)
+        peer_state.is_readable(cursor.position)
     }
 
-    /// Gives lines back when half of the sender's reach is pending, or when it was read to its end.
+    /// Returns credit when half of `inflight_max` lines is pending, or when the ring was drained.
     #[inline]
-    fn give(&mut self, cursor: &mut ReceiveCursor, is_dry: bool) {
-        let pending = cursor.position - cursor.given;
-        let is_due = pending >= self.ring.reach() / 2 || is_dry && pending >= GIVEN_DRY;
-        if is_due && Step::GivenBack.is_kept() {
-            self.say(RETURNED, cursor.position);
-            cursor.given = cursor.position;
-            cursor.gave = 1;
+    fn return_credit(&mut self, cursor: &mut ReceiveCursor, drained: bool) {
+        let pending = cursor.position - cursor.credited;
+        let is_due =
+            pending >= self.ring.inflight_max() / 2 || drained && pending >= CREDIT_RETURN_MIN;
+        if is_due && MutationPoint::GivenBack.is_enabled() {
+            self.store_word(RETURNED, cursor.position);
+            cursor.credited = cursor.position;
+            cursor.wake_pending = 1;
         }
     }
 
-    fn say(&mut self, offset: usize, word: u64) {
+    fn store_word(&mut self, offset: usize, word: u64) {
         self.outgoing
             .slot(offset, LINE)
-            .expect("the area was checked when the lane was made")
+            .expect("the area was checked when the ring pair was made")
             .publish(word);
     }
 }
 
-/// How many bytes of the slot at the cursor were taken before.
-pub(crate) fn taken_of(cursor: &ReceiveCursor, head: Head<Kind>) -> Result<usize> {
+/// Bytes already received of the slot at the cursor.
+pub(crate) fn slot_bytes_taken(cursor: &ReceiveCursor, head: Head<Kind>) -> Result<usize> {
     usize::try_from(cursor.taken)
         .ok()
         .filter(|taken| *taken < head.length)
@@ -335,16 +301,16 @@ fn finish(said: u64, received: u64) -> Result<End> {
     }
     Err(Error::new(
         ErrorKind::Protocol,
-        "the end does not lie where it says",
+        "protocol error: the total of the end differs from the received bytes",
     ))
 }
 
-/// The end of a stream that has nothing at `position`, if the peer broke it off there.
-pub(crate) fn reset<M: Medium>(sight: &Sight<M>, position: u64) -> Option<End> {
-    let Closing::Reset(errno) = sight.closing() else {
+/// The reset of a stream that has no slot at `position`.
+pub(crate) fn reset<M: Medium>(peer_state: &PeerState<M>, position: u64) -> Option<End> {
+    let Closing::Reset(errno) = peer_state.closing() else {
         return None;
     };
-    // What was sent before the reset is there, as it was published before.
-    let is_there = matches!(sight.look(position), Ok(Some(_)));
+    // Bytes sent before the reset were published before it.
+    let is_there = matches!(peer_state.look(position), Ok(Some(_)));
     (!is_there).then_some(End::Reset(errno))
 }

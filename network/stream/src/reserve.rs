@@ -7,10 +7,9 @@ use millrace_window::{LINE, Mapped, Medium, WORD};
 
 use crate::ring::{Ring, lines_of};
 use crate::slot::{Kind, SLOT_BYTES_MAX};
-use crate::{Error, ErrorKind, Result, SendCursor, Sender, Sight};
+use crate::{Error, ErrorKind, PeerState, Result, SendCursor, Sender};
 
-/// Room in the ring that nothing was sent in yet: plain words, like a cursor. It is void once anything else was sent
-/// by the cursor that it was reserved by.
+/// Reserved room in the ring: plain words, like a cursor. It becomes void when the same cursor sends anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Reserved {
@@ -26,7 +25,7 @@ struct Place {
 }
 
 impl Reserved {
-    /// The one that was made by this cursor, of this length, if nothing was sent since.
+    /// The reservation of this cursor with this length, if nothing was sent since.
     pub const fn at(cursor: &SendCursor, length: usize) -> Self {
         Self {
             position: cursor.position,
@@ -34,14 +33,14 @@ impl Reserved {
         }
     }
 
-    /// How many bytes there is room for; 0 is no room.
+    /// Bytes of the reservation; 0 is no room.
     #[must_use]
     pub const fn length(&self) -> usize {
         self.length
     }
 
-    /// The slots that the first `length` bytes of it take: each whole, but for the last, and the one at the ring's
-    /// end. Where they are follows from these numbers alone.
+    /// The slots of the first `length` bytes: full ones, except the last and the one at the ring's end. Their positions
+    /// follow from these numbers alone.
     fn places(self, ring: Ring<Kind>, length: usize) -> impl Iterator<Item = Place> + Clone {
         let (mut position, mut rest) = (self.position, length);
         iter::from_fn(move || {
@@ -56,35 +55,35 @@ impl Reserved {
     }
 }
 
-/// The most bytes that a slot of so many lines carries.
+/// The most bytes of a slot with `lines` lines.
 fn payload_of(lines: u64) -> usize {
     usize::try_from(lines).map_or(usize::MAX, |lines| (lines * LINE).saturating_sub(WORD))
 }
 
 impl<M: Medium> Sender<M> {
-    /// Room for up to `length` bytes, as much as there is. It lies in places, one for each slot ([`Sender::fill`]). The
-    /// peer sees nothing of it; it need not be given back.
+    /// Reserves room for up to `length` bytes, as much as is free. It consists of one region for each slot
+    /// ([`Sender::fill`]). The peer does not see it, and it need not be released.
     ///
     /// # Errors
     /// As [`Sender::send`].
     pub fn reserve(
         &mut self,
-        sight: &Sight<M>,
+        peer_state: &PeerState<M>,
         cursor: &mut SendCursor,
         length: usize,
     ) -> Result<Reserved> {
-        self.begin(sight, cursor)?;
+        self.begin(peer_state, cursor)?;
         let first = lines_of(length.min(SLOT_BYTES_MAX));
         let left = self.ring.left(cursor.position);
-        // A place is whole if it can be.
-        if left < first && self.free(sight, cursor, left + first)? >= left + first {
+        // A region is not split if there is room for a pad.
+        if left < first && self.free(peer_state, cursor, left + first)? >= left + first {
             self.pad(cursor)?;
         }
-        let wanted = length.min(payload_of(self.ring.reach()));
+        let wanted = length.min(payload_of(self.ring.inflight_max()));
         let all = Reserved::at(cursor, wanted);
         let lines = all.places(self.ring, wanted);
         let lines = lines.map(|place| lines_of(place.length)).sum();
-        let mut free = self.free(sight, cursor, lines)?;
+        let mut free = self.free(peer_state, cursor, lines)?;
         let mut room = 0;
         for place in all.places(self.ring, wanted) {
             let length = place.length.min(payload_of(free));
@@ -97,10 +96,10 @@ impl<M: Medium> Sender<M> {
         Ok(Reserved::at(cursor, room))
     }
 
-    /// Stores bytes to byte `offset` of a reservation, a multiple of 8. Zeros fill the last eight up.
+    /// Stores bytes at byte `offset` of a reservation, a multiple of 8. Zeros pad the last word.
     ///
     /// # Errors
-    /// [`ErrorKind::Geometry`] if they are not within.
+    /// [`ErrorKind::Geometry`] if the range exceeds the reservation.
     pub fn fill(&mut self, reserved: Reserved, offset: usize, bytes: &[u8]) -> Result<()> {
         let end = offset.checked_add(bytes.len());
         if offset % WORD != 0 || end.is_none_or(|end| end > reserved.length) {
@@ -124,11 +123,12 @@ impl<M: Medium> Sender<M> {
         Ok(())
     }
 
-    /// Sends the first `length` bytes of a reservation, which is void then: the peer sees all of them at once.
-    /// [`Sender::wake`] is to be asked then.
+    /// Publishes the first `length` bytes of a reservation at once, and makes it void. [`Sender::wake`] is due
+    /// afterwards.
     ///
     /// # Errors
-    /// [`ErrorKind::Geometry`] if there are not so many; [`ErrorKind::Ended`] if it is void. Nothing is sent then.
+    /// [`ErrorKind::Geometry`] if `length` exceeds the reservation; [`ErrorKind::Ended`] if it is void. Nothing is sent
+    /// then.
     pub fn commit(
         &mut self,
         cursor: &mut SendCursor,
@@ -136,7 +136,10 @@ impl<M: Medium> Sender<M> {
         length: usize,
     ) -> Result<()> {
         if reserved.position != cursor.position || cursor.ended != 0 {
-            return Err(Error::new(ErrorKind::Ended, "a reservation that is void"));
+            return Err(Error::new(
+                ErrorKind::Ended,
+                "the reservation is void: something was sent since",
+            ));
         }
         if length > reserved.length {
             return Err(outside());
@@ -154,10 +157,10 @@ impl<M: Medium> Sender<M> {
 }
 
 impl Sender<Mapped> {
-    /// Where the places of a reservation are, one behind another in the stream.
+    /// The regions of a reservation, in the order of the stream.
     ///
-    /// Whoever stores there does so while the lane exists and nothing was sent since, by this reservation or else;
-    /// makes no reference to the bytes, which the peer can change; and lets no other thread access them meanwhile.
+    /// The caller must store there only while the ring pair exists and nothing was sent since; must create no reference
+    /// to the bytes, which the peer can change; and must let no other thread access them meanwhile.
     pub fn places(&mut self, reserved: Reserved) -> impl Iterator<Item = NonNull<[u8]>> + use<'_> {
         let (ring, outgoing) = (self.ring, &mut self.outgoing);
         let places = reserved.places(ring, reserved.length);
@@ -171,5 +174,8 @@ impl Sender<Mapped> {
 }
 
 fn outside() -> Error {
-    Error::new(ErrorKind::Geometry, "bytes that were not reserved")
+    Error::new(
+        ErrorKind::Geometry,
+        "the range exceeds the reservation, or its offset is not a multiple of 8",
+    )
 }

@@ -1,22 +1,22 @@
-//! Slots one behind another in a ring of lines.
+//! A ring of slots in lines of 64 bytes.
 //!
 //! ```text
 //! slot, whole lines:
-//!  0      tag     u32  the slot's place in the stream of lines, mixed with the ring's salt
+//!  0      tag     u32  the slot's position in lines, mixed with the ring's salt
 //!  4      length  u16  bytes of payload
-//!  6      kind    u8   1 pad, else what the protocol above says
-//!  7      flags   u8   what the protocol above says; zero of a pad
+//!  6      kind    u8   1 pad, else defined by the protocol above
+//!  7      flags   u8   defined by the protocol above; zero of a pad
 //!  8      payload
 //! ```
 //! These eight bytes, read as a little-endian number, are the word that publishes the slot; zero is no slot.
 //!
 //! # Invariants
 //! 1. A slot does not wrap: it ends at the ring's end at the latest.
-//! 2. Before a slot is published, the word behind it is zero; so the reader, which looks there only after it took
-//!    the slot, meets zero or a newer slot, never payload of a lap ago. The line behind a slot is therefore free
-//!    as well, and a ring holds one line less than it has.
-//! 3. Slots that lie behind each other may be published as one ([`Batch`]): the words of all but the first are
-//!    stored as payload of it.
+//! 2. Before a slot is published, the word behind it is zero. The reader looks there only after it took the slot, so it
+//!    finds zero or a newer slot, never payload of an earlier lap. The line behind a slot is therefore free as well,
+//!    and a ring holds one line less than it has.
+//! 3. Consecutive slots may be published as one ([`Batch`]): the words of all but the first are stored as payload of
+//!    it.
 //! 4. A position counts lines from the start of the connection and never wraps (2^64 lines are 2^70 bytes).
 
 use std::marker::PhantomData;
@@ -24,61 +24,61 @@ use std::ops::ControlFlow;
 
 use millrace_window::{Incoming, IncomingSlot, LINE, Medium, Outgoing, OutgoingSlot, WORD};
 
-use crate::step::Step;
+use crate::mutation_point::MutationPoint;
 use crate::{Error, ErrorKind, Result};
 
-/// Why a slot is there.
+/// The slot kinds of a protocol.
 pub(crate) trait SlotKind: Copy + PartialEq {
-    /// Nothing: the next slot is at the ring's start. Its byte is 1.
+    /// A pad: the next slot is at the ring's start. Its byte is 1.
     const PAD: Self;
 
-    /// How a word names it.
+    /// The kind's byte in a word.
     fn byte(self) -> u8;
 
-    /// The kind that a byte names, if a slot of it may have this length and these flags. Not asked for pads.
+    /// The kind of a byte, if a slot of it may have this length and these flags. Not called for pads.
     fn find(byte: u8, length: usize, flags: u8) -> Option<Self>;
 }
 
-/// What a slot's word says.
+/// The decoded word of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head<K> {
     pub(crate) kind: K,
     pub(crate) length: usize,
-    /// From here to the next slot.
+    /// Lines from this slot to the next.
     pub(crate) lines: u64,
 }
 
-/// Where the lines of a ring lie in a half.
+/// The position and size of a ring in its half of the memory.
 #[derive(Debug)]
 pub(crate) struct Ring<K> {
     base: usize,
     lines: u64,
-    /// What places are mixed with.
+    /// The salt of the tags.
     salt: u32,
     kind: PhantomData<K>,
 }
 
-/// Slots that are being stored, to be published as one. Dropped, it is as if they had never been.
+/// Slots in construction, to be published as one. Dropping it discards them.
 #[derive(Debug)]
 pub(crate) struct Batch<'outgoing, K, M: Medium> {
     outgoing: &'outgoing mut Outgoing<M>,
     ring: Ring<K>,
     start: u64,
-    /// How many lines may be stored to, the one behind the last slot aside.
+    /// Lines that may be stored to, without the one behind the last slot.
     room: u64,
     /// The word of the first slot; 0 if there is none.
     first: u64,
-    /// How many lines there are in it.
+    /// Lines used so far.
     used: u64,
 }
 
-/// How many lines a slot of so many bytes takes.
+/// Lines of a slot with `length` bytes.
 #[inline]
 pub(crate) const fn lines_of(length: usize) -> u64 {
     (WORD + length).div_ceil(LINE) as u64
 }
 
-/// The byte of a pad.
+/// The kind byte of a pad.
 const PAD: u8 = 1;
 
 impl<K> Clone for Ring<K> {
@@ -90,7 +90,7 @@ impl<K> Clone for Ring<K> {
 impl<K> Copy for Ring<K> {}
 
 impl<K: SlotKind> Ring<K> {
-    /// A ring of `lines`, a power of two, from `base` of a half on.
+    /// A ring of `lines`, a power of two, from byte `base` of its half on.
     pub(crate) const fn new(base: usize, lines: u32, salt: u32) -> Self {
         Self {
             base,
@@ -100,7 +100,7 @@ impl<K: SlotKind> Ring<K> {
         }
     }
 
-    /// The word of a slot.
+    /// The word that publishes a slot.
     #[inline]
     pub(crate) fn word(self, position: u64, kind: K, flags: u8, length: u16) -> u64 {
         let kind = u64::from(kind.byte()) | u64::from(flags) << 8;
@@ -115,12 +115,12 @@ impl<K: SlotKind> Ring<K> {
         self.lines
     }
 
-    /// How many lines slots of more than one line may take up together. The rest is for streams of tiny slots.
-    pub(crate) const fn reach(self) -> u64 {
+    /// The most lines in flight of slots with more than one line. The rest is for streams of small slots.
+    pub(crate) const fn inflight_max(self) -> u64 {
         self.lines / 4
     }
 
-    /// Of the lines from `returned` on, those of a pad that began at `pad`; 0 is none.
+    /// Of the lines from `returned` on, those of a pad that began at `pad`; a `pad` of 0 is none.
     #[inline]
     pub(crate) const fn padded(self, pad: u64, returned: u64) -> u64 {
         if returned <= pad && pad != 0 {
@@ -130,12 +130,12 @@ impl<K: SlotKind> Ring<K> {
         }
     }
 
-    /// How many lines there are from `position` to the ring's end.
+    /// Lines from `position` to the ring's end.
     pub(crate) const fn left(self, position: u64) -> u64 {
         self.lines - self.index(position)
     }
 
-    /// The line that `position` is at.
+    /// The line index of `position`.
     pub(crate) const fn index(self, position: u64) -> u64 {
         position & (self.lines - 1)
     }
@@ -148,10 +148,11 @@ impl<K: SlotKind> Ring<K> {
         self.base + self.index(position) as usize * LINE
     }
 
-    /// Publishes a slot at `position`, which with the line behind it is free, and returns where the next begins.
+    /// Publishes a slot at `position`, which must be free with the line behind it. Returns the position of the next
+    /// slot.
     ///
     /// # Errors
-    /// What the window says, if the ring does not lie within the half.
+    /// [`ErrorKind::Window`] if the ring does not lie within the half.
     #[inline]
     pub(crate) fn put<M: Medium>(
         self,
@@ -174,14 +175,14 @@ impl<K: SlotKind> Ring<K> {
         };
         let size = usize::try_from(own).expect("a slot is small") * LINE;
         let next = position + taken;
-        // The word behind is cleared by a store of this slot's payload where it is the neighbour.
+        // If the next word is adjacent, a store of this slot's payload clears it.
         let is_neighbour = taken == own && self.index(next) != 0;
-        if !is_neighbour && Step::ZeroAhead.is_kept() {
+        if !is_neighbour && MutationPoint::ZeroAhead.is_enabled() {
             outgoing.slot(self.offset(next), LINE)?.publish(0);
         }
-        let reach = if is_neighbour { size + LINE } else { size };
-        let mut slot = outgoing.slot(self.offset(position), reach)?;
-        if is_neighbour && Step::ZeroAhead.is_kept() {
+        let inflight_max = if is_neighbour { size + LINE } else { size };
+        let mut slot = outgoing.slot(self.offset(position), inflight_max)?;
+        if is_neighbour && MutationPoint::ZeroAhead.is_enabled() {
             slot.store(size, &[0; WORD])?;
         }
         slot.store(WORD, payload)?;
@@ -189,11 +190,11 @@ impl<K: SlotKind> Ring<K> {
         Ok(next)
     }
 
-    /// Publishes slots that lie behind each other, as one, whose payload of these lengths was stored before. Returns
-    /// where the next begins. With the line behind the last one their lines are free. There is one at least.
+    /// Publishes consecutive slots as one. Payloads of these lengths, at least one, were stored before; their lines and
+    /// the one behind the last are free. Returns the position of the next slot.
     ///
     /// # Errors
-    /// What the window says, if the ring does not lie within the half.
+    /// [`ErrorKind::Window`] if the ring does not lie within the half.
     pub(crate) fn publish_in_place<M: Medium>(
         self,
         outgoing: &mut Outgoing<M>,
@@ -205,20 +206,20 @@ impl<K: SlotKind> Ring<K> {
             let length = u16::try_from(length).expect("a slot's payload is within its limit");
             self.word(place, kind, 0, length)
         };
-        let early = !Step::PublishedLast.is_kept();
+        let early = !MutationPoint::PublishedLast.is_enabled();
         let (mut next, mut first) = (position, None);
         for length in lengths {
             let lines = lines_of(length);
             let mut slot = outgoing.slot(self.offset(next), size_of_lines(lines))?;
             slot.stored(length)?;
-            // The reader meets none of the others before the first.
+            // The reader finds none of the others before the first.
             if first.is_some() || early {
                 slot.publish(word(next, length));
             }
             first = first.or(Some(word(next, length)));
             next += lines;
         }
-        if Step::ZeroAhead.is_kept() {
+        if MutationPoint::ZeroAhead.is_enabled() {
             outgoing.slot(self.offset(next), LINE)?.publish(0);
         }
         if let Some(word) = first {
@@ -230,7 +231,7 @@ impl<K: SlotKind> Ring<K> {
     /// The lines of a slot at `position`, to be filled.
     ///
     /// # Errors
-    /// What the window says, if the ring does not lie within the half.
+    /// [`ErrorKind::Window`] if the ring does not lie within the half.
     pub(crate) fn place<M: Medium>(
         self,
         outgoing: &mut Outgoing<M>,
@@ -240,10 +241,10 @@ impl<K: SlotKind> Ring<K> {
         Ok(outgoing.slot(self.offset(position), size_of_lines(lines))?)
     }
 
-    /// The slot at `position`, if it is there.
+    /// The slot at `position`, if one is published.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if what is there is none.
+    /// [`ErrorKind::Protocol`] if its word is invalid.
     #[inline]
     pub(crate) fn look<M: Medium>(
         self,
@@ -258,8 +259,7 @@ impl<K: SlotKind> Ring<K> {
         Ok(Some((head, slot)))
     }
 
-    /// Whether there is a slot to take at `position`, or behind a pad that is there: a pad is published before what
-    /// is sent next.
+    /// Whether a slot can be received at `position`, or behind a pad there: a pad is published before the next slot.
     #[inline]
     pub(crate) fn holds<M: Medium>(self, incoming: &Incoming<M>, position: u64) -> bool {
         let word = |position| {
@@ -274,7 +274,7 @@ impl<K: SlotKind> Ring<K> {
         }
     }
 
-    /// Whether there is anything at `position`.
+    /// Whether any word is published at `position`.
     #[inline]
     pub(crate) fn is_set<M: Medium>(self, incoming: &Incoming<M>, position: u64) -> bool {
         incoming
@@ -288,7 +288,7 @@ impl<K: SlotKind> Ring<K> {
         let [.., low, high, byte, flags] = word.to_le_bytes();
         let length = usize::from(u16::from_le_bytes([low, high]));
         if word & 0xffff_ffff != self.tag(position) {
-            return broken("a slot of another place");
+            return broken("protocol error: the tag of a slot does not match its position");
         }
         let left = self.left(position);
         let (kind, lines) = if byte == PAD {
@@ -303,15 +303,15 @@ impl<K: SlotKind> Ring<K> {
                 length,
                 lines,
             }),
-            _ => broken("a slot of an unknown kind or a wrong length"),
+            _ => broken("protocol error: a slot of an unknown kind or a wrong length"),
         }
     }
 
-    /// Calls `visit` for each slot that is there from `position` on, pads aside, until it breaks. Goes round the
-    /// ring once at most.
+    /// Calls `visit` for each published slot from `position` on, except pads, until it breaks; at most once around the
+    /// ring.
     ///
     /// # Errors
-    /// As [`Ring::look`], and what `visit` says.
+    /// As [`Ring::look`], and the errors of `visit`.
     pub(crate) fn walk<M: Medium>(
         self,
         incoming: &Incoming<M>,
@@ -333,11 +333,11 @@ impl<K: SlotKind> Ring<K> {
 }
 
 impl<K: SlotKind> Ring<K> {
-    /// Slots to be published as one, from `position` on, from where `room` lines are free, and one behind them.
-    /// They have `lines_max` lines at most, and do not go beyond the ring's end.
+    /// A batch from `position` on, where `room` lines and one behind them are free. It has at most `lines_max` lines,
+    /// and ends at the ring's end at the latest.
     ///
     /// # Errors
-    /// What the window says, if the ring does not lie within the half.
+    /// [`ErrorKind::Window`] if the ring does not lie within the half.
     pub(crate) fn batch<M: Medium>(
         self,
         outgoing: &mut Outgoing<M>,
@@ -347,7 +347,7 @@ impl<K: SlotKind> Ring<K> {
     ) -> Result<Batch<'_, K, M>> {
         let left = self.left(position);
         let room = room.min(lines_max).min(left);
-        if room == left && Step::ZeroAhead.is_kept() {
+        if room == left && MutationPoint::ZeroAhead.is_enabled() {
             // The line behind the last could be the ring's first.
             outgoing.slot(self.base, LINE)?.publish(0);
         }
@@ -363,26 +363,26 @@ impl<K: SlotKind> Ring<K> {
 }
 
 impl<K: SlotKind, M: Medium> Batch<'_, K, M> {
-    /// How many lines there is room for yet.
+    /// Lines that are still free.
     pub(crate) const fn room(&self) -> u64 {
         self.room - self.used
     }
 
-    /// Where the next slot begins.
+    /// The position of the next slot.
     pub(crate) const fn position(&self) -> u64 {
         self.start + self.used
     }
 
-    /// Adds a slot. [`Batch::room`] has been asked.
+    /// Adds a slot. The caller has checked [`Batch::room`].
     ///
     /// # Errors
-    /// What the window says, if there is no room.
+    /// [`ErrorKind::Window`] if there is no room.
     pub(crate) fn put(&mut self, kind: K, flags: u8, payload: &[u8]) -> Result<()> {
         let length =
             u16::try_from(payload.len()).expect("a slot's payload is within its protocol's limit");
         let word = self.ring.word(self.position(), kind, flags, length);
         let place = size_of_lines(self.used);
-        if self.used == 0 && !Step::PublishedLast.is_kept() {
+        if self.used == 0 && !MutationPoint::PublishedLast.is_enabled() {
             let size = size_of_lines(self.room);
             let slot = self.outgoing.slot(self.ring.offset(self.start), size)?;
             slot.publish(word);
@@ -400,10 +400,10 @@ impl<K: SlotKind, M: Medium> Batch<'_, K, M> {
         Ok(())
     }
 
-    /// Makes all of it visible and returns where the next slot begins.
+    /// Publishes all slots, and returns the position of the next.
     ///
     /// # Errors
-    /// What the window says, if the ring does not lie within the half.
+    /// [`ErrorKind::Window`] if the ring does not lie within the half.
     pub(crate) fn publish(mut self) -> Result<u64> {
         let next = self.position();
         if self.used == 0 {
@@ -412,7 +412,7 @@ impl<K: SlotKind, M: Medium> Batch<'_, K, M> {
         let is_neighbour = self.ring.index(next) != 0;
         let (place, word) = (size_of_lines(self.used), self.first);
         let mut slot = self.slot(self.used + u64::from(is_neighbour))?;
-        if is_neighbour && Step::ZeroAhead.is_kept() {
+        if is_neighbour && MutationPoint::ZeroAhead.is_enabled() {
             slot.store(place, &[0; WORD])?;
         }
         slot.publish(word);
@@ -429,10 +429,10 @@ fn size_of_lines(lines: u64) -> usize {
     usize::try_from(lines).expect("slots are within their ring") * LINE
 }
 
-/// Copies payload from byte `start` of it on.
+/// Copies payload from byte `start` on.
 ///
 /// # Errors
-/// What the window says, if that lies outside.
+/// [`ErrorKind::Window`] if the range lies outside of the slot.
 #[inline]
 pub(crate) fn copy<M: Medium>(
     slot: &IncomingSlot<'_, M>,

@@ -1,18 +1,18 @@
-//! How a program wants its bytes to be carried.
+//! The service that a program requests for its bytes.
 
 use crate::partition::Class;
 
-/// What a program asks of whoever carries its bytes, by [`Sender::serve`](crate::Sender::serve). A peer that is the
-/// other program itself has no use for it.
+/// A program's service request to a forwarder, stored by [`Sender::serve`](crate::Sender::serve). A peer in direct mode
+/// ignores it.
 ///
 /// ```text
-/// word:  class + 1 u8, 0 if nothing was said | bytes a second u56, 0 if there is no limit
+/// word:  class + 1 u8, 0 if nothing is requested | bytes a second u56, 0 if there is no limit
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// How urgent its bytes are beside others'.
+    /// The service class; `None` for the default.
     pub class: Option<Class>,
-    /// How many bytes a second it wants to be sent at most: 1 to 2^56 - 1.
+    /// The highest rate in bytes a second: 1 to 2^56 - 1.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -25,7 +25,7 @@ impl Service {
         u64::from(class) | rate << 8
     }
 
-    /// What a peer has said: anything at all.
+    /// Decodes a peer's untrusted word.
     pub(crate) fn from_word(word: u64) -> Self {
         let class = word.to_le_bytes()[0].checked_sub(1);
         Self {

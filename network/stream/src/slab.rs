@@ -1,7 +1,7 @@
-//! The slab of a process: what its ends of connections have in common over `fork` and `exec`, and what it counts.
+//! The slab of a process: the state of its connections that survives `fork` and `exec`, and its counters.
 //!
 //! # Format
-//! A file in memory of [`SIZE`] bytes, sparse, sealed against every change of size. Little-endian.
+//! A sparse memory file of [`SIZE`] bytes, sealed against every change of size. Little-endian.
 //! ```text
 //!    0  magic u64 | version u32 | record size u32
 //!   16  records u32: how many were ever in use | process u32
@@ -16,160 +16,159 @@
 //!   88  tokens of the processes that hold it, 10 words u32, of the process's own
 //!  128  options, of the process's own
 //!  256  lock u32 | 264 the sender's cursor, 8 words u64: position, returned, total, ..
-//!  384  lock u32 | 392 the receiver's cursor, 8 words u64: position, taken, given, gave, total, ..
+//!  384  lock u32 | 392 the receiver's cursor, 8 words u64: position, taken, credited, wake_pending, total, ..
 //! ```
-//! An address is laid out as [`Address`] says.
+//! [`Address`] defines the layout of an address.
 //!
-//! Counters of the header hold what ended connections have moved; those in use hold their own. Peers never see a
-//! slab; the monitor reads it, at any time and without a lock: a sum is exact when nothing moves.
+//! The header's counters hold the bytes of ended connections; open connections have their own. Peers never see a slab.
+//! The broker reads it at any time and without a lock: a sum is exact while nothing changes.
 //!
 //! # Recovery, durability
-//! None: a slab lives as long as somebody has it open.
+//! None: the kernel frees a slab when its last descriptor is closed.
 
 use std::net::SocketAddr;
 
 use crate::address::{self, Address};
 
-/// The first eight bytes.
+/// The first eight bytes of a slab.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MRsocket");
-/// The layout's number.
+/// The version number of the binary layout.
 pub const VERSION: u32 = 1;
-/// Bytes of a slab.
+/// The size of a slab in bytes.
 pub const SIZE: usize = 16 << 20;
-/// Bytes before the first record.
+/// The size of the header in bytes, before the first record.
 pub const HEADER_SIZE: usize = 4096;
-/// Bytes of a record.
+/// The size of a record in bytes.
 pub const RECORD_SIZE: usize = 512;
-/// How many records a slab has.
+/// The count of records of a slab.
 pub const RECORDS: usize = (SIZE - HEADER_SIZE) / RECORD_SIZE;
 
-/// Offsets in the header.
+/// Byte offsets of the header's fields.
 pub mod header {
-    /// [`super::MAGIC`].
+    /// The offset of [`super::MAGIC`] in the header.
     pub const MAGIC: usize = 0;
-    /// [`super::VERSION`].
+    /// The offset of [`super::VERSION`] in the header.
     pub const VERSION: usize = 8;
-    /// [`super::RECORD_SIZE`].
+    /// The offset of [`super::RECORD_SIZE`] in the header.
     pub const RECORD_SIZE: usize = 12;
-    /// How many records were ever in use: behind them there are none to look at.
+    /// The offset of the count of records that were ever in use.
     pub const RECORDS: usize = 16;
-    /// The process that made the slab.
+    /// The offset of the process id of the slab's creator.
     pub const PROCESS: usize = 20;
-    /// The first counter.
+    /// The offset of the first counter.
     pub const COUNTERS: usize = 64;
 
-    /// Numbers of counters, each a `u64` from [`COUNTERS`] on.
+    /// Indexes of counters, each a `u64` from [`COUNTERS`] on.
     pub mod counter {
-        /// Bytes sent by connections that ended.
+        /// The sum of bytes sent by ended connections.
         pub const SENT: usize = 0;
-        /// Bytes received by connections that ended.
+        /// The sum of bytes received by ended connections.
         pub const RECEIVED: usize = 1;
-        /// Connections made.
+        /// The count of connections made by this process.
         pub const CONNECTS: usize = 2;
-        /// Connections accepted.
+        /// The count of connections accepted by this process.
         pub const ACCEPTS: usize = 3;
-        /// Connections that the kernel's TCP made, though a monitor was asked.
+        /// Connects that the kernel's TCP served although a broker was asked.
         pub const KERNEL_CONNECTS: usize = 4;
-        /// Connections that a listener took from the kernel.
+        /// Connections that a listener accepted from the kernel.
         pub const KERNEL_ACCEPTS: usize = 5;
-        /// Bells rung.
-        pub const BELLS: usize = 6;
-        /// Times that a thread went to sleep.
+        /// The count of notifications sent to sleeping peers.
+        pub const NOTIFICATIONS: usize = 6;
+        /// The count of sleeps of the process's threads.
         pub const SLEEPS: usize = 7;
         /// Connections that ended in a reset.
         pub const RESETS: usize = 8;
-        /// Connections whose bytes began to go from their records to the sums here.
+        /// Connections whose bytes started to move from their records to the sums here.
         pub const ENDING: usize = 9;
-        /// Of these how many have gone.
+        /// Connections of which that move is complete.
         pub const ENDED: usize = 10;
-        /// How many there are.
+        /// The count of counters in a header.
         pub const COUNT: usize = 11;
     }
 
-    /// Where the counters end.
+    /// The offset behind the last counter.
     pub const COUNTERS_END: usize = COUNTERS + 8 * counter::COUNT;
 }
 
-/// Offsets in a record.
+/// Byte offsets of a record's fields.
 pub mod record {
-    /// 1: in use.
+    /// The offset of the state; 1 is in use.
     pub const STATE: usize = 0;
-    /// How many processes have it.
+    /// The offset of the count of processes that hold it.
     pub const HOLDERS: usize = 4;
-    /// What was shut down.
+    /// The offset of the shutdown flags.
     pub const FLAGS: usize = 8;
-    /// The error that waits to be told.
+    /// The offset of the pending error (`SO_ERROR`).
     pub const ERROR: usize = 12;
-    /// Direct, or through the proxy.
+    /// The offset of the mode: direct or forwarded.
     pub const MODE: usize = 16;
-    /// 0 connected, 1 accepted.
+    /// The offset of the side: 0 connected, 1 accepted.
     pub const SIDE: usize = 20;
-    /// This end's address.
+    /// The offset of this end's address.
     pub const LOCAL: usize = 32;
-    /// The other end's.
+    /// The offset of the other end's address.
     pub const PEER: usize = 56;
-    /// Options, laid out by the process.
+    /// The offset of the options, in the process's own layout.
     pub const OPTIONS: usize = 128;
-    /// Tokens of holders, of the process's own.
+    /// The offset of the holders' tokens, in the process's own layout.
     pub const TOKENS: usize = 88;
-    /// The sender's lock.
+    /// The offset of the sender's lock.
     pub const SEND: usize = 256;
-    /// Bytes sent.
+    /// The offset of the count of bytes sent.
     pub const SENT: usize = 280;
-    /// The receiver's lock.
+    /// The offset of the receiver's lock.
     pub const RECEIVE: usize = 384;
-    /// Bytes received.
+    /// The offset of the count of bytes received.
     pub const RECEIVED: usize = 424;
     /// Bytes from a lock to its cursor.
     pub const CURSOR: usize = 8;
-    /// Bytes of an address.
+    /// The size of an address in bytes.
     pub const ADDRESS_SIZE: usize = super::address::SIZE;
 }
 
-/// What a process has counted.
+/// The counters of a process, summed over its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Bytes sent.
+    /// Bytes sent by all of its connections.
     pub sent: u64,
-    /// Bytes received.
+    /// Bytes received by all of its connections.
     pub received: u64,
-    /// Connections made.
+    /// The count of connections made by this process.
     pub connects: u64,
-    /// Connections accepted.
+    /// The count of connections accepted by this process.
     pub accepts: u64,
-    /// Connections that the kernel's TCP made, though a monitor was asked.
+    /// Connects that the kernel's TCP served although a broker was asked.
     pub kernel_connects: u64,
-    /// Connections that a listener took from the kernel.
+    /// Connections that a listener accepted from the kernel.
     pub kernel_accepts: u64,
-    /// Bells rung.
-    pub bells: u64,
-    /// Times that a thread went to sleep.
+    /// The count of notifications sent to sleeping peers.
+    pub notifications: u64,
+    /// The count of sleeps of the process's threads.
     pub sleeps: u64,
     /// Connections that ended in a reset.
     pub resets: u64,
-    /// Connections there are.
+    /// The count of connections that are open now.
     pub live: u64,
 }
 
-/// One end of a connection, as a snapshot shows it.
+/// One end of a connection in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Processes that have it.
+    /// The count of processes that hold it.
     pub holders: u32,
-    /// Direct, or through the proxy.
+    /// The mode: direct or forwarded, as in the record.
     pub mode: u32,
-    /// This end's address.
+    /// The IP address and port of this end.
     pub local: SocketAddr,
-    /// The other end's.
+    /// The IP address and port of the other end.
     pub peer: SocketAddr,
-    /// Bytes sent.
+    /// The count of bytes sent by this end.
     pub sent: u64,
-    /// Bytes received.
+    /// The count of bytes received by this end.
     pub received: u64,
 }
 
-/// How many bytes from the start on hold all there is, by the first [`HEADER_SIZE`] of them. `None` if it is no
-/// slab.
+/// The bytes of a slab that are in use, from its first [`HEADER_SIZE`] bytes. `None` if they are not a slab's.
 #[must_use]
 pub fn used(snapshot: &[u8]) -> Option<usize> {
     let known = u64_at(snapshot, header::MAGIC)? == MAGIC
@@ -179,9 +178,9 @@ pub fn used(snapshot: &[u8]) -> Option<usize> {
     known.then_some(HEADER_SIZE + records.min(RECORDS) * RECORD_SIZE)
 }
 
-/// Connections whose bytes began to go from records to sums, and how many of them have gone. What was read between two
-/// snapshots is no more and no less than all if the second says that no more began than the first says have gone.
-/// `None` if it is no slab.
+/// The connections whose bytes started to move from records to sums, and those of which the move is complete. Sums read
+/// between two snapshots are exact if the second's started count equals the first's completed count. `None` if it is
+/// not a slab.
 #[must_use]
 pub fn endings(snapshot: &[u8]) -> Option<(u64, u64)> {
     used(snapshot)?;
@@ -190,14 +189,14 @@ pub fn endings(snapshot: &[u8]) -> Option<(u64, u64)> {
     Some((began, counter(header::counter::ENDED)?))
 }
 
-/// The connections in a snapshot.
+/// The open connections in a snapshot of a slab.
 pub fn ends(snapshot: &[u8]) -> impl Iterator<Item = End> + '_ {
     let records = snapshot.get(HEADER_SIZE..).unwrap_or_default();
     records.chunks_exact(RECORD_SIZE).filter_map(End::read)
 }
 
 impl Totals {
-    /// Reads what a snapshot counts: the whole slab, or as much as [`used`] says. `None` if it is no slab.
+    /// The counters in a snapshot: the whole slab, or as much as [`used`] says. `None` if it is not a slab.
     #[must_use]
     pub fn read(snapshot: &[u8]) -> Option<Self> {
         used(snapshot)?;
@@ -209,7 +208,7 @@ impl Totals {
             accepts: counter(header::counter::ACCEPTS)?,
             kernel_connects: counter(header::counter::KERNEL_CONNECTS)?,
             kernel_accepts: counter(header::counter::KERNEL_ACCEPTS)?,
-            bells: counter(header::counter::BELLS)?,
+            notifications: counter(header::counter::NOTIFICATIONS)?,
             sleeps: counter(header::counter::SLEEPS)?,
             resets: counter(header::counter::RESETS)?,
             live: 0,
@@ -224,7 +223,7 @@ impl Totals {
 }
 
 impl Totals {
-    /// The first bytes of a slab without records that has counted this.
+    /// The header of a slab without records that has these counters.
     #[must_use]
     pub fn header(&self, process: u32) -> [u8; HEADER_SIZE] {
         let mut bytes = [0; HEADER_SIZE];
@@ -243,7 +242,7 @@ impl Totals {
             (header::counter::ACCEPTS, self.accepts),
             (header::counter::KERNEL_CONNECTS, self.kernel_connects),
             (header::counter::KERNEL_ACCEPTS, self.kernel_accepts),
-            (header::counter::BELLS, self.bells),
+            (header::counter::NOTIFICATIONS, self.notifications),
             (header::counter::SLEEPS, self.sleeps),
             (header::counter::RESETS, self.resets),
         ] {
@@ -269,13 +268,13 @@ impl End {
     }
 }
 
-/// An address as a record holds it.
+/// The bytes of an address in a record.
 #[must_use]
 pub fn encode_address(address: &SocketAddr) -> [u8; record::ADDRESS_SIZE] {
     Address::from(*address).encode()
 }
 
-/// The address that a record holds; what is none is the unspecified address.
+/// The address in a record; invalid bytes give the unspecified address.
 #[must_use]
 pub fn decode_address(bytes: &[u8; record::ADDRESS_SIZE]) -> SocketAddr {
     Address::decode(bytes).map_or_else(|| ([0, 0, 0, 0], 0).into(), Into::into)
@@ -338,7 +337,7 @@ mod tests {
             accepts: 13,
             kernel_connects: 14,
             kernel_accepts: 15,
-            bells: 16,
+            notifications: 16,
             sleeps: 17,
             resets: 18,
             live: 2,

@@ -1,26 +1,26 @@
-//! The slots of a lane.
+//! The slots of a ring pair.
 
 use millrace_window::WORD;
 
 use crate::ring::SlotKind;
 
-/// The most bytes that one slot carries.
+/// The most payload bytes of a slot.
 pub(crate) const SLOT_BYTES_MAX: usize = 8192;
 
-/// What places are mixed with.
+/// The salt of the tags.
 pub(crate) const SALT: u32 = 0x6c6c_696d;
 
-/// Why a slot is there.
+/// The kind of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Nothing: the next slot is at the ring's start.
+    /// A pad: the next slot is at the ring's start.
     Pad = 1,
-    /// Payload.
+    /// The payload is bytes of the stream.
     Data = 2,
-    /// The last one.
+    /// The payload is the stream's total: its end.
     Finish = 3,
-    /// One byte of payload, which is urgent.
+    /// One urgent byte of the stream.
     Urgent = 4,
 }
 

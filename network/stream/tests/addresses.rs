@@ -1,4 +1,4 @@
-//! Places and pieces by their addresses, as a program that is not Rust uses them; for miri, too.
+//! Regions and pieces by their addresses, as a program in another language uses them; also for miri.
 
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -6,43 +6,43 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 
-use millrace_stream::{Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_stream::{Geometry, ReceiveCursor, RingPair, SendCursor, Side};
 use millrace_window::{APART, Attributes, Mapped, Window};
 
 const GEOMETRY: Geometry = Geometry { ring_lines: 64 };
 const ROUNDS: u8 = 40;
 
-fn lanes() -> [Lane; 2] {
+fn ring_pairs() -> [RingPair; 2] {
     let size = GEOMETRY.size();
-    // So many that some begin at a multiple of 128.
+    // Enough for a start at a multiple of 128.
     let words: Vec<_> = (0..size / 8 + 16).map(|_| AtomicU64::new(0)).collect();
     let words = Arc::new(words);
     let apart = words.as_ptr().align_offset(APART);
     let first = NonNull::from(&words[apart..]).cast::<u8>();
     [Side::Connecting, Side::Accepting].map(|side| {
-        // SAFETY: the words live as long as a share of them, of which the window keeps one. They are accessed as
-        // atomic words, but for the places and pieces below, which one thread has at a time.
+        // SAFETY: the window holds a reference to the words, so they outlive it. All accesses are atomic words, except
+        // those to the regions and pieces below, which one thread at a time accesses.
         let mapped = unsafe { Mapped::new(first, size, Attributes::SHARED_MEMORY, words.clone()) };
         let window = Window::new(mapped.expect("aligned and not empty"));
-        Lane::new(&window, GEOMETRY, side).expect("the window is large enough")
+        RingPair::new(&window, GEOMETRY, side).expect("the window is large enough")
     })
 }
 
-/// Sends `ROUNDS` parts, of which each has its number in all bytes.
-fn send(mut lane: Lane) -> usize {
+/// Sends `ROUNDS` parts; all bytes of a part are its number.
+fn send(mut rings: RingPair) -> usize {
     let (mut cursor, mut total, mut round) = (SendCursor::default(), 0, 0);
     while round < ROUNDS {
-        let (sight, sender) = (&lane.sight, &mut lane.sender);
-        let reserved = sender.reserve(sight, &mut cursor, 301).expect("sound");
+        let (peer_state, sender) = (&rings.peer_state, &mut rings.sender);
+        let reserved = sender.reserve(peer_state, &mut cursor, 301).expect("sound");
         if reserved.length() == 0 {
             thread::yield_now();
             continue;
         }
         for place in sender.places(reserved) {
-            // SAFETY: the place is reserved: this thread alone accesses it until it is committed.
+            // SAFETY: the region is reserved: this thread alone accesses it until it is committed.
             unsafe { place.cast::<u8>().as_ptr().write_bytes(round, place.len()) };
         }
-        // A byte is left, that nobody gets.
+        // One byte is left uncommitted.
         let length = reserved.length() - 1;
         sender
             .commit(&mut cursor, reserved, length)
@@ -50,7 +50,11 @@ fn send(mut lane: Lane) -> usize {
         total += length;
         round += 1;
     }
-    while !lane.sender.finish(&lane.sight, &mut cursor).expect("sound") {
+    while !rings
+        .sender
+        .finish(&rings.peer_state, &mut cursor)
+        .expect("sound")
+    {
         thread::yield_now();
     }
     total
@@ -58,16 +62,16 @@ fn send(mut lane: Lane) -> usize {
 
 #[test]
 fn places_and_pieces() {
-    let [ours, mut theirs] = lanes();
+    let [ours, mut theirs] = ring_pairs();
     let sending = thread::spawn(move || send(ours));
     let (mut cursor, mut got) = (ReceiveCursor::default(), Vec::new());
     loop {
-        let (sight, receiver) = (&theirs.sight, &mut theirs.receiver);
-        let shown = receiver.borrow(sight, &cursor, 100, |piece| {
+        let (peer_state, receiver) = (&theirs.peer_state, &mut theirs.receiver);
+        let shown = receiver.borrow(peer_state, &cursor, 100, |piece| {
             let first = piece.address()?;
             for offset in 0..piece.length() {
                 let place = first.wrapping_add(offset);
-                // SAFETY: the piece was published, and is not given back before this returns; it has so many bytes.
+                // SAFETY: the piece was published, has `length` bytes, and is not returned before this closure returns.
                 got.push(unsafe { place.read_volatile() });
             }
             Ok(ControlFlow::Continue(()))
@@ -76,7 +80,7 @@ fn places_and_pieces() {
         if shown.end.is_some() {
             break;
         }
-        let taken = receiver.consume(sight, &mut cursor, shown.bytes);
+        let taken = receiver.consume(peer_state, &mut cursor, shown.bytes);
         assert_eq!(taken.expect("sound").bytes, shown.bytes);
         if shown.bytes == 0 {
             thread::yield_now();

@@ -1,4 +1,4 @@
-//! The bytes of every message, and that no bytes at all make decoding panic.
+//! The bytes of every message, and decoding of arbitrary bytes without a panic.
 
 use millrace_stream::Address;
 use millrace_stream::control::{
@@ -57,8 +57,8 @@ fn messages_with_numbers() {
     assert_eq!(head(with(listen)), [3, 0, 2, 0, 1, 2, 3, 4, 255, 1]);
     let refused = Message::Refused { errno: 13 };
     assert_eq!(head(with(refused)), [5, 0, 2, 0, 1, 2, 3, 4, 13]);
-    let planes = Message::Planes { count: 2 };
-    assert_eq!(head(with(planes)), [13, 0, 2, 0, 1, 2, 3, 4, 2]);
+    let forwarders = Message::OfferForwarders { count: 2 };
+    assert_eq!(head(with(forwarders)), [13, 0, 2, 0, 1, 2, 3, 4, 2]);
     let report = Message::Report { length: 1 << 32 };
     assert_eq!(head(with(report)), [12, 0, 2, 0, 1, 2, 3, 4, 0, 0, 0, 0, 1]);
 }
@@ -89,7 +89,7 @@ fn messages_with_addresses() {
     );
     let incoming = Message::Incoming {
         link: Link {
-            mode: Mode::Proxy,
+            mode: Mode::Forwarded,
             ..link()
         },
         user: 1000,
@@ -223,7 +223,7 @@ fn any_address() -> impl Strategy<Value = Address> {
 }
 
 fn any_link() -> impl Strategy<Value = Link> {
-    let mode = prop_oneof![Just(Mode::Direct), Just(Mode::Proxy)];
+    let mode = prop_oneof![Just(Mode::Direct), Just(Mode::Forwarded)];
     (mode, any::<u32>(), any_address(), any_address()).prop_map(
         |(mode, ring_lines, local, peer)| Link {
             mode,
@@ -262,7 +262,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|backlog| Message::Listen { backlog }),
         (1..=4095_u32).prop_map(|errno| Message::Refused { errno }),
         any::<u64>().prop_map(|length| Message::Report { length }),
-        (1..=u16::MAX).prop_map(|count| Message::Planes { count }),
+        (1..=u16::MAX).prop_map(|count| Message::OfferForwarders { count }),
         (any::<bool>(), any::<bool>(), any_address(), any_address()).prop_map(
             |(no_wait, wants_lease, local, peer)| Message::Connect {
                 no_wait,

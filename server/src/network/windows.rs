@@ -1,19 +1,19 @@
 //! Clients that come through windows: user-level sockets of this host, next to kernel TCP.
 //!
-//! A [`WindowListener`] announces listening TCP sockets to the host's monitor. The monitor hands over each
-//! connection as shared memory and a bell; from then on it has no part in it.
+//! A [`WindowListener`] announces listening TCP sockets to the host's broker. The broker hands over each
+//! connection as shared memory and a wake-up fd; from then on it has no part in it.
 //!
-//! Without a monitor there is kernel TCP alone. It is asked for again once a second, so that one which comes, or
+//! Without a broker there is kernel TCP alone. It is asked for again once a second, so that one which comes, or
 //! comes back, is told of the sockets; connections that are there go on meanwhile.
 //!
 //! # Memory
-//! A connection is a mapping of its rings, which the monitor has made and charged: 520 KiB of addresses, of which the
+//! A connection is a mapping of its rings, which the broker has made and charged: 520 KiB of addresses, of which the
 //! client decides how much is ever touched. A request is copied out of it into a buffer of the server's before anything
 //! looks at it.
 //!
 //! # Threads
 //! The worker that accepts drives the listener, by one descriptor: a poller of its own that holds the connection to
-//! the monitor, the channels on which clients come, and a timer. Totals are counted by every worker.
+//! the broker, the channels on which clients come, and a timer. Totals are counted by every worker.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,7 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millrace_stream::slab::Totals;
-use millrace_stream::sockets::{self, Announcement, Stream, Tally, Wanted};
+use millrace_stream::sockets::{
+    self, Announcement, Interest as StreamInterest, SharedCounters, Stream,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
@@ -33,10 +35,10 @@ use super::poller::Poller;
 use super::{Interest, Listener, TcpListener, Transport};
 use crate::clock::Clock;
 
-/// How many clients may wait to be accepted on each socket; others wait at the monitor.
+/// How many clients may wait to be accepted on each socket; others wait at the broker.
 const BACKLOG: u32 = 128;
 
-/// How long it takes until a monitor is asked for again, and what was counted is reported.
+/// How long it takes until a broker is asked for again, and what was counted is reported.
 const TICK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
@@ -44,21 +46,21 @@ const TICK: Timespec = Timespec {
 
 /// Keys of the listener's poller. The channel of each socket has the socket's number.
 const TIMER_KEY: u64 = u64::MAX;
-const MONITOR_KEY: u64 = u64::MAX - 1;
+const BROKER_KEY: u64 = u64::MAX - 1;
 
-/// What all connections through windows have done, and where the monitor reads it.
+/// What all connections through windows have done, and where the broker reads it.
 #[derive(Debug)]
 pub struct WindowTotals {
     sent: AtomicU64,
     received: AtomicU64,
     accepts: AtomicU64,
     kernel_accepts: AtomicU64,
-    bells: AtomicU64,
+    notifications: AtomicU64,
     sleeps: AtomicU64,
     resets: AtomicU64,
     /// Whether something was counted that the next tick is to report.
     is_unreported: AtomicBool,
-    tally: Mutex<Tally>,
+    counters: Mutex<SharedCounters>,
     timer: OwnedFd,
 }
 
@@ -70,11 +72,11 @@ impl WindowTotals {
             received: AtomicU64::new(0),
             accepts: AtomicU64::new(0),
             kernel_accepts: AtomicU64::new(0),
-            bells: AtomicU64::new(0),
+            notifications: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
             resets: AtomicU64::new(0),
             is_unreported: AtomicBool::new(false),
-            tally: Mutex::new(Tally::new()?),
+            counters: Mutex::new(SharedCounters::new()?),
             timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
         })
     }
@@ -87,7 +89,7 @@ impl WindowTotals {
             received: self.received.load(Ordering::SeqCst),
             accepts: self.accepts.load(Ordering::SeqCst),
             kernel_accepts: self.kernel_accepts.load(Ordering::SeqCst),
-            bells: self.bells.load(Ordering::SeqCst),
+            notifications: self.notifications.load(Ordering::SeqCst),
             sleeps: self.sleeps.load(Ordering::SeqCst),
             resets: self.resets.load(Ordering::SeqCst),
             ..Totals::default()
@@ -122,10 +124,10 @@ impl WindowTotals {
     }
 
     fn report(&self) {
-        let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_unreported.store(false, Ordering::SeqCst);
-        // Numbers that the monitor does not get are shown as they were.
-        let _ = tally.report(&self.read());
+        // Numbers that the broker does not get are shown as they were.
+        let _ = counters.report(&self.read());
     }
 }
 
@@ -139,13 +141,13 @@ pub struct WindowListener {
     announcement: Option<Announcement>,
     /// By the number of the socket.
     channels: Vec<Option<sockets::Listener>>,
-    /// Whether it was said that there is no monitor.
+    /// Whether it was said that there is no broker.
     is_missing: bool,
 }
 
 impl WindowListener {
-    /// Announces the sockets to the monitor that listens at `path`, and waits for its answers for as long as
-    /// `patience`. Without a monitor they are announced later.
+    /// Announces the sockets to the broker that listens at `path`, and waits for its answers for as long as
+    /// `patience`. Without a broker they are announced later.
     ///
     /// # Errors
     /// What the system says when it has no more descriptors.
@@ -199,16 +201,15 @@ impl WindowListener {
 
     /// Begins to announce the sockets; later again if it cannot.
     fn announce(&mut self) {
-        let tally = self.totals.tally.lock();
+        let counters = self.totals.counters.lock();
         let begun = Announcement::begin(
             &self.path,
-            &tally.unwrap_or_else(PoisonError::into_inner),
+            &counters.unwrap_or_else(PoisonError::into_inner),
             BACKLOG,
             self.sockets.iter().map(|(socket, _)| socket.as_fd()),
         )
         .and_then(|announcement| {
-            self.poller
-                .add(&announcement, MONITOR_KEY, Interest::Read)?;
+            self.poller.add(&announcement, BROKER_KEY, Interest::Read)?;
             Ok(announcement)
         });
         match begun {
@@ -217,7 +218,7 @@ impl WindowListener {
         }
     }
 
-    /// Forgets the monitor. Connections go on.
+    /// Forgets the broker. Connections go on.
     fn detach(&mut self, error: &io::Error) {
         let had_some = self.channels.iter().any(Option::is_some);
         self.announcement = None;
@@ -227,15 +228,15 @@ impl WindowListener {
             tracing::warn!(
                 target: "NETWORK",
                 id = 23_308_u32,
-                monitor = %self.path.display(),
+                broker = %self.path.display(),
                 %error,
-                "No monitor of user-level sockets; new connections are the kernel's alone"
+                "No broker of user-level sockets; new connections are the kernel's alone"
             );
         }
         self.is_missing = true;
     }
 
-    /// Takes the monitor's answers.
+    /// Takes the broker's answers.
     fn hear(&mut self) {
         while let Some(announcement) = &mut self.announcement {
             let answer = match announcement.next_answer() {
@@ -252,7 +253,7 @@ impl WindowListener {
                         target: "NETWORK",
                         id = 23_312_u32,
                         address,
-                        "The monitor leaves an address to the kernel"
+                        "The broker leaves an address to the kernel"
                     );
                     continue;
                 }
@@ -262,7 +263,7 @@ impl WindowListener {
                         id = 23_309_u32,
                         address,
                         %error,
-                        "The monitor refuses user-level sockets for an address"
+                        "The broker refuses user-level sockets for an address"
                     );
                     continue;
                 }
@@ -271,7 +272,7 @@ impl WindowListener {
                 target: "NETWORK",
                 id = 23_310_u32,
                 address,
-                monitor = %self.path.display(),
+                broker = %self.path.display(),
                 "Listening by user-level sockets"
             );
             self.is_missing = false;
@@ -301,7 +302,7 @@ impl WindowListener {
                 self.totals.count(&self.totals.accepts, 1);
                 Ok(Some(Box::new(WindowTransport {
                     stream,
-                    rings: 0,
+                    notifications: 0,
                     totals: Arc::clone(&self.totals),
                 })))
             }
@@ -332,7 +333,7 @@ impl Listener for WindowListener {
         for event in ready {
             match event.key {
                 TIMER_KEY => self.on_tick(),
-                MONITOR_KEY => self.hear(),
+                BROKER_KEY => self.hear(),
                 index => {
                     let index = usize::try_from(index).unwrap_or(usize::MAX);
                     if let Some(transport) = self.accept_on(index)? {
@@ -358,16 +359,19 @@ impl Listener for WindowListener {
 struct WindowTransport {
     stream: Stream,
     /// How many of its rings are counted.
-    rings: u64,
+    notifications: u64,
     totals: Arc<WindowTotals>,
 }
 
 impl WindowTransport {
-    fn count_rings(&mut self) {
-        let rings = self.stream.total_rings();
-        if rings > self.rings {
-            self.totals.count(&self.totals.bells, rings - self.rings);
-            self.rings = rings;
+    fn count_notifications(&mut self) {
+        let notifications = self.stream.total_notifications();
+        if notifications > self.notifications {
+            self.totals.count(
+                &self.totals.notifications,
+                notifications - self.notifications,
+            );
+            self.notifications = notifications;
         }
     }
 
@@ -393,7 +397,7 @@ impl Transport for WindowTransport {
         if count > 0 {
             self.totals.count(&self.totals.received, as_u64(count));
         }
-        self.count_rings();
+        self.count_notifications();
         self.count_reset(received)
     }
 
@@ -402,7 +406,7 @@ impl Transport for WindowTransport {
         if let Ok(count) = &sent {
             self.totals.count(&self.totals.sent, as_u64(*count));
         }
-        self.count_rings();
+        self.count_notifications();
         self.count_reset(sent)
     }
 
@@ -438,7 +442,7 @@ impl Transport for WindowTransport {
     }
 
     fn answer(&mut self) -> bool {
-        self.stream.answer();
+        self.stream.drain_wakeups();
         self.stream.is_gone()
     }
 }
@@ -449,17 +453,17 @@ impl Drop for WindowTransport {
     }
 }
 
-const fn wanted(interest: Interest) -> Option<Wanted> {
-    let (data, room) = match interest {
+const fn wanted(interest: Interest) -> Option<StreamInterest> {
+    let (readable, writable) = match interest {
         Interest::None => return None,
         Interest::Read | Interest::HangUp => (true, false),
         Interest::Write => (false, true),
     };
-    Some(Wanted { data, room })
+    Some(StreamInterest { readable, writable })
 }
 
 fn key(index: usize) -> u64 {
-    u64::try_from(index).unwrap_or(MONITOR_KEY - 1)
+    u64::try_from(index).unwrap_or(BROKER_KEY - 1)
 }
 
 fn as_u64(count: usize) -> u64 {

@@ -82,8 +82,8 @@ fn apply(options: &mut ServeOptions, key: &str, value: &str) -> Result<(), Strin
                 fill(&mut options.sockets, None);
             }
         }
-        "net.userLevelSockets.monitor" => {
-            fill(&mut options.sockets_monitor, PathBuf::from(value));
+        "net.userLevelSockets.broker" => {
+            fill(&mut options.sockets_broker, PathBuf::from(value));
         }
         "net.userLevelSockets.spinMicros" => {
             fill(&mut options.socket_spin_micros, number(key, value)?);

@@ -78,7 +78,7 @@ pub struct Settings {
     pub addresses: Vec<SocketAddr>,
     /// Whether there is also a local socket in /tmp.
     pub unix_socket: bool,
-    /// The monitor of user-level sockets, if clients may come by them.
+    /// The path of the broker's socket; `None` without user-level sockets.
     pub sockets: Option<PathBuf>,
     /// For how long a worker looks for their requests before it sleeps.
     pub socket_spin: Duration,
@@ -148,7 +148,7 @@ impl Settings {
             port,
             addresses: parse_addresses(bind_ip, port)?,
             unix_socket: options.unix_socket,
-            sockets: monitor(&options),
+            sockets: broker(&options),
             socket_spin: Duration::from_micros(options.socket_spin_micros.unwrap_or(20).into()),
             logpath: options.logpath,
             quiet: options.quiet,
@@ -189,7 +189,7 @@ impl Settings {
                 "userLevelSockets",
                 doc! {
                     "enabled": true,
-                    "monitor": path.display().to_string(),
+                    "broker": path.display().to_string(),
                     "spinMicros": spin,
                 },
             );
@@ -217,8 +217,8 @@ impl Settings {
     }
 }
 
-/// The path of the monitor of user-level sockets, if they are wanted.
-fn monitor(options: &ServeOptions) -> Option<PathBuf> {
+/// The path of the broker's socket, if user-level sockets are enabled.
+fn broker(options: &ServeOptions) -> Option<PathBuf> {
     let named = options.sockets.as_ref()?.clone();
     let variable = |name| {
         let value = std::env::var_os(name).filter(|value| !value.is_empty());
@@ -229,7 +229,7 @@ fn monitor(options: &ServeOptions) -> Option<PathBuf> {
         socket_path(user, variable("XDG_RUNTIME_DIR").as_deref())
     };
     named
-        .or_else(|| options.sockets_monitor.clone())
+        .or_else(|| options.sockets_broker.clone())
         .or_else(|| variable(SOCKET_VARIABLE))
         .or_else(|| Some(of_user()))
 }
@@ -385,14 +385,14 @@ mod tests {
         let parsed = reply.get_document("parsed").expect("it is there");
         let net = parsed.get_document("net").expect("it is there");
         let sockets = net.get_document("userLevelSockets").expect("it is there");
-        assert_eq!(sockets.get_str("monitor").ok(), Some("/a/b"));
+        assert_eq!(sockets.get_str("broker").ok(), Some("/a/b"));
 
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("millrace.yaml");
         let file = path.to_str().expect("the path is UTF-8");
         for (enabled, expected) in [("true", Some("/c/d".as_ref())), ("false", None)] {
             let text = format!(
-                "net: {{ userLevelSockets: {{ monitor: /c/d, enabled: {enabled}, spinMicros: 7 }} }}"
+                "net: {{ userLevelSockets: {{ broker: /c/d, enabled: {enabled}, spinMicros: 7 }} }}"
             );
             std::fs::write(&path, text).expect("the folder is ours");
             let settings = resolve(&["--config", file]).expect("a legal file");

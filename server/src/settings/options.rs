@@ -73,13 +73,13 @@ pub struct ServeOptions {
     /// Also listen on /tmp/mongodb-PORT.sock, for programs of the same user
     #[arg(long = "unixSocket")]
     pub unix_socket: bool,
-    /// Also listen by user-level sockets, of the monitor at PATH [default: $MILLRACE_SOCKETS; else
+    /// Also listen by user-level sockets, of the broker at PATH [default: $MILLRACE_SOCKETS; else
     /// /run/millrace/sockets for root, $XDG_RUNTIME_DIR/millrace/sockets for others]
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true)]
     pub sockets: Option<Option<PathBuf>>,
-    /// The monitor of the configuration file, which also has to say that it is wanted.
+    /// The broker's path in the configuration file, which must also enable user-level sockets.
     #[arg(skip)]
-    pub sockets_monitor: Option<PathBuf>,
+    pub sockets_broker: Option<PathBuf>,
     /// For how long a thread looks for requests by user-level sockets before it sleeps [default: 20]
     #[arg(long = "socketSpinMicros", value_name = "US")]
     pub socket_spin_micros: Option<u16>,

@@ -12,35 +12,35 @@ use std::time::{Duration, Instant};
 use bson::doc;
 use millrace::memory::{Limits, Share};
 use millrace::network::{Interest, Listener, NetworkConfig, Transport, WindowListener};
-use millrace_stream::sockets::{Channel, Wanted};
+use millrace_stream::sockets::{Channel, Interest as StreamInterest};
 use millrace_wire::MsgFlags;
 use rustix::net::SendFlags;
 use tempfile::TempDir;
 
 use crate::stage::{Client, PATIENCE, Said, Stage};
-use crate::windows::{Monitor, Through};
+use crate::windows::{Broker, Through};
 use crate::{closed, holding};
 
-/// Where the child of a test connects to: the monitor's path and the server's port.
-const CHILD_MONITOR: &str = "MILLRACE_TEST_MONITOR";
+/// Where the child of a test connects to: the broker's path and the server's port.
+const CHILD_BROKER: &str = "MILLRACE_TEST_BROKER";
 const CHILD_PORT: &str = "MILLRACE_TEST_PORT";
 
-/// A stage, its monitor and the folder of that.
+/// A stage, its broker and the folder of that.
 struct Place {
     stage: Stage,
-    monitor: Option<Monitor>,
+    broker: Option<Broker>,
     path: PathBuf,
     _folder: TempDir,
 }
 
 impl Place {
-    fn with(config: NetworkConfig, has_monitor: bool) -> Self {
+    fn with(config: NetworkConfig, has_broker: bool) -> Self {
         let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
         let path = folder.path().join("sockets");
-        let monitor = has_monitor.then(|| Monitor::start(&path));
+        let broker = has_broker.then(|| Broker::start(&path));
         Self {
             stage: Stage::announced(config, Limits::default(), Some(&path)),
-            monitor,
+            broker,
             path,
             _folder: folder,
         }
@@ -54,21 +54,21 @@ impl Place {
         Self::with(config, true)
     }
 
-    fn monitor(&self) -> &Monitor {
-        self.monitor.as_ref().expect("this place has one")
+    fn broker(&self) -> &Broker {
+        self.broker.as_ref().expect("this place has one")
     }
 
     fn client(&self) -> Client<Through> {
         Client::over(Through::connect(&self.path, self.stage.address))
     }
 
-    /// Waits until the monitor that listens now knows of the server.
+    /// Waits until the broker that listens now knows of the server.
     fn wait_until_announced(&self) {
         let until = Instant::now() + PATIENCE;
-        let mut channel = Channel::open(&self.path).expect("a monitor listens");
+        let mut channel = Channel::open(&self.path).expect("a broker listens");
         while channel
             .connect(self.stage.address)
-            .expect("the monitor answers")
+            .expect("the broker answers")
             .is_none()
         {
             assert!(Instant::now() < until, "the server was not announced");
@@ -168,9 +168,9 @@ fn both_kinds_of_connections_are_served_side_by_side() {
         let totals = counters.read();
         assert_eq!((totals.accepts, totals.kernel_accepts), (200, 20));
         assert!(totals.sent > 0 && totals.received > 0, "{totals:?}");
-        // The monitor is told within a tick; a reply may be here before it is counted.
+        // The broker is told within a tick; a reply may be here before it is counted.
         let until = Instant::now() + PATIENCE;
-        while place.monitor().totals() != counters.read() {
+        while place.broker().totals() != counters.read() {
             assert!(Instant::now() < until, "the totals were not reported");
             std::thread::yield_now();
         }
@@ -254,7 +254,7 @@ fn idle_connections_are_not_looked_at() {
     };
     let folder = TempDir::with_prefix("millrace-").expect("a temporary folder");
     let path = folder.path().join("sockets");
-    let _monitor = Monitor::start(&path);
+    let _broker = Broker::start(&path);
     let stage = Stage::listening(config, Limits::default(), Some(&path), around);
     let client = || Client::over(Through::connect(&path, stage.address));
     let mut busy = client();
@@ -340,9 +340,9 @@ fn a_client_that_does_not_read_is_not_read_either() {
                     let before = place.stage.counters.requests.load(Ordering::Relaxed);
                     assert_eq!(other.call(doc! { "echo": 1 }), doc! { "echo": 1 });
                     let after = place.stage.counters.requests.load(Ordering::Relaxed);
-                    let room = Wanted {
-                        data: false,
-                        room: true,
+                    let room = StreamInterest {
+                        readable: false,
+                        writable: true,
                     };
                     if after == before + 1 && !slow.stream.stream.is_ready(room) {
                         break 'sending;
@@ -410,12 +410,12 @@ fn a_parked_reply_reaches_a_client_that_has_finished_sending() {
 }
 
 #[test]
-fn a_client_that_is_killed_takes_nobody_along() {
+fn a_killed_client_ends_no_other_connection() {
     let place = Place::one_worker();
     let mut other = place.client();
     let mut child = Command::new(std::env::current_exe().expect("this is a program"))
         .args(["--exact", "through_windows::child_that_is_killed"])
-        .env(CHILD_MONITOR, &place.path)
+        .env(CHILD_BROKER, &place.path)
         .env(CHILD_PORT, place.stage.address.port().to_string())
         .stdout(Stdio::null())
         .spawn()
@@ -434,15 +434,14 @@ fn a_client_that_is_killed_takes_nobody_along() {
 /// No test but a part of one: sends a request and half of another, and waits to be killed.
 #[test]
 fn child_that_is_killed() {
-    let (Some(path), Ok(port)) = (std::env::var_os(CHILD_MONITOR), std::env::var(CHILD_PORT))
-    else {
+    let (Some(path), Ok(port)) = (std::env::var_os(CHILD_BROKER), std::env::var(CHILD_PORT)) else {
         return;
     };
     let port: u16 = port.parse().expect("the parent has set it");
-    let mut channel = Channel::open(path.as_ref()).expect("the monitor is there");
+    let mut channel = Channel::open(path.as_ref()).expect("the broker is there");
     let mut stream = channel
         .connect(SocketAddr::from(([127, 0, 0, 1], port)))
-        .expect("the monitor answers")
+        .expect("the broker answers")
         .expect("the server has announced its socket");
     let mut encoder = Client::over(io::Cursor::new(Vec::new()));
     let mut bytes = encoder.message(MsgFlags::NONE, doc! { "hold": 1 });
@@ -454,7 +453,7 @@ fn child_that_is_killed() {
 }
 
 #[test]
-fn who_speaks_past_the_protocol_is_cut_off_alone() {
+fn a_violation_ends_its_own_connection_alone() {
     let place = Place::one_worker();
     let mut other = place.client();
     let mut bad = place.client();
@@ -473,15 +472,15 @@ fn who_speaks_past_the_protocol_is_cut_off_alone() {
 }
 
 #[test]
-fn connections_outlive_their_monitor_and_the_next_one_is_told() {
+fn connections_survive_the_broker_and_the_next_one_learns_of_the_listener() {
     let mut place = Place::one_worker();
     let mut client = place.client();
     assert_eq!(client.call(doc! { "echo": 1 }), doc! { "echo": 1 });
-    drop(place.monitor.take());
+    drop(place.broker.take());
     assert_eq!(client.call(doc! { "echo": 2 }), doc! { "echo": 2 });
     let mut kernel = Client::connect(place.stage.address);
     assert_eq!(kernel.call(doc! { "echo": 3 }), doc! { "echo": 3 });
-    place.monitor = Some(Monitor::start(&place.path));
+    place.broker = Some(Broker::start(&place.path));
     place.wait_until_announced();
     let mut new = place.client();
     assert_eq!(new.call(doc! { "echo": 4 }), doc! { "echo": 4 });
@@ -489,11 +488,11 @@ fn connections_outlive_their_monitor_and_the_next_one_is_told() {
 }
 
 #[test]
-fn a_server_starts_without_a_monitor() {
+fn a_server_starts_without_a_broker() {
     let mut place = Place::with(NetworkConfig::default(), false);
     let mut kernel = Client::connect(place.stage.address);
     assert_eq!(kernel.call(doc! { "echo": 1 }), doc! { "echo": 1 });
-    place.monitor = Some(Monitor::start(&place.path));
+    place.broker = Some(Broker::start(&place.path));
     place.wait_until_announced();
     assert_eq!(place.client().call(doc! { "echo": 2 }), doc! { "echo": 2 });
 }
@@ -544,11 +543,11 @@ fn shutdown_answers_what_runs_and_closes_what_is_idle() {
     assert_eq!(place.stage.open_connections(), 0);
     // Everything was reported at the end, and the kernel has connections again.
     let totals = place.stage.totals.as_ref().expect("it is announced").read();
-    assert_eq!(place.monitor().totals(), totals);
-    let mut channel = Channel::open(&place.path).expect("the monitor is there");
+    assert_eq!(place.broker().totals(), totals);
+    let mut channel = Channel::open(&place.path).expect("the broker is there");
     let left = channel
         .connect(place.stage.address)
-        .expect("the monitor answers");
+        .expect("the broker answers");
     assert!(left.is_none(), "nobody listens any more");
     place.stage.stop();
 }

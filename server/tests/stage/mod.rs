@@ -275,7 +275,7 @@ pub(crate) struct Stage {
     pub(crate) counters: Arc<Counters>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) network: Network<Puppet>,
-    /// What connections through windows have done, if there is a monitor.
+    /// What connections through windows have done, if there is a broker.
     pub(crate) totals: Option<Arc<WindowTotals>>,
     pub(crate) said: Receiver<Said>,
     journal_thread: Option<std::thread::JoinHandle<()>>,
@@ -286,16 +286,16 @@ impl Stage {
         Self::announced(config, limits, None)
     }
 
-    /// Its clients may also come by user-level sockets, of the monitor at this path.
-    pub(crate) fn announced(config: NetworkConfig, limits: Limits, monitor: Option<&Path>) -> Self {
-        Self::listening(config, limits, monitor, |windows| Box::new(windows))
+    /// Its clients may also come by user-level sockets, of the broker at this path.
+    pub(crate) fn announced(config: NetworkConfig, limits: Limits, broker: Option<&Path>) -> Self {
+        Self::listening(config, limits, broker, |windows| Box::new(windows))
     }
 
     /// The same with something around the listener for those.
     pub(crate) fn listening(
         config: NetworkConfig,
         limits: Limits,
-        monitor: Option<&Path>,
+        broker: Option<&Path>,
         around: impl FnOnce(WindowListener) -> Box<dyn Listener>,
     ) -> Self {
         let engine = Arc::new(GatedEngine::new(MemoryEngine::new(), Gate::default()));
@@ -317,7 +317,7 @@ impl Stage {
         let counters = Arc::new(Counters::default());
         let mut listener = TcpListener::bind(([127, 0, 0, 1], 0).into()).expect("a port is free");
         let address = listener.local_address();
-        let windows = monitor.map(|path| {
+        let windows = broker.map(|path| {
             let sockets = std::slice::from_mut(&mut listener);
             WindowListener::start(path, sockets, PATIENCE, &*clock).expect("there are descriptors")
         });

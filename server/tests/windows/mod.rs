@@ -1,6 +1,6 @@
-//! Clients that come through windows: a monitor, and a stream that waits.
+//! Clients that come through windows: a broker, and a stream that waits.
 
-mod monitor;
+mod broker;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use millrace_stream::sockets::{Channel, Stream, Wanted};
+use millrace_stream::sockets::{Channel, Interest, Stream};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-pub(crate) use monitor::Monitor;
+pub(crate) use broker::Broker;
 
 /// Longer than anything here takes; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -25,12 +25,12 @@ pub(crate) struct Through {
 }
 
 impl Through {
-    /// Connects by the monitor that listens at `path`.
+    /// Connects by the broker that listens at `path`.
     pub(crate) fn connect(path: &Path, address: SocketAddr) -> Self {
-        let mut channel = Channel::open(path).expect("the monitor is there");
+        let mut channel = Channel::open(path).expect("the broker is there");
         let stream = channel
             .connect(address)
-            .expect("the monitor answers")
+            .expect("the broker answers")
             .expect("the server has announced its socket");
         Self {
             stream,
@@ -38,8 +38,8 @@ impl Through {
         }
     }
 
-    fn wait(&mut self, wanted: Wanted) -> io::Result<()> {
-        if self.stream.arm(wanted) {
+    fn wait(&mut self, interest: Interest) -> io::Result<()> {
+        if self.stream.arm(interest) {
             return Ok(());
         }
         let patience = Timespec::try_from(PATIENCE).expect("it is short");
@@ -47,7 +47,7 @@ impl Through {
         if poll(&mut watched, Some(&patience))? == 0 {
             return Err(ErrorKind::TimedOut.into());
         }
-        self.stream.answer();
+        self.stream.drain_wakeups();
         Ok(())
     }
 }
@@ -56,9 +56,9 @@ impl Read for Through {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.stream.receive(into) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(Wanted {
-                    data: true,
-                    room: false,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(Interest {
+                    readable: true,
+                    writable: false,
                 })?,
                 other => return other,
             }
@@ -70,9 +70,9 @@ impl Write for Through {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.stream.send(bytes) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(Wanted {
-                    data: false,
-                    room: true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(Interest {
+                    readable: false,
+                    writable: true,
                 })?,
                 other => return other,
             }

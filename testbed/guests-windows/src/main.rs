@@ -1,4 +1,4 @@
-//! Moves checked data through memory that guests share: single slots, and messages over a lane.
+//! Moves checked data through memory that guests share: single slots, and messages over a ring pair.
 //!
 //! ```text
 //! millrace-guests-windows pair connecting|accepting [--seed 1] [--messages 10000]
@@ -34,7 +34,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     seed: u64,
-    /// How many go over a lane in each direction.
+    /// How many go over a ring pair in each direction.
     messages: u64,
 }
 

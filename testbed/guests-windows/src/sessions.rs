@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use millrace_random::Random;
 use millrace_stream::Side;
 use millrace_stream::partition::{
-    Class, ConnectionId, Endpoints, Fetched, Loss, Opening, Partition, PartitionGeometry,
-    PartitionSettings, Reset, State,
+    Class, ConnectionId, Endpoints, Fetched, OpenParams, Partition, PartitionGeometry,
+    PartitionSettings, Reset, SessionError, State,
 };
 use millrace_window::Window;
 
@@ -141,13 +141,13 @@ impl Host {
             .map_err(refused("a partition"))?;
         let mut ends = Ends::default();
         for key in 0..CONNECTIONS {
-            let opening = Opening {
+            let params = OpenParams {
                 key,
                 class: Class::DEFAULT,
                 rate: None,
                 room: ROOM,
             };
-            let opened = partition.open(&opening).expect("there are enough numbers");
+            let opened = partition.open(&params).expect("there are enough numbers");
             let is_established = partition.establish(opened.id, opened);
             let seed_of = |side| {
                 Random::new(seed ^ u64::from(key) << 1 ^ u64::from(side == Side::Accepting))
@@ -266,7 +266,7 @@ fn to_death(host: &mut Host, half: u64, half_way: impl Fn()) -> Result<u64> {
     let mut is_half_way = false;
     loop {
         match host.poll()? {
-            State::Lost(Loss::Silence) if is_half_way => break,
+            State::Lost(SessionError::HeartbeatTimeout) if is_half_way => break,
             State::Lost(loss) => {
                 return Err(Error::Wrong(format!("the partition is lost: {loss:?}")));
             }
@@ -278,7 +278,9 @@ fn to_death(host: &mut Host, half: u64, half_way: impl Fn()) -> Result<u64> {
         }
     }
     let is_reset = |end: &End| {
-        end.reset == Some(Reset::Lost(Loss::Silence)) && end.is_closed && !end.is_finished
+        end.reset == Some(Reset::Lost(SessionError::HeartbeatTimeout))
+            && end.is_closed
+            && !end.is_finished
     };
     if host.ends.ends.iter().all(is_reset) {
         return Ok(host.ends.received());

@@ -1,8 +1,8 @@
-//! Messages over a lane, in both directions at once.
+//! Messages over a ring pair, in both directions at once.
 
 use std::time::Duration;
 
-use millrace_stream::{End, Geometry, Lane, ReceiveCursor, SendCursor, Side};
+use millrace_stream::{End, Geometry, ReceiveCursor, RingPair, SendCursor, Side};
 use millrace_window::Window;
 
 use crate::error::{Error, Result, refused};
@@ -10,15 +10,15 @@ use crate::messages::Messages;
 use crate::patience::Patience;
 
 const GEOMETRY: Geometry = Geometry { ring_lines: 4096 };
-/// The bytes of a window that a lane has, from the first on.
+/// The bytes of a window that a ring pair has, from the first on.
 pub(crate) const PLACE: usize = GEOMETRY.size();
 /// A peer that says nothing for so long is dead, where one may die.
 const DEAD: Duration = Duration::from_secs(3);
 
-/// One side of a lane that sends and checks what it receives, by polling.
+/// One side of a ring pair that sends and checks what it receives, by polling.
 #[derive(Debug)]
 pub(crate) struct Talk {
-    lane: Lane,
+    rings: RingPair,
     sent: SendCursor,
     received: ReceiveCursor,
     outgoing: Messages,
@@ -28,14 +28,14 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// A side of the lane in memory that is zero.
+    /// A side of the ring pair in memory that is zero.
     pub(crate) fn new(window: &Window, side: Side, seed: u64) -> Result<Self> {
         let seed_of = |side| match side {
             Side::Connecting => seed,
             Side::Accepting => !seed,
         };
         Ok(Self {
-            lane: Lane::new(window, GEOMETRY, side).map_err(refused("a lane"))?,
+            rings: RingPair::new(window, GEOMETRY, side).map_err(refused("a ring pair"))?,
             sent: SendCursor::default(),
             received: ReceiveCursor::default(),
             outgoing: Messages::new(seed_of(side)),
@@ -64,7 +64,7 @@ impl Talk {
             if moved > 0 {
                 self.patience.renew();
             } else {
-                self.patience.wait_for("a lane stood still")?;
+                self.patience.wait_for("a ring pair stood still")?;
             }
         }
         let count = self.incoming.count();
@@ -90,7 +90,7 @@ impl Talk {
                     return Ok((self.incoming.count(), self.incoming.partly()));
                 }
             } else {
-                self.patience.wait_for("a lane stood still")?;
+                self.patience.wait_for("a ring pair stood still")?;
             }
             if !is_half_way && self.incoming.count() >= messages {
                 is_half_way = true;
@@ -101,24 +101,27 @@ impl Talk {
 
     fn send(&mut self) -> Result<usize> {
         let sent = self
-            .lane
+            .rings
             .sender
-            .send(&self.lane.sight, &mut self.sent, self.outgoing.rest())
+            .send(&self.rings.peer_state, &mut self.sent, self.outgoing.rest())
             .map_err(refused("sending"))?;
         self.outgoing.take(sent);
         Ok(sent)
     }
 
     fn finish(&mut self) -> Result<bool> {
-        let finished = self.lane.sender.finish(&self.lane.sight, &mut self.sent);
+        let finished = self
+            .rings
+            .sender
+            .finish(&self.rings.peer_state, &mut self.sent);
         finished.map_err(refused("sending the end"))
     }
 
     fn receive(&mut self) -> Result<(usize, Option<End>)> {
         let received = self
-            .lane
+            .rings
             .receiver
-            .receive(&self.lane.sight, &mut self.received, &mut self.buffer)
+            .receive(&self.rings.peer_state, &mut self.received, &mut self.buffer)
             .map_err(refused("receiving"))?;
         if !self.incoming.check(&self.buffer[..received.bytes]) {
             let count = self.incoming.count();

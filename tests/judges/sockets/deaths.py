@@ -1,4 +1,4 @@
-"""The judges that kill programs, monitors and planes while a thousand connections move checked bytes."""
+"""The judges that kill programs, brokers and forwarders while a thousand connections move checked bytes."""
 
 import os
 import random
@@ -13,11 +13,11 @@ HERE = Path(__file__).resolve().parent
 PORT = 9000
 SERVERS, CLIENTS, CONNECTIONS = 3, 4, 250
 ROUNDS = 12
-# What a monitor that carries nothing has open, and some.
+# What a broker that carries nothing has open, and some.
 IDLE_MAX = 32
 SEED = int(os.environ.get("JUDGE_SEED", "1"))
-# The words of a monitor whose plane is between all programs.
-BY_PLANES = ["--mode", "proxy", "--planes", "1"]
+# The words of a broker whose forwarder is between all programs.
+BY_FORWARDERS = ["--mode", "forwarded", "--forwarders", "1"]
 
 
 class Group:
@@ -77,7 +77,7 @@ class Group:
             self.start("serve")
         self.side.until_listening(PORT)
         if self.side.kind == WINDOW:
-            # The monitor may still list those who were killed: whoever connects meanwhile gets the kernel's TCP.
+            # The broker may still list those who were killed: whoever connects meanwhile gets the kernel's TCP.
             self.side.until("these listen, and no others", lambda: self.side.listening(PORT) == self.pids("serve"))
         for _ in range(clients):
             self.start("ask")
@@ -106,7 +106,7 @@ def descriptors(pid):
 def kills(side):
     """Kills servers and clients at random; the others go on, and what they receive is a prefix of what was sent.
 
-    At last the monitor is killed: connections between programs go on without it.
+    At last the broker is killed: connections between programs go on without it.
     """
     group = _kill_programs(side)
     if side.kind == WINDOW:
@@ -114,32 +114,32 @@ def kills(side):
         group.until_all_are_open()
         side.keep_evidence()
         before = group.clients()
-        side.monitor.kill()
-        side.monitor.wait()
+        side.broker.kill()
+        side.broker.wait()
         for _ in range(3):
-            group.until_all_go_on("all go on without a monitor")
+            group.until_all_go_on("all go on without a broker")
         if any(counts[2:] != before[name][2:] for name, counts in group.clients().items()):
-            raise Failed(f"connections ended with the monitor: {before} before, {group.clients()} after")
+            raise Failed(f"connections ended with the broker: {before} before, {group.clients()} after")
         group.end()
     _tell_wrong(side)
 
 
-def kills_planes(side):
-    """The same with a plane between all programs; its death breaks all connections, and ends none in order."""
+def kills_forwarders(side):
+    """The same with a forwarder between all programs; its exit breaks all connections, and ends none in order."""
     group = _kill_programs(side)
     if side.kind == WINDOW:
         group.begin(SERVERS, CLIENTS)
         group.until_all_are_open()
         side.keep_evidence()
         before = group.clients()
-        side.monitor.kill()
-        side.monitor.wait()
+        side.broker.kill()
+        side.broker.wait()
 
         def all_broke():
             return all(counts[3] - before[name][3] >= CONNECTIONS for name, counts in group.clients().items())
         side.until("all connections are broken", all_broke)
         if any(counts[2] != before[name][2] for name, counts in group.clients().items()):
-            raise Failed(f"connections ended in order with their plane: {before} before, {group.clients()} after")
+            raise Failed(f"connections ended in order with their forwarder: {before} before, {group.clients()} after")
         group.until_all_go_on("all go on by the kernel")
         group.end()
     _tell_wrong(side)
@@ -159,11 +159,11 @@ def _kill_programs(side):
     group.end()
     side.results["rounds"] = ROUNDS
     if side.kind == WINDOW:
-        monitor = side.monitor.pid
+        broker = side.broker.pid
         side.until("no connection is left", lambda: side.status()["totals"]["connections"] == 0)
-        side.until("the monitor lets go of all memory", lambda: descriptors(monitor)["memory"] == 0)
-        side.until("the monitor lets go of all descriptors", lambda: descriptors(monitor)["all"] <= IDLE_MAX)
-        side.notes["descriptors of the monitor"] = descriptors(monitor)["all"]
+        side.until("the broker lets go of all memory", lambda: descriptors(broker)["memory"] == 0)
+        side.until("the broker lets go of all descriptors", lambda: descriptors(broker)["all"] <= IDLE_MAX)
+        side.notes["descriptors of the broker"] = descriptors(broker)["all"]
     return group
 
 
@@ -174,5 +174,5 @@ def _tell_wrong(side):
 
 JUDGES = [
     Differential(kills, ["cc"], 240, 100 << 20),
-    Differential(kills_planes, ["cc"], 240, 100 << 20, BY_PLANES),
+    Differential(kills_forwarders, ["cc"], 240, 100 << 20, BY_FORWARDERS),
 ]

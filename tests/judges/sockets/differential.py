@@ -23,13 +23,13 @@ class Differential:
 
     is_suite = False
 
-    def __init__(self, run, programs, limit_s, bytes_moved, monitor_words=(), kernel_connections=0):
+    def __init__(self, run, programs, limit_s, bytes_moved, broker_words=(), kernel_connections=0):
         self.name = run.__name__
         self.run = run
         self.programs = programs
         self.limit_s = limit_s
         self.bytes_moved = bytes_moved
-        self.monitor_words = monitor_words
+        self.broker_words = broker_words
         # So many may be the kernel's.
         self.kernel_connections = kernel_connections
 

@@ -50,10 +50,10 @@ def tcp_counters():
 class Side:
     """Runs programs, keeps their output, and gathers what is compared and what is evidence."""
 
-    def __init__(self, kind, folder, limit_s, monitor_words=()):
+    def __init__(self, kind, folder, limit_s, broker_words=()):
         self.kind = kind
         self.folder = Path(folder)
-        self.monitor_words = monitor_words
+        self.broker_words = broker_words
         self.deadline = time.monotonic() + limit_s * PATIENCE
         # What both sides must agree on, and what is only told.
         self.results = {}
@@ -73,8 +73,8 @@ class Side:
             # The path of a Unix socket is short, whatever the folder's.
             self.environment["MILLRACE_SOCKETS"] = str(self.folder / "s" / "sockets")
             (self.folder / "s").mkdir(mode=0o700, exist_ok=True)
-            self.monitor = self.start("monitor", [str(MILLRACE), "sockets", "monitor", *self.monitor_words], plain=True)
-            self.until("the monitor answers", lambda: self.status() is not None)
+            self.broker = self.start("broker", [str(MILLRACE), "sockets", "broker", *self.broker_words], plain=True)
+            self.until("the broker answers", lambda: self.status() is not None)
             self.before = self.status()["totals"]
             self.sampler = threading.Thread(target=self._sample, daemon=True)
             self.sampler.start()
@@ -158,7 +158,7 @@ class Side:
         self.until(f"listening on {ports}", all_listen)
 
     def status(self):
-        """What the monitor tells, or None while it does not answer."""
+        """What the broker tells, or None while it does not answer."""
         done = subprocess.run([str(MILLRACE), "sockets", "status", "--json"], env=self.environment, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=START_LIMIT_S * PATIENCE)
         return json.loads(done.stdout) if done.returncode == 0 else None

@@ -5,19 +5,19 @@ use std::error::Error as StdError;
 use crate::{ErrorKind, ToolError};
 
 impl ToolError {
-    /// The monitor, or what it needs, failed.
-    pub(super) fn of_monitor(source: &millrace_proxy::Error) -> Self {
-        use millrace_proxy::ErrorKind as Of;
+    /// The error of a failed broker or of its client.
+    pub(super) fn of_broker(source: &millrace_broker::Error) -> Self {
+        use millrace_broker::ErrorKind as Of;
         let advice = match source.kind() {
-            Of::NotRunning => {
-                Some("`millrace sockets monitor` starts one; `millrace sockets run` does by itself")
-            }
-            Of::InUse => Some("`millrace sockets status` says what it does"),
-            Of::Unsafe => Some("name another place by --socket, or mend the folder"),
-            Of::Rules => Some("`millrace sockets monitor --help` shows rules"),
+            Of::NotRunning => Some(
+                "start one by `millrace sockets broker`; `millrace sockets run` starts one by itself",
+            ),
+            Of::InUse => Some("`millrace sockets status` shows its state"),
+            Of::Unsafe => Some("name another path by --socket, or fix the folder's owner and mode"),
+            Of::Rules => Some("`millrace sockets broker --help` shows rules"),
             _ => None,
         };
-        let mut error = Self::new(ErrorKind::Monitor, source.to_string());
+        let mut error = Self::new(ErrorKind::Broker, source.to_string());
         error = match advice {
             Some(advice) => error.advise(advice),
             None => error,

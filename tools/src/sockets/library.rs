@@ -1,23 +1,23 @@
-//! Where the library to preload lies.
+//! The path of the library to preload.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::{ErrorKind, ToolError};
 
-/// Its name.
+/// The file name of the library.
 const NAME: &str = "libmillrace_preload.so";
 
-/// The library that is asked for, else the one beside this program.
+/// The library that the options name, else the one beside this program.
 pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, ToolError> {
     let candidates = match asked {
         Some(asked) => vec![asked.to_owned()],
         None => {
             let program = env::current_exe().map_err(|error| {
-                let context = "this program does not know where it lies";
+                let context = "reading the path of this program";
                 ToolError::new(ErrorKind::System, context)
                     .caused_by(error)
-                    .advise("name the library by --library")
+                    .advise("name the library by --library FILE")
             })?;
             beside(&program)
         }
@@ -27,10 +27,10 @@ pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, ToolError> {
         return Err(missing(&candidates, asked.is_some()));
     };
     let path = found.canonicalize().map_err(|error| {
-        let context = format!("{} cannot be reached", found.display());
+        let context = format!("resolving {}", found.display());
         ToolError::new(ErrorKind::Library, context).caused_by(error)
     })?;
-    // The dynamic linker takes both for the end of a name, and knows no escapes.
+    // The dynamic linker separates names at both characters, and has no escapes.
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.iter().any(|byte| matches!(byte, b':' | b' ')) {
         let context = format!(
@@ -42,7 +42,7 @@ pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, ToolError> {
     Ok(path)
 }
 
-/// Where it is looked for.
+/// The places of the library by default.
 fn beside(program: &Path) -> Vec<PathBuf> {
     let folder = program.parent().unwrap_or(Path::new("/"));
     let installed = folder.parent().unwrap_or(Path::new("/"));
@@ -65,8 +65,8 @@ fn missing(candidates: &[PathBuf], asked: bool) -> ToolError {
         return error;
     }
     error
-        .advise("name it by --library")
-        .advise("`cargo build --release --package millrace-preload` makes it")
+        .advise("name it by --library FILE")
+        .advise("build it by `cargo build --release --package millrace-preload`")
 }
 
 #[cfg(test)]

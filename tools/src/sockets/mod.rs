@@ -1,23 +1,23 @@
-//! `millrace sockets`: user-level sockets for programs that know nothing of them.
+//! `millrace sockets`: user-level sockets for unmodified programs.
 //!
 //! ```text
-//!   run ----> library (where it lies), monitor (one that listens, or a new one) ----> the program, in this process
-//!   monitor -> rules, the folder, planes on threads, peers -> millrace_proxy::monitor
-//!   status, top -> millrace_proxy::client -> report -> text or JSON
+//!   run ----> library (its path), broker (a running one, or a new one) ----> the program, in this process
+//!   broker -> rules, the folder, forwarders on threads, peers -> millrace_broker::broker
+//!   status, top -> millrace_broker::client -> report -> text or JSON
 //! ```
-//! A command that did what it was asked ends with 0; one that failed with 1; arguments that make no sense with 2.
-//! `run` becomes the program, which then ends as it will.
+//! A command exits with 0 on success, 1 on failure, and 2 for invalid arguments. `run` becomes the program, whose exit
+//! status it then has.
 
+mod broker;
 mod error;
+mod forwarder;
+mod forwarder_threads;
 mod library;
-mod monitor;
 mod options;
 mod peers;
-mod place;
-mod planes;
-mod proxy;
 mod report;
 mod run;
+mod socket_path;
 mod status;
 mod top;
 
@@ -25,24 +25,24 @@ use crate::ToolError;
 use std::io::Write;
 
 pub use options::{
-    Command, Mode, MonitorOptions, ProxyOptions, RunOptions, SocketsOptions, StatusOptions,
+    BrokerOptions, Command, ForwarderOptions, Mode, RunOptions, SocketsOptions, StatusOptions,
     TopOptions,
 };
 
-/// Runs a command; what it has to say goes to `out`.
+/// Runs a command; its output goes to `out`.
 ///
 /// # Errors
-/// Why it failed, and what can be done about it.
+/// The failure, with its advice.
 pub fn run(options: &SocketsOptions, out: &mut dyn Write) -> Result<(), ToolError> {
     let result = match &options.command {
-        Command::Monitor(options) => monitor::run(options, out),
-        Command::Proxy(options) => proxy::run(options, out),
+        Command::Broker(options) => broker::run(options, out),
+        Command::Forwarder(options) => forwarder::run(options, out),
         Command::Run(options) => run::run(options).map(|never| match never {}),
         Command::Status(options) => status::run(options, out),
         Command::Top(options) => top::run(options, out),
     };
     match result {
-        // Whoever read has read enough.
+        // The reader has closed the output.
         Err(error) if error.is_broken_pipe() => Ok(()),
         result => result,
     }

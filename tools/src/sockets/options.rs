@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use millrace_proxy::registry::{Carriage, Limits};
+use millrace_broker::registry::{DataPath, Limits};
 
 /// The options of `millrace sockets`.
 #[derive(Args, Clone, Debug)]
@@ -15,27 +15,27 @@ use millrace_proxy::registry::{Carriage, Limits};
   millrace sockets status
   millrace sockets top --every 1
 
-Programs find each other by a monitor. `run` starts one if none listens. Its socket is at
+The broker connects programs to each other. `run` starts one if none listens. Its socket is at
   --socket PATH, else $MILLRACE_SOCKETS, else
   /run/millrace/sockets for root, else $XDG_RUNTIME_DIR/millrace/sockets, else /tmp/millrace-UID/sockets")]
 pub struct SocketsOptions {
-    /// What to do.
+    /// The subcommand of `millrace sockets` to run
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
+/// The subcommands of `millrace sockets`, with their options.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Run a program whose TCP connections within this host go without the kernel.
+    /// Run a program whose TCP connections within this host bypass the kernel.
     Run(RunOptions),
-    /// Let programs find each other, until a signal comes.
-    Monitor(MonitorOptions),
-    /// Run planes in a process of their own, until the monitor ends.
-    Proxy(ProxyOptions),
-    /// Say who listens, and what has been sent and received.
+    /// Run the broker that connects programs, until a signal.
+    Broker(BrokerOptions),
+    /// Run forwarders in a process of their own, until the broker exits.
+    Forwarder(ForwarderOptions),
+    /// Print the listeners and the totals of a broker.
     Status(StatusOptions),
-    /// List the processes, those that have moved most first.
+    /// List the processes, those with the most bytes first.
     Top(TopOptions),
 }
 
@@ -46,22 +46,22 @@ pub enum Command {
   millrace sockets run --spin-us 0 -- redis-benchmark -t get
   millrace sockets run --library ./libmillrace_preload.so -- curl http://127.0.0.1/
 
-The program takes this process over: signals reach it, and its exit status is the command's. It is run with LD_PRELOAD
-(before what is there already) and MILLRACE_SOCKETS. The dynamic linker leaves both out of programs that gain rights
-(setuid), and static programs know no LD_PRELOAD: those use the kernel's TCP.
+The program replaces this process: signals reach it, and its exit status is the command's. It gets LD_PRELOAD (the
+library before earlier entries) and MILLRACE_SOCKETS. The dynamic linker drops both for programs that gain rights
+(setuid), and static programs ignore LD_PRELOAD: those use the kernel's TCP.
 
-The monitor that `run` starts is a process of its own. It ends after the last process that was started under it.")]
+The broker that `run` starts is a process of its own. It exits after the last process that was started under it.")]
 pub struct RunOptions {
     /// The library to preload [default: libmillrace_preload.so beside this program, or in ../lib/millrace]
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
-    /// The monitor's socket
+    /// The path of the broker's control socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// For how long a thread may spin before it sleeps, in microseconds [default: 50]
+    /// The longest spin of a thread before it sleeps, in microseconds [default: 50]
     #[arg(long = "spin-us", value_name = "N")]
     pub spin_us: Option<u32>,
-    /// The program, and what it is given
+    /// The program to run, and its arguments
     #[arg(
         value_name = "PROGRAM",
         required = true,
@@ -71,23 +71,23 @@ pub struct RunOptions {
     pub program: Vec<OsString>,
 }
 
-/// The options of `millrace sockets monitor`.
+/// The options of `millrace sockets broker`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
-  millrace sockets monitor
-  millrace sockets monitor --rules /etc/millrace/sockets.toml
-  millrace sockets monitor --mode proxy
-  millrace sockets monitor --host left --listen 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
-  millrace sockets monitor --host right --peer 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
+  millrace sockets broker
+  millrace sockets broker --rules /etc/millrace/sockets.toml
+  millrace sockets broker --mode forwarded
+  millrace sockets broker --host left --listen 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
+  millrace sockets broker --host right --peer 10.0.0.1:7700 --secret FILE --window /sys/bus/pci/.../resource2
 
-Planes are threads that carry connections between processes that may not share memory, and those with other hosts.
-Two hosts need a window that both have, a secret that both know (32 bytes or more, in a file that only its owner can
-read), and one that dials the other. A window is a BAR's file in sysfs, a DAX device, or sealed memory.
+Forwarders are threads that move the bytes between processes that may not share memory, and between hosts. Two hosts
+need a common window, a common secret (32 bytes or more, in a file with mode 0600 or less), and one host that connects
+to the other. A window is a BAR's file in sysfs, a DAX device, or sealed memory.
 
-A peer has the addresses that it says it has, but for this host's and those that mean no host or many;
---peer-addresses 10.0.0.0/8 admits no others, --peer-addresses left=10.0.0.1 no others to the host `left`.
+A peer gets the addresses that it announces, except this host's and those that mean several hosts or none.
+--peer-addresses 10.0.0.0/8 admits only that network, --peer-addresses left=10.0.0.1 only that address for `left`.
 
-Rules are tried in order; the first that fits decides. What is left out fits everything.
+Rules are tried in order; the first that matches decides. An omitted key matches everything.
   [[rule]]
   action = \"direct\"            # allow, deny, kernel, direct
   direction = \"connect\"        # listen, connect
@@ -95,93 +95,94 @@ Rules are tried in order; the first that fits decides. What is left out fits eve
   address = \"10.0.0.0/8\"       # an address or a network, or a list of them
   ports = [80, \"8000-8099\"]    # a port, \"FIRST-LAST\", or a list of them
 Without rules, processes of one user are connected directly, others by the kernel; `direct` lets others share memory.")]
-pub struct MonitorOptions {
-    /// Where to listen
+pub struct BrokerOptions {
+    /// The path of the broker's socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// A file that says who may listen and connect
+    /// A file with rules for listening and connecting
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
-    /// Who moves the bytes between processes of this host
+    /// The data path between processes of this host
     #[arg(long, value_enum, default_value_t = Mode::Auto)]
     pub mode: Mode,
-    /// How many planes to run [default: 1 with a window or --mode proxy, else 0]
+    /// The number of forwarders [default: 1 with a window or --mode forwarded, else 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(..=64))]
-    pub planes: Option<u16>,
-    /// The processors of the planes, one after the other
+    pub forwarders: Option<u16>,
+    /// The processors of the forwarders, one after the other
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpus: Vec<usize>,
-    /// What this host is called [default: the kernel's name of it]
+    /// The name of this host [default: the kernel's host name]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Where other hosts' monitors may dial
+    /// The address at which other hosts' brokers connect
     #[arg(long, value_name = "ADDRESS:PORT", requires = "window")]
     pub listen: Option<SocketAddr>,
-    /// Another host's monitor, to be dialled; may be given several times
+    /// The address of another host's broker to connect to; may be given several times
     #[arg(long = "peer", value_name = "ADDRESS:PORT", requires = "window")]
     pub peers: Vec<SocketAddr>,
-    /// Which addresses other hosts may have, or one host; may be given several times [default: all but this host's]
+    /// The networks of other hosts' addresses, or of one host's; may be given several times [default: all but this
+    /// host's]
     #[arg(long, value_name = "[HOST=]NETWORK", requires = "window")]
     pub peer_addresses: Vec<String>,
-    /// The file with the hosts' secret
+    /// The file with the secret that all hosts share
     #[arg(long, value_name = "FILE")]
     pub secret: Option<PathBuf>,
-    /// A window to another host, whose name may be said; may be given several times
+    /// A window to another host, with an optional host name; may be given several times
     #[arg(long, value_name = "[HOST=]PATH", requires = "secret")]
     pub window: Vec<String>,
-    /// Into how many partitions to cut a window [default: as many as there are planes]
+    /// The number of partitions of a window [default: the number of forwarders]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub partitions: Option<u16>,
-    /// How many connections planes carry at most; the kernel serves the rest
-    #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.carried_max)]
-    pub carried_max: usize,
-    /// How many of them one user may have
-    #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.carried_per_user_max)]
-    pub carried_per_user_max: usize,
-    /// For `run`: start one that ends when nobody is left, and return once it listens
+    /// The most forwarded connections; further ones are left to the kernel
+    #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.forwarded_max)]
+    pub forwarded_max: usize,
+    /// The most forwarded connections of one user
+    #[arg(long, value_name = "N", default_value_t = Limits::DEFAULT.forwarded_per_user_max)]
+    pub forwarded_per_user_max: usize,
+    /// For `run`: start a broker that exits when unused, and return once it listens
     #[arg(long, hide = true)]
     pub detach: bool,
-    /// For `run`: end when nobody is left and the standard input has ended
+    /// For `run`: exit when unused and the standard input has hung up
     #[arg(long, hide = true, conflicts_with = "detach")]
     pub while_used: bool,
 }
 
-/// Who moves the bytes between processes of one host.
+/// The data path between processes of one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mode {
-    /// The processes themselves; of different users, the kernel
+    /// Shared memory; between different users, the kernel
     Direct,
-    /// Planes
-    Proxy,
-    /// The processes themselves; of different users, planes if there are some, else the kernel
+    /// Forwarders; if none runs, the kernel
+    Forwarded,
+    /// Shared memory; between different users, forwarders if some run, else the kernel
     Auto,
 }
 
-impl From<Mode> for Carriage {
+impl From<Mode> for DataPath {
     fn from(mode: Mode) -> Self {
         match mode {
             Mode::Direct => Self::Direct,
-            Mode::Proxy => Self::Proxy,
+            Mode::Forwarded => Self::Forwarded,
             Mode::Auto => Self::Auto,
         }
     }
 }
 
-/// The options of `millrace sockets proxy`.
+/// The options of `millrace sockets forwarder`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
-  millrace sockets proxy --planes 2 --cpus 2,3
+  millrace sockets forwarder --forwarders 2 --cpus 2,3
 
-The monitor is of the same user, or this is root's, and has no planes (--planes 0). When this process dies, what its
-planes carried ends in resets; the monitor goes on, and another process may take over.")]
-pub struct ProxyOptions {
-    /// The monitor's socket
+The broker must be of the same user, or this process root's, and must have no forwarders (--forwarders 0). When this
+process exits, its connections end in resets; the broker goes on, and another process may take over.")]
+pub struct ForwarderOptions {
+    /// The path of the broker's control socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// How many planes to run
+    /// The number of forwarders, each on a thread
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub planes: u16,
-    /// The processors of the planes, one after the other
+    pub forwarders: u16,
+    /// The processors of the forwarders, one after the other
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cpus: Vec<usize>,
 }
@@ -192,10 +193,10 @@ pub struct ProxyOptions {
   millrace sockets status
   millrace sockets status --json | jq .totals.bytes_sent")]
 pub struct StatusOptions {
-    /// The monitor's socket
+    /// The path of the broker's control socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Print JSON
+    /// Print the report as indented JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -207,13 +208,13 @@ pub struct StatusOptions {
   millrace sockets top --every 1
   millrace sockets top --json | jq '.processes[] | select(.connections > 100)'")]
 pub struct TopOptions {
-    /// The monitor's socket
+    /// The path of the broker's control socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Again and again, after so many seconds
+    /// Repeat the list every SECONDS, until a signal
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub every: Option<u64>,
-    /// Print JSON
+    /// Print the report as indented JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -1,26 +1,26 @@
-//! What a monitor is told of other hosts.
+//! The settings of a broker for other hosts.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use millrace_proxy::monitor::PeerSettings;
-use millrace_proxy::peer::Secret;
-use millrace_proxy::rules::Network;
+use millrace_broker::broker::PeerSettings;
+use millrace_broker::peer::Secret;
+use millrace_broker::rules::Network;
 
-use super::{MonitorOptions, planes};
+use super::{BrokerOptions, forwarder_threads};
 use crate::{ErrorKind, ToolError};
 
-/// What the options say; none if they say nothing of other hosts.
-pub(super) fn settings(options: &MonitorOptions) -> Result<Option<PeerSettings>, ToolError> {
+/// The settings from the options; `None` without a window.
+pub(super) fn settings(options: &BrokerOptions) -> Result<Option<PeerSettings>, ToolError> {
     let usage = |context: &str| ToolError::new(ErrorKind::Usage, context);
     if options.window.is_empty() {
         return Ok(None);
     }
-    // With none, those of `millrace sockets proxy`.
-    let planes = planes::count(options).max(1);
+    // With none, the forwarders of `millrace sockets forwarder`.
+    let forwarders = forwarder_threads::count(options).max(1);
     let path = options.secret.as_deref();
-    let path = path.ok_or_else(|| usage("hosts need a secret: --secret FILE"))?;
+    let path = path.ok_or_else(|| usage("a window needs a secret: name it by --secret FILE"))?;
     Ok(Some(PeerSettings {
         name: options.host.clone().unwrap_or_else(kernels_name),
         secret: secret(path)?,
@@ -28,12 +28,12 @@ pub(super) fn settings(options: &MonitorOptions) -> Result<Option<PeerSettings>,
         peers: options.peers.clone(),
         windows: options.window.iter().map(|text| window(text)).collect(),
         addresses: addresses(options)?,
-        partitions: options.partitions.unwrap_or(planes),
-        draw,
+        partitions: options.partitions.unwrap_or(forwarders),
+        fill_random,
     }))
 }
 
-fn draw(bytes: &mut [u8]) {
+fn fill_random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the kernel draws numbers for everyone");
 }
 
@@ -45,22 +45,22 @@ fn kernels_name() -> String {
 fn secret(path: &Path) -> Result<Secret, ToolError> {
     let shown = path.display();
     let failed = |error: std::io::Error| {
-        let context = format!("{shown} could not be read");
+        let context = format!("reading {shown}");
         ToolError::new(ErrorKind::Usage, context).caused_by(error)
     };
     let mode = fs::metadata(path).map_err(failed)?.mode();
     if mode & 0o077 != 0 {
-        let context = format!("others than its owner may read or change {shown}");
-        return Err(ToolError::new(ErrorKind::Usage, context).advise("`chmod 600` ends that"));
+        let context = format!("the group or others can read or write {shown}");
+        return Err(ToolError::new(ErrorKind::Usage, context).advise("run `chmod 600` on it"));
     }
     let bytes = fs::read(path).map_err(failed)?;
     Secret::new(&bytes).ok_or_else(|| {
-        let context = format!("{shown} has fewer than 32 bytes");
-        ToolError::new(ErrorKind::Usage, context).advise("`head -c 32 /dev/urandom` makes a secret")
+        let context = format!("{shown} has fewer than 32 bytes, the least for a secret");
+        ToolError::new(ErrorKind::Usage, context).advise("make one by `head -c 32 /dev/urandom`")
     })
 }
 
-/// `HOST=PATH`, or a path alone. A path that has a `=` is told from that by its first `/`.
+/// `HOST=PATH`, or a path alone. A `=` behind the first `/` belongs to the path.
 fn window(text: &str) -> (Option<String>, PathBuf) {
     match text.split_once('=') {
         Some((host, path)) if !host.contains('/') => (Some(host.to_owned()), path.into()),
@@ -68,8 +68,8 @@ fn window(text: &str) -> (Option<String>, PathBuf) {
     }
 }
 
-/// Networks whose addresses hosts may have: `HOST=NETWORK`, or a network alone.
-fn addresses(options: &MonitorOptions) -> Result<Vec<(Option<String>, Network)>, ToolError> {
+/// The networks of hosts' addresses: `HOST=NETWORK`, or a network alone.
+fn addresses(options: &BrokerOptions) -> Result<Vec<(Option<String>, Network)>, ToolError> {
     let parse = |text: &String| {
         let (host, network) = match text.split_once('=') {
             Some((host, network)) => (Some(host.to_owned()), network),

@@ -1,4 +1,4 @@
-//! What the monitor says, for people.
+//! The broker's report as a table.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,41 +6,41 @@ use std::path::Path;
 use millrace_stream::control::Message;
 use serde_json::Value;
 
-use super::place::Place;
+use super::socket_path::SocketPath;
 use crate::terminal::quantity::grouped;
 use crate::{ErrorKind, ToolError};
 
-/// Asks the monitor.
+/// Requests a report from the broker.
 pub(super) fn ask(socket: Option<&Path>, what: Message) -> Result<Value, ToolError> {
-    let place = Place::find(socket)?;
-    let text = place
+    let socket_path = SocketPath::find(socket)?;
+    let text = socket_path
         .connect()?
         .report(what)
-        .map_err(|error| ToolError::of_monitor(&error))?;
+        .map_err(|error| ToolError::of_broker(&error))?;
     serde_json::from_str(&text).map_err(|error| {
-        let context = format!("the monitor at {} says no JSON", place.path.display());
-        ToolError::new(ErrorKind::Monitor, context).caused_by(error)
+        let context = format!("the broker at {} sent no JSON", socket_path.path.display());
+        ToolError::new(ErrorKind::Broker, context).caused_by(error)
     })
 }
 
-/// Writes text.
-pub(super) fn say(text: &str, out: &mut dyn Write) -> Result<(), ToolError> {
+/// Writes text to the output.
+pub(super) fn print(text: &str, out: &mut dyn Write) -> Result<(), ToolError> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(ToolError::output)
 }
 
-/// The entries of a list; none if it is none.
+/// The entries of a list; empty if the value is not a list.
 pub(super) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A number in groups of three digits; 0 if it is none.
+/// A number in groups of three digits; 0 if the value is not a number.
 pub(super) fn number(value: &Value) -> String {
     grouped(value.as_u64().unwrap_or(0).into())
 }
 
-/// A name with escapes for what a terminal would act on; a dash if it is none.
+/// A name with escaped control characters; a dash if the value is not a string.
 pub(super) fn name(value: &Value) -> String {
     let name = value.as_str().unwrap_or("-");
     name.escape_debug().to_string()

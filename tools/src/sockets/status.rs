@@ -1,4 +1,4 @@
-//! `millrace sockets status`.
+//! The command `millrace sockets status`.
 
 use std::io::Write;
 
@@ -6,16 +6,16 @@ use millrace_stream::control::Message;
 use serde_json::Value;
 
 use super::StatusOptions;
-use super::report::{ask, list, name, number, say};
+use super::report::{ask, list, name, number, print};
 use crate::ToolError;
 use crate::terminal::{Section, Side, Table};
 
 pub(super) fn run(options: &StatusOptions, out: &mut dyn Write) -> Result<(), ToolError> {
     let status = ask(options.socket.as_deref(), Message::Status)?;
     if options.json {
-        say(&format!("{status:#}\n"), out)
+        print(&format!("{status:#}\n"), out)
     } else {
-        say(&text(&status), out)
+        print(&text(&status), out)
     }
 }
 
@@ -24,12 +24,12 @@ fn text(status: &Value) -> String {
     let mut now = Section::new("now");
     now.row("processes", number(&status["processes"]));
     now.row("ends of connections", number(&totals["connections"]));
-    let mut all = Section::new("since the monitor began");
+    let mut all = Section::new("since the broker began");
     all.row("connected at user level", number(&totals["connects"]));
-    all.row("asked of the monitor", number(&requests["connects"]));
-    all.row("made by the monitor", number(&requests["connected"]));
-    all.row("of these by planes", number(&requests["proxied"]));
-    all.row("leases to make some", number(&requests["leases"]));
+    all.row("requested of the broker", number(&requests["connects"]));
+    all.row("made by the broker", number(&requests["connected"]));
+    all.row("of these forwarded", number(&requests["forwarded"]));
+    all.row("leases granted", number(&requests["leases"]));
     all.row("left to the kernel", number(&requests["kernel"]));
     all.row("refused", number(&requests["refused"]));
     all.row("found a backlog full", number(&requests["waited"]));
@@ -37,44 +37,56 @@ fn text(status: &Value) -> String {
     all.row("from other hosts", number(&requests["from_hosts"]));
     all.row("bytes sent", number(&totals["bytes_sent"]));
     all.row("bytes received", number(&totals["bytes_received"]));
-    all.row("bells rung", number(&totals["bells"]));
+    all.row("notifications sent", number(&totals["notifications"]));
     all.row("sleeps", number(&totals["sleeps"]));
     all.row("resets", number(&totals["resets"]));
     format!(
         "{}{}{}{}{}",
         now.text(),
         all.text(),
-        planes(&status["planes"]),
+        forwarders(&status["forwarders"]),
         peers(list(status, "peers")),
         listeners(list(status, "listeners"))
     )
 }
 
-fn planes(planes: &Value) -> String {
-    if planes.is_null() {
+fn forwarders(forwarders: &Value) -> String {
+    if forwarders.is_null() {
         return String::new();
     }
-    let mut section = Section::new("planes");
-    section.row("connections within this host", number(&planes["within"]));
-    section.row("connections with other hosts", number(&planes["across"]));
-    for (index, load) in list(planes, "connections").iter().enumerate() {
-        section.row(format!("connections of plane {index}"), number(load));
-    }
-    for user in list(planes, "users") {
-        let whose = format!("connections of user {}", user["user"]);
-        section.row(whose, number(&user["connections"]));
-    }
-    section.row("most that are carried", number(&planes["connections_max"]));
-    let most = number(&planes["connections_per_user_max"]);
-    section.row("most of one user", most);
+    let mut section = Section::new("forwarders");
     section.row(
-        "more than that, left to the kernel",
-        number(&planes["turned_away"]),
+        "connections within this host",
+        number(&forwarders["within"]),
     );
-    section.row("connections that are over", number(&planes["ended"]));
-    section.row("bytes of these, sent", number(&planes["ended_bytes_sent"]));
-    let received = number(&planes["ended_bytes_received"]);
-    section.row("bytes of these, received", received);
+    section.row(
+        "connections with other hosts",
+        number(&forwarders["across"]),
+    );
+    for (index, load) in list(forwarders, "connections").iter().enumerate() {
+        section.row(format!("connections of forwarder {index}"), number(load));
+    }
+    for user in list(forwarders, "users") {
+        let rate_limit_key = format!("connections of user {}", user["user"]);
+        section.row(rate_limit_key, number(&user["connections"]));
+    }
+    section.row(
+        "limit of connections",
+        number(&forwarders["connections_max"]),
+    );
+    let most = number(&forwarders["connections_per_user_max"]);
+    section.row("limit of one user", most);
+    section.row(
+        "over a limit, left to the kernel",
+        number(&forwarders["turned_away"]),
+    );
+    section.row("ended connections", number(&forwarders["ended"]));
+    section.row(
+        "bytes sent by ended ones",
+        number(&forwarders["ended_bytes_sent"]),
+    );
+    let received = number(&forwarders["ended_bytes_received"]);
+    section.row("bytes received by ended ones", received);
     section.text()
 }
 
@@ -107,7 +119,7 @@ fn peers(peers: &[Value]) -> String {
     table.text()
 }
 
-/// Why a peer is away, or else which of its addresses it has not.
+/// The reason for which a peer is away, or its refused addresses.
 fn why(peer: &Value) -> String {
     let refused = list(peer, "refused_addresses").iter();
     let mut refused =
@@ -121,7 +133,7 @@ fn why(peer: &Value) -> String {
 
 fn listeners(listeners: &[Value]) -> String {
     if listeners.is_empty() {
-        return "nobody listens\n".to_owned();
+        return "no listeners\n".to_owned();
     }
     let mut table = Table::new(&[
         ("LISTENER", Side::Left),
@@ -153,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_monitor_says_is_shown() {
+    fn what_the_broker_says_is_shown() {
         let status = json!({
             "processes": 2,
             "listeners": [{
@@ -170,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_a_peer_does_not_get_are_told() {
+    fn refused_addresses_of_a_peer_are_shown() {
         let mut peer = json!({"host": "left", "alive": true, "refused_addresses": [
-            {"address": "127.0.0.1", "why": "it means no other host, or many"}
+            {"address": "127.0.0.1", "why": "the address belongs to this host"}
         ]});
-        assert_eq!(why(&peer), "127.0.0.1: it means no other host, or many");
+        assert_eq!(why(&peer), "127.0.0.1: the address belongs to this host");
         peer["refused_addresses"] = json!([]);
         assert_eq!(why(&peer), "-");
-        assert_eq!(why(&json!({"why": "it is silent"})), "it is silent");
+        assert_eq!(why(&json!({"why": "timeout"})), "timeout");
     }
 
     #[test]
-    fn a_monitor_that_says_nothing_is_no_reason_to_fail() {
-        assert!(text(&json!({})).ends_with("nobody listens\n"));
-        assert!(text(&json!([1])).ends_with("nobody listens\n"));
+    fn a_broker_that_says_nothing_is_no_reason_to_fail() {
+        assert!(text(&json!({})).ends_with("no listeners\n"));
+        assert!(text(&json!([1])).ends_with("no listeners\n"));
     }
 }

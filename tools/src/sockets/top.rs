@@ -1,4 +1,4 @@
-//! `millrace sockets top`.
+//! The command `millrace sockets top`.
 
 use std::cmp::Reverse;
 use std::io::Write;
@@ -9,7 +9,7 @@ use millrace_stream::control::Message;
 use serde_json::Value;
 
 use super::TopOptions;
-use super::report::{ask, list, name, number, say};
+use super::report::{ask, list, name, number, print};
 use crate::ToolError;
 use crate::terminal::{Side, Table};
 
@@ -17,15 +17,15 @@ pub(super) fn run(options: &TopOptions, out: &mut dyn Write) -> Result<(), ToolE
     loop {
         let top = ask(options.socket.as_deref(), Message::Top)?;
         if options.json {
-            say(&format!("{top:#}\n"), out)?;
+            print(&format!("{top:#}\n"), out)?;
         } else {
-            say(&text(&top), out)?;
+            print(&text(&top), out)?;
         }
         let Some(seconds) = options.every else {
             return Ok(());
         };
         thread::sleep(Duration::from_secs(seconds));
-        say("\n", out)?;
+        print("\n", out)?;
     }
 }
 
@@ -40,7 +40,7 @@ fn text(top: &Value) -> String {
         ("KERNEL", Side::Right),
         ("SENT", Side::Right),
         ("RECEIVED", Side::Right),
-        ("BELLS", Side::Right),
+        ("NOTIFICATIONS", Side::Right),
         ("SLEEPS", Side::Right),
     ]);
     let mut processes: Vec<&Value> = list(top, "processes").iter().collect();
@@ -57,7 +57,7 @@ fn text(top: &Value) -> String {
             crate::terminal::quantity::grouped(kernel),
             number(&process["bytes_sent"]),
             number(&process["bytes_received"]),
-            number(&process["bells"]),
+            number(&process["notifications"]),
             number(&process["sleeps"]),
         ]);
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_has_moved_most_stands_first() {
+    fn processes_are_sorted_by_bytes() {
         let top = json!({"processes": [
             {"process": 1, "program": "idle", "user": 0, "bytes_sent": 1},
             {"process": 2, "program": null, "user": 0, "bytes_sent": 5000, "bytes_received": u64::MAX},

@@ -96,7 +96,8 @@ fn aborts_leave_room_in_the_admin_queue() -> Outcome {
     let controller = fixture.open(quick())?;
     let namespace = controller.namespace(1)?;
     let (arena, mut pair) = (arena(&controller)?, polled(&controller, 64)?);
-    fixture.model
+    fixture
+        .model
         .set_faults(fault(When::Always, Fault::Delay(2500)));
     for token in 0..60 {
         let read = Request::read(Lba(0), filled(&arena, 512, 0)?, token);

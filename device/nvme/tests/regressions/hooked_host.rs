@@ -24,14 +24,20 @@ pub(crate) struct HookedHost {
 
 impl HookedHost {
     /// Opens the fixture's controller with such a host.
-    pub(crate) fn open(fixture: &Fixture, options: Options) -> Result<(Arc<Self>, Arc<Controller>), Error> {
+    pub(crate) fn open(
+        fixture: &Fixture,
+        options: Options,
+    ) -> Result<(Arc<Self>, Arc<Controller>), Error> {
         let own = Arc::new(Self {
             model: fixture.model.clone(),
             time_ns: AtomicU64::new(0),
             hook: Mutex::new(None),
         });
         let host: Arc<dyn Host> = Arc::<Self>::clone(&own);
-        Ok((own, Controller::open(fixture.model.function(), host, options)?))
+        Ok((
+            own,
+            Controller::open(fixture.model.function(), host, options)?,
+        ))
     }
 
     /// From now on this is done in each round of waiting.

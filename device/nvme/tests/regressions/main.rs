@@ -1,8 +1,8 @@
 //! One test for each mistake that was found in the driver and mended: what was wrong stands above it.
 
+mod controllers;
 #[path = "../fixture/mod.rs"]
 mod fixture;
-mod controllers;
 mod hooked_host;
 mod queue_pairs;
 mod shared_queues;

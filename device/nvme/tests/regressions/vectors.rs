@@ -56,7 +56,10 @@ impl Function for Scarce {
 }
 
 /// A controller on a host with so many vectors.
-fn open(fixture: &Fixture, free: usize) -> std::result::Result<(Arc<Scarce>, Arc<Controller>), Error> {
+fn open(
+    fixture: &Fixture,
+    free: usize,
+) -> std::result::Result<(Arc<Scarce>, Arc<Controller>), Error> {
     let function = Arc::new(Scarce {
         own: fixture.model.function(),
         free: AtomicUsize::new(free),

@@ -306,8 +306,8 @@ fn is_at_mark(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
     if !entry.pin(fd, RefKind::Syscall) {
         return Err(Errno(libc::EBADF));
     }
-    let is_there = match (entry.record(), entry.sight()) {
-        (Some(record), Some(sight)) => sight.is_at_mark(&record.receive.receive_cursor()),
+    let is_there = match (entry.record(), entry.peer_state()) {
+        (Some(record), Some(peer_state)) => peer_state.is_at_mark(&record.receive.receive_cursor()),
         _ => false,
     };
     entry.release(RefKind::Syscall);
@@ -324,9 +324,9 @@ fn pending(fd: c_int, entry: &'static Entry) -> Outcome<c_int> {
             return 0;
         };
         // SAFETY: the lock is held, and the entry is pinned.
-        match (entry.sight(), unsafe { entry.receiver() }) {
-            (Some(sight), Some(receiver)) => {
-                receiver.pending(sight, &record.receive.receive_cursor())
+        match (entry.peer_state(), unsafe { entry.receiver() }) {
+            (Some(peer_state), Some(receiver)) => {
+                receiver.pending(peer_state, &record.receive.receive_cursor())
             }
             _ => 0,
         }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use millrace_proxy::monitor::Monitor;
-use millrace_proxy::registry::Settings;
+use millrace_broker::broker::Broker;
+use millrace_broker::registry::Settings;
 use millrace_stream::control::Message;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept, bind, listen, socket_with,
@@ -23,7 +23,7 @@ fn no_thread_yields_to_one_that_computes() {
     let run = fixture.run(&fixture.compile("hogged"), true);
     assert_eq!(run.text, "trips: 300\nexit status: 0");
     let totals = run.totals;
-    let [sleeps, wakeups] = ["sleeps", "bells"].map(|name| totals.counter(name));
+    let [sleeps, wakeups] = ["sleeps", "notifications"].map(|name| totals.counter(name));
     // Each round trip waits twice. Some of the waits probe.
     assert!(sleeps >= 300, "{totals:?}");
     assert!(wakeups <= sleeps + 8, "{totals:?}");
@@ -222,7 +222,7 @@ impl Fixture {
         drop(self.stop.take());
         let thread = self.thread.take().expect("it runs");
         thread.join().expect("the broker stops without an error");
-        let broker = Monitor::bind(&self.socket(), Settings::default())
+        let broker = Broker::bind(&self.socket(), Settings::default())
             .expect("no other broker listens there");
         let (stop, thread) = run(broker);
         (self.stop, self.thread) = (Some(stop), Some(thread));

@@ -1,32 +1,32 @@
-//! A limit of bytes a second.
+//! A rate limit in bytes per second.
 
-/// How fast a connection may send.
+/// The rate limit of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Bytes a second; at least 1.
+    /// Bytes per second; at least 1.
     pub bytes_per_second: u64,
-    /// How many bytes may follow each other at once after a pause: at least 1.
+    /// Bytes that may follow at once after a pause; at least 1.
     pub burst: u64,
 }
 
-/// Tokens, one a byte, that come in at a rate and go out with what is sent.
+/// A token bucket: one token per byte, added at a rate and removed by sends.
 ///
-/// Over any time t at most `burst + rate * t` bytes go out.
+/// Over any time t at most `burst + rate * t` bytes are sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     rate: Rate,
     tokens: u64,
-    /// Up to when tokens have come in.
+    /// The time up to which tokens were added, in nanoseconds.
     filled_at_ns: u64,
 }
 
 const SECOND_NS: u128 = 1_000_000_000;
-/// What follows at once after a pause where a rate alone is given: so many bytes, or a hundredth of a second's.
+/// The least default burst in bytes, and the fraction of a second that a larger one covers.
 const BURST_MIN: u64 = 16 * 1024;
 const BURSTS_A_SECOND: u64 = 100;
 
 impl Rate {
-    /// A rate with a burst that fits it.
+    /// A rate with a default burst.
     #[must_use]
     pub fn steady(bytes_per_second: u64) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Rate {
 }
 
 impl Bucket {
-    /// A full one.
+    /// A full bucket of this rate at `now_ns`.
     #[must_use]
     pub fn new(rate: Rate, now_ns: u64) -> Self {
         let rate = Rate {
@@ -51,16 +51,16 @@ impl Bucket {
         }
     }
 
-    /// Whether it was made for this rate.
+    /// Whether the bucket has this rate.
     #[must_use]
     pub fn is_of(&self, rate: Rate) -> bool {
         self.rate == rate
     }
 
-    /// How many bytes of `wanted` may be sent now: all of them, or as many as a full bucket has.
+    /// The count of bytes of `wanted` that may be sent now: all of them, or as many as a full bucket has.
     ///
     /// # Errors
-    /// When it is so, if that is later: nanoseconds of the same clock as `now_ns`.
+    /// The later time at which they may be sent: nanoseconds of the clock of `now_ns`.
     pub fn allowed(&mut self, wanted: u64, now_ns: u64) -> Result<u64, u64> {
         self.fill(now_ns);
         let wanted = wanted.min(self.rate.burst);
@@ -73,13 +73,13 @@ impl Bucket {
         Err(self.filled_at_ns.saturating_add(wait))
     }
 
-    /// Takes tokens for bytes that were sent.
+    /// Removes a token for each sent byte.
     pub const fn take(&mut self, bytes: u64) {
         self.tokens = self.tokens.saturating_sub(bytes);
     }
 
     fn fill(&mut self, now_ns: u64) {
-        // A clock that goes back gives nothing.
+        // A clock that goes back adds nothing.
         let elapsed = u128::from(now_ns.saturating_sub(self.filled_at_ns));
         let rate = u128::from(self.rate.bytes_per_second);
         let come = elapsed * rate / SECOND_NS;
@@ -89,7 +89,7 @@ impl Bucket {
             self.filled_at_ns = self.filled_at_ns.max(now_ns);
         } else if come > 0 {
             self.tokens += u64::try_from(come).expect("less than the room, which is a u64");
-            // What is left of a token's time stays.
+            // The rest of a token's time is kept.
             let used = (come * SECOND_NS).div_ceil(rate);
             let used = u64::try_from(used).expect("no more than has elapsed");
             self.filled_at_ns = self.filled_at_ns.saturating_add(used).min(now_ns);
@@ -130,7 +130,7 @@ mod tests {
                 let come = elapsed * u128::from(rate.bytes_per_second) / SECOND_NS;
                 let limit = u128::from(rate.burst) + come;
                 assert!(u128::from(sent) <= limit, "seed {seed}: {sent} of {limit}");
-                // Never more than a burst and a rounded token for each turn behind.
+                // At most a burst and a rounded token per iteration behind.
                 assert!(
                     u128::from(sent) + 8192 + u128::from(rate.burst) + 2000 >= come,
                     "seed {seed}"

@@ -1,141 +1,140 @@
-//! Who uses connections.
+//! The interface between a partition and the users of its connections.
 
 use std::fmt;
 
 use super::bucket::Rate;
 
-/// The number of a connection, which the peer's frames carry.
+/// The number of a connection in the peer's frames.
 ///
-/// The low 20 bits are its place in this side's table, the high 12 tell users of the place apart.
+/// The low 20 bits are its index in this side's table, the high 12 bits the generation of the entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub(super) u32);
 
-/// How urgent a connection is: 0 to 7, of which the higher are served more.
+/// The service class of a connection, 0 to 7; a higher class gets more turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Class(u8);
 
-/// How many classes there are.
+/// The count of classes.
 pub const CLASSES: usize = 8;
 
-/// A connection to be opened.
+/// The parameters of a connection to be opened.
 #[derive(Clone, Copy, Debug)]
-pub struct Opening {
-    /// How [`Endpoints`] shall call it.
+pub struct OpenParams {
+    /// The key by which [`Endpoints`] know it.
     pub key: u32,
-    /// Its class.
+    /// The service class of the connection.
     pub class: Class,
-    /// How fast it may send, if there is a limit.
+    /// The rate limit; `None` for no limit.
     pub rate: Option<Rate>,
-    /// How many bytes that come in the endpoint can keep: 64 B to 16 MiB, counted in whole 64 B. All of it can be
-    /// under way at once.
+    /// The receive room: 64 B to 16 MiB, in whole units of 64 B. All of it can be in flight at once.
     pub room: u64,
 }
 
-/// What the peer must be told of a connection that was opened.
+/// The result of an open, to be sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
-    /// Its number.
+pub struct OpenReply {
+    /// The number of the connection.
     pub id: ConnectionId,
-    /// Up to where the peer may send, in units of 64 bytes.
+    /// The cumulative credit of the peer, in units of 64 bytes.
     pub credit: u32,
 }
 
-/// Bytes to send.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// How many were put at the front of what was given.
+    /// The count of bytes stored at the front of `into`.
     pub bytes: usize,
-    /// Whether there are more at once. If not, [`Partition::ready`](super::Partition::ready) tells of new ones.
+    /// Whether more bytes are available now. If not, [`Partition::ready`](super::Partition::ready) reports new ones.
     pub has_more: bool,
-    /// Whether the first of them is urgent.
+    /// Whether the first byte is urgent.
     pub is_urgent: bool,
 }
 
-/// Why a connection is broken off.
+/// The reason of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reset {
-    /// The peer did it, with this errno, 1 to 4095.
+    /// The peer reset the connection with this errno, 1 to 4095.
     Peer(u16),
     /// The peer broke the protocol in this connection.
-    Breach(Breach),
-    /// The partition is lost.
-    Lost(Loss),
+    ProtocolViolation(ProtocolViolation),
+    /// The partition is lost for this reason.
+    Lost(SessionError),
 }
 
-/// How a peer broke the protocol in one connection.
+/// A protocol violation in one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Breach {
-    /// It granted less than before, or more than can be.
+pub enum ProtocolViolation {
+    /// A credit below an earlier one, or above the limit.
     Credit,
-    /// It sent more than it was granted.
+    /// More bytes than granted.
     Room,
-    /// The end does not lie where it says.
+    /// A total that differs from the received bytes.
     Total,
-    /// A frame came behind the one that was to be the last of its kind.
+    /// A frame behind the last one of its kind.
     Order,
 }
 
-/// Why a partition is lost, and all its connections with it.
+/// The reason for which a partition and all its connections are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Loss {
-    /// This side closed it.
+pub enum SessionError {
+    /// This side closed the partition.
     Closed,
-    /// The peer has another layout, another version, or does not agree about checks.
-    Greeting,
-    /// The peer is another incarnation than before, or none.
-    Incarnation,
-    /// The peer's heart has stopped.
-    Silence,
-    /// A slot that cannot be.
-    Slot,
-    /// A frame whose check does not fit.
-    Check,
-    /// A frame of a connection that there is not.
-    Connection,
-    /// Lines were given back that were not out.
-    Returned,
-    /// The window refused.
+    /// The peer has another layout or version, or a different setting for checksums.
+    Handshake,
+    /// The peer has restarted or left.
+    PeerRestarted,
+    /// The peer's heartbeat has stopped.
+    HeartbeatTimeout,
+    /// An invalid slot in the ring.
+    InvalidSlot,
+    /// A frame with a wrong checksum.
+    Checksum,
+    /// A frame of an unknown connection.
+    UnknownConnection,
+    /// A returned position outside of the lines in flight.
+    InvalidCredit,
+    /// The window reported an error; the source has it.
     Window,
 }
 
-/// Who has the bytes that go out and takes those that come in.
+/// The source of the bytes to send, and the sink of received bytes.
 ///
-/// Called by [`Partition::poll`](super::Partition::poll) alone. Keys are those of [`Opening::key`]; a key is free for
-/// another connection after [`Endpoints::closed`].
+/// Only [`Partition::poll`](super::Partition::poll) calls it. Keys are those of [`OpenParams::key`]; a key may be
+/// reused after [`Endpoints::closed`].
 pub trait Endpoints {
-    /// Puts bytes to send to the front of `into`, as many as there are.
+    /// Stores bytes to send at the front of `into`, as many as are available.
     fn fetch(&mut self, key: u32, into: &mut [u8]) -> Fetched;
 
-    /// Takes bytes that came: all of them, as the room was set aside.
-    /// [`Partition::consumed`](super::Partition::consumed) tells when there is room again.
+    /// Takes received bytes: all of them, as their room was granted.
+    /// [`Partition::consumed`](super::Partition::consumed) reports when there is room again.
     fn deliver(&mut self, key: u32, bytes: &[u8]);
 
-    /// The same with bytes of which the first is urgent. Unless this is given, it is one as others.
+    /// Takes received bytes of which the first is urgent. By default it is delivered as an ordinary byte.
     fn deliver_urgent(&mut self, key: u32, bytes: &[u8]) {
         self.deliver(key, bytes);
     }
 
-    /// There will be no more bytes: all came.
+    /// All bytes have arrived; none will follow.
     fn finished(&mut self, key: u32);
 
-    /// The connection is broken off: nothing more comes or goes.
+    /// The connection was reset: no byte follows in either direction.
     fn reset(&mut self, key: u32, reason: Reset);
 
-    /// The connection is over and its number free. Comes last, for every connection.
+    /// The connection is over and its number free. It is the last call for every connection.
     fn closed(&mut self, key: u32);
 }
 
 impl ConnectionId {
-    /// As a number, for a monitor's message.
+    /// The number for a broker's message.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// From a monitor's message.
+    /// The id of a number in a broker's message.
     #[must_use]
     pub const fn from_number(number: u32) -> Self {
         Self(number)
@@ -143,10 +142,10 @@ impl ConnectionId {
 }
 
 impl Class {
-    /// That of connections that nobody said anything about.
+    /// The class of connections without a setting.
     pub const DEFAULT: Self = Self(3);
 
-    /// The class of this number, of which there are [`CLASSES`].
+    /// The class of a number below [`CLASSES`]; else `None`.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if (number as usize) < CLASSES {
@@ -156,7 +155,7 @@ impl Class {
         }
     }
 
-    /// Its number.
+    /// The number of the class, 0 to 7.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
@@ -170,13 +169,13 @@ impl Default for Class {
 }
 
 impl Reset {
-    /// What a program is told.
+    /// The errno for the program.
     #[must_use]
     pub const fn errno(self) -> u16 {
         const CONNECTION_RESET: u16 = 104;
         match self {
             Self::Peer(errno) => errno,
-            Self::Breach(_) | Self::Lost(_) => CONNECTION_RESET,
+            Self::ProtocolViolation(_) | Self::Lost(_) => CONNECTION_RESET,
         }
     }
 }

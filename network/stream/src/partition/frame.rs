@@ -1,43 +1,43 @@
-//! What a slot of a partition carries.
+//! The frames of a partition.
 
 use millrace_window::WORD;
 
 use crate::ring::SlotKind;
 
-/// The most bytes of a connection that one frame carries.
+/// The most payload bytes of one frame.
 pub(super) const MTU_MAX: usize = 8192;
-/// Bytes before a frame's payload, behind the word: without a check and with one.
+/// Bytes of a frame's header behind the slot's word: without a checksum and with one.
 pub(super) const HEADER: usize = 8;
 pub(super) const HEADER_CHECKED: usize = 16;
-/// The flag of a frame that has a check.
+/// The flag of a frame with a checksum.
 pub(super) const CHECKED: u8 = 1;
 
-/// Why a frame is there.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// Nothing: the next slot is at the ring's start.
+    /// A pad: the next slot is at the ring's start.
     Pad = 1,
     /// Bytes of a connection.
     Data = 2,
-    /// Room alone.
+    /// A credit without bytes.
     Credit = 3,
-    /// There will be no more bytes: how many there were.
+    /// The end of the bytes, with their count.
     Finish = 4,
-    /// The connection is broken off: an errno, and how many bytes there were. The sender's last frame.
+    /// A reset: an errno and the count of bytes. The sender's last frame.
     Reset = 5,
-    /// The sender's last frame for this connection, if nothing was broken off.
+    /// The sender's last frame for this connection, without a reset.
     Close = 6,
-    /// Bytes of a connection, of which the first is urgent.
+    /// Bytes of a connection, the first of them urgent.
     Urgent = 7,
 }
 
-/// What stands before a frame's payload.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// The connection, as its receiver numbers it.
+    /// The receiver's number of the connection.
     pub(super) connection: u32,
-    /// Up to where the receiver of this frame may send, in units of 64 bytes.
+    /// The cumulative credit of the frame's receiver, in units of 64 bytes.
     pub(super) credit: u32,
 }
 
@@ -70,13 +70,13 @@ impl SlotKind for Kind {
 }
 
 impl Header {
-    /// The bytes of it, before those of the payload.
+    /// Stores the header at the start of a frame.
     pub(super) fn put(self, frame: &mut [u8]) {
         frame[..4].copy_from_slice(&self.connection.to_le_bytes());
         frame[4..8].copy_from_slice(&self.credit.to_le_bytes());
     }
 
-    /// What the first bytes of a frame say, of which there are eight at least.
+    /// Reads the header of a frame of at least eight bytes.
     pub(super) fn get(frame: &[u8]) -> Self {
         Self {
             connection: number(frame, 0),
@@ -85,21 +85,21 @@ impl Header {
     }
 }
 
-/// The number at `offset`, which lies within.
+/// The u32 at `offset`, which must lie within.
 pub(super) fn number(frame: &[u8], offset: usize) -> u32 {
     let mut bytes = [0; 4];
     bytes.copy_from_slice(&frame[offset..offset + 4]);
     u32::from_le_bytes(bytes)
 }
 
-/// The large number at `offset`, which lies within.
+/// The u64 at `offset`, which must lie within.
 pub(super) fn total(frame: &[u8], offset: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&frame[offset..offset + 8]);
     u64::from_le_bytes(bytes)
 }
 
-/// The check of a frame: CRC32C of its word, its header without the check, and its payload.
+/// The checksum of a frame: CRC32C of its word, its header without the checksum, and its payload.
 #[cfg(feature = "checksum")]
 pub(super) fn check(word: u64, frame: &[u8]) -> u32 {
     let crc = millrace_checksum::crc32c(&word.to_le_bytes());
@@ -107,7 +107,7 @@ pub(super) fn check(word: u64, frame: &[u8]) -> u32 {
     millrace_checksum::extend(crc, &frame[HEADER_CHECKED..])
 }
 
-/// Never asked for: partitions without checks alone are made.
+/// Unreachable: without the feature no partition with checksums is made.
 #[cfg(not(feature = "checksum"))]
 pub(super) const fn check(_: u64, _: &[u8]) -> u32 {
     0

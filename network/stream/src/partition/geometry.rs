@@ -1,4 +1,4 @@
-//! Where things lie in a window between two hosts.
+//! The layout of a window between two hosts.
 
 use std::ops::Range;
 
@@ -6,18 +6,18 @@ use millrace_window::LINE;
 
 use crate::{Error, ErrorKind, Result, Side};
 
-/// How a window is cut into partitions. Both sides must have the same.
+/// The division of a window into partitions. Both sides must use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartitionGeometry {
-    /// How many partitions there are: 1 to 4,096.
+    /// The count of partitions: 1 to 4,096.
     pub partitions: u16,
-    /// How many lines of 64 bytes each ring has: a power of two from 64 to 65,536.
+    /// The lines of 64 bytes of each ring: a power of two from 64 to 65,536.
     pub ring_lines: u32,
 }
 
 /// Bytes of an area before its ring.
 pub(super) const RING: usize = 4096;
-/// Where an area has its words.
+/// Offsets of the words of an area.
 pub(super) const GREETING: usize = 0;
 pub(super) const INCARNATION: usize = 128;
 pub(super) const ACKNOWLEDGED: usize = 256;
@@ -27,14 +27,16 @@ pub(super) const WAITS: usize = 640;
 
 /// The first four bytes of every area.
 const MAGIC: u64 = u32::from_le_bytes(*b"MRPT") as u64;
-/// The layout's number.
+/// The version number of the binary layout.
 pub const PARTITION_VERSION: u8 = 2;
-/// Every frame has a check.
+/// The flag of checksums in the greeting.
 const CHECKED: u64 = 0x80;
 
 impl PartitionGeometry {
+    /// Checks the limits of the geometry.
+    ///
     /// # Errors
-    /// [`ErrorKind::Geometry`] if it is none.
+    /// [`ErrorKind::Geometry`] if a value is out of range.
     pub const fn check(self) -> Result<()> {
         let lines = self.ring_lines;
         let is_ring = lines.is_power_of_two() && 64 <= lines && lines <= 65_536;
@@ -47,25 +49,25 @@ impl PartitionGeometry {
         ))
     }
 
-    /// How many bytes an area has: one direction of one partition.
+    /// Bytes of an area: one direction of one partition.
     #[must_use]
     pub const fn area(self) -> usize {
         RING + self.ring_lines as usize * LINE
     }
 
-    /// How many bytes one direction has: the window that a side stores to, where there is one for each.
+    /// Bytes of one direction: the window that a side stores to, if each direction has its own.
     #[must_use]
     pub const fn direction(self) -> usize {
         self.area() * self.partitions as usize
     }
 
-    /// How many bytes a window for both directions has.
+    /// Bytes of a window for both directions.
     #[must_use]
     pub const fn size(self) -> usize {
         2 * self.direction()
     }
 
-    /// The area that `side` stores to, of the partition `index`, in a window for both directions.
+    /// The byte range of the area that `side` stores to, in partition `index` of a window for both directions.
     #[must_use]
     pub const fn range(self, side: Side, index: u16) -> Range<usize> {
         let first = match side {
@@ -76,7 +78,7 @@ impl PartitionGeometry {
         start..start + self.area()
     }
 
-    /// The word by which a side says what it takes the layout to be.
+    /// The word that announces a side's layout and settings.
     pub(super) const fn greeting(self, index: u16, has_checks: bool) -> u64 {
         let shape = self.ring_lines.trailing_zeros() as u64 | if has_checks { CHECKED } else { 0 };
         MAGIC | (PARTITION_VERSION as u64) << 32 | shape << 40 | (index as u64) << 48

@@ -1,4 +1,4 @@
-//! What a connection is called between monitors.
+//! The name of a connection between brokers.
 
 use std::net::SocketAddr;
 
@@ -7,14 +7,14 @@ use crate::address::{self, Address};
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndName {
-    /// The host, whose monitor drew this number once and keeps it. No two hosts share one, so that hosts with the
-    /// same addresses (behind translation, in namespaces) do not collide.
+    /// The number of the host, unique among all hosts, so that hosts with equal addresses (behind translation, in
+    /// namespaces) do not collide.
     pub host: u128,
     /// The end's address and port on that host.
     pub address: Address,
 }
 
-/// A connection: its two ends. Frames carry numbers alone; names go over the monitors' own connection.
+/// The name of a connection: its two ends. Frames carry numbers alone; names go over the brokers' own connection.
 ///
 /// ```text
 ///  0  host of the connecting end   16 bytes, little-endian
@@ -24,19 +24,19 @@ pub struct EndName {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionName {
-    /// Who asked.
+    /// The connecting end.
     pub connecting: EndName,
-    /// Who was asked.
+    /// The accepting end.
     pub accepting: EndName,
 }
 
 const END: usize = 16 + address::SIZE;
 
 impl ConnectionName {
-    /// How many bytes a name has.
+    /// Bytes of an encoded name.
     pub const SIZE: usize = 2 * END;
 
-    /// The name's bytes.
+    /// The encoded name.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -46,7 +46,7 @@ impl ConnectionName {
         bytes
     }
 
-    /// The name that the bytes are of; none if they are of none.
+    /// Decodes a name; `None` if an address is invalid.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::SIZE]) -> Option<Self> {
         let (first, second) = bytes.split_first_chunk::<END>()?;
@@ -56,11 +56,10 @@ impl ConnectionName {
         })
     }
 
-    /// Which of so many partitions a connection belongs to by its name alone (the multiplication of FNV-1a, folded).
-    /// Both hosts get the same.
+    /// The partition that the name alone selects (the multiplication of FNV-1a, folded); the same on both hosts.
     ///
     /// # Panics
-    /// If there are none.
+    /// If `partitions` is 0.
     #[must_use]
     pub fn partition(&self, partitions: u16) -> u16 {
         let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);

@@ -1,4 +1,4 @@
-//! One partition.
+//! One side of a partition.
 
 use std::result;
 
@@ -6,36 +6,38 @@ use millrace_window::{Incoming, Mapped, Medium, Outgoing, Window};
 
 use super::bucket::{Bucket, Rate};
 use super::connection::Connection;
-use super::endpoints::{CLASSES, Class, ConnectionId, Endpoints, Loss, Opened, Opening, Reset};
+use super::endpoints::{
+    CLASSES, Class, ConnectionId, Endpoints, OpenParams, OpenReply, Reset, SessionError,
+};
 use super::frame::MTU_MAX;
 use super::geometry::{PartitionGeometry, WAITS};
 use super::receiving::Receiving;
 use super::scheduler::Scheduler;
 use super::sending::{Sending, Work};
-use super::session::{Session, hear, say};
+use super::session::{Session, load_word, store_word};
 use super::table::{CONNECTIONS_MAX, Table};
 use crate::{Error, ErrorKind, Result, Side};
 
-/// How a side serves a partition.
+/// One side's settings of a partition.
 #[derive(Clone, Copy, Debug)]
 pub struct PartitionSettings {
-    /// This side's number, another one at each start, and not 0: from a clock or drawn.
+    /// This side's incarnation: a number that differs at each start, not 0; from a clock or a random source.
     pub incarnation: u64,
     /// The most connections at a time: 1 to [`CONNECTIONS_MAX`].
     pub connections_max: u32,
     /// The most bytes of a slice: 1,024 to 8,192.
     pub mtu: u32,
-    /// How many slices each class may send in a round, relative to the others; at least 1.
+    /// The slices of each class in a round, relative to the others; at least 1.
     pub weights: [u16; CLASSES],
-    /// Whether frames are checked by CRC32C; both sides must agree, and the feature `checksum` be on.
+    /// Whether frames have CRC32C checksums; both sides must agree, and the feature `checksum` be on.
     pub has_checks: bool,
-    /// How often this side tells that it lives.
+    /// The time between two heartbeats, in nanoseconds.
     pub beat_every_ns: u64,
-    /// After how long without a beat the peer is lost.
+    /// The time without a heartbeat after which the peer is lost, in nanoseconds.
     pub lost_after_ns: u64,
 }
 
-/// Connections between two hosts, of which one thread has one side.
+/// One side of the connections between two hosts, for one thread.
 #[derive(Debug)]
 pub struct Partition<M: Medium = Mapped> {
     outgoing: Outgoing<M>,
@@ -49,63 +51,63 @@ pub struct Partition<M: Medium = Mapped> {
     scheduler: Scheduler,
     sending: Sending,
     receiving: Receiving,
-    /// How often this side has gone to sleep, and the peer's last sleep that it was rung for.
+    /// The count of this side's sleeps, and the peer's last sleep for which it was notified.
     armed: u64,
-    rung: u64,
+    notified: u64,
     now_ns: u64,
 }
 
-/// How far a partition is.
+/// The state of a partition on this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The peer has not answered yet.
     Greeting,
-    /// Connections move.
+    /// The session is established, and connections can move bytes.
     Ready,
-    /// It is over.
-    Lost(Loss),
+    /// The partition is lost for this reason.
+    Lost(SessionError),
 }
 
-/// What a poll has done.
+/// The result of one poll of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// How far the partition is.
+    /// The current state of the partition's session.
     pub state: State,
-    /// Slots that were taken.
+    /// The count of slots received by this poll.
     pub received: u64,
-    /// Frames that were sent.
+    /// The count of frames sent by this poll.
     pub sent: u64,
-    /// The peer sleeps and must be woken, by the window's doorbell.
-    pub ring: bool,
-    /// There is more to be done at once.
+    /// Whether the peer sleeps and must be woken by the window's doorbell.
+    pub notify: bool,
+    /// Whether more can be done at once.
     pub has_more: bool,
-    /// When it must be polled again at the latest, in nanoseconds.
+    /// The latest time of the next poll, in nanoseconds.
     pub due_ns: u64,
 }
 
-/// What a partition has done since it was ready.
+/// The totals of a partition since its session began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Frames that were sent.
+    /// Frames sent since the session began.
     pub frames_sent: u64,
-    /// Bytes of connections that were sent.
+    /// The count of payload bytes sent.
     pub bytes_sent: u64,
-    /// Frames that were received.
+    /// Frames received since the session began.
     pub frames_received: u64,
-    /// Bytes of connections that were received.
+    /// The count of payload bytes received.
     pub bytes_received: u64,
     /// Connections in which the peer broke the protocol.
-    pub breaches: u64,
-    /// Connections that are open.
+    pub violations: u64,
+    /// The count of connections that are open now.
     pub connections: usize,
-    /// Connections that have bytes to send and room for them.
+    /// Connections that have bytes to send and credit for them.
     pub active: u32,
 }
 
-/// Slots taken, frames sent, whether the peer must be woken.
+/// Slots received, frames sent, and whether the peer must be woken.
 type Done = (u64, u64, bool);
 
-/// The most slots that are taken, and bytes that are sent, by one poll.
+/// The most slots received and bytes sent by one poll.
 const SLOTS_A_POLL: u64 = 64;
 const BYTES_A_POLL: u64 = 128 * 1024;
 
@@ -134,7 +136,7 @@ impl PartitionSettings {
         }
         Err(Error::new(
             ErrorKind::Geometry,
-            "settings that no partition has",
+            "invalid settings: incarnation 0, connections_max not 1 to 2^20, mtu not 1,024 to 8,192, or no checksums",
         ))
     }
 }
@@ -143,8 +145,8 @@ impl<M: Medium> Partition<M> {
     /// This side of the partition `index` of a window for both directions.
     ///
     /// # Errors
-    /// [`ErrorKind::Geometry`] if there is no such geometry, index or setting; [`ErrorKind::Window`] if the window is
-    /// smaller, for one direction alone, or the partition is in use.
+    /// [`ErrorKind::Geometry`] if the geometry, index or settings are invalid; [`ErrorKind::Window`] if the window is
+    /// too small, for one direction alone, or the partition is in use.
     pub fn new(
         window: &Window<M>,
         geometry: PartitionGeometry,
@@ -154,14 +156,17 @@ impl<M: Medium> Partition<M> {
     ) -> Result<Self> {
         geometry.check()?;
         if index >= geometry.partitions {
-            return Err(Error::new(ErrorKind::Geometry, "no such partition"));
+            return Err(Error::new(
+                ErrorKind::Geometry,
+                "the partition index is not below the number of partitions",
+            ));
         }
         let outgoing = window.outgoing(geometry.range(side, index))?;
         let incoming = window.incoming(geometry.range(side.peer(), index))?;
         Self::over(outgoing, incoming, geometry, index, settings)
     }
 
-    /// The same where each direction has a window of its own: the two areas.
+    /// This side of a partition whose directions have a window each: the two areas.
     ///
     /// # Errors
     /// As [`Partition::new`].
@@ -175,7 +180,10 @@ impl<M: Medium> Partition<M> {
         geometry.check()?;
         settings.check()?;
         if outgoing.size() < geometry.area() || incoming.size() < geometry.area() {
-            return Err(Error::new(ErrorKind::Geometry, "an area is larger"));
+            return Err(Error::new(
+                ErrorKind::Geometry,
+                "the window is smaller than the area of the geometry",
+            ));
         }
         let greeting = geometry.greeting(index, settings.has_checks);
         let session = Session::new(
@@ -198,27 +206,27 @@ impl<M: Medium> Partition<M> {
             sending: Sending::new(lines, 0, settings.mtu as usize, checks),
             receiving: Receiving::new(lines, 0, checks),
             armed: 0,
-            rung: 0,
+            notified: 0,
             now_ns: 0,
             settings,
         })
     }
 
-    /// A number for a connection, at which the peer may send to it from now on. None if there is none free, or the
+    /// Opens a connection: a number that the peer may send to from now on. `None` if no number is free, or the
     /// partition is lost.
-    pub fn open(&mut self, opening: &Opening) -> Option<Opened> {
+    pub fn open(&mut self, params: &OpenParams) -> Option<OpenReply> {
         if matches!(self.state, State::Lost(_)) {
             return None;
         }
-        let mut connection = Connection::new(opening, self.now_ns);
+        let mut connection = Connection::new(params, self.now_ns);
         let credit = connection.incoming.grant();
         let id = self.table.insert(connection)?;
-        Some(Opened { id, credit })
+        Some(OpenReply { id, credit })
     }
 
-    /// Tells of the peer's side of a connection that was opened here: what [`Partition::open`] said there. False if
-    /// there is no such connection, or that cannot be.
-    pub fn establish(&mut self, id: ConnectionId, peer: Opened) -> bool {
+    /// Establishes an open connection with the peer's reply to [`Partition::open`]. False if the connection is unknown
+    /// or established, or the credit is invalid.
+    pub fn establish(&mut self, id: ConnectionId, peer: OpenReply) -> bool {
         let Some(index) = self.table.find(id) else {
             return false;
         };
@@ -228,13 +236,13 @@ impl<M: Medium> Partition<M> {
         }
         connection.peer = Some(peer.id.0);
         self.scheduler.activate(&mut self.table, index);
-        self.scheduler.call(&mut self.table, index);
+        self.scheduler.queue_control(&mut self.table, index);
         true
     }
 
-    /// Frees the number of a connection that was never established. The peer must not know of it, or must have said
-    /// that it gave it up: a frame that names it is a breach. False if it was established, or is not there. The
-    /// endpoint is told of nothing.
+    /// Cancels a connection that was not established, and frees its number. The peer must not know the number, or must
+    /// have cancelled it: a later frame that names it is a violation. False if the connection is established or
+    /// unknown. The endpoint gets no call.
     pub fn cancel(&mut self, id: ConnectionId) -> bool {
         let Some(index) = self.table.find(id) else {
             return false;
@@ -246,7 +254,7 @@ impl<M: Medium> Partition<M> {
         is_free
     }
 
-    /// Serves a connection by another class and rate from now on.
+    /// Sets the class and the rate limit of a connection.
     pub fn serve(&mut self, id: ConnectionId, class: Class, rate: Option<Rate>) {
         let Some(index) = self.table.find(id) else {
             return;
@@ -261,11 +269,11 @@ impl<M: Medium> Partition<M> {
         };
         if !is_same {
             *bucket = rate.map(|rate| Bucket::new(rate, self.now_ns));
-            self.scheduler.hurry(&mut self.table, index);
+            self.scheduler.unpace_now(&mut self.table, index);
         }
     }
 
-    /// The endpoint has bytes to send.
+    /// Reports that the endpoint has bytes to send.
     pub fn ready(&mut self, id: ConnectionId) {
         if let Some(index) = self.table.find(id) {
             self.table.at(index).outgoing.has_data = true;
@@ -273,37 +281,36 @@ impl<M: Medium> Partition<M> {
         }
     }
 
-    /// The endpoint will have no more bytes than it has: when they were fetched, the end is sent.
+    /// Reports that the endpoint gets no further bytes: the end is sent behind them.
     pub fn finish(&mut self, id: ConnectionId) {
         if let Some(index) = self.table.find(id) {
             self.table.at(index).outgoing.is_ending = true;
-            self.scheduler.call(&mut self.table, index);
+            self.scheduler.queue_control(&mut self.table, index);
         }
     }
 
-    /// Breaks a connection off, with an errno from 1 to 4095. The endpoint is told of nothing but its
-    /// [`Endpoints::closed`].
+    /// Resets a connection with an errno from 1 to 4095. The endpoint gets only [`Endpoints::closed`].
     pub fn reset(&mut self, id: ConnectionId, errno: u16) {
         if let Some(index) = self.table.find(id) {
             let connection = self.table.at(index);
             connection.is_dropped = true;
-            connection.wants.reset = Some(errno);
-            self.scheduler.call(&mut self.table, index);
+            connection.pending.reset = Some(errno);
+            self.scheduler.queue_control(&mut self.table, index);
         }
     }
 
-    /// The endpoint has room again for so many bytes that were delivered to it.
+    /// Reports that the endpoint has room again for `bytes` delivered bytes.
     pub fn consumed(&mut self, id: ConnectionId, bytes: u64) {
         if let Some(index) = self.table.find(id) {
             let connection = self.table.at(index);
             if connection.incoming.consume(bytes) && !connection.is_dropped {
-                connection.wants.credit = true;
-                self.scheduler.call(&mut self.table, index);
+                connection.pending.credit = true;
+                self.scheduler.queue_control(&mut self.table, index);
             }
         }
     }
 
-    /// Does what there is to do, of which a part at a time. `now_ns` does not go back.
+    /// Receives and sends a bounded amount. `now_ns` must be monotonic.
     pub fn poll(&mut self, now_ns: u64, endpoints: &mut impl Endpoints) -> Progress {
         self.now_ns = now_ns;
         let done = match self.state {
@@ -311,7 +318,7 @@ impl<M: Medium> Partition<M> {
             State::Greeting => self.greet(),
             State::Ready => self.work(endpoints),
         };
-        let (received, sent, ring) = done.unwrap_or_else(|loss| {
+        let (received, sent, notify) = done.unwrap_or_else(|loss| {
             self.lose(loss, endpoints);
             (0, 0, false)
         });
@@ -320,7 +327,7 @@ impl<M: Medium> Partition<M> {
             state: self.state,
             received,
             sent,
-            ring,
+            notify,
             has_more: received > 0 || self.scheduler.has_work() && !self.sending.is_full,
             due_ns: due_ns.min(self.session.due_ns()),
         }
@@ -329,17 +336,17 @@ impl<M: Medium> Partition<M> {
     /// Ends the partition: its connections are reset, here and at the peer.
     pub fn close(&mut self, endpoints: &mut impl Endpoints) {
         if !matches!(self.state, State::Lost(_)) {
-            self.lose(Loss::Closed, endpoints);
+            self.lose(SessionError::Closed, endpoints);
         }
     }
 
-    /// Says that this side goes to sleep. True if it must not, as there is something to be done.
+    /// Announces a sleep. True if this side must not sleep, as there is work.
     ///
-    /// Where [`Partition::can_sleep`] is false a ring can be missed: who sleeps looks again after a time.
+    /// Where [`Partition::can_sleep`] is false, a notification can be lost: the sleep must have a timeout.
     #[must_use]
     pub fn arm(&mut self) -> bool {
         self.armed = self.armed.wrapping_add(1);
-        say(&mut self.outgoing, WAITS, self.armed);
+        store_word(&mut self.outgoing, WAITS, self.armed);
         self.outgoing.settle();
         let is_due = match self.state {
             State::Lost(_) => false,
@@ -347,25 +354,25 @@ impl<M: Medium> Partition<M> {
             State::Ready => {
                 self.receiving.is_readable(&self.incoming)
                     || !self.session.is_same(&self.incoming)
-                    || self.sending.has_come_back(&self.incoming)
+                    || self.sending.has_new_credit(&self.incoming)
             }
         };
         is_due || self.scheduler.has_work() && !self.sending.is_full
     }
 
-    /// Whether a side that has armed and found nothing is rung for whatever comes later.
+    /// Whether an announced sleep is reliably notified of all later work.
     #[must_use]
     pub fn can_sleep(&mut self) -> bool {
         self.outgoing.settle()
     }
 
-    /// How far it is.
+    /// The current state of the partition's session.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// What it has done.
+    /// The totals since the session began.
     #[must_use]
     pub fn totals(&self) -> Totals {
         Totals {
@@ -373,13 +380,13 @@ impl<M: Medium> Partition<M> {
             bytes_sent: self.sending.bytes,
             frames_received: self.receiving.frames,
             bytes_received: self.receiving.bytes,
-            breaches: self.receiving.breaches,
+            violations: self.receiving.violations,
             connections: self.table.count(),
             active: self.scheduler.active(),
         }
     }
 
-    fn greet(&mut self) -> result::Result<Done, Loss> {
+    fn greet(&mut self) -> result::Result<Done, SessionError> {
         let Self {
             outgoing,
             incoming,
@@ -396,12 +403,12 @@ impl<M: Medium> Partition<M> {
             self.receiving = Receiving::new(self.ring_lines, back, has_checks);
             self.state = State::Ready;
         }
-        // The peer may sleep over the answer.
-        let ring = self.wake();
-        Ok((u64::from(self.state == State::Ready), 0, ring))
+        // The peer may sleep in its handshake.
+        let notify = self.wake();
+        Ok((u64::from(self.state == State::Ready), 0, notify))
     }
 
-    fn work(&mut self, endpoints: &mut impl Endpoints) -> result::Result<Done, Loss> {
+    fn work(&mut self, endpoints: &mut impl Endpoints) -> result::Result<Done, SessionError> {
         let Self {
             outgoing,
             incoming,
@@ -411,7 +418,7 @@ impl<M: Medium> Partition<M> {
         debug_assert!(session.is_ready(), "the state follows it");
         session.beat(outgoing, incoming, self.now_ns)?;
         if !session.is_same(incoming) {
-            return Err(Loss::Incarnation);
+            return Err(SessionError::PeerRestarted);
         }
         let mut work = Work {
             table: &mut self.table,
@@ -420,26 +427,28 @@ impl<M: Medium> Partition<M> {
             now_ns: self.now_ns,
         };
         let received = self.receiving.receive(incoming, &mut work, SLOTS_A_POLL);
-        let received = received.map_err(|loss| self.session.blame(loss, incoming))?;
-        let gave = self.receiving.give(outgoing, received < SLOTS_A_POLL);
-        let looked = self.sending.look_back(incoming, &mut work);
-        looked.map_err(|loss| self.session.blame(loss, incoming))?;
+        let received = received.map_err(|loss| self.session.attribute_loss(loss, incoming))?;
+        let credited = self
+            .receiving
+            .return_credit(outgoing, received < SLOTS_A_POLL);
+        let looked = self.sending.read_credit(incoming, &mut work);
+        looked.map_err(|loss| self.session.attribute_loss(loss, incoming))?;
         work.scheduler.unpace(work.table, work.now_ns);
         let sent = self.sending.send(outgoing, &mut work, BYTES_A_POLL)?;
-        let ring = (gave || sent > 0) && self.wake();
-        Ok((received, sent, ring))
+        let notify = (credited || sent > 0) && self.wake();
+        Ok((received, sent, notify))
     }
 
-    /// Whether the peer sleeps and was not rung yet for this sleep.
+    /// Whether the peer sleeps and was not notified for this sleep yet.
     fn wake(&mut self) -> bool {
         self.outgoing.settle();
-        let waits = hear(&self.incoming, WAITS);
-        let is_new = waits != self.rung;
-        self.rung = waits;
+        let waits = load_word(&self.incoming, WAITS);
+        let is_new = waits != self.notified;
+        self.notified = waits;
         is_new
     }
 
-    fn lose(&mut self, loss: Loss, endpoints: &mut impl Endpoints) {
+    fn lose(&mut self, loss: SessionError, endpoints: &mut impl Endpoints) {
         Session::end(&mut self.outgoing);
         let indexes: Vec<u32> = self.table.indexes().collect();
         for index in indexes {

@@ -1,7 +1,7 @@
-//! Connections in line.
+//! Intrusive queues of connections.
 
-/// A first-in-first-out list of places. Each place has one link, so it stands in one list of the same links at a
-/// time; nothing is allocated.
+/// A FIFO list of table indexes. Each index has one link, so it is in at most one list of the same links; nothing is
+/// allocated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queue {
     head: u32,
@@ -9,7 +9,7 @@ pub(super) struct Queue {
     len: u32,
 }
 
-/// For each place the one behind it.
+/// The successor of each index in its list.
 #[derive(Debug)]
 pub(super) struct Links(Vec<u32>);
 

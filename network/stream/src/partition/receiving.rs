@@ -1,31 +1,31 @@
-//! What comes in.
+//! The receiving half of a partition.
 
 use millrace_window::{Incoming, Medium, Outgoing, WORD};
 
-use super::endpoints::{Breach, ConnectionId, Endpoints, Loss, Reset};
+use super::endpoints::{ConnectionId, Endpoints, ProtocolViolation, Reset, SessionError};
 use super::frame::{CHECKED, HEADER, HEADER_CHECKED, Header, Kind, MTU_MAX, check, number, total};
 use super::geometry::{RETURNED, RING};
 use super::sending::{Work, close};
-use super::session::say;
+use super::session::store_word;
+use crate::mutation_point::MutationPoint;
 use crate::ring::Ring;
-use crate::step::Step;
 
-/// Of a ring that was read to its end, so many lines are given back at once.
-const GIVEN_DRY: u64 = 16;
-/// What a peer is told of a breach.
+/// The least lines that are returned from a drained ring.
+const CREDIT_RETURN_MIN: u64 = 16;
+/// EPROTO, for a peer that broke the protocol.
 const PROTOCOL: u16 = 71;
 
-/// The reader of a ring.
+/// The reader of a partition's ring.
 #[derive(Debug)]
 pub(super) struct Receiving {
     ring: Ring<Kind>,
     position: u64,
-    given: u64,
+    credited: u64,
     has_checks: bool,
     frame: Box<[u8; HEADER_CHECKED + MTU_MAX]>,
     pub(super) frames: u64,
     pub(super) bytes: u64,
-    pub(super) breaches: u64,
+    pub(super) violations: u64,
 }
 
 impl Receiving {
@@ -33,25 +33,25 @@ impl Receiving {
         Self {
             ring: Ring::new(RING, ring_lines, salt),
             position: 0,
-            given: 0,
+            credited: 0,
             has_checks,
             frame: Box::new([0; HEADER_CHECKED + MTU_MAX]),
             frames: 0,
             bytes: 0,
-            breaches: 0,
+            violations: 0,
         }
     }
 
-    /// Takes what is there, so many slots at most. Returns how many.
+    /// Receives at most `slots_max` slots. Returns their count.
     pub(super) fn receive<M: Medium, E: Endpoints>(
         &mut self,
         incoming: &Incoming<M>,
         work: &mut Work<'_, E>,
         slots_max: u64,
-    ) -> Result<u64, Loss> {
+    ) -> Result<u64, SessionError> {
         for slots in 0..slots_max {
             let found = self.ring.look(incoming, self.position);
-            let Some((head, slot)) = found.map_err(|_| Loss::Slot)? else {
+            let Some((head, slot)) = found.map_err(|_| SessionError::InvalidSlot)? else {
                 return Ok(slots);
             };
             self.position += head.lines;
@@ -59,15 +59,15 @@ impl Receiving {
                 continue;
             }
             let frame = &mut self.frame[..head.length];
-            slot.load(WORD, frame).map_err(|_| Loss::Window)?;
+            slot.load(WORD, frame).map_err(|_| SessionError::Window)?;
             let word = slot.word();
             let flags = word.to_le_bytes()[7];
             if (flags == CHECKED) != self.has_checks {
-                return Err(Loss::Slot);
+                return Err(SessionError::InvalidSlot);
             }
             let header = if self.has_checks {
                 if number(frame, HEADER) != check(word, frame) {
-                    return Err(Loss::Check);
+                    return Err(SessionError::Checksum);
                 }
                 HEADER_CHECKED
             } else {
@@ -79,20 +79,24 @@ impl Receiving {
         Ok(slots_max)
     }
 
-    /// Whether there is something to take.
+    /// Whether a slot can be received.
     pub(super) fn is_readable<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
         self.ring.is_set(incoming, self.position)
     }
 
-    /// Gives lines back when half of the ring is pending, or when it was read to its end. True if it did.
-    pub(super) fn give<M: Medium>(&mut self, outgoing: &mut Outgoing<M>, is_dry: bool) -> bool {
-        let pending = self.position - self.given;
-        let is_due = pending >= self.ring.lines() / 2 || is_dry && pending >= GIVEN_DRY;
-        if !is_due || !Step::GivenBack.is_kept() {
+    /// Returns lines when half of the ring is pending, or when it was drained. True if it did.
+    pub(super) fn return_credit<M: Medium>(
+        &mut self,
+        outgoing: &mut Outgoing<M>,
+        drained: bool,
+    ) -> bool {
+        let pending = self.position - self.credited;
+        let is_due = pending >= self.ring.lines() / 2 || drained && pending >= CREDIT_RETURN_MIN;
+        if !is_due || !MutationPoint::GivenBack.is_enabled() {
             return false;
         }
-        say(outgoing, RETURNED, self.position);
-        self.given = self.position;
+        store_word(outgoing, RETURNED, self.position);
+        self.credited = self.position;
         true
     }
 
@@ -102,25 +106,26 @@ impl Receiving {
         start: usize,
         end: usize,
         work: &mut Work<'_, E>,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), SessionError> {
         let header = Header::get(&self.frame[..HEADER]);
         let id = ConnectionId(header.connection);
-        let index = work.table.find(id).ok_or(Loss::Connection)?;
+        let index = work.table.find(id).ok_or(SessionError::UnknownConnection)?;
         let connection = work.table.at(index);
         if connection.is_dropped {
-            // Its end here was told; what was under way then is of no interest but for the peer's end.
+            // The endpoint is finished with it; only the peer's last frame matters.
             if matches!(kind, Kind::Reset | Kind::Close) {
                 connection.incoming.is_last = true;
             }
-        } else if let Err(breach) = self.apply(kind, header, start..end, work, index) {
-            self.breaches += 1;
+        } else if let Err(violation) = self.apply(kind, header, start..end, work, index) {
+            self.violations += 1;
             let connection = work.table.at(index);
             connection.is_dropped = true;
-            connection.wants.reset = Some(PROTOCOL);
+            connection.pending.reset = Some(PROTOCOL);
             let key = connection.key;
-            work.endpoints.reset(key, Reset::Breach(breach));
+            work.endpoints
+                .reset(key, Reset::ProtocolViolation(violation));
         }
-        work.scheduler.call(work.table, index);
+        work.scheduler.queue_control(work.table, index);
         close(work, index);
         Ok(())
     }
@@ -132,12 +137,12 @@ impl Receiving {
         payload: std::ops::Range<usize>,
         work: &mut Work<'_, E>,
         index: u32,
-    ) -> Result<(), Breach> {
+    ) -> Result<(), ProtocolViolation> {
         let connection = work.table.at(index);
         let payload = &self.frame[payload];
         let (key, incoming) = (connection.key, &mut connection.incoming);
         if incoming.is_last {
-            return Err(Breach::Order);
+            return Err(ProtocolViolation::Order);
         }
         if connection.outgoing.apply(header.credit)? {
             work.scheduler.activate(work.table, index);
@@ -168,7 +173,7 @@ impl Receiving {
             }
             Kind::Close => {
                 if !incoming.has_finished {
-                    return Err(Breach::Order);
+                    return Err(ProtocolViolation::Order);
                 }
                 incoming.is_last = true;
             }

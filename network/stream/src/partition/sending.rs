@@ -1,39 +1,39 @@
-//! What goes out.
+//! The sending half of a partition.
 
 use millrace_window::{Incoming, LINE, Medium, Outgoing, WORD};
 
 use super::connection::Connection;
-use super::endpoints::{Endpoints, Loss};
+use super::endpoints::{Endpoints, SessionError};
 use super::frame::{CHECKED, HEADER, HEADER_CHECKED, Header, Kind, MTU_MAX, check};
 use super::geometry::{RETURNED, RING};
 use super::scheduler::Scheduler;
-use super::session::hear;
+use super::session::load_word;
 use super::table::Table;
+use crate::mutation_point::MutationPoint;
 use crate::ring::{Batch, Ring, lines_of};
-use crate::step::Step;
 
-/// Slots are published as one until there are so many lines.
+/// The lines after which a batch is published.
 const BATCH_LINES: u64 = 32;
-/// The most lines of a batch: those, and a slice.
+/// The most lines of a batch: [`BATCH_LINES`] and one slice.
 const BATCH_LINES_MAX: u64 = BATCH_LINES + 136;
 
-/// The writer of a ring.
+/// The writer of a partition's ring.
 #[derive(Debug)]
 pub(super) struct Sending {
     ring: Ring<Kind>,
     position: u64,
-    /// Lines that are known to have been given back.
+    /// Lines that the peer has returned, as known.
     returned: u64,
     mtu: usize,
     has_checks: bool,
     frame: Box<[u8; HEADER_CHECKED + MTU_MAX]>,
-    /// There was no room for what was to be sent.
+    /// Whether the last send stopped for lack of room.
     pub(super) is_full: bool,
     pub(super) frames: u64,
     pub(super) bytes: u64,
 }
 
-/// What there is to send, and who has it.
+/// The connections to serve, and their endpoints.
 pub(super) struct Work<'a, E> {
     pub(super) table: &'a mut Table,
     pub(super) scheduler: &'a mut Scheduler,
@@ -64,14 +64,14 @@ impl Sending {
         }
     }
 
-    /// The lines of a whole slice.
+    /// Lines of a whole slice.
     fn slice(&self) -> u64 {
         lines_of(self.header() + self.mtu)
     }
 
-    /// How many lines are free, the one behind the last aside.
+    /// The count of free lines, without the one behind the last slot.
     fn room(&self) -> u64 {
-        let out = if Step::RoomAwaited.is_kept() {
+        let out = if MutationPoint::RoomAwaited.is_enabled() {
             self.position - self.returned
         } else {
             0
@@ -79,15 +79,15 @@ impl Sending {
         (self.ring.lines() - 1).saturating_sub(out)
     }
 
-    /// Looks how much was given back, and lets go on who waited for it.
-    pub(super) fn look_back<M: Medium, E>(
+    /// Reads the returned lines, and queues the capped connections that waited for them.
+    pub(super) fn read_credit<M: Medium, E>(
         &mut self,
         incoming: &Incoming<M>,
         work: &mut Work<'_, E>,
-    ) -> Result<(), Loss> {
-        let returned = hear(incoming, RETURNED);
+    ) -> Result<(), SessionError> {
+        let returned = load_word(incoming, RETURNED);
         if !(self.returned..=self.position).contains(&returned) {
-            return Err(Loss::Returned);
+            return Err(SessionError::InvalidCredit);
         }
         self.returned = returned;
         let slice = self.slice();
@@ -95,18 +95,18 @@ impl Sending {
         Ok(())
     }
 
-    /// Whether there is more room than when there was none.
-    pub(super) fn has_come_back<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
-        hear(incoming, RETURNED) != self.returned
+    /// Whether the peer has returned lines since the last read.
+    pub(super) fn has_new_credit<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
+        load_word(incoming, RETURNED) != self.returned
     }
 
-    /// Sends until there is nothing to send, no room, or so many bytes were sent. Returns how many frames.
+    /// Sends until nothing is left, the room is used up, or `bytes_max` bytes were sent. Returns the count of frames.
     pub(super) fn send<M: Medium, E: Endpoints>(
         &mut self,
         outgoing: &mut Outgoing<M>,
         work: &mut Work<'_, E>,
         bytes_max: u64,
-    ) -> Result<u64, Loss> {
+    ) -> Result<u64, SessionError> {
         let (frames, end) = (self.frames, self.bytes + bytes_max);
         self.is_full = false;
         while work.scheduler.has_work() && self.bytes < end {
@@ -117,9 +117,9 @@ impl Sending {
             }
             let ring = self.ring;
             let batch = ring.batch(outgoing, self.position, room, BATCH_LINES_MAX);
-            let mut batch = batch.map_err(|_| Loss::Window)?;
+            let mut batch = batch.map_err(|_| SessionError::Window)?;
             self.fill(&mut batch, work)?;
-            self.position = batch.publish().map_err(|_| Loss::Window)?;
+            self.position = batch.publish().map_err(|_| SessionError::Window)?;
         }
         Ok(self.frames - frames)
     }
@@ -128,10 +128,10 @@ impl Sending {
         &mut self,
         batch: &mut Batch<'_, Kind, M>,
         work: &mut Work<'_, E>,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), SessionError> {
         let start = batch.position();
         while batch.room() > 0 && batch.position() - start < BATCH_LINES {
-            if let Some(index) = work.scheduler.next_call(work.table) {
+            if let Some(index) = work.scheduler.next_control(work.table) {
                 self.control(batch, work, index)?;
             } else if let Some(index) = work.scheduler.next(work.table) {
                 self.data(batch, work, index)?;
@@ -142,31 +142,31 @@ impl Sending {
         Ok(())
     }
 
-    /// Sends a frame without data, if the connection has one.
+    /// Sends a control frame, if the connection has one.
     fn control<M: Medium, E: Endpoints>(
         &mut self,
         batch: &mut Batch<'_, Kind, M>,
         work: &mut Work<'_, E>,
         index: u32,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), SessionError> {
         let connection = work.table.at(index);
-        if connection.is_over || !connection.settle_wants() {
+        if connection.is_over || !connection.has_pending_control() {
             Scheduler::free(work.table, index);
             return Ok(());
         }
         let sent = connection.outgoing.sent;
         let mut payload = [0; 2 * WORD];
-        let (kind, length) = if let Some(errno) = connection.wants.reset {
+        let (kind, length) = if let Some(errno) = connection.pending.reset {
             payload[..2].copy_from_slice(&errno.to_le_bytes());
             payload[WORD..].copy_from_slice(&sent.to_le_bytes());
             connection.outgoing.is_last = true;
             (Kind::Reset, 2 * WORD)
-        } else if connection.wants.finish {
+        } else if connection.pending.finish {
             payload[..WORD].copy_from_slice(&sent.to_le_bytes());
             connection.outgoing.has_finished = true;
-            connection.wants.finish = false;
+            connection.pending.finish = false;
             (Kind::Finish, WORD)
-        } else if connection.wants.close {
+        } else if connection.pending.close {
             connection.outgoing.is_last = true;
             (Kind::Close, 0)
         } else {
@@ -175,7 +175,7 @@ impl Sending {
         let header = self.header();
         self.frame[header..header + length].copy_from_slice(&payload[..length]);
         self.put(batch, connection, kind, length)?;
-        work.scheduler.call(work.table, index);
+        work.scheduler.queue_control(work.table, index);
         close(work, index);
         Ok(())
     }
@@ -186,16 +186,16 @@ impl Sending {
         batch: &mut Batch<'_, Kind, M>,
         work: &mut Work<'_, E>,
         index: u32,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), SessionError> {
         let header = self.header();
         let connection = work.table.at(index);
         if connection.is_over || !connection.can_send() {
             Scheduler::free(work.table, index);
             return Ok(());
         }
-        let heap = work.scheduler.heap(connection.class, self.slice());
+        let share = work.scheduler.share(connection.class, self.slice());
         let outgoing = &mut connection.outgoing;
-        let has_room = outgoing.unread.has_room(self.returned, heap);
+        let has_room = outgoing.in_flight.has_room(self.returned, share);
         if !has_room && work.scheduler.has_others() {
             work.scheduler.cap(work.table, index);
             return Ok(());
@@ -224,7 +224,9 @@ impl Sending {
                 bucket.take(bytes as u64);
             }
             let lines = lines_of(header + bytes);
-            outgoing.unread.add(lines, batch.position() + lines, heap);
+            outgoing
+                .in_flight
+                .add(lines, batch.position() + lines, share);
             let kind = if fetched.is_urgent {
                 Kind::Urgent
             } else {
@@ -236,26 +238,24 @@ impl Sending {
             work.scheduler.charge(connection.class, cost);
         }
         work.scheduler.activate(work.table, index);
-        work.scheduler.call(work.table, index);
+        work.scheduler.queue_control(work.table, index);
         Ok(())
     }
 
-    /// Puts the frame into the batch whose payload of `length` bytes lies in `self.frame`.
+    /// Adds a frame to the batch. Its payload of `length` bytes lies in `self.frame`.
     fn put<M: Medium>(
         &mut self,
         batch: &mut Batch<'_, Kind, M>,
         connection: &mut Connection,
         kind: Kind,
         length: usize,
-    ) -> Result<(), Loss> {
-        let connection_number = connection
-            .peer
-            .expect("who stands in a line is established");
+    ) -> Result<(), SessionError> {
+        let connection_number = connection.peer.expect("a queued connection is established");
         let header = Header {
             connection: connection_number,
             credit: connection.incoming.grant(),
         };
-        connection.wants.credit = false;
+        connection.pending.credit = false;
         let size = self.header() + length;
         header.put(&mut self.frame[..HEADER]);
         let flags = if self.has_checks { CHECKED } else { 0 };
@@ -269,11 +269,11 @@ impl Sending {
         self.frames += 1;
         batch
             .put(kind, flags, &self.frame[..size])
-            .map_err(|_| Loss::Window)
+            .map_err(|_| SessionError::Window)
     }
 }
 
-/// Ends a connection of which no frame will tell any more.
+/// Closes a connection that no further frame will name.
 pub(super) fn close<E: Endpoints>(work: &mut Work<'_, E>, index: u32) {
     let connection = work.table.at(index);
     if connection.is_through() && !connection.is_over {

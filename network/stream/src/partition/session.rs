@@ -1,23 +1,23 @@
-//! Who the two sides are, and whether they live.
+//! The handshake and the heartbeat of a partition.
 
 use millrace_window::{Incoming, LINE, Medium, Outgoing};
 
-use super::endpoints::Loss;
+use super::endpoints::SessionError;
 use super::geometry::{ACKNOWLEDGED, BEAT, GREETING, INCARNATION, RETURNED, RING, WAITS};
-use crate::step::Step;
+use crate::mutation_point::MutationPoint;
 
-/// This side's incarnation and what it knows of the peer's.
+/// This side's incarnation and its knowledge of the peer's.
 ///
 /// # Invariants
-/// 1. Before a side shows its incarnation, its words are those of a start and its ring begins with nothing.
-/// 2. A side uses the rings after the peer has acknowledged its incarnation and it has the peer's: each has then
-///    begun anew since the other did.
-/// 3. The rings' salts follow from both incarnations, so a slot of another session is none of this one.
+/// 1. Before a side stores its incarnation, its words are zero and its ring is empty.
+/// 2. A side uses the rings after the peer has acknowledged its incarnation and it has acknowledged the peer's: each
+///    side has then started after it saw the other's start.
+/// 3. The rings' salts follow from both incarnations, so no slot of another session is valid.
 #[derive(Debug)]
 pub(super) struct Session {
     incarnation: u64,
     greeting: u64,
-    /// The peer's incarnation that was acknowledged; 0 if none.
+    /// The acknowledged incarnation of the peer; 0 if none.
     peer: u64,
     is_ready: bool,
     beat: Beat,
@@ -30,8 +30,8 @@ struct Beat {
     count: u64,
     due_ns: u64,
     peer: u64,
-    /// When the peer's count was last seen to change.
-    heard_ns: Option<u64>,
+    /// The time of the last change of the peer's counter, in nanoseconds.
+    seen_ns: Option<u64>,
 }
 
 impl Session {
@@ -52,76 +52,81 @@ impl Session {
                 count: 0,
                 due_ns: 0,
                 peer: 0,
-                heard_ns: None,
+                seen_ns: None,
             },
         }
     }
 
-    /// Shows this side's incarnation, with all else as at a start.
+    /// Clears this side's words, then stores its incarnation.
     pub(super) fn begin<M: Medium>(&self, outgoing: &mut Outgoing<M>) {
-        say(outgoing, INCARNATION, 0);
+        store_word(outgoing, INCARNATION, 0);
         for offset in [ACKNOWLEDGED, BEAT, RETURNED, WAITS, RING] {
-            say(outgoing, offset, 0);
+            store_word(outgoing, offset, 0);
         }
-        say(outgoing, GREETING, self.greeting);
-        say(outgoing, INCARNATION, self.incarnation);
+        store_word(outgoing, GREETING, self.greeting);
+        store_word(outgoing, INCARNATION, self.incarnation);
     }
 
-    /// Takes this side's incarnation back.
+    /// Clears this side's incarnation.
     pub(super) fn end<M: Medium>(outgoing: &mut Outgoing<M>) {
-        say(outgoing, INCARNATION, 0);
+        store_word(outgoing, INCARNATION, 0);
     }
 
-    /// Goes on until both know of each other. True when that is so.
+    /// Continues the handshake. True when it is complete.
     pub(super) fn greet<M: Medium>(
         &mut self,
         outgoing: &mut Outgoing<M>,
         incoming: &Incoming<M>,
         expected: u64,
-    ) -> Result<bool, Loss> {
-        // What was acknowledged is looked at first: the incarnation is then as new.
-        let acknowledged = hear(incoming, ACKNOWLEDGED);
-        let peer = hear(incoming, INCARNATION);
+    ) -> Result<bool, SessionError> {
+        // The acknowledgement is read first: the incarnation is then at least as new.
+        let acknowledged = load_word(incoming, ACKNOWLEDGED);
+        let peer = load_word(incoming, INCARNATION);
         if peer == 0 {
             return Ok(false);
         }
         if peer != self.peer {
-            if hear(incoming, GREETING) != expected {
-                return Err(Loss::Greeting);
+            if load_word(incoming, GREETING) != expected {
+                return Err(SessionError::Handshake);
             }
             self.peer = peer;
-            say(outgoing, ACKNOWLEDGED, peer);
+            store_word(outgoing, ACKNOWLEDGED, peer);
         }
-        self.is_ready = acknowledged == self.incarnation || !Step::Greeted.is_kept();
+        self.is_ready = acknowledged == self.incarnation || !MutationPoint::Greeted.is_enabled();
         Ok(self.is_ready)
     }
 
-    /// Whether the peer has shown itself, or answered, since it was last looked at.
+    /// Whether the peer has started or acknowledged since the last check.
     pub(super) fn has_news<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
-        let peer = hear(incoming, INCARNATION);
-        // One that has left may have acknowledged before: that is no news.
-        peer != 0 && (peer != self.peer || hear(incoming, ACKNOWLEDGED) == self.incarnation)
+        let peer = load_word(incoming, INCARNATION);
+        // A peer that has left may have acknowledged before.
+        peer != 0 && (peer != self.peer || load_word(incoming, ACKNOWLEDGED) == self.incarnation)
     }
 
     pub(super) const fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// Whether the peer is the one that was greeted.
+    /// Whether the peer still has the acknowledged incarnation.
     pub(super) fn is_same<M: Medium>(&self, incoming: &Incoming<M>) -> bool {
-        hear(incoming, INCARNATION) == self.peer || !Step::IncarnationChecked.is_kept()
+        load_word(incoming, INCARNATION) == self.peer
+            || !MutationPoint::IncarnationChecked.is_enabled()
     }
 
-    /// What it comes from when the rings do not fit: the peer has started anew, or breaks the protocol.
-    pub(super) fn blame<M: Medium>(&self, loss: Loss, incoming: &Incoming<M>) -> Loss {
+    /// The cause of an invalid ring: the peer has restarted, or breaks the protocol.
+    pub(super) fn attribute_loss<M: Medium>(
+        &self,
+        loss: SessionError,
+        incoming: &Incoming<M>,
+    ) -> SessionError {
         if self.is_same(incoming) {
             loss
         } else {
-            Loss::Incarnation
+            SessionError::PeerRestarted
         }
     }
 
-    /// The salts of what goes out and of what comes in.
+    /// The salts of the outgoing and the incoming ring.
     pub(super) const fn salts(&self) -> (u32, u32) {
         (
             salt(self.incarnation, self.peer),
@@ -129,52 +134,52 @@ impl Session {
         )
     }
 
-    /// Beats, when it is time, and listens.
+    /// Sends a heartbeat when due, and checks the peer's.
     pub(super) fn beat<M: Medium>(
         &mut self,
         outgoing: &mut Outgoing<M>,
         incoming: &Incoming<M>,
         now_ns: u64,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), SessionError> {
         let beat = &mut self.beat;
         if now_ns < beat.due_ns {
             return Ok(());
         }
         beat.due_ns = now_ns.saturating_add(beat.every_ns);
         beat.count += 1;
-        say(outgoing, BEAT, beat.count);
-        let peer = hear(incoming, BEAT);
+        store_word(outgoing, BEAT, beat.count);
+        let peer = load_word(incoming, BEAT);
         if peer != beat.peer || !self.is_ready {
-            (beat.peer, beat.heard_ns) = (peer, Some(now_ns));
+            (beat.peer, beat.seen_ns) = (peer, Some(now_ns));
         }
-        let heard = *beat.heard_ns.get_or_insert(now_ns);
-        if now_ns.saturating_sub(heard) > beat.lost_after_ns {
-            return Err(Loss::Silence);
+        let seen = *beat.seen_ns.get_or_insert(now_ns);
+        if now_ns.saturating_sub(seen) > beat.lost_after_ns {
+            return Err(SessionError::HeartbeatTimeout);
         }
         Ok(())
     }
 
-    /// When it must beat again.
+    /// The time of the next heartbeat, in nanoseconds.
     pub(super) const fn due_ns(&self) -> u64 {
         self.beat.due_ns
     }
 }
 
-pub(super) fn say<M: Medium>(outgoing: &mut Outgoing<M>, offset: usize, word: u64) {
+pub(super) fn store_word<M: Medium>(outgoing: &mut Outgoing<M>, offset: usize, word: u64) {
     outgoing
         .slot(offset, LINE)
         .expect("the area was checked when the partition was made")
         .publish(word);
 }
 
-pub(super) fn hear<M: Medium>(incoming: &Incoming<M>, offset: usize) -> u64 {
+pub(super) fn load_word<M: Medium>(incoming: &Incoming<M>, offset: usize) -> u64 {
     incoming
         .poll(offset)
         .expect("the area was checked when the partition was made")
         .word()
 }
 
-/// What a writer mixes its places with, for this reader (the finaliser of `SplitMix64`, twice).
+/// The salt of a writer's tags for one reader (the finaliser of `SplitMix64`, twice).
 const fn salt(writer: u64, reader: u64) -> u32 {
     let mixed = mix(mix(writer) ^ reader);
     (mixed >> 32) as u32

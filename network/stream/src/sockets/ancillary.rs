@@ -1,7 +1,7 @@
-//! What comes along with a packet: descriptors, and who has sent it.
+//! The ancillary data of a packet: descriptors and the sender's credentials.
 //!
-//! The one unsafe module of this crate. `rustix` knows no sender in a foreign namespace of processes, whose number the
-//! kernel gives as 0, and a monitor must be able to hear strangers.
+//! The one unsafe module of this crate. `rustix` cannot represent a sender in another pid namespace, whose process id
+//! the kernel reports as 0, and a broker must be able to receive such packets.
 
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,48 +9,48 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::{Errno, Result};
 use rustix::net::RecvFlags;
 
-/// Who has sent a packet, as the kernel knows it then.
+/// The credentials of a packet's sender, as the kernel reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The real user.
+    /// The real user id of the process.
     pub user: u32,
-    /// The process; 0 if this namespace of processes does not have it.
+    /// The process id; 0 if it is not in this pid namespace.
     pub process: u32,
 }
 
-/// What came.
+/// A received packet with its ancillary data.
 #[derive(Debug)]
 pub(super) struct Taken {
     /// Bytes of the packet.
     pub(super) bytes: usize,
-    /// Whether there were more descriptors than could be taken.
+    /// Whether descriptors were truncated (`MSG_CTRUNC`).
     pub(super) is_cut: bool,
     pub(super) descriptors: Vec<OwnedFd>,
-    /// None: the socket does not ask for it.
+    /// `None` without `SO_PASSCRED`.
     pub(super) sender: Option<Sender>,
 }
 
-/// The most descriptors that the kernel lets along with a packet (`SCM_MAX_FD`).
+/// The most descriptors of a packet (`SCM_MAX_FD`).
 const DESCRIPTORS: usize = 253;
-/// A header, as the kernel lays it out: the length with the header, the level, the kind.
+/// Bytes of `cmsghdr`: the length including the header, the level, the kind.
 const HEADER: usize = size_of::<usize>() + 8;
 
-/// The words that the kernel needs to write so many descriptors, and who has sent them, each at a multiple of a word.
+/// The words of a control buffer for `descriptors` descriptors and the sender's credentials, each aligned to a word.
 #[must_use]
 pub const fn words(descriptors: usize) -> usize {
     (2 * HEADER + 4 * descriptors + size_of::<libc::ucred>()) / size_of::<usize>() + 2
 }
 
-/// A part of what the kernel has written.
+/// A control message of the kernel.
 #[derive(Debug)]
 pub enum Piece<'a> {
-    /// Descriptors that it has made for this process: see [`numbers`].
+    /// Descriptors that the kernel has installed for this process: see [`numbers`].
     Descriptors(&'a [u8]),
-    /// Who has sent the packet.
+    /// The credentials of the packet's sender.
     Sender(Sender),
 }
 
-/// Takes apart what the kernel has written beside a packet. What is none of [`Piece`], or broken off, is passed over.
+/// Parses a control buffer. Unknown or truncated messages are skipped.
 pub fn pieces(control: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = control;
     std::iter::from_fn(move || {
@@ -73,19 +73,19 @@ pub fn pieces(control: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// The numbers of [`Piece::Descriptors`].
+/// The descriptor numbers in the body of [`Piece::Descriptors`].
 pub fn numbers(body: &[u8]) -> impl Iterator<Item = RawFd> {
     body.chunks_exact(4).filter_map(i32_at_start)
 }
 
-/// Takes a packet, and all that comes along: what does not fit would be closed by the kernel as it is.
+/// Receives a packet with all of its descriptors, so that the kernel closes none by truncation.
 pub(super) fn take(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Taken> {
     let mut space = [0_usize; words(DESCRIPTORS)];
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    // SAFETY: a message header is integers and pointers, for which zero stands for none.
+    // SAFETY: `msghdr` consists of integers and pointers; all-zero bytes are a valid value with null pointers.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
@@ -93,8 +93,8 @@ pub(super) fn take(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Res
     message.msg_controllen = size_of_val(&space) as _;
     let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes()) | libc::MSG_CMSG_CLOEXEC;
     let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: the header names `bytes` and `space` with their sizes; both live until the call is over, and nobody else
-    // has them.
+    // SAFETY: `message` points to `bytes` and `space` with their sizes. Both outlive the call, and this function
+    // borrows them exclusively.
     let count = unsafe { libc::recvmsg(socket, &raw mut message, flags) };
     let Ok(count) = usize::try_from(count) else {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
@@ -117,7 +117,8 @@ impl Taken {
             match piece {
                 Piece::Descriptors(body) => {
                     for number in numbers(body) {
-                        // SAFETY: the kernel has just made this descriptor for this process, and told nobody else.
+                        // SAFETY: the kernel has just installed this descriptor in this process, and nothing else owns
+                        // it.
                         self.descriptors
                             .push(unsafe { OwnedFd::from_raw_fd(number) });
                     }
@@ -128,7 +129,7 @@ impl Taken {
     }
 }
 
-/// The length, the level and the kind of what begins there.
+/// The length, the level and the kind of the first control message.
 fn header(control: &[u8]) -> Option<(usize, (i32, i32))> {
     let (length, rest) = control.split_first_chunk()?;
     let level = i32_at_start(rest)?;
@@ -137,7 +138,7 @@ fn header(control: &[u8]) -> Option<(usize, (i32, i32))> {
     (length >= HEADER).then_some((length, (level, kind)))
 }
 
-/// `struct ucred`: process, user, group.
+/// Decodes `struct ucred`: process, user, group.
 fn sender(body: &[u8]) -> Option<Sender> {
     Some(Sender {
         process: u32::try_from(i32_at_start(body)?).ok()?,
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_is_told_who_has_sent() {
+    fn credentials_come_with_passcred_only() {
         let kind = SocketType::SEQPACKET;
         let pair = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = pair.expect("a pair");

@@ -1,4 +1,4 @@
-//! Listening sockets that a monitor is told of, for a program that must not wait.
+//! The announcement of listening sockets, for a program that must not block.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,36 +8,36 @@ use std::path::Path;
 use rustix::net::{RecvFlags, SocketFlags};
 
 use super::channel::{Listener, socket_to};
-use super::packets::{self, Parcel, refusal};
-use super::tally::Tally;
+use super::packets::{self, ControlPacket, refusal};
+use super::shared_counters::SharedCounters;
 use crate::control::{Message, Packet};
 
-/// Listening sockets that a monitor is told of. All is asked for at once; the answers come when they come. The
-/// monitor takes the program for dead when it is dropped.
+/// A non-blocking announcement of listening sockets to a broker. All requests are sent at once; the answers arrive
+/// later. Dropping it disconnects the program from the broker.
 #[derive(Debug)]
 pub struct Announcement {
     socket: OwnedFd,
-    /// What has no answer yet, in the order of the requests: the serial number, and which socket it is for.
+    /// The unanswered requests in order: the serial number, and the index of the socket.
     awaited: VecDeque<(u32, Option<usize>)>,
 }
 
-/// What the monitor makes of one socket.
+/// The broker's answer for one socket.
 #[derive(Debug)]
 pub struct Announced {
-    /// Which of the sockets.
+    /// The index of the socket, in the order of the announcement.
     pub index: usize,
-    /// Where its connections arrive; `None` if they are left to the kernel. As an error, why it is refused.
+    /// The listener for its connections; `None` if they are left to the kernel. An error if the broker refuses.
     pub outcome: io::Result<Option<Listener>>,
 }
 
 impl Announcement {
-    /// Tells the monitor that listens at `path` of this program and its sockets.
+    /// Announces this program and its sockets to the broker at `path`.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::WouldBlock`] if the monitor has too much to do.
+    /// The error of a failed system call; [`io::ErrorKind::WouldBlock`] if the broker's queue is full.
     pub fn begin<'a>(
         path: &Path,
-        tally: &Tally,
+        counters: &SharedCounters,
         backlog: u32,
         sockets: impl IntoIterator<Item = BorrowedFd<'a>>,
     ) -> io::Result<Self> {
@@ -46,32 +46,32 @@ impl Announcement {
             socket,
             awaited: VecDeque::new(),
         };
-        announcement.request(Message::Hello, None, tally.as_fd())?;
+        announcement.request(Message::Hello, None, counters.as_fd())?;
         for (index, socket) in sockets.into_iter().enumerate() {
             announcement.request(Message::Listen { backlog }, Some(index), socket)?;
         }
         Ok(announcement)
     }
 
-    /// Whether every answer has come.
+    /// Whether the answer to every request has arrived.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.awaited.is_empty()
     }
 
-    /// The next answer about a socket. To be called until it would block, when the descriptor is readable.
+    /// The next answer for a socket. The caller calls it until it would block, when the descriptor is readable.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is none now. After any other the announcement is void:
-    /// [`io::ErrorKind::UnexpectedEof`] if the monitor is gone, what it says if it refuses the program,
-    /// [`io::ErrorKind::InvalidData`] if it says what is no answer.
+    /// [`io::ErrorKind::WouldBlock`] if no answer is available. Any other error ends the announcement:
+    /// [`io::ErrorKind::UnexpectedEof`] if the broker has disconnected, the broker's errno if it refuses the program,
+    /// [`io::ErrorKind::InvalidData`] if it breaks the protocol.
     pub fn next_answer(&mut self) -> io::Result<Announced> {
         loop {
-            let Parcel {
+            let ControlPacket {
                 packet,
                 descriptors,
                 ..
-            } = packets::parcel(&self.socket, RecvFlags::DONTWAIT)?;
+            } = packets::receive_valid(&self.socket, RecvFlags::DONTWAIT)?;
             let place = self.awaited.iter().position(|(s, _)| *s == packet.serial);
             let Some((_, about)) = place.and_then(|place| self.awaited.remove(place)) else {
                 return Err(refusal(&packet.message));
@@ -121,7 +121,7 @@ impl Announcement {
 }
 
 impl AsFd for Announcement {
-    /// Readable when an answer has come, or the monitor is gone.
+    /// Readable when an answer has arrived, or the broker has disconnected.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

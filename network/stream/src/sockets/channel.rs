@@ -1,4 +1,4 @@
-//! A program's channel to its monitor.
+//! The blocking connection of a program to its broker.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,48 +11,48 @@ use rustix::net::{
 };
 
 use super::packets::{self, refusal};
+use super::shared_counters::SharedCounters;
 use super::stream::Stream;
-use super::tally::Tally;
 use crate::address::Address;
 use crate::control::{Message, Packet};
-use crate::lane::Side;
+use crate::layout::Side;
 use crate::slab::Totals;
 
-/// A program's channel to its monitor. The monitor takes the program for dead when it is dropped.
+/// A program's connection to its broker. Dropping it disconnects the program.
 #[derive(Debug)]
 pub struct Channel {
     socket: OwnedFd,
     serial: u32,
-    tally: Tally,
+    counters: SharedCounters,
 }
 
-/// Where connections for one listening socket arrive.
+/// The channel on which one listening socket's connections arrive.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) channel: OwnedFd,
 }
 
 impl Channel {
-    /// Opens a channel to the monitor that listens at `path`.
+    /// Connects to the broker at `path`.
     ///
     /// # Errors
-    /// What the system says; what the monitor says if it refuses; [`io::ErrorKind::InvalidData`] if it is none.
+    /// The error of a failed system call; the broker's errno if it refuses; [`io::ErrorKind::InvalidData`] if it breaks
+    /// the protocol.
     pub fn open(path: &Path) -> io::Result<Self> {
         let socket = socket_to(path, SocketFlags::CLOEXEC)?;
         let mut channel = Self {
             socket,
             serial: 0,
-            tally: Tally::new()?,
+            counters: SharedCounters::new()?,
         };
-        let slab = channel.tally.as_fd().try_clone_to_owned()?;
+        let slab = channel.counters.as_fd().try_clone_to_owned()?;
         match channel.request(Message::Hello, &[slab.as_fd()])? {
             (Message::Welcome { .. }, _) => Ok(channel),
             (other, _) => Err(refusal(&other)),
         }
     }
 
-    /// Has connections to where `socket` listens arrive here, too. `None` if the monitor leaves them to the
-    /// kernel.
+    /// Announces `socket`, so that its connections arrive here as well. `None` if the broker leaves them to the kernel.
     ///
     /// # Errors
     /// As [`Channel::open`].
@@ -65,7 +65,7 @@ impl Channel {
         }
     }
 
-    /// Connects to `peer`. `None` if nobody listens there that the monitor knows: the kernel may know somebody.
+    /// Connects to `peer`. `None` if the broker knows no listener there; the kernel may know one.
     ///
     /// # Errors
     /// As [`Channel::open`].
@@ -88,12 +88,12 @@ impl Channel {
         }
     }
 
-    /// Has the monitor know what this program has counted.
+    /// Publishes this program's counters to the broker.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the failed system call.
     pub fn report(&self, totals: &Totals) -> io::Result<()> {
-        self.tally.report(totals)
+        self.counters.report(totals)
     }
 
     fn request(
@@ -109,8 +109,8 @@ impl Channel {
         let flags = SendFlags::NOSIGNAL;
         packets::retry(|| packets::send_with(&self.socket, &packet, descriptors, flags))?;
         loop {
-            match packets::parcel(&self.socket, RecvFlags::empty()) {
-                // Requests are made one at a time: an answer to an earlier one came too late.
+            match packets::receive_valid(&self.socket, RecvFlags::empty()) {
+                // Requests are sequential: this is a late answer to an earlier one.
                 Ok(answer) if answer.packet.serial != self.serial => {}
                 Ok(answer) => return Ok((answer.packet.message, answer.descriptors)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -121,23 +121,23 @@ impl Channel {
 }
 
 impl AsFd for Channel {
-    /// Readable without a request: the monitor is gone.
+    /// Readable without a request when the broker has disconnected.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
 impl Listener {
-    /// The next client.
+    /// Accepts the next connection without blocking.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is none; [`io::ErrorKind::UnexpectedEof`] if the monitor is gone;
-    /// [`io::ErrorKind::InvalidData`] if what came is no connection.
+    /// [`io::ErrorKind::WouldBlock`] if there is none; [`io::ErrorKind::UnexpectedEof`] if the broker has disconnected;
+    /// [`io::ErrorKind::InvalidData`] if the packet is not a connection.
     pub fn accept(&self) -> io::Result<Stream> {
-        let parcel = packets::parcel(&self.channel, RecvFlags::DONTWAIT)?;
-        match parcel.packet.message {
+        let received = packets::receive_valid(&self.channel, RecvFlags::DONTWAIT)?;
+        match received.packet.message {
             Message::Incoming { link, .. } => {
-                Stream::new(link, Side::Accepting, parcel.descriptors)
+                Stream::new(link, Side::Accepting, received.descriptors)
             }
             other => Err(refusal(&other)),
         }
@@ -145,13 +145,13 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable when there is a client, or the monitor is gone.
+    /// Readable when a connection waits, or the broker has disconnected.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-/// A socket that is connected to the monitor at `path`.
+/// A socket connected to the broker at `path`.
 pub(super) fn socket_to(path: &Path, flags: SocketFlags) -> io::Result<OwnedFd> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;

@@ -1,19 +1,19 @@
-//! Sockets of a program that knows of them: what the preload does for others, by name.
+//! Sockets of a program that uses this API instead of the preload.
 //!
-//! Nothing blocks but [`Channel`]'s requests, which wait for the monitor; a program that must not wait announces its
-//! sockets by an [`Announcement`]. A program that waits for several things watches the descriptor of each ([`Stream`] is
-//! one: its bell) and goes to sleep so:
+//! Only [`Channel`]'s requests block, until the broker answers; a program that must not block announces its sockets by
+//! an [`Announcement`]. A program that waits for several events polls the descriptor of each ([`Stream`]'s is its
+//! wake-up fd), and sleeps in these steps:
 //!
-//! 1. [`Stream::arm`] what it waits for. True: it must not sleep.
+//! 1. Call [`Stream::arm`]. If it returns true, do not sleep.
 //! 2. Wait until the descriptor is readable.
-//! 3. [`Stream::answer`], then look again.
+//! 3. Call [`Stream::drain_wakeups`], then check again.
 //!
-//! While it has not armed, the peer does not ring, and looking ([`Stream::is_ready`]) costs two loads. That the peer is
-//! gone shows at the descriptor alone, armed or not: a program that looks for long watches it now and then.
+//! Without an armed interest the peer sends no notification, and [`Stream::is_ready`] costs two loads. A disconnected
+//! peer shows only at the descriptor, armed or not: a program that busy-polls for long must poll it now and then.
 //!
 //! # Ends
-//! A peer that finishes, lets go of its stream or is killed leaves an end behind what it sent. One that lets go of bytes it
-//! did not receive, or breaks the protocol, leaves [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
+//! A peer that finishes, closes its stream or is killed leaves an end behind its bytes. A peer that closes with
+//! unreceived bytes, or breaks the protocol, leaves [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
 //!
 //! ```no_run
 //! use std::net::TcpListener;
@@ -24,7 +24,7 @@
 //! let tcp = TcpListener::bind("127.0.0.1:7000")?;
 //! let mut channel = Channel::open("/run/millrace/sockets".as_ref())?;
 //! if let Some(listener) = channel.listen(&tcp, 128)? {
-//!     // Readable when a client is there; the kernel's listener serves those without a monitor.
+//!     // Readable when a client connects; the kernel's listener serves clients without a broker.
 //!     let mut stream = listener.accept()?;
 //!     stream.send(b"hello")?;
 //! }
@@ -41,14 +41,14 @@ mod announcement;
 mod channel;
 pub mod packets;
 mod reservation;
+mod shared_counters;
 mod stream;
-mod tally;
 
 pub use announcement::{Announced, Announcement};
 pub use channel::{Channel, Listener};
 pub use reservation::Reservation;
-pub use stream::{Stream, Wanted};
-pub use tally::Tally;
+pub use shared_counters::SharedCounters;
+pub use stream::{Interest, Stream};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Packets and the descriptors that come along with them, over sockets.
+//! Control packets with descriptors over sockets.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -14,47 +14,47 @@ pub use super::ancillary::Sender;
 use super::ancillary::take;
 use crate::control::{ControlError, DESCRIPTORS_MAX, Message, PACKET, Packet};
 
-/// A packet that came.
+/// The result of a receive call, without an error.
 #[derive(Debug)]
 pub enum Received {
-    /// A message with as many descriptors as it is to have.
-    Packet(Parcel),
-    /// Something else. Descriptors that were along are closed.
-    Wrong(Wrong),
-    /// Nobody has the other end.
+    /// A well-formed packet with the descriptors of its message.
+    Packet(ControlPacket),
+    /// A malformed packet. Its descriptors are closed.
+    Malformed(Malformed),
+    /// The other end of the socket is closed.
     End,
 }
 
-/// A packet, what came along, and by whom.
+/// A control packet with its descriptors and its sender.
 #[derive(Debug)]
-pub struct Parcel {
-    /// The message.
+pub struct ControlPacket {
+    /// The message with its serial number.
     pub packet: Packet,
-    /// As many as the message has.
+    /// The descriptors, as many as the message has.
     pub descriptors: Vec<OwnedFd>,
-    /// Who has sent it, if the socket asks for it (`SO_PASSCRED`).
+    /// The sender's credentials, if the socket has `SO_PASSCRED`.
     pub sender: Option<Sender>,
 }
 
-/// Why a packet is none that is understood.
+/// The reason for which a packet is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
-    /// Its bytes.
+pub enum Malformed {
+    /// The bytes do not decode to a message.
     Bytes(ControlError),
-    /// More descriptors, or fewer, than its message has.
+    /// The packet has more or fewer descriptors than its message.
     Descriptors,
 }
 
-/// Sends a packet. Does not wait.
+/// Sends a packet without blocking.
 ///
 /// # Errors
-/// `EAGAIN` if there is no room, `EPIPE` if nobody has the other end, and whatever else the kernel says.
+/// `EAGAIN` if the socket is full, `EPIPE` if the other end is closed, and any other errno of `sendmsg`.
 pub fn send(socket: impl AsFd, packet: &Packet, descriptors: &[BorrowedFd<'_>]) -> Result<()> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     retry(|| send_with(&socket, packet, descriptors, flags))
 }
 
-/// The same, with flags of one's own.
+/// Sends a packet with the given flags.
 pub(super) fn send_with(
     socket: impl AsFd,
     packet: &Packet,
@@ -70,16 +70,16 @@ pub(super) fn send_with(
     sendmsg(&socket, &[IoSlice::new(&bytes)], &mut control, flags).map(drop)
 }
 
-/// Takes the next packet.
+/// Receives the next packet.
 ///
 /// # Errors
-/// `EAGAIN` if there is none and the socket or the flags do not wait, and whatever else the kernel says.
+/// `EAGAIN` if there is none and the socket or the flags do not block, and any other errno of `recvmsg`.
 pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Received> {
-    // One byte more, so that a longer packet is seen to be one.
+    // One byte more, so that a longer packet is detected.
     let mut bytes = [0; PACKET + 1];
     let taken = take(&socket, &mut bytes, flags)?;
     for descriptor in &taken.descriptors {
-        // The last close of a socket that lingers would wait; no stranger may have the receiver wait.
+        // The last close of a lingering socket blocks; an untrusted sender must not block the receiver.
         if matches!(sockopt::socket_acceptconn(descriptor), Ok(false)) {
             let _no_socket = sockopt::set_socket_linger(descriptor, None);
         }
@@ -89,22 +89,22 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Received> {
     }
     let packet = match Packet::decode(&bytes[..taken.bytes]) {
         Ok(packet) => packet,
-        Err(error) => return Ok(Received::Wrong(Wrong::Bytes(error))),
+        Err(error) => return Ok(Received::Malformed(Malformed::Bytes(error))),
     };
     if taken.is_cut || taken.descriptors.len() != packet.message.descriptors() {
-        return Ok(Received::Wrong(Wrong::Descriptors));
+        return Ok(Received::Malformed(Malformed::Descriptors));
     }
-    Ok(Received::Packet(Parcel {
+    Ok(Received::Packet(ControlPacket {
         packet,
         descriptors: taken.descriptors,
         sender: taken.sender,
     }))
 }
 
-/// Again and again while a signal interrupts it.
+/// Repeats a call while a signal interrupts it (`EINTR`).
 ///
 /// # Errors
-/// Any other that the call gives.
+/// Any other errno of the call.
 pub fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match call() {
@@ -114,19 +114,19 @@ pub fn retry<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
-/// The next packet, for whoever can do nothing with anything else.
-pub(super) fn parcel(socket: impl AsFd, flags: RecvFlags) -> io::Result<Parcel> {
+/// The next packet, with an error for a malformed one.
+pub(super) fn receive_valid(socket: impl AsFd, flags: RecvFlags) -> io::Result<ControlPacket> {
     match receive(socket, flags)? {
-        Received::Packet(parcel) => Ok(parcel),
-        Received::Wrong(wrong) => Err(io::Error::new(
+        Received::Packet(received) => Ok(received),
+        Received::Malformed(wrong) => Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("what came is no message: {wrong:?}"),
+            format!("malformed packet: {wrong:?}"),
         )),
         Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
-/// The error that a refusal stands for.
+/// The error for a refusal or an unexpected message.
 pub(super) fn refusal(message: &Message) -> io::Error {
     match message {
         Message::Refused { errno } => {
@@ -134,7 +134,7 @@ pub(super) fn refusal(message: &Message) -> io::Error {
         }
         other => io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{other:?} is no answer to that"),
+            format!("{other:?} is not an answer to the request"),
         ),
     }
 }

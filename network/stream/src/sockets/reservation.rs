@@ -1,4 +1,4 @@
-//! Bytes on their way into a stream.
+//! A reservation of room in a stream.
 
 use std::io;
 use std::ptr::NonNull;
@@ -8,16 +8,15 @@ use millrace_window::WORD;
 use super::Stream;
 use crate::{Error, Reserved};
 
-/// Room in the memory that the peer reads. What is written to it is sent when it is committed; dropped, it is as if it
-/// had never been.
+/// Reserved room in the memory that the peer reads. A commit sends the written bytes; a drop discards them.
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation<'stream> {
     stream: &'stream mut Stream,
     reserved: Reserved,
-    /// Bytes that were written.
+    /// Bytes written so far.
     written: usize,
-    /// The last of them, which do not fill a word up.
+    /// The last bytes, which do not fill a word.
     tail: [u8; WORD],
 }
 
@@ -31,25 +30,25 @@ impl<'stream> Reservation<'stream> {
         }
     }
 
-    /// How many bytes it has room for.
+    /// The size of the reservation in bytes.
     #[must_use]
     pub const fn length(&self) -> usize {
         self.reserved.length()
     }
 
-    /// How many bytes were written.
+    /// The count of bytes written so far.
     #[must_use]
     pub const fn written(&self) -> usize {
         self.written
     }
 
-    /// Where the bytes lie, for those who write them by themselves and then call
-    /// [`commit_first`](Reservation::commit_first). [`Sender::places`](crate::Sender::places) says how.
+    /// The regions of the reservation, for a caller that stores bytes itself and then calls
+    /// [`commit_first`](Reservation::commit_first). [`Sender::places`](crate::Sender::places) has the rules.
     pub fn places(&mut self) -> impl Iterator<Item = NonNull<[u8]>> + use<'_, 'stream> {
         self.stream.sending().0.places(self.reserved)
     }
 
-    /// Sends what was written, and returns how much.
+    /// Sends the written bytes, and returns their count.
     ///
     /// # Errors
     /// As [`Stream::send`].
@@ -58,10 +57,10 @@ impl<'stream> Reservation<'stream> {
         self.commit_first(written)
     }
 
-    /// Sends the first `length` bytes, and returns how many these are.
+    /// Sends the first `length` bytes, and returns `length`.
     ///
     /// # Errors
-    /// As [`Stream::send`]; [`io::ErrorKind::InvalidInput`] if there are not so many.
+    /// As [`Stream::send`]; [`io::ErrorKind::InvalidInput`] if `length` exceeds the reservation.
     pub fn commit_first(mut self, length: usize) -> io::Result<usize> {
         self.flush_tail()?;
         self.stream.check_peer()?;
@@ -87,7 +86,7 @@ impl<'stream> Reservation<'stream> {
 }
 
 impl io::Write for Reservation<'_> {
-    /// Writes as much as there is room for behind what was written: 0 when it is full.
+    /// Writes as much as there is room for behind the written bytes; 0 when it is full.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = bytes.len().min(self.length() - self.written);
         let mut rest = &bytes[..count];

@@ -1,4 +1,4 @@
-//! A connection.
+//! A stream: one side of a connection with its wake-up fd.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,157 +13,160 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, s
 use super::Reservation;
 use crate::control::{Link, Mode};
 use crate::{
-    Closing, End, Geometry, Lane, Piece, ReceiveCursor, Received, SendCursor, Sender, Side,
+    Closing, End, Geometry, Piece, ReceiveCursor, Received, RingPair, SendCursor, Sender, Side,
 };
 
-/// A connection that nobody else has: it is not shared with other processes, and one thread at a time uses it.
+/// A stream of one process; one thread at a time may use it.
 #[derive(Debug)]
 pub struct Stream {
-    lane: Lane,
+    rings: RingPair,
     sent: SendCursor,
     received: ReceiveCursor,
-    bell: OwnedFd,
+    wakeup: OwnedFd,
     link: Link,
-    /// The peer's end has no holder any more, or the peer broke the protocol.
+    /// Whether the peer has closed its end.
     is_gone: bool,
     is_broken: bool,
-    is_armed: Wanted,
+    armed: Interest,
     /// Receives in a row that found nothing.
     idle: u32,
-    rings: u64,
+    notifications: u64,
 }
 
-/// What is waited for.
+/// The events that a caller waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Bytes to receive, or the end.
-    pub data: bool,
-    /// Room to send.
-    pub room: bool,
+pub struct Interest {
+    /// Whether to wait for bytes or the end.
+    pub readable: bool,
+    /// Whether to wait for room to send.
+    pub writable: bool,
 }
 
-/// So many receives in a row find nothing before the kernel is asked whether the peer is there.
+/// Empty receives in a row after which the kernel is asked for a hang-up.
 const IDLE_MAX: u32 = 64;
 
-/// So many rings are answered at once.
-const RINGS_MAX: usize = 64;
+/// Wake-ups that are drained at once.
+const WAKEUPS_MAX: usize = 64;
 
 impl Stream {
     pub(super) fn new(link: Link, side: Side, descriptors: Vec<OwnedFd>) -> io::Result<Self> {
-        let Ok([bell, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return Err(broken("a connection without bell and memory"));
+        let Ok([wakeup, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(broken(
+                "protocol error: a connection needs two descriptors, a wake-up fd and a memory file",
+            ));
         };
-        // Any other descriptor could be readable for ever, and nothing that is answered would change it.
-        let is_bell = sockopt::socket_domain(&bell)? == AddressFamily::UNIX
-            && sockopt::socket_type(&bell)? == SocketType::SEQPACKET;
-        if !is_bell {
-            return Err(broken("a bell that is none"));
+        // Any other descriptor could stay readable for ever.
+        let is_wakeup_fd = sockopt::socket_domain(&wakeup)? == AddressFamily::UNIX
+            && sockopt::socket_type(&wakeup)? == SocketType::SEQPACKET;
+        if !is_wakeup_fd {
+            return Err(broken("the wake-up fd is not an AF_UNIX SEQPACKET socket"));
         }
         let geometry = Geometry {
             ring_lines: link.ring_lines,
         };
         let window = Window::attach(&memory).map_err(io::Error::other)?;
-        let lane = Lane::new(&window, geometry, side).map_err(io::Error::other)?;
+        let rings = RingPair::new(&window, geometry, side).map_err(io::Error::other)?;
         Ok(Self {
-            lane,
+            rings,
             sent: SendCursor::default(),
             received: ReceiveCursor::default(),
-            bell,
+            wakeup,
             link,
             is_gone: false,
             is_broken: false,
-            is_armed: Wanted::default(),
+            armed: Interest::default(),
             idle: 0,
-            rings: 0,
+            notifications: 0,
         })
     }
 
-    /// The other end's name.
+    /// The IP address and port of the other end.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.link.peer.into()
     }
 
-    /// This end's name.
+    /// The IP address and port of this end.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.link.local.into()
     }
 
-    /// Bytes that were sent.
+    /// The count of bytes sent since the start.
     #[must_use]
     pub const fn total_sent(&self) -> u64 {
         self.sent.total
     }
 
-    /// Bytes that were received.
+    /// The count of bytes received since the start.
     #[must_use]
     pub const fn total_received(&self) -> u64 {
         self.received.total
     }
 
-    /// How often the peer was rung for.
+    /// The count of notifications sent to the peer.
     #[must_use]
-    pub const fn total_rings(&self) -> u64 {
-        self.rings
+    pub const fn total_notifications(&self) -> u64 {
+        self.notifications
     }
 
-    /// How many bytes are there to be received.
+    /// The count of bytes that can be received.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.lane.receiver.pending(&self.lane.sight, &self.received)
+        self.rings
+            .receiver
+            .pending(&self.rings.peer_state, &self.received)
     }
 
-    /// Whether the peer is known to have let go of its end, or to have broken the protocol. What it sent before may
-    /// still be there.
+    /// Whether the peer is known to have closed its end or broken the protocol. Its earlier bytes may still be
+    /// available.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.is_gone || self.is_broken
     }
 
-    /// Whether the next thing to be received is the end, or the peer is gone. An end behind bytes that were not
-    /// received is not seen.
+    /// Whether the end is next, or the peer is gone. An end behind unreceived bytes does not count.
     #[must_use]
     pub fn is_at_end(&self) -> bool {
         let peeked = self
-            .lane
+            .rings
             .receiver
-            .peek(&self.lane.sight, &self.received, &mut [0]);
+            .peek(&self.rings.peer_state, &self.received, &mut [0]);
         self.is_gone() || peeked.map_or(true, |peeked| peeked.end.is_some())
     }
 
-    /// Moves bytes to `into` and returns how many; 0 at the end of the stream, or if it is empty.
+    /// Receives bytes into `into`, and returns their count; 0 at the end of the stream, or if `into` is empty.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there are none now; [`io::ErrorKind::ConnectionReset`] if the stream was
+    /// [`io::ErrorKind::WouldBlock`] if no bytes are available; [`io::ErrorKind::ConnectionReset`] if the stream was
     /// cut short.
     pub fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.receive_by(into.len(), |lane, cursor| {
-            lane.receiver.receive(&lane.sight, cursor, into)
+        self.receive_by(into.len(), |rings, cursor| {
+            rings.receiver.receive(&rings.peer_state, cursor, into)
         })
     }
 
     fn receive_by(
         &mut self,
         size: usize,
-        mut receive: impl FnMut(&mut Lane, &mut ReceiveCursor) -> crate::Result<Received>,
+        mut receive: impl FnMut(&mut RingPair, &mut ReceiveCursor) -> crate::Result<Received>,
     ) -> io::Result<usize> {
         if size == 0 {
             return Ok(0);
         }
-        // What was published before the peer's end was let go of is there.
+        // Bytes published before the peer closed its end are available.
         loop {
-            let taken = receive(&mut self.lane, &mut self.received);
+            let taken = receive(&mut self.rings, &mut self.received);
             let taken = match taken {
                 Ok(taken) if !self.is_broken => taken,
                 _ => return Err(self.break_off()),
             };
             if self
-                .lane
+                .rings
                 .receiver
-                .wake(&self.lane.sight, &mut self.received)
+                .wake(&self.rings.peer_state, &mut self.received)
             {
-                self.ring();
+                self.notify();
             }
             match (taken.bytes, taken.end) {
                 (0, Some(End::Finished)) => return Ok(0),
@@ -171,7 +174,7 @@ impl Stream {
                     return Err(io::Error::from_raw_os_error(errno.into()));
                 }
                 (0, None) if self.is_gone => return self.end(),
-                (0, None) if self.looks_gone() => {}
+                (0, None) if self.seems_gone() => {}
                 (0, None) => return Err(io::ErrorKind::WouldBlock.into()),
                 (count, _) => {
                     self.idle = 0;
@@ -184,17 +187,17 @@ impl Stream {
     /// Sends a prefix of `bytes` and returns its length.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is no room now; [`io::ErrorKind::BrokenPipe`] if nobody will
-    /// receive them; what the peer broke the connection off with.
+    /// [`io::ErrorKind::WouldBlock`] if there is no room; [`io::ErrorKind::BrokenPipe`] if the peer can no longer
+    /// receive; the peer's errno after a reset.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
         }
         self.check_peer()?;
         let sent = self
-            .lane
+            .rings
             .sender
-            .send(&self.lane.sight, &mut self.sent, bytes);
+            .send(&self.rings.peer_state, &mut self.sent, bytes);
         let Ok(count) = sent else {
             return Err(self.break_off());
         };
@@ -205,14 +208,14 @@ impl Stream {
         Ok(count)
     }
 
-    /// Room for up to `length` bytes in the memory that the peer reads, to be written to and committed.
+    /// Reserves room for up to `length` bytes in the memory that the peer reads.
     ///
     /// # Errors
     /// As [`Stream::send`].
     pub fn reserve(&mut self, length: usize) -> io::Result<Reservation<'_>> {
         self.check_peer()?;
-        let (sight, sent) = (&self.lane.sight, &mut self.sent);
-        let Ok(reserved) = self.lane.sender.reserve(sight, sent, length) else {
+        let (peer_state, sent) = (&self.rings.peer_state, &mut self.sent);
+        let Ok(reserved) = self.rings.sender.reserve(peer_state, sent, length) else {
             return Err(self.break_off());
         };
         if reserved.length() == 0 && length > 0 {
@@ -221,101 +224,106 @@ impl Stream {
         Ok(Reservation::new(self, reserved))
     }
 
-    /// Shows up to `size` bytes where they lie, piece by piece, until `visit` breaks, and leaves them. Returns how many
-    /// were shown; 0 at the end of the stream. They are given back by [`Stream::consume`].
+    /// Visits up to `size` received bytes in place, until `visit` breaks. The bytes stay in the ring until
+    /// [`Stream::consume`]. Returns the count of visited bytes; 0 at the end of the stream.
     ///
     /// # Errors
-    /// As [`Stream::receive`]; what `visit` says.
+    /// As [`Stream::receive`], and the errors of `visit`.
     pub fn borrow(
         &mut self,
         size: usize,
         mut visit: impl FnMut(Piece<'_>) -> crate::Result<ControlFlow<()>>,
     ) -> io::Result<usize> {
-        self.receive_by(size, |lane, cursor| {
-            lane.receiver.borrow(&lane.sight, cursor, size, &mut visit)
+        self.receive_by(size, |rings, cursor| {
+            rings
+                .receiver
+                .borrow(&rings.peer_state, cursor, size, &mut visit)
         })
     }
 
-    /// Receives up to `size` bytes, as many as there are, without a copy.
+    /// Receives up to `size` bytes without a copy, and returns their count.
     ///
     /// # Errors
     /// As [`Stream::receive`].
     pub fn consume(&mut self, size: usize) -> io::Result<usize> {
-        self.receive_by(size, |lane, cursor| {
-            lane.receiver.consume(&lane.sight, cursor, size)
+        self.receive_by(size, |rings, cursor| {
+            rings.receiver.consume(&rings.peer_state, cursor, size)
         })
     }
 
     pub(super) const fn sending(&mut self) -> (&mut Sender, &mut SendCursor) {
-        (&mut self.lane.sender, &mut self.sent)
+        (&mut self.rings.sender, &mut self.sent)
     }
 
-    /// Wakes the peer if it sleeps for what was sent.
+    /// Notifies the peer if it sleeps for sent bytes.
     pub(super) fn wake(&mut self) {
-        if self.lane.sender.wake(&self.lane.sight, &mut self.sent) {
-            self.ring();
+        if self
+            .rings
+            .sender
+            .wake(&self.rings.peer_state, &mut self.sent)
+        {
+            self.notify();
         }
     }
 
-    /// Whether the peer will receive what is sent, as far as is known.
+    /// Checks that the peer can still receive, as far as is known.
     pub(super) fn check_peer(&mut self) -> io::Result<()> {
         if self.is_broken {
             return Err(self.break_off());
         }
-        match self.lane.sight.closing() {
+        match self.rings.peer_state.closing() {
             Closing::Reset(errno) => Err(io::Error::from_raw_os_error(errno.into())),
             Closing::Open if !self.is_gone => Ok(()),
-            // Whoever let go may not have been the last holder.
-            Closing::Closed if !self.is_gone && !self.asks_gone() => Ok(()),
+            // Another process may still hold the peer's end.
+            Closing::Closed if !self.is_gone && !self.poll_hangup() => Ok(()),
             _ => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 
-    /// Whether a call of what is wanted would not say that it would block, as far as loads show it: that a peer is
-    /// gone shows at the descriptor.
+    /// Whether a call for this interest would not block, as far as memory shows; a disconnected peer shows at the
+    /// descriptor.
     #[must_use]
-    pub fn is_ready(&self, wanted: Wanted) -> bool {
-        let sight = &self.lane.sight;
-        let is_reset = || matches!(sight.closing(), Closing::Reset(_));
+    pub fn is_ready(&self, interest: Interest) -> bool {
+        let peer_state = &self.rings.peer_state;
+        let is_reset = || matches!(peer_state.closing(), Closing::Reset(_));
         self.is_gone()
-            || wanted.data && sight.is_readable(self.received.position)
-            || wanted.room && (sight.has_room(&self.sent) || is_reset())
+            || interest.readable && peer_state.is_readable(self.received.position)
+            || interest.writable && (peer_state.has_room(&self.sent) || is_reset())
     }
 
-    /// Says that this side goes to sleep until what is wanted is there: the descriptor will be readable then. True
-    /// if it must not, as it is there.
-    pub fn arm(&mut self, wanted: Wanted) -> bool {
-        let sight = &self.lane.sight;
+    /// Announces a sleep until `interest` is met: the descriptor becomes readable then. True if it is met already and
+    /// the caller must not sleep.
+    pub fn arm(&mut self, interest: Interest) -> bool {
+        let peer_state = &self.rings.peer_state;
         let mut is_there = false;
-        if wanted.data {
-            is_there |= self.lane.receiver.arm(sight, &mut self.received);
+        if interest.readable {
+            is_there |= self.rings.receiver.arm(peer_state, &mut self.received);
         }
-        if wanted.room {
-            is_there |= self.lane.sender.arm(sight, &mut self.sent);
+        if interest.writable {
+            is_there |= self.rings.sender.arm(peer_state, &mut self.sent);
         }
-        self.is_armed = wanted;
-        is_there || self.is_ready(wanted)
+        self.armed = interest;
+        is_there || self.is_ready(interest)
     }
 
-    /// What it has armed for and was not rung for since.
+    /// The armed interest, unless a wake-up has been drained since.
     #[must_use]
-    pub const fn armed(&self) -> Wanted {
-        self.is_armed
+    pub const fn armed(&self) -> Interest {
+        self.armed
     }
 
-    /// Takes the rings that came, and notes whether the peer is gone. To be called when the descriptor was
-    /// readable.
-    pub fn answer(&mut self) {
-        self.is_armed = Wanted::default();
-        for count in 0..RINGS_MAX {
-            match recv(&self.bell, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
-                // The peer's end is gone, or it rang more often than it was asked to.
-                Ok((0, _)) if count > 0 && self.asks_gone() => return,
-                // It went without having taken the rings that were for it.
-                Err(Errno::CONNRESET) if self.asks_gone() => return,
+    /// Drains the wake-up fd, and records whether the peer is gone. To be called when the descriptor is readable.
+    pub fn drain_wakeups(&mut self) {
+        self.armed = Interest::default();
+        for count in 0..WAKEUPS_MAX {
+            match recv(&self.wakeup, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
+                // The peer's end is closed, or it sent more notifications than requested.
+                Ok((0, _)) if count > 0 && self.poll_hangup() => return,
+                // It closed with notifications unread.
+                Err(Errno::CONNRESET) if self.poll_hangup() => return,
                 Ok((0, _)) | Err(Errno::INTR | Errno::CONNRESET) => {}
                 Err(Errno::WOULDBLOCK) => break,
-                // A ring is empty: whoever writes here speaks past the protocol. And no other error goes away.
+                // A wake-up is an empty packet; a byte breaks the protocol, and any other error is permanent.
                 Ok(_) | Err(_) => {
                     let _ = self.break_off();
                     return;
@@ -324,39 +332,39 @@ impl Stream {
         }
     }
 
-    /// Sends the end: the peer gets it behind all that was sent. False if there is no room for it yet.
+    /// Sends the end behind all bytes. False if there is no room for it yet.
     pub fn finish(&mut self) -> bool {
         let finished = self
-            .lane
+            .rings
             .sender
-            .finish(&self.lane.sight, &mut self.sent)
+            .finish(&self.rings.peer_state, &mut self.sent)
             .unwrap_or(true);
         self.wake();
         finished
     }
 
-    /// The end of a stream whose peer has let go of it: as the kernel has it, unless what is between them died.
+    /// The end of a stream whose peer has closed: as in the kernel, unless the forwarder between them exited.
     fn end(&self) -> io::Result<usize> {
         match self.link.mode {
             Mode::Direct => Ok(0),
-            Mode::Proxy => Err(io::ErrorKind::ConnectionReset.into()),
+            Mode::Forwarded => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
 
-    /// Whether the peer has gone, asking the kernel now and then.
-    fn looks_gone(&mut self) -> bool {
+    /// Whether the peer has closed; the kernel is asked now and then.
+    fn seems_gone(&mut self) -> bool {
         self.idle += 1;
-        let is_hinted = self.lane.sight.closing() != Closing::Open;
+        let is_hinted = self.rings.peer_state.closing() != Closing::Open;
         if !is_hinted && self.idle < IDLE_MAX {
             return false;
         }
         self.idle = 0;
-        self.asks_gone()
+        self.poll_hangup()
     }
 
-    /// Asks the kernel whether the peer has gone. Who shuts the bell down has gone as well.
-    fn asks_gone(&mut self) -> bool {
-        let mut watched = [PollFd::new(&self.bell, PollFlags::RDHUP)];
+    /// Polls the wake-up fd for a hang-up. A shutdown of its socket counts as one.
+    fn poll_hangup(&mut self) -> bool {
+        let mut watched = [PollFd::new(&self.wakeup, PollFlags::RDHUP)];
         let zero = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -373,38 +381,38 @@ impl Stream {
         if !self.is_broken {
             self.is_broken = true;
             let reset = Errno::CONNRESET.raw_os_error();
-            self.lane
+            self.rings
                 .sender
                 .reset(u16::try_from(reset).expect("an errno is small"));
-            self.ring();
+            self.notify();
         }
         io::ErrorKind::ConnectionReset.into()
     }
 
-    fn ring(&mut self) {
-        self.rings += 1;
-        // Full: rings are pending already. Gone: that will be found.
-        let _ = send(&self.bell, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    fn notify(&mut self) {
+        self.notifications += 1;
+        // EAGAIN: wake-ups are pending. EPIPE: `poll` will report it.
+        let _ = send(&self.wakeup, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 
 impl AsFd for Stream {
-    /// Readable when the peer has rung, hung up when it is gone.
+    /// Readable after a notification; hung up when the peer has closed.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wakeup.as_fd()
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
         if !self.is_gone() && self.pending() > 0 {
-            // As TCP does with bytes that nobody received.
+            // As TCP does with unreceived bytes.
             let _ = self.break_off();
         }
-        // A reset must not be overwritten by a mere end.
+        // A reset must not be overwritten by a close.
         if !self.is_broken {
-            self.lane.sender.close();
-            self.ring();
+            self.rings.sender.close();
+            self.notify();
         }
     }
 }

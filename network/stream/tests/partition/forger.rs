@@ -1,4 +1,4 @@
-//! A peer that knows the protocol and stores what it likes.
+//! A peer that knows the protocol and stores arbitrary values.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use millrace_stream::Side;
 use millrace_stream::partition::PartitionSettings;
 use millrace_window::{Incoming, LINE, Mapped, Outgoing, WORD, Window};
 
-use crate::bed::{GEOMETRY, Host, MS, bytes, connect, opening, settings};
+use crate::fixture::{GEOMETRY, Host, MS, bytes, connect, opening, settings};
 
 pub(crate) const RING: usize = 4096;
 const GREETING: usize = 0;
@@ -25,7 +25,7 @@ pub(crate) const URGENT: u8 = 7;
 const OURS: u64 = 1;
 const FORGED: u64 = 77;
 
-/// A window and one more way to it.
+/// A window and one more mapping of it.
 pub(crate) fn windows() -> [Window<Mapped>; 3] {
     let options = RegionOptions {
         pages: Pages::Base,
@@ -37,7 +37,7 @@ pub(crate) fn windows() -> [Window<Mapped>; 3] {
     [first, attach(), attach()]
 }
 
-/// The peer's area, to be stored to as one likes.
+/// The peer's area, to be stored to freely.
 pub(crate) struct Forger {
     area: Outgoing<Mapped>,
     theirs: Incoming<Mapped>,
@@ -45,7 +45,7 @@ pub(crate) struct Forger {
     pub(crate) position: u64,
 }
 
-/// The salt of what an incarnation sends to another, as a frame of an honest one has it.
+/// The salt from one incarnation to another, taken from an honest frame.
 fn salt(settings: PartitionSettings) -> u32 {
     let [first, second, third] = windows();
     let mut hosts = [
@@ -76,8 +76,8 @@ fn salt(settings: PartitionSettings) -> u32 {
 }
 
 impl Forger {
-    /// An honest side, which has greeted a peer that is none.
-    pub(crate) fn meet() -> (Host<Mapped>, Self) {
+    /// An honest side whose handshake with a forged peer is complete.
+    pub(crate) fn handshake() -> (Host<Mapped>, Self) {
         let settings = settings(OURS);
         let [first, second, _] = windows();
         let mut host = Host::new(&first, Side::Connecting, settings);
@@ -93,24 +93,24 @@ impl Forger {
             salt: salt(settings),
             position: 0,
         };
-        forger.say(GREETING, forger.hear(GREETING));
-        forger.say(ACKNOWLEDGED, OURS);
-        forger.say(INCARNATION, FORGED);
+        forger.store_word(GREETING, forger.load_word(GREETING));
+        forger.store_word(ACKNOWLEDGED, OURS);
+        forger.store_word(INCARNATION, FORGED);
         for turn in 1..4 {
             host.poll(turn * MS);
         }
         (host, forger)
     }
 
-    pub(crate) fn say(&mut self, offset: usize, word: u64) {
+    pub(crate) fn store_word(&mut self, offset: usize, word: u64) {
         self.area.slot(offset, LINE).expect("a line").publish(word);
     }
 
-    pub(crate) fn hear(&self, offset: usize) -> u64 {
+    pub(crate) fn load_word(&self, offset: usize) -> u64 {
         self.theirs.poll(offset).expect("a line").word()
     }
 
-    /// What a slot's word must be here.
+    /// The valid word of a slot at this position.
     pub(crate) fn word(&self, kind: u8, flags: u8, length: usize) -> u64 {
         let tag = (self.position ^ u64::from(self.salt)) & 0xffff_ffff;
         tag | (length as u64) << 32 | u64::from(kind) << 48 | u64::from(flags) << 56
@@ -122,7 +122,7 @@ impl Forger {
         self.store(word, connection, credit, payload);
     }
 
-    /// The same with a word of one's own.
+    /// Sends a frame with a given word.
     pub(crate) fn store(&mut self, word: u64, connection: u32, credit: u32, payload: &[u8]) {
         let mut frame = [connection.to_le_bytes(), credit.to_le_bytes()].concat();
         frame.extend_from_slice(payload);
@@ -130,7 +130,7 @@ impl Forger {
         let index = usize::try_from(self.position % 64).expect("small");
         assert!(index + lines <= 64, "the forger's frames do not wrap");
         let next = (index + lines) % 64;
-        self.say(RING + next * LINE, 0);
+        self.store_word(RING + next * LINE, 0);
         let slot = self.area.slot(RING + index * LINE, lines * LINE);
         let mut slot = slot.expect("within the ring");
         slot.store(WORD, &frame).expect("within the slot");
@@ -138,7 +138,7 @@ impl Forger {
         self.position += lines as u64;
     }
 
-    /// Stores anything at all.
+    /// Stores arbitrary bytes.
     pub(crate) fn smear(&mut self, line: usize, bytes: &[u8; LINE]) {
         let mut slot = self.area.slot(line * LINE, LINE).expect("a line");
         let (word, rest) = bytes

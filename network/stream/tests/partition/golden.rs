@@ -9,14 +9,14 @@ use millrace_stream::partition::{
 };
 use millrace_window::{Mapped, WORD, Window};
 
-use crate::bed::{Host, MS, connect, opening, settings};
+use crate::fixture::{Host, MS, connect, opening, settings};
 
 const GEOMETRY: PartitionGeometry = PartitionGeometry {
     partitions: 1,
     ring_lines: 64,
 };
 
-/// What lies at a place, word by word.
+/// The words at an offset.
 fn words(window: &Window<Mapped>, side: Side, offset: usize, count: usize) -> Vec<u64> {
     let area = window.incoming(GEOMETRY.range(side, 0)).expect("an area");
     let slot = area.poll(offset).expect("a line");
@@ -33,7 +33,7 @@ fn run(has_checks: bool) -> (Window<Mapped>, [Host<Mapped>; 2]) {
     run_with(has_checks, &[])
 }
 
-/// The same where some of the sixteen bytes are urgent.
+/// The same run with some of the sixteen bytes urgent.
 fn run_with(has_checks: bool, urgent: &[usize]) -> (Window<Mapped>, [Host<Mapped>; 2]) {
     let options = RegionOptions {
         pages: Pages::Base,
@@ -67,7 +67,7 @@ fn run_with(has_checks: bool, urgent: &[usize]) -> (Window<Mapped>, [Host<Mapped
     (Window::attach(&file).expect("the same memory"), hosts)
 }
 
-/// The salt of what 0x11 sends to 0x22.
+/// The salt from incarnation 0x11 to 0x22.
 const TAG: u64 = 0x4e3e_3566;
 
 #[test]
@@ -152,7 +152,7 @@ fn checked_frames() {
     assert_eq!(data[1..3], [2 << 32, u64::from(crc32c(&bytes))]);
 }
 
-/// By the polynomial, bit by bit.
+/// CRC32C by the polynomial, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = !0_u32;
     for byte in bytes {

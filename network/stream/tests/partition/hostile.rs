@@ -1,23 +1,23 @@
-//! Peers that break the protocol: what can be laid at a connection's door ends that connection, all else the
-//! partition; nothing panics, and no more is kept than was granted.
+//! Peers that break the protocol: a violation within one connection ends that connection, any other the partition;
+//! nothing panics, and no more is kept than was granted.
 
 use std::ops::ControlFlow;
 
 use millrace_random::Random;
 use millrace_stream::Side;
-use millrace_stream::partition::{Breach, Loss, Opened, Reset, State};
+use millrace_stream::partition::{OpenReply, ProtocolViolation, Reset, SessionError, State};
 #[cfg(debug_assertions)]
-use millrace_stream::{Step, mutation};
+use millrace_stream::{MutationPoint, mutation};
 use millrace_window::{LINE, Mapped, WORD};
 
-use crate::bed::{End, Host, MS, bytes, check, connect, opening, settings};
+use crate::fixture::{End, Host, MS, bytes, check, connect, opening, settings};
 use crate::forger::{
     CLOSE, CREDIT, DATA, FINISH, Forger, INCARNATION, RESET, RETURNED, URGENT, windows,
 };
 
 const ROOM: u64 = 1024;
 
-/// An honest side with two connections, both with a peer that is none.
+/// An honest side with two connections, both with a forged peer.
 struct Scene {
     host: Host<Mapped>,
     forger: Forger,
@@ -27,11 +27,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let (mut host, forger) = Forger::meet();
+        let (mut host, forger) = Forger::handshake();
         assert_eq!(host.partition.state(), State::Ready);
         let ids = [0, 1].map(|key| {
             let opened = host.partition.open(&opening(key, ROOM)).expect("free");
-            let peer = Opened {
+            let peer = OpenReply {
                 id: opened.id,
                 credit: 4,
             };
@@ -57,24 +57,24 @@ impl Scene {
         assert_eq!(self.host.ends.wrong, None);
         // An honest reader, so that the ring does not fill.
         let most = (64..=128).contains(&self.forger.position);
-        assert!(!most || self.forger.hear(RETURNED) <= self.forger.position);
+        assert!(!most || self.forger.load_word(RETURNED) <= self.forger.position);
     }
 
     fn reset(&self, key: u32) -> Option<Reset> {
         self.host.ends.ends[&key].reset
     }
 
-    /// The first connection was broken off for this, and the second is as it was.
-    fn is_breach(&mut self, breach: Breach) -> bool {
+    /// Whether the first connection was reset for this violation, and the second is unchanged.
+    fn is_breach(&mut self, violation: ProtocolViolation) -> bool {
         self.poll();
         let is_whole = self.host.partition.state() == State::Ready && self.reset(1).is_none();
         self.forger.send(DATA, self.ids[1], 4, b"go on");
         self.poll();
         let goes_on = self.host.ends.ends[&1].received.ends_with(b"go on");
-        is_whole && goes_on && self.reset(0) == Some(Reset::Breach(breach))
+        is_whole && goes_on && self.reset(0) == Some(Reset::ProtocolViolation(violation))
     }
 
-    fn is_lost(&mut self, loss: Loss) -> bool {
+    fn is_lost(&mut self, loss: SessionError) -> bool {
         self.poll();
         let reset = Some(Reset::Lost(loss));
         self.host.partition.state() == State::Lost(loss)
@@ -88,7 +88,7 @@ fn more_than_granted() -> bool {
     scene.forger.send(DATA, scene.ids[0], 4, &[1; 1000]);
     scene.poll();
     scene.forger.send(DATA, scene.ids[0], 4, &[1; 25]);
-    scene.is_breach(Breach::Room) && scene.host.ends.ends[&0].received.len() == 1000
+    scene.is_breach(ProtocolViolation::Room) && scene.host.ends.ends[&0].received.len() == 1000
 }
 
 fn ends_early() -> bool {
@@ -97,7 +97,7 @@ fn ends_early() -> bool {
     scene
         .forger
         .send(FINISH, scene.ids[0], 4, &11_u64.to_le_bytes());
-    scene.is_breach(Breach::Total) && !scene.host.ends.ends[&0].finished
+    scene.is_breach(ProtocolViolation::Total) && !scene.host.ends.ends[&0].finished
 }
 
 #[test]
@@ -108,36 +108,36 @@ fn what_one_connection_did_ends_that_one() {
     for credit in [3, 4 + (1 << 19), u32::MAX] {
         let mut scene = Scene::new();
         scene.forger.send(CREDIT, scene.ids[0], credit, &[]);
-        assert!(scene.is_breach(Breach::Credit), "{credit}");
+        assert!(scene.is_breach(ProtocolViolation::Credit), "{credit}");
     }
     let behind: [(u8, &[u8]); 3] = [(DATA, &[1]), (URGENT, &[1]), (FINISH, &total(0))];
     for (kind, payload) in behind {
         let mut scene = Scene::new();
         scene.forger.send(FINISH, scene.ids[0], 4, &total(0));
         scene.forger.send(kind, scene.ids[0], 4, payload);
-        assert!(scene.is_breach(Breach::Order), "{kind}");
+        assert!(scene.is_breach(ProtocolViolation::Order), "{kind}");
     }
     let mut scene = Scene::new();
     scene.forger.send(URGENT, scene.ids[0], 4, &[1; 1000]);
     scene.poll();
     scene.forger.send(URGENT, scene.ids[0], 4, &[1; 25]);
-    assert!(scene.is_breach(Breach::Room));
+    assert!(scene.is_breach(ProtocolViolation::Room));
     let mut scene = Scene::new();
     scene.forger.send(CLOSE, scene.ids[0], 4, &[]);
-    assert!(scene.is_breach(Breach::Order));
+    assert!(scene.is_breach(ProtocolViolation::Order));
     let mut scene = Scene::new();
     scene.forger.send(RESET, scene.ids[0], 4, &[7; 16]);
-    assert!(scene.is_breach(Breach::Total));
+    assert!(scene.is_breach(ProtocolViolation::Total));
 }
 
 #[test]
-fn what_nobody_can_be_blamed_for_ends_the_partition() {
+fn an_error_outside_of_connections_ends_the_partition() {
     let number = |scene: &Scene, change: u32| scene.ids[0] ^ change;
-    // A place that is free, one that is none, an older user of the place.
+    // A free index, an invalid one, and an older generation.
     for change in [5, 1 << 19, 1 << 20] {
         let mut scene = Scene::new();
         scene.forger.send(DATA, number(&scene, change), 4, b"x");
-        assert!(scene.is_lost(Loss::Connection), "{change}");
+        assert!(scene.is_lost(SessionError::UnknownConnection), "{change}");
     }
     let words: [fn(&Forger) -> u64; 10] = [
         |forger| forger.word(DATA, 0, 9) ^ 1,
@@ -155,22 +155,22 @@ fn what_nobody_can_be_blamed_for_ends_the_partition() {
         let mut scene = Scene::new();
         let word = word(&scene.forger);
         scene.forger.store(word, scene.ids[0], 4, b"x");
-        assert!(scene.is_lost(Loss::Slot), "{index}");
+        assert!(scene.is_lost(SessionError::InvalidSlot), "{index}");
     }
-    // A slot that would go on behind the ring's end.
+    // A slot that would exceed the ring's end.
     let mut scene = Scene::new();
     let word = scene.forger.word(DATA, 0, 8 + 4096);
     scene.forger.store(word, scene.ids[0], 4, b"x");
-    assert!(scene.is_lost(Loss::Slot));
+    assert!(scene.is_lost(SessionError::InvalidSlot));
     for returned in [1, u64::MAX] {
         let mut scene = Scene::new();
-        scene.forger.say(RETURNED, returned);
-        assert!(scene.is_lost(Loss::Returned));
+        scene.forger.store_word(RETURNED, returned);
+        assert!(scene.is_lost(SessionError::InvalidCredit));
     }
     for incarnation in [0, 78] {
         let mut scene = Scene::new();
-        scene.forger.say(INCARNATION, incarnation);
-        assert!(scene.is_lost(Loss::Incarnation));
+        scene.forger.store_word(INCARNATION, incarnation);
+        assert!(scene.is_lost(SessionError::PeerRestarted));
     }
 }
 
@@ -178,17 +178,20 @@ fn what_nobody_can_be_blamed_for_ends_the_partition() {
 #[test]
 fn the_checks_are_needed() {
     for (step, holds) in [
-        (Step::CreditChecked, more_than_granted as fn() -> bool),
-        (Step::TotalChecked, ends_early),
+        (
+            MutationPoint::CreditChecked,
+            more_than_granted as fn() -> bool,
+        ),
+        (MutationPoint::TotalChecked, ends_early),
     ] {
-        mutation::leave_out(Some(step));
+        mutation::disable(Some(step));
         let has_held = holds();
-        mutation::leave_out(None);
+        mutation::disable(None);
         assert!(!has_held, "{step:?}");
     }
 }
 
-/// Frames of every kind, with numbers and credits near those that are right.
+/// Frames of every kind, with numbers and credits near the valid ones.
 #[test]
 fn forged_frames() {
     for seed in 0..400 {
@@ -221,7 +224,7 @@ fn forged_frames() {
             if random.chance(1, 40) {
                 credits[which] = u32::try_from(random.number() >> 40).expect("24 bits");
             }
-            // An honest one pads; this one has the next frame at the start.
+            // An honest peer pads; this one has the next frame at the start.
             if scene.forger.position % 64 > 58 {
                 let word = scene.forger.word(1, 0, 0);
                 let left = 64 - scene.forger.position % 64;
@@ -253,7 +256,7 @@ fn garbage() {
             let mut line = [0; LINE];
             random.fill(&mut line);
             if random.chance(1, 2) {
-                // A word that fits, of a slot that does not.
+                // A valid word of an invalid slot.
                 let length = random.index(1 << 14);
                 let kind = random.below(8).to_le_bytes()[0];
                 let word = scene.forger.word(kind, 0, length);
@@ -271,7 +274,7 @@ fn garbage() {
     }
 }
 
-/// Two honest sides, and somebody who flips bits between them. With checks nothing false is ever delivered.
+/// Two honest sides, with bits flipped between them. With checksums no wrong byte is ever delivered.
 #[test]
 fn flipped_bits() {
     let mut losses = 0;
@@ -309,7 +312,7 @@ fn flipped_bits() {
 }
 
 fn flip(window: &millrace_window::Window<Mapped>, random: &mut Random) {
-    let range = crate::bed::GEOMETRY.range(Side::Accepting, 0);
+    let range = crate::fixture::GEOMETRY.range(Side::Accepting, 0);
     let place = 4096 + random.index(64) * LINE;
     let mut line = [0; LINE];
     {

@@ -1,6 +1,6 @@
-//! Partitions: over faulty windows, with hostile peers, with many at a time, and as bytes.
+//! Partitions: over faulty windows, with hostile peers, with many connections, and as bytes.
 
-mod bed;
+mod fixture;
 mod forger;
 mod golden;
 mod hostile;

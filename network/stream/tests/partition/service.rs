@@ -1,4 +1,4 @@
-//! Who is served when: counted, not timed.
+//! The order of service: counted, not timed.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use millrace_memory::{Pages, RegionOptions};
 use millrace_stream::Side;
 use millrace_stream::partition::Partition;
 use millrace_stream::partition::{
-    Class, ConnectionId, Endpoints, Fetched, Opening, PartitionGeometry, PartitionSettings,
+    Class, ConnectionId, Endpoints, Fetched, OpenParams, PartitionGeometry, PartitionSettings,
     Progress, Rate, Reset, State,
 };
 use millrace_window::{Mapped, Window};
 
-use crate::bed::{MS, opening, settings};
+use crate::fixture::{MS, opening, settings};
 
 const GEOMETRY: PartitionGeometry = PartitionGeometry {
     partitions: 1,
@@ -21,24 +21,24 @@ const GEOMETRY: PartitionGeometry = PartitionGeometry {
 const MTU: usize = 8192;
 const ROOM: u64 = 1 << 18;
 
-/// A program that always has bytes, at most so many at a time, until it has sent all.
+/// A program that always has bytes, in pieces of a given size, until all are sent.
 #[derive(Debug)]
 struct Flow {
     id: Option<ConnectionId>,
     piece: usize,
     left: usize,
     received: u64,
-    /// Whether what comes is taken away at once.
+    /// Whether received bytes are consumed at once.
     reads: bool,
 }
 
-/// All flows of one side, and a log of whose slices were taken.
+/// All flows of one side, and a log of their slices.
 #[derive(Debug, Default)]
 struct Flows {
     flows: BTreeMap<u32, Flow>,
     slices: Vec<u32>,
     taken: Vec<(u32, u64)>,
-    /// Who alone may be reset.
+    /// The only flow that may be reset.
     expected: Option<u32>,
 }
 
@@ -72,12 +72,12 @@ impl Endpoints for Flows {
     fn closed(&mut self, _: u32) {}
 }
 
-struct Bed {
+struct Fixture {
     sides: [(Partition<Mapped>, Flows); 2],
     now_ns: u64,
 }
 
-impl Bed {
+impl Fixture {
     fn new() -> Self {
         Self::with_mtu(MTU)
     }
@@ -100,14 +100,14 @@ impl Bed {
             let partition = Partition::new(window, GEOMETRY, 0, side, settings);
             (partition.expect("a partition"), Flows::default())
         });
-        let mut bed = Self { sides, now_ns: 0 };
-        (0..4).for_each(|_| bed.turn());
-        assert_eq!(bed.sides[0].0.state(), State::Ready);
-        bed
+        let mut fixture = Self { sides, now_ns: 0 };
+        (0..4).for_each(|_| fixture.turn());
+        assert_eq!(fixture.sides[0].0.state(), State::Ready);
+        fixture
     }
 
-    /// A flow from the first side to the second.
-    fn add(&mut self, opening: &Opening, piece: usize, left: usize, reads: bool) {
+    /// Adds a flow from the first side to the second.
+    fn add(&mut self, opening: &OpenParams, piece: usize, left: usize, reads: bool) {
         let key = opening.key;
         let opened = [0, 1].map(|side: usize| self.sides[side].0.open(opening).expect("free"));
         for side in [0, 1] {
@@ -146,30 +146,30 @@ impl Bed {
     }
 }
 
-fn of_class(key: u32, class: u8) -> Opening {
-    Opening {
+fn of_class(key: u32, class: u8) -> OpenParams {
+    OpenParams {
         class: Class::new(class).expect("below eight"),
         ..opening(key, ROOM)
     }
 }
 
-/// Between two slices of a small flow, no large one of its class has more than one.
+/// Between two slices of a small flow, each large one of its class has at most one.
 #[test]
 fn a_small_flow_is_not_behind_large_ones() {
     for large in [1_u32, 4, 16] {
-        let mut bed = Bed::new();
+        let mut fixture = Fixture::new();
         for key in 1..=large {
-            bed.add(&opening(key, ROOM), MTU, usize::MAX, true);
+            fixture.add(&opening(key, ROOM), MTU, usize::MAX, true);
         }
-        // The large ones have filled what they may.
-        (0..50).for_each(|_| bed.turn());
-        bed.sides[0].1.slices.clear();
-        bed.add(&opening(0, ROOM), 64, usize::MAX, true);
-        (0..500).for_each(|_| bed.turn());
-        let slices = &bed.sides[0].1.slices;
+        // The large ones have filled their share.
+        (0..50).for_each(|_| fixture.turn());
+        fixture.sides[0].1.slices.clear();
+        fixture.add(&opening(0, ROOM), 64, usize::MAX, true);
+        (0..500).for_each(|_| fixture.turn());
+        let slices = &fixture.sides[0].1.slices;
         let turns: Vec<&[u32]> = slices.split(|key| *key == 0).collect();
         assert!(turns.len() > 200, "{} slices of the small one", turns.len());
-        // The last is cut off.
+        // The last is incomplete.
         for turn in &turns[..turns.len() - 1] {
             for key in 1..=large {
                 let count = turn.iter().filter(|other| **other == key).count();
@@ -182,40 +182,42 @@ fn a_small_flow_is_not_behind_large_ones() {
 /// While others are active a flow has a few slices in the ring, and not all of it.
 #[test]
 fn flows_share_the_ring() {
-    let mut bed = Bed::new();
+    let mut fixture = Fixture::new();
     for key in 0..2 {
-        bed.add(&opening(key, ROOM), MTU, usize::MAX, true);
+        fixture.add(&opening(key, ROOM), MTU, usize::MAX, true);
     }
     // The peer reads nothing.
     for _ in 0..50 {
-        bed.poll(0);
+        fixture.poll(0);
     }
-    let slices = &bed.sides[0].1.slices;
+    let slices = &fixture.sides[0].1.slices;
     assert!(slices.len() <= 2 * 3, "{} slices", slices.len());
-    // Alone, it may have it all.
-    let mut bed = Bed::new();
-    bed.add(&opening(0, ROOM), MTU, usize::MAX, true);
+    // Alone, it may use the whole ring.
+    let mut fixture = Fixture::new();
+    fixture.add(&opening(0, ROOM), MTU, usize::MAX, true);
     for _ in 0..50 {
-        bed.poll(0);
+        fixture.poll(0);
     }
-    assert!(bed.sides[0].1.slices.len() > 20);
+    assert!(fixture.sides[0].1.slices.len() > 20);
 }
 
 #[test]
 fn classes_share_by_weight() {
     const FLOWS: u32 = 24;
-    let mut bed = Bed::with_mtu(1024);
+    let mut fixture = Fixture::with_mtu(1024);
     let weights = PartitionSettings::default().weights;
     for class in 0..8 {
         for flow in 0..FLOWS {
             let opening = of_class(u32::from(class) * FLOWS + flow, class);
-            bed.add(&opening, MTU, usize::MAX, true);
+            fixture.add(&opening, MTU, usize::MAX, true);
         }
     }
-    (0..1000).for_each(|_| bed.turn());
+    (0..1000).for_each(|_| fixture.turn());
     let received = |class: usize| -> u64 {
         let first = u32::try_from(class).expect("few") * FLOWS;
-        (first..first + FLOWS).map(|key| bed.received(key)).sum()
+        (first..first + FLOWS)
+            .map(|key| fixture.received(key))
+            .sum()
     };
     let whole: u64 = (0..8).map(received).sum();
     let weight: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
@@ -227,7 +229,9 @@ fn classes_share_by_weight() {
             "class {class}: {got} of {share}"
         );
         let flows = FLOWS * u32::try_from(class).expect("few");
-        let least = (flows..flows + FLOWS).map(|key| bed.received(key)).min();
+        let least = (flows..flows + FLOWS)
+            .map(|key| fixture.received(key))
+            .min();
         let fair = got / u64::from(FLOWS);
         assert!(
             least.is_some_and(|least| least > fair - fair / 20),
@@ -236,22 +240,22 @@ fn classes_share_by_weight() {
     }
 }
 
-/// Receivers that stop take what they granted and no more, and cost the others nothing.
+/// Receivers that stop get what they granted and no more, and delay no other connection.
 #[test]
-fn who_does_not_read_delays_nobody() {
+fn a_stalled_receiver_delays_no_other() {
     let turns_for = |stopped: u32| {
-        let mut bed = Bed::new();
+        let mut fixture = Fixture::new();
         for key in 1..=stopped {
-            bed.add(&opening(key, ROOM), MTU, usize::MAX, false);
+            fixture.add(&opening(key, ROOM), MTU, usize::MAX, false);
         }
-        (0..200).for_each(|_| bed.turn());
+        (0..200).for_each(|_| fixture.turn());
         for key in 1..=stopped {
-            assert_eq!(bed.received(key), ROOM);
+            assert_eq!(fixture.received(key), ROOM);
         }
-        bed.add(&opening(0, ROOM), MTU, 4_000_000, true);
+        fixture.add(&opening(0, ROOM), MTU, 4_000_000, true);
         let mut turns = 0;
-        while bed.received(0) < 4_000_000 {
-            bed.turn();
+        while fixture.received(0) < 4_000_000 {
+            fixture.turn();
             turns += 1;
             assert!(turns < 10_000, "it hangs");
         }
@@ -267,73 +271,73 @@ fn who_does_not_read_delays_nobody() {
 fn rates_are_kept() {
     const RATE: u64 = 1_000_000;
     const BURST: u64 = 20_000;
-    let mut bed = Bed::new();
+    let mut fixture = Fixture::new();
     let rate = Rate {
         bytes_per_second: RATE,
         burst: BURST,
     };
-    let limited = Opening {
+    let limited = OpenParams {
         rate: Some(rate),
         ..opening(0, ROOM)
     };
-    bed.add(&limited, MTU, usize::MAX, true);
-    bed.add(&opening(1, ROOM), MTU, usize::MAX, true);
-    let start_ns = bed.now_ns;
+    fixture.add(&limited, MTU, usize::MAX, true);
+    fixture.add(&opening(1, ROOM), MTU, usize::MAX, true);
+    let start_ns = fixture.now_ns;
     for _ in 0..5000 {
-        bed.turn();
-        let elapsed_ns = bed.now_ns - start_ns;
+        fixture.turn();
+        let elapsed_ns = fixture.now_ns - start_ns;
         let limit = BURST + RATE * elapsed_ns / 1_000_000_000;
-        assert!(bed.received(0) <= limit);
-        assert!(bed.received(0) + BURST + 2 * MTU as u64 >= limit - BURST.min(limit));
+        assert!(fixture.received(0) <= limit);
+        assert!(fixture.received(0) + BURST + 2 * MTU as u64 >= limit - BURST.min(limit));
     }
     assert!(
-        bed.received(1) > 20 * bed.received(0),
+        fixture.received(1) > 20 * fixture.received(0),
         "the other has no limit"
     );
-    // With another rate it does not wait for what the first one made it wait for.
-    let before = bed.received(0);
-    let id = bed.sides[0].1.flows[&0].id.expect("it is open");
-    bed.sides[0].0.serve(id, Class::DEFAULT, None);
-    (0..200).for_each(|_| bed.turn());
-    assert!(bed.received(0) > before + 1_000_000);
-    // Alone, it says when it is due.
-    let mut bed = Bed::new();
-    bed.add(&limited, MTU, usize::MAX, true);
-    let due = |bed: &mut Bed| {
-        bed.turn();
-        bed.poll(0)
+    // With another rate it does not wait for the first one's time.
+    let before = fixture.received(0);
+    let id = fixture.sides[0].1.flows[&0].id.expect("it is open");
+    fixture.sides[0].0.serve(id, Class::DEFAULT, None);
+    (0..200).for_each(|_| fixture.turn());
+    assert!(fixture.received(0) > before + 1_000_000);
+    // Alone, it reports its due time.
+    let mut fixture = Fixture::new();
+    fixture.add(&limited, MTU, usize::MAX, true);
+    let due = |fixture: &mut Fixture| {
+        fixture.turn();
+        fixture.poll(0)
     };
-    let progress = (0..10).map(|_| due(&mut bed)).last().expect("ten");
-    assert!(!progress.has_more && progress.due_ns > bed.now_ns);
+    let progress = (0..10).map(|_| due(&mut fixture)).last().expect("ten");
+    assert!(!progress.has_more && progress.due_ns > fixture.now_ns);
 }
 
-/// One that is over while it is paced keeps no place until its time.
+/// A connection that is over while it is paced frees its entry at once.
 #[test]
 fn a_slow_one_that_is_over_keeps_no_place() {
-    let mut bed = Bed::new();
+    let mut fixture = Fixture::new();
     let rate = Rate {
         bytes_per_second: 1,
         burst: 100,
     };
-    let slow = |key| Opening {
+    let slow = |key| OpenParams {
         rate: Some(rate),
         ..opening(key, ROOM)
     };
-    // More than there are places for, and than are remembered.
+    // More than the table and the heap have entries for.
     for key in 0..2000 {
-        bed.add(&slow(key), MTU, usize::MAX, true);
-        (0..2).for_each(|_| bed.turn());
-        // Fewer at once where the ring ends.
-        assert!((1..=100).contains(&bed.received(key)), "it is paced");
-        let id = bed.sides[0].1.flows[&key].id.expect("it is open");
-        bed.sides[1].1.expected = Some(key);
-        bed.sides[0].0.reset(id, 104);
-        (0..3).for_each(|_| bed.turn());
-        for side in &bed.sides {
+        fixture.add(&slow(key), MTU, usize::MAX, true);
+        (0..2).for_each(|_| fixture.turn());
+        // Fewer at once at the ring's end.
+        assert!((1..=100).contains(&fixture.received(key)), "it is paced");
+        let id = fixture.sides[0].1.flows[&key].id.expect("it is open");
+        fixture.sides[1].1.expected = Some(key);
+        fixture.sides[0].0.reset(id, 104);
+        (0..3).for_each(|_| fixture.turn());
+        for side in &fixture.sides {
             assert_eq!(side.0.totals().connections, 0, "{key}");
         }
     }
-    bed.add(&opening(5000, ROOM), MTU, 100_000, true);
-    (0..100).for_each(|_| bed.turn());
-    assert_eq!(bed.received(5000), 100_000);
+    fixture.add(&opening(5000, ROOM), MTU, 100_000, true);
+    (0..100).for_each(|_| fixture.turn());
+    assert_eq!(fixture.received(5000), 100_000);
 }

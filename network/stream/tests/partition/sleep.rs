@@ -1,19 +1,18 @@
-//! Sides that sleep when there is nothing to do are woken, without a clock: no run ends with both asleep and bytes to
-//! move.
+//! Idle sides that sleep are woken, without a clock: no run ends with both asleep and bytes to move.
 
 use millrace_random::Random;
 use millrace_stream::Side;
 use millrace_window::{Attributes, Site, Window, mutation};
 use millrace_window_faults::{FaultyMedium, Pair, Side as Fault};
 
-use crate::bed::{GEOMETRY, Host, KINDS, MS, bytes, check, connect, opening, settings};
+use crate::fixture::{GEOMETRY, Host, KINDS, MS, bytes, check, connect, opening, settings};
 
 const SEEDS: u64 = 40;
 const CONNECTIONS: u32 = 3;
 
 struct Sleeper {
     is_asleep: bool,
-    is_rung: bool,
+    is_notified: bool,
     sleeps: u32,
 }
 
@@ -25,7 +24,7 @@ fn hosts(pair: &Pair) -> [Host<FaultyMedium>; 2] {
     })
 }
 
-/// How often a side slept until all was moved.
+/// The count of sleeps until all was moved.
 fn run(seed: u64) -> Result<u32, String> {
     let mut random = Random::new(seed ^ 0xbed);
     let pair = Pair::new(GEOMETRY.size(), Attributes::SHARED_MEMORY, seed);
@@ -43,21 +42,24 @@ fn run(seed: u64) -> Result<u32, String> {
     }
     let mut sleepers = [0, 1].map(|_| Sleeper {
         is_asleep: false,
-        is_rung: false,
+        is_notified: false,
         sleeps: 0,
     });
     for turn in 1..40_000 {
         let side = random.index(2);
-        if sleepers[side].is_asleep && !sleepers[side].is_rung {
-            if sleepers.iter().all(|side| side.is_asleep && !side.is_rung) {
+        if sleepers[side].is_asleep && !sleepers[side].is_notified {
+            if sleepers
+                .iter()
+                .all(|side| side.is_asleep && !side.is_notified)
+            {
                 return Err("both sleep".to_owned());
             }
             continue;
         }
-        (sleepers[side].is_asleep, sleepers[side].is_rung) = (false, false);
-        // Beats are no news: nobody is lost, nobody wakes for them.
+        (sleepers[side].is_asleep, sleepers[side].is_notified) = (false, false);
+        // A heartbeat wakes no side.
         let progress = hosts[side].poll(MS + turn / 1000);
-        sleepers[1 - side].is_rung |= progress.ring;
+        sleepers[1 - side].is_notified |= progress.notify;
         (0..CONNECTIONS).for_each(|key| hosts[side].consume(key, usize::MAX));
         check(&hosts)?;
         if hosts.iter().all(|host| host.ends.are_closed()) {
@@ -72,7 +74,7 @@ fn run(seed: u64) -> Result<u32, String> {
 }
 
 #[test]
-fn nobody_sleeps_on() {
+fn no_side_misses_its_wakeup() {
     let mut sleeps = 0;
     for seed in 0..SEEDS {
         let run = run(seed);

@@ -1,12 +1,12 @@
-//! Connections over the faulty window: what is delivered is always a prefix of what was sent, all of it arrives, and
-//! the end is told after all. With any one step left out some seed fails.
+//! Connections over the faulty window: delivered bytes are always a prefix of the sent ones, all of them arrive, and
+//! the end comes last. With any one mutation point disabled some seed fails.
 
-use crate::bed::{GEOMETRY, Host, KINDS, MS, bytes, check, connect, opening, settings};
+use crate::fixture::{GEOMETRY, Host, KINDS, MS, bytes, check, connect, opening, settings};
 use millrace_random::Random;
 use millrace_stream::Side;
-use millrace_stream::partition::{Loss, PartitionSettings, Reset, State};
+use millrace_stream::partition::{PartitionSettings, Reset, SessionError, State};
 #[cfg(debug_assertions)]
-use millrace_stream::{Step, mutation};
+use millrace_stream::{MutationPoint, mutation};
 use millrace_window::{Attributes, Window};
 use millrace_window_faults::{FaultyMedium, Pair, Side as Fault};
 
@@ -140,11 +140,11 @@ impl Scene {
         Ok(())
     }
 
-    /// One side dies. The other's connections end with all bytes or with a reset.
-    fn run_with_a_death(mut self, accesses: u64) -> Result<(), String> {
+    /// One side stops. The other's connections end with all bytes or with a reset.
+    fn run_with_a_stop(mut self, accesses: u64) -> Result<(), String> {
         self.connect();
-        let dying = self.random.index(2);
-        let fault = [Fault::A, Fault::B][dying];
+        let stopped = self.random.index(2);
+        let fault = [Fault::A, Fault::B][stopped];
         self.pair.kill(fault, accesses);
         for _ in 0..2 * ACTIONS {
             self.act_unseen();
@@ -154,13 +154,13 @@ impl Scene {
             check(&self.hosts)?;
         }
         self.pair.kill(fault, 0);
-        self.poll(dying);
-        // What the dead has made of zeros is of no interest.
-        let corpse = std::mem::take(&mut self.hosts[dying].ends);
-        let survivor = 1 - dying;
+        self.poll(stopped);
+        // The bytes read from cleared memory do not matter.
+        let last_ends = std::mem::take(&mut self.hosts[stopped].ends);
+        let survivor = 1 - stopped;
         self.settle_alone(survivor)?;
         for (key, end) in &self.hosts[survivor].ends.ends {
-            let source = &corpse.ends[key].source;
+            let source = &last_ends.ends[key].source;
             if !source.starts_with(&end.received) {
                 return Err(format!("{key} is no prefix"));
             }
@@ -183,14 +183,14 @@ impl Scene {
             self.pair.pass_time();
             self.poll(side);
         }
-        // The survivor waits for as long as it is told to.
+        // The survivor waits for its timeout.
         self.now_ns += 2000 * MS;
         for _ in 0..3 {
             self.poll(side);
             self.now_ns += 2000 * MS;
         }
         match self.hosts[side].partition.state() {
-            State::Lost(Loss::Silence) => Ok(()),
+            State::Lost(SessionError::HeartbeatTimeout) => Ok(()),
             State::Greeting => {
                 self.hosts[side].partition.close(&mut self.hosts[side].ends);
                 Ok(())
@@ -199,7 +199,7 @@ impl Scene {
         }
     }
 
-    /// One side starts anew while bytes move: the other's connections are reset, then both begin again.
+    /// One side restarts while bytes move: the other's connections are reset, then both begin again.
     fn run_with_a_restart(mut self, seed: u64) -> Result<(), String> {
         self.connect();
         for _ in 0..self.random.below(ACTIONS) {
@@ -221,7 +221,7 @@ impl Scene {
         let was_ready = is_lost || !self.hosts[other].ends.are_closed();
         if is_lost {
             for (key, end) in &self.hosts[other].ends.ends {
-                if end.reset != Some(Reset::Lost(Loss::Incarnation)) && !end.finished {
+                if end.reset != Some(Reset::Lost(SessionError::PeerRestarted)) && !end.finished {
                     return Err(format!("{key}: {:?}", end.reset));
                 }
             }
@@ -232,7 +232,7 @@ impl Scene {
         } else if was_ready && self.hosts[other].partition.state() != State::Ready {
             return Err("neither lost nor ready".to_owned());
         }
-        // Both have begun anew, or the other had not begun at all.
+        // Both have restarted, or the other had not started at all.
         for host in &mut self.hosts {
             host.partition.close(&mut host.ends);
         }
@@ -249,7 +249,7 @@ impl Scene {
 
     fn restart(&mut self, side: usize, settings: PartitionSettings) {
         let sides = [Side::Connecting, Side::Accepting];
-        // The old one is gone without a word.
+        // The old one is dropped without a close.
         let spare = Pair::new(GEOMETRY.size(), Attributes::SHARED_MEMORY, 1);
         let spare = Window::new(spare.medium(Fault::A));
         self.hosts[side] = Host::new(&spare, sides[side], settings);
@@ -257,7 +257,7 @@ impl Scene {
     }
 }
 
-/// What goes wrong for a seed, if anything does.
+/// The failure of a seed, if any.
 fn failure(attributes: Attributes, seed: u64) -> Option<String> {
     let run = Scene::new(attributes, seed).run();
     run.and_then(|()| Scene::new(attributes, seed).run_with_a_restart(seed))
@@ -275,19 +275,19 @@ fn streams_hold() {
 }
 
 #[test]
-fn the_dead_leave_a_prefix() {
-    // At each access of the first, in one kind of memory after the other; then here and there in all.
+fn a_stopped_side_leaves_a_prefix() {
+    // At each of the first accesses, in alternating kinds of memory; then at some later ones in all.
     let first = (0..240).zip(KINDS.into_iter().cycle());
     let later = (240..6000).step_by(100);
     let later = later.flat_map(|accesses| KINDS.map(|kind| (accesses, kind)));
     for (accesses, (name, attributes)) in first.chain(later) {
-        let run = Scene::new(attributes, accesses).run_with_a_death(accesses);
+        let run = Scene::new(attributes, accesses).run_with_a_stop(accesses);
         assert_eq!(run, Ok(()), "{name}, seed and access {accesses}");
     }
 }
 
 #[test]
-fn who_starts_anew_is_met_anew() {
+fn a_restarted_side_is_handshaken_again() {
     for (name, attributes) in KINDS {
         for seed in 0..SEEDS {
             let run = Scene::new(attributes, seed).run_with_a_restart(seed);
@@ -296,19 +296,22 @@ fn who_starts_anew_is_met_anew() {
     }
 }
 
-/// Those that only a hostile peer shows are in `hostile.rs`.
+/// The mutation points that only a hostile peer shows are in `hostile.rs`.
 #[cfg(debug_assertions)]
 #[test]
 fn every_step_is_needed() {
-    const HOSTILE: [Step; 2] = [Step::CreditChecked, Step::TotalChecked];
+    const HOSTILE: [MutationPoint; 2] = [MutationPoint::CreditChecked, MutationPoint::TotalChecked];
     let mut missed = Vec::new();
-    for step in Step::ALL.into_iter().filter(|step| !HOSTILE.contains(step)) {
-        mutation::leave_out(Some(step));
+    for step in MutationPoint::ALL
+        .into_iter()
+        .filter(|step| !HOSTILE.contains(step))
+    {
+        mutation::disable(Some(step));
         let found = (0..60 * SEEDS).find_map(|seed| {
             let (name, attributes) = KINDS[usize::try_from(seed % 4).expect("few")];
             Some((name, seed, failure(attributes, seed)?))
         });
-        mutation::leave_out(None);
+        mutation::disable(None);
         match found {
             Some((name, seed, failure)) => {
                 println!("without {step:?}: {name}, seed {seed}: {failure}")

@@ -9,7 +9,7 @@ use super::super::stream::Stream;
 use super::{connection, half};
 use crate::control::Mode;
 
-/// What is shown of the next bytes.
+/// The next bytes, as visited in place.
 fn borrow(stream: &mut Stream, size: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let count = stream.borrow(size, |piece| {
@@ -26,7 +26,7 @@ fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> ErrorKind {
     result.expect_err("it cannot go well").kind()
 }
 
-/// Whatever the pieces are in which it is written, it is what was written.
+/// Bytes arrive unchanged, however the writes are split.
 #[test]
 fn what_is_written_is_borrowed() {
     for seed in 0..200 {
@@ -77,9 +77,9 @@ fn what_is_written_is_borrowed() {
             if next.is_empty() {
                 break;
             }
-            let wanted = 1 + random.index(next.len());
-            let taken = theirs.consume(wanted).expect("bytes");
-            assert!(0 < taken && taken <= wanted, "seed {seed}");
+            let interest = 1 + random.index(next.len());
+            let taken = theirs.consume(interest).expect("bytes");
+            assert!(0 < taken && taken <= interest, "seed {seed}");
             got.extend_from_slice(&next[..taken]);
         }
         assert!(got == sent, "seed {seed}");
@@ -117,8 +117,8 @@ fn a_peer_that_is_gone_gets_nothing() {
     drop(theirs);
     assert_eq!(kind(reservation.commit()), ErrorKind::BrokenPipe);
     assert_eq!(kind(ours.reserve(1)), ErrorKind::BrokenPipe);
-    let (mut ours, bell, _memory) = half(Mode::Proxy);
-    drop(bell);
-    ours.answer();
+    let (mut ours, wakeup, _memory) = half(Mode::Forwarded);
+    drop(wakeup);
+    ours.drain_wakeups();
     assert_eq!(kind(borrow(&mut ours, 1)), ErrorKind::ConnectionReset);
 }

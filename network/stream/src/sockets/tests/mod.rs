@@ -1,7 +1,7 @@
-//! Sockets over real pairs and real memory: the two ends in one process, and monitors that misbehave.
+//! Sockets over real descriptor pairs and memory: both ends in one process, and brokers that misbehave.
 
+mod brokers;
 mod in_place;
-mod monitors;
 mod streams;
 
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use super::stream::Stream;
 use crate::control::{Link, Mode};
 use crate::{Address, Geometry, Side};
 
-/// The smallest rings there are: they are full at once.
+/// The smallest rings: they fill up at once.
 const SMALL: Geometry = Geometry { ring_lines: 64 };
 
 fn pair_of(kind: SocketType) -> (OwnedFd, OwnedFd) {
@@ -44,7 +44,7 @@ fn link(mode: Mode, geometry: Geometry) -> Link {
     }
 }
 
-/// One end as a stream, the other as what a process holds that knows nothing of streams.
+/// One end as a stream, the other as raw descriptors.
 fn half(mode: Mode) -> (Stream, OwnedFd, OwnedFd) {
     let (ours, theirs) = pair();
     let memory = memory(SMALL);
@@ -55,7 +55,7 @@ fn half(mode: Mode) -> (Stream, OwnedFd, OwnedFd) {
 
 /// Both ends of a connection.
 fn connection(mode: Mode) -> (Stream, Stream) {
-    let (ours, bell, memory) = half(mode);
-    let theirs = Stream::new(link(mode, SMALL), Side::Accepting, vec![bell, memory]);
+    let (ours, wakeup, memory) = half(mode);
+    let theirs = Stream::new(link(mode, SMALL), Side::Accepting, vec![wakeup, memory]);
     (ours, theirs.expect("sound descriptors"))
 }

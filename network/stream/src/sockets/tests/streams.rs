@@ -1,4 +1,4 @@
-//! Streams: their ends, their sleep, and peers that break the rules.
+//! Streams: their ends, their sleep, and peers that break the protocol.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,26 +10,26 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketType, recv, send, shutdown};
 
-use super::super::stream::{Stream, Wanted};
+use super::super::stream::{Interest, Stream};
 use super::{SMALL, connection, half, link, memory, pair, pair_of};
 use crate::control::Mode;
 use crate::{Geometry, Side};
 
-const DATA: Wanted = Wanted {
-    data: true,
-    room: false,
+const DATA: Interest = Interest {
+    readable: true,
+    writable: false,
 };
-const ROOM: Wanted = Wanted {
-    data: false,
-    room: true,
+const ROOM: Interest = Interest {
+    readable: false,
+    writable: true,
 };
 
-/// Longer than anything here takes, in seconds.
+/// A timeout in seconds, longer than any wait here.
 const PATIENCE: i64 = 60;
 
-/// Waits as a program does that sleeps.
-fn wait(stream: &mut Stream, wanted: Wanted, what: &str) {
-    if stream.arm(wanted) {
+/// Arms and polls, as a program does before it sleeps.
+fn wait(stream: &mut Stream, interest: Interest, what: &str) {
+    if stream.arm(interest) {
         return;
     }
     let patience = Timespec {
@@ -37,9 +37,9 @@ fn wait(stream: &mut Stream, wanted: Wanted, what: &str) {
         tv_nsec: 0,
     };
     let mut watched = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-    let ready = poll(&mut watched, Some(&patience)).expect("the bell is ours");
-    assert_eq!(ready, 1, "nobody rang: {what}");
-    stream.answer();
+    let ready = poll(&mut watched, Some(&patience)).expect("the wakeup is ours");
+    assert_eq!(ready, 1, "no notification: {what}");
+    stream.drain_wakeups();
 }
 
 fn receive(stream: &mut Stream) -> io::Result<Vec<u8>> {
@@ -53,7 +53,7 @@ fn kind<T: std::fmt::Debug>(result: io::Result<T>) -> ErrorKind {
     result.expect_err("it cannot go well").kind()
 }
 
-/// Asks again while there is nothing: that nobody is there is not looked for every time.
+/// Receives until there is a result: the hang-up is not polled every time.
 fn receive_at_last(stream: &mut Stream) -> io::Result<Vec<u8>> {
     for _ in 0..1000 {
         match receive(stream) {
@@ -95,8 +95,8 @@ fn a_dropped_stream_is_at_its_end_when_its_bytes_were_received() {
 }
 
 #[test]
-fn a_stream_that_dies_behind_a_proxy_is_cut_short() {
-    let (mut ours, mut theirs) = connection(Mode::Proxy);
+fn a_forwarded_stream_without_an_end_is_reset() {
+    let (mut ours, mut theirs) = connection(Mode::Forwarded);
     theirs.send(b"half a").expect("there is room");
     drop(theirs);
     assert_eq!(receive(&mut ours).expect("bytes"), b"half a");
@@ -104,14 +104,14 @@ fn a_stream_that_dies_behind_a_proxy_is_cut_short() {
 }
 
 #[test]
-fn bytes_that_nobody_received_reset_the_connection() {
+fn unreceived_bytes_reset_the_connection() {
     let (mut ours, mut theirs) = connection(Mode::Direct);
     theirs.send(b"answer").expect("there is room");
-    ours.send(b"unread").expect("there is room");
+    ours.send(b"in_flight").expect("there is room");
     drop(theirs);
     assert_eq!(kind(ours.send(b"more")), ErrorKind::ConnectionReset);
     assert!(ours.is_ready(ROOM));
-    // What it said before the reset is there.
+    // Bytes sent before the reset are available.
     assert_eq!(receive(&mut ours).expect("bytes"), b"answer");
     for _ in 0..3 {
         assert_eq!(kind(receive(&mut ours)), ErrorKind::ConnectionReset);
@@ -120,26 +120,26 @@ fn bytes_that_nobody_received_reset_the_connection() {
 
 #[test]
 fn a_peer_that_is_killed_leaves_an_end() {
-    let (mut ours, bell, memory) = half(Mode::Direct);
-    drop((bell, memory));
+    let (mut ours, wakeup, memory) = half(Mode::Direct);
+    drop((wakeup, memory));
     assert_eq!(receive_at_last(&mut ours).expect("the end"), b"");
     assert_eq!(kind(ours.send(b"x")), ErrorKind::BrokenPipe);
 
-    // One that sleeps is woken by it, though rings are left that nobody took.
-    let (mut ours, bell, _memory) = half(Mode::Direct);
+    // A sleeper is woken by it, although unread wake-ups are left.
+    let (mut ours, wakeup, _memory) = half(Mode::Direct);
     assert!(!ours.arm(DATA));
     send(ours.as_fd(), &[], SendFlags::NOSIGNAL).expect("there is room");
-    drop(bell);
+    drop(wakeup);
     wait(&mut ours, DATA, "killed");
     assert!(ours.is_gone());
     assert_eq!(receive(&mut ours).expect("the end"), b"");
 }
 
 #[test]
-fn rings_are_answered_and_each_sleep_is_rung_for_once() {
+fn wakeups_are_drained_and_each_sleep_is_notified_once() {
     let (mut ours, mut theirs) = connection(Mode::Direct);
     theirs.send(b"1").expect("there is room");
-    assert_eq!(theirs.total_rings(), 0, "nobody sleeps");
+    assert_eq!(theirs.total_notifications(), 0, "nobody sleeps");
     assert!(ours.arm(DATA), "it is there already");
     receive(&mut ours).expect("bytes");
     assert!(!ours.arm(DATA));
@@ -147,67 +147,70 @@ fn rings_are_answered_and_each_sleep_is_rung_for_once() {
     for _ in 0..10 {
         theirs.send(b"2").expect("there is room");
     }
-    let rings = theirs.total_rings();
-    assert!((1..=2).contains(&rings), "{rings} rings for two sleeps");
+    let count = theirs.total_notifications();
+    assert!(
+        (1..=2).contains(&count),
+        "{count} notifications for two sleeps"
+    );
     wait(&mut ours, DATA, "ten bytes");
-    ours.answer();
-    assert_eq!(ours.armed(), Wanted::default());
+    ours.drain_wakeups();
+    assert_eq!(ours.armed(), Interest::default());
     assert_eq!(receive(&mut ours).expect("bytes").len(), 10);
 }
 
 #[test]
-fn who_writes_on_the_bell_is_reset() {
-    let (mut ours, bell, memory) = half(Mode::Direct);
+fn a_byte_on_the_wakeup_fd_resets_the_connection() {
+    let (mut ours, wakeup, memory) = half(Mode::Direct);
     let side = Side::Accepting;
-    let copy = bell.try_clone().expect("a descriptor");
+    let copy = wakeup.try_clone().expect("a descriptor");
     let mut theirs =
         Stream::new(link(Mode::Direct, SMALL), side, vec![copy, memory]).expect("sound");
     theirs.send(b"lost").expect("there is room");
-    send(&bell, b"HTTP/1.1", SendFlags::NOSIGNAL).expect("there is room");
+    send(&wakeup, b"HTTP/1.1", SendFlags::NOSIGNAL).expect("there is room");
     wait(&mut ours, DATA, "written to");
-    ours.answer();
+    ours.drain_wakeups();
     assert!(ours.is_gone());
     assert_eq!(kind(receive(&mut ours)), ErrorKind::ConnectionReset);
     assert_eq!(kind(ours.send(b"x")), ErrorKind::ConnectionReset);
     assert_eq!(kind(receive(&mut theirs)), ErrorKind::ConnectionReset);
-    // It stays a reset when the side that was cheated lets go.
+    // It stays a reset when this side closes.
     drop(ours);
     assert_eq!(kind(receive(&mut theirs)), ErrorKind::ConnectionReset);
 }
 
 #[test]
-fn rings_without_a_reason_harm_nobody() {
-    let (mut ours, bell, _memory) = half(Mode::Direct);
+fn spurious_wakeups_are_harmless() {
+    let (mut ours, wakeup, _memory) = half(Mode::Direct);
     let flood = || {
         let mut count = 0;
-        while send(&bell, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
+        while send(&wakeup, &[], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
             count += 1;
         }
         count
     };
     assert!(flood() > 64);
     for _ in 0..100 {
-        ours.answer();
+        ours.drain_wakeups();
         assert!(!ours.is_gone());
         assert_eq!(kind(receive(&mut ours)), ErrorKind::WouldBlock);
     }
-    // A bell that is shut down would be readable for ever.
-    shutdown(&bell, Shutdown::Write).expect("it is connected");
+    // A wake-up fd that is shut down would be readable for ever.
+    shutdown(&wakeup, Shutdown::Write).expect("it is connected");
     wait(&mut ours, DATA, "shut down");
-    ours.answer();
+    ours.drain_wakeups();
     assert!(ours.is_gone());
 }
 
-/// Moves bytes both ways; each byte is known by its place.
+/// Moves bytes in both directions; each byte is a function of its offset.
 fn exchange(stream: &mut Stream, seed: u64, total: u64) {
     let mut random = Random::new(seed);
     let byte = |place: u64| u8::try_from(place % 251).expect("it is below 251");
     let mut buffer = vec![0; 5000];
     let mut is_ended = false;
     while !is_ended || stream.total_sent() < total {
-        let mut wanted = Wanted {
-            data: !is_ended,
-            room: false,
+        let mut interest = Interest {
+            readable: !is_ended,
+            writable: false,
         };
         if stream.total_sent() < total {
             let left = usize::try_from(total - stream.total_sent()).expect("it is short");
@@ -220,7 +223,7 @@ fn exchange(stream: &mut Stream, seed: u64, total: u64) {
                     }
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => wanted.room = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => interest.writable = true,
                 Err(error) => panic!("{error}, seed {seed}"),
             }
         }
@@ -239,17 +242,17 @@ fn exchange(stream: &mut Stream, seed: u64, total: u64) {
                 Err(error) => panic!("{error}, seed {seed}"),
             }
         }
-        let must_wait = wanted.room || stream.total_sent() == total && !is_ended;
+        let must_wait = interest.writable || stream.total_sent() == total && !is_ended;
         if must_wait && random.chance(1, 2) {
-            let what = format!("{wanted:?}, seed {seed}");
-            wait(stream, wanted, &what);
+            let what = format!("{interest:?}, seed {seed}");
+            wait(stream, interest, &what);
         }
     }
     assert_eq!(stream.total_received(), total, "seed {seed}");
 }
 
 #[test]
-fn who_sleeps_is_woken() {
+fn a_sleeper_is_notified() {
     let total = 300_000;
     for seed in 0..20 {
         let (mut ours, mut theirs) = connection(Mode::Direct);
@@ -259,7 +262,7 @@ fn who_sleeps_is_woken() {
                 theirs
             });
             exchange(&mut ours, 2 * seed, total);
-            // Both are let go of when both have all.
+            // Both are dropped when both have all bytes.
             drop(other.join().expect("the other side"));
         });
     }
@@ -269,7 +272,7 @@ fn who_sleeps_is_woken() {
 fn garbage_in_the_memory_ends_the_connection_at_most() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
-        let (mut ours, bell, memory) = half(Mode::Direct);
+        let (mut ours, wakeup, memory) = half(Mode::Direct);
         let window = Window::attach(&memory).expect("it is sealed");
         let area = SMALL.size() / 2;
         let mut peers = window.outgoing(area..2 * area).expect("it is free");
@@ -285,16 +288,16 @@ fn garbage_in_the_memory_ends_the_connection_at_most() {
                 _ => random.number(),
             };
             peers.slot(offset, 64).expect("within").publish(word);
-            // Whatever comes of it, it returns.
+            // Any result is fine: the call returns.
             drop(receive(&mut ours));
             let _ = ours.send(&[7; 500]);
             let (_, _) = (ours.is_ready(DATA), ours.is_ready(ROOM));
             let (_, _) = (ours.is_at_end(), ours.pending());
             let (_, _) = (ours.arm(DATA), ours.arm(ROOM));
-            while recv(&bell, &mut [0_u8; 1], RecvFlags::DONTWAIT).is_ok() {}
+            while recv(&wakeup, &mut [0_u8; 1], RecvFlags::DONTWAIT).is_ok() {}
         }
         drop(ours);
-        let end = recv(&bell, &mut [0_u8; 1], RecvFlags::DONTWAIT);
+        let end = recv(&wakeup, &mut [0_u8; 1], RecvFlags::DONTWAIT);
         assert!(
             end != Err(Errno::WOULDBLOCK),
             "seed {seed}: it is not let go of"
@@ -312,9 +315,9 @@ fn wrong_descriptors_make_no_stream() {
     refused(SMALL, vec![pair().0], "one");
     refused(SMALL, vec![memory(SMALL), pair().0], "the wrong way round");
     let bytes = pair_of(SocketType::STREAM).0;
-    refused(SMALL, vec![bytes, memory(SMALL)], "a stream as the bell");
+    refused(SMALL, vec![bytes, memory(SMALL)], "a stream as the wakeup");
     let null = OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
-    refused(SMALL, vec![null, memory(SMALL)], "a device as the bell");
+    refused(SMALL, vec![null, memory(SMALL)], "a device as the wakeup");
     let file = std::fs::File::open("/proc/self/exe").expect("it is there");
     refused(SMALL, vec![pair().0, file.into()], "a file as the memory");
     let open = memfd_create("open", MemfdFlags::CLOEXEC).expect("memory");
