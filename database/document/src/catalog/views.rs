@@ -29,7 +29,7 @@ pub(super) struct Views(BTreeMap<Namespace, Arc<View>>);
 /// What reading a view comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedView {
-    /// The collection below all views.
+    /// The collection that the lowest view reads, which need not exist.
     pub collection: Namespace,
     /// The pipelines of the views, the lowest view's first.
     pub pipeline: Vec<Document>,
@@ -184,13 +184,13 @@ pub(super) fn is_a_view(namespace: &Namespace) -> Error {
 }
 
 impl Catalog {
-    /// The view of this name.
+    /// The view of this name; `None` if there is none.
     #[must_use]
     pub fn view(&self, namespace: &Namespace) -> Option<Arc<View>> {
         self.views.read().get(namespace)
     }
 
-    /// The views of a database, by name.
+    /// The views of a database, in the order of their names.
     #[must_use]
     pub fn views(&self, database: &str) -> Vec<Arc<View>> {
         self.views
@@ -283,7 +283,7 @@ impl Catalog {
         Ok(Some(optime))
     }
 
-    /// Writes what becomes of a view's document. The caller holds `changes`, so that nobody else
+    /// Writes the new state of a view's document. The caller holds `changes`, so that no other thread
     /// writes to `system.views`.
     fn write_view(
         &self,

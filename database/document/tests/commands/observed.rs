@@ -17,7 +17,7 @@ use crate::support::Bed;
 /// One change as a document, UUIDs left out.
 type Line = Document;
 
-/// Keeps what it is told, and the engine's last position at that time.
+/// Keeps the commits it observes, and the engine's last position at that time.
 #[derive(Debug)]
 struct Recorder {
     detail: Option<Detail>,
@@ -280,7 +280,7 @@ fn an_observer_gets_the_detail_that_it_wants() {
     assert_eq!(recorder.changes(&mut 1), expected);
 }
 
-/// Commits that fail while it is told so.
+/// Hooks that make commits fail while a flag is set.
 #[derive(Debug, Default)]
 struct Failing(AtomicBool);
 
@@ -359,7 +359,7 @@ fn a_commit_of_several_collections_is_one() {
         move_on();
         set.commit()
     };
-    // Somebody else changes what was read in the first collection: nothing of the second is committed.
+    // Another commit changes what was read in the first collection: nothing of the second is committed.
     let refused = transfer(&|| {
         bed.run(doc! {"update": "a", "updates": [{"q": {"_id": 1}, "u": {"$set": {"n": 11}}}]});
         recorder.take();

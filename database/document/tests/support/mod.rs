@@ -11,7 +11,7 @@ use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, Interrupt, Operation, ReadView, Result};
 use millrace_engine::{Engine, MemoryEngine};
 
-/// A clock that moves only when told to, and numbers that are the same in every run.
+/// A clock that moves only when the test sets it, and numbers that are the same in every run.
 #[derive(Debug)]
 pub(crate) struct Steady {
     pub(crate) wall_ms: AtomicI64,

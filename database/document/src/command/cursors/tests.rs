@@ -1,4 +1,4 @@
-//! What the surroundings are told of the cursors, whatever is done to them.
+//! The bytes of open cursors that are reported to the surroundings, after every kind of operation.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
