@@ -125,7 +125,7 @@ fn watch_signals(stop: Sender<Stop>) -> io::Result<()> {
     Ok(())
 }
 
-/// A running server.
+/// A running server: its network, its threads and its state.
 #[derive(Debug)]
 pub struct Server {
     state: Arc<ServerState>,
@@ -230,7 +230,7 @@ impl Server {
         &self.state
     }
 
-    /// Closes everything in order.
+    /// Stops the network, the threads and the engine, in this order; waits for each.
     pub fn stop(mut self, reason: Stop) {
         tracing::info!(target: "CONTROL", id = 23_377_u32, reason = ?reason, "Shutting down");
         notify_systemd("STOPPING=1");
@@ -440,7 +440,7 @@ fn notify_systemd(message: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
-    // There is nobody else to tell that systemd cannot be told.
+    // A failure has no effect on clients: systemd's own timeout handles the missing message.
     let _ = UnixDatagram::unbound()
         .and_then(|socket| socket.send_to(message.as_bytes(), Path::new(&path)));
 }
@@ -498,7 +498,7 @@ fn maintain(state: &ServerState, interrupt: &Arc<Interrupt>, stopped: &Receiver<
         let environment: Arc<dyn Environment> = state.environment.clone();
         let limits = operation::Limits::default();
         let operation = Operation::new(environment, Arc::clone(interrupt), limits);
-        // Nobody waits for the deletions: the next sync takes them along.
+        // No request waits for the deletions: the next sync makes them durable.
         if let Err(error) = state.documents.delete_expired(&operation) {
             tracing::warn!(target: "INDEX", id = 22_537_u32, %error, "TTL deletions failed");
         }

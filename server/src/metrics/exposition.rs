@@ -20,7 +20,7 @@ fn single(out: &mut String, name: &str, kind: &str, help: &str, value: u64) {
     let _ = writeln!(out, "{name} {value}");
 }
 
-/// Appends everything that is counted.
+/// Appends every metric of the server in the Prometheus text format.
 pub fn write_metrics(state: &ServerState, out: &mut String) {
     write_commands(state, out);
     write_errors(state, out);

@@ -73,7 +73,7 @@ impl Executor {
                     queue.handles.push(handle);
                 }
                 // Without a new thread the job waits for one that runs already. If there is none,
-                // nobody would ever run it: that is the one case that cannot be served.
+                // no thread would ever run it: that is the one case that cannot be served.
                 Err(error) => {
                     queue.threads -= 1;
                     assert!(

@@ -74,7 +74,7 @@ pub trait Listener: Send + Debug {
     fn address(&self) -> String;
 }
 
-/// Kernel TCP.
+/// A listener for TCP through the kernel.
 #[derive(Debug)]
 pub struct TcpListener {
     socket: std::net::TcpListener,
@@ -107,7 +107,7 @@ impl TcpListener {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// The address it listens on.
+    /// The address it is bound to, with the port that the kernel chose for port 0.
     #[must_use]
     pub const fn local_address(&self) -> SocketAddr {
         self.address
@@ -149,7 +149,7 @@ impl UnixListener {
     /// replaced.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::AddrInUse`] if somebody answers on `path`.
+    /// The system's; [`io::ErrorKind::AddrInUse`] if a process accepts connections on `path`.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
@@ -189,8 +189,8 @@ impl Listener for UnixListener {
 
 impl Drop for UnixListener {
     fn drop(&mut self) {
-        // Another process may have replaced the file; then removing fails or removes a name nobody
-        // needs, and there is nobody to tell.
+        // Another process may have replaced the file; then removing fails or removes a name that is
+        // not in use, and a destructor cannot report it.
         let _ = std::fs::remove_file(&self.path);
     }
 }

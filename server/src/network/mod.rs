@@ -15,7 +15,7 @@
 //! ([`WindowListener`]) it is found by looking at its memory, or its bell rings: see `looking.rs`.
 //!
 //! # Ownership
-//! | what | who touches it |
+//! | what | threads that use it |
 //! |---|---|
 //! | a connection, its transport, its buffers | the worker it was handed to, always the same |
 //! | its session and the request being served | that worker; an executor thread while the request is offloaded |

@@ -17,10 +17,10 @@ use super::{Listener, Notifier, Service};
 use crate::journal::{Journal, Subscriber};
 use crate::memory::MemoryBudget;
 
-/// How the network behaves.
+/// The limits and times of the network layer.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkConfig {
-    /// How many workers there are; at least one.
+    /// The number of worker threads; at least one.
     pub workers: usize,
     /// How many executor threads there may be.
     pub executor_threads_max: usize,
@@ -57,17 +57,17 @@ impl Default for NetworkConfig {
 /// What the network has done, for monitoring. All values but `open` only rise.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections that are open.
+    /// The number of connections open now.
     pub open: AtomicUsize,
-    /// Connections that were accepted.
+    /// The number of connections accepted since the start.
     pub accepted: AtomicU64,
     /// Connections that were closed at once because there were too many.
     pub rejected: AtomicU64,
-    /// Requests.
+    /// The number of requests received since the start.
     pub requests: AtomicU64,
-    /// Bytes received.
+    /// The bytes received from clients since the start.
     pub bytes_in: AtomicU64,
-    /// Bytes sent.
+    /// The bytes sent to clients since the start.
     pub bytes_out: AtomicU64,
     /// Requests on executor threads, since the start.
     pub offloaded: AtomicU64,
@@ -165,7 +165,8 @@ impl<S: Service> Network<S> {
     /// all connections, and returns when all threads have ended.
     pub fn stop(&self) {
         if !self.shared.stopping.load(Ordering::SeqCst) {
-            // In this order: a worker that sees the flag finds in its inbox whom the service has woken.
+            // In this order: a worker that sees the flag finds in its inbox the requests that the service
+            // has woken.
             self.shared.service.interrupt_all();
             self.shared.stopping.store(true, Ordering::SeqCst);
         }

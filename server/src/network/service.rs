@@ -21,7 +21,7 @@ impl fmt::Display for ConnectionId {
 /// What is known about a connection when it opens.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// Its number.
+    /// The number of the connection, unique in the process.
     pub id: ConnectionId,
     /// The other end, `address:port` for TCP.
     pub peer: String,
@@ -50,7 +50,7 @@ pub struct Request<'a> {
     pub round: u32,
 }
 
-/// What became of a request.
+/// The result of serving a request: what the network does next.
 #[derive(Debug)]
 #[must_use]
 pub enum Outcome {
@@ -159,13 +159,13 @@ impl<'a> ReplyBuffer<'a> {
         self.out
     }
 
-    /// The document written so far.
+    /// The bytes of the reply's document that are written so far.
     #[must_use]
     pub fn written(&self) -> &[u8] {
         &self.out[self.frame.document_start()..]
     }
 
-    /// Adds flags to the reply.
+    /// Adds flags to those that the reply has.
     pub fn set_flags(&mut self, flags: MsgFlags) {
         self.flags = self.flags.with(flags);
     }

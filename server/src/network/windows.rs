@@ -3,13 +3,13 @@
 //! A [`WindowListener`] announces listening TCP sockets to the host's monitor. The monitor hands over each
 //! connection as shared memory and a bell; from then on it has no part in it.
 //!
-//! Without a monitor there is kernel TCP alone. It is asked for again once a second, so that one which comes, or
-//! comes back, is told of the sockets; connections that are there go on meanwhile.
+//! Without a monitor there is kernel TCP alone. The listener tries to connect again once a second, and then
+//! announces the sockets to a monitor that was started or restarted; open connections go on meanwhile.
 //!
 //! # Memory
 //! A connection is a mapping of its rings, which the monitor has made and charged: 520 KiB of addresses, of which the
-//! client decides how much is ever touched. A request is copied out of it into a buffer of the server's before anything
-//! looks at it.
+//! client decides how much is ever touched. A request is copied out of it into a buffer of the server's before any
+//! of it is interpreted.
 //!
 //! # Threads
 //! The worker that accepts drives the listener, by one descriptor: a poller of its own that holds the connection to
@@ -170,7 +170,7 @@ impl WindowListener {
         Ok(listener)
     }
 
-    /// What its connections have done.
+    /// The counters of the listener's connections, since the start.
     #[must_use]
     pub const fn totals(&self) -> &Arc<WindowTotals> {
         &self.totals
@@ -184,7 +184,7 @@ impl WindowListener {
                 return;
             };
             let mut watched = [PollFd::new(announcement, PollFlags::IN)];
-            // If it fails, or nothing comes, the rest is heard later.
+            // If it fails, or times out, the remaining answers are read later.
             if poll(&mut watched, Some(&left)).is_ok_and(|ready| ready > 0) {
                 self.hear();
             }
