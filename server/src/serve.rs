@@ -410,7 +410,7 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
     let config = NetworkConfig {
         workers: settings.worker_threads,
         connections_max: settings.connections_max,
-        look_time_max: settings.socket_spin,
+        spin_time_max: settings.socket_spin,
         ..NetworkConfig::default()
     };
     Network::start(

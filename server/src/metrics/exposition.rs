@@ -136,7 +136,7 @@ fn write_network(state: &ServerState, out: &mut String) {
         ("requests", "Messages received.", &counters.requests),
         (
             "requests_offloaded",
-            "Requests served on executor threads.",
+            "Requests served on threads of the blocking pool.",
             &counters.offloaded,
         ),
         (

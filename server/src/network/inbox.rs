@@ -10,7 +10,7 @@ use super::poller::Waker;
 use super::slab::Token;
 use super::{Ticket, Transport};
 
-/// A request that an executor thread has served.
+/// A request that a pool thread has served.
 #[derive(Debug)]
 pub(super) struct Completion<S> {
     pub(super) token: Token,

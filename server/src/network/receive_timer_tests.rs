@@ -13,7 +13,7 @@ use millrace_wire::{Decoder, MsgFlags, encode_msg};
 use super::*;
 use crate::journal::Journal;
 use crate::memory::{Limits, MemoryBudget};
-use crate::network::executor::Executor;
+use crate::network::blocking_pool::BlockingPool;
 use crate::network::{
     ConnectionInfo, Counters, NetworkConfig, Notifier, Outcome, ReplyBuffer, Request,
 };
@@ -145,7 +145,7 @@ impl Fixture {
             journal: Journal::new(Arc::new(MemoryEngine::new()), Duration::ZERO),
             budget: MemoryBudget::new(Limits::default()),
             notifier: Notifier::new(),
-            executor: Executor::new(1),
+            blocking_pool: BlockingPool::new(1),
             counters: Arc::new(Counters::default()),
             inboxes: vec![Arc::new(Inbox::new().expect("there are descriptors"))],
             stopping: false.into(),
@@ -199,7 +199,7 @@ fn parts(more: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_request_on_an_executor_thread_has_no_deadline() {
+fn a_request_on_a_pool_thread_has_no_deadline() {
     let mut fixture = Fixture::new(Answer::Offload);
     let (first, second) = parts(10);
     fixture.receive(0, &first);
@@ -217,7 +217,7 @@ fn a_request_on_an_executor_thread_has_no_deadline() {
     fixture.worker.now = fixture.start + Duration::from_secs(200);
     fixture.worker.on_inbox();
     assert_eq!(fixture.deadline(), Some(260));
-    fixture.worker.shared.executor.stop();
+    fixture.worker.shared.blocking_pool.stop();
 }
 
 #[test]

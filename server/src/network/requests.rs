@@ -1,4 +1,4 @@
-//! Serving one request: the same on a worker and on an executor thread.
+//! Serving one request: the same on a worker and on a pool thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -60,7 +60,7 @@ pub enum Outcome {
     NoReply,
     /// The reply is in the buffer and may be sent once the journal covers this optime.
     AfterDurable(Optime),
-    /// This may take long: serve it with [`Service::call_blocking`] on an executor thread. Whatever
+    /// This may take long: serve it with [`Service::call_blocking`] on a pool thread. Whatever
     /// is in the buffer is dropped.
     Offload,
     /// Serve the request again when the ticket is notified, at the latest at `until`. Whatever is in
@@ -107,10 +107,10 @@ pub trait Service: Send + Sync + fmt::Debug + 'static {
     /// closed.
     fn panicked(&self, reply: &mut ReplyBuffer<'_>);
 
-    /// The client of a request that is on an executor thread is gone.
+    /// The client of a request that is on a pool thread is gone.
     fn disconnected(&self, connection: ConnectionId);
 
-    /// The server is shutting down: requests on executor threads should come to an end, and those that
+    /// The server is shutting down: requests on pool threads should come to an end, and those that
     /// wait for a ticket should be woken. What waits after this is closed without a reply.
     fn interrupt_all(&self);
 

@@ -1,7 +1,7 @@
 //! Clients that come through windows: user-level sockets of this host, next to kernel TCP.
 //!
 //! A [`WindowListener`] announces listening TCP sockets to the host's monitor. The monitor hands over each
-//! connection as shared memory and a bell; from then on it has no part in it.
+//! connection as shared memory and a wake-up fd; from then on it has no part in it.
 //!
 //! Without a monitor there is kernel TCP alone. The listener tries to connect again once a second, and then
 //! announces the sockets to a monitor that was started or restarted; open connections go on meanwhile.
@@ -408,7 +408,7 @@ impl Transport for WindowTransport {
         self.stream.peer().to_string()
     }
 
-    fn look(&self, interest: Interest) -> Option<bool> {
+    fn is_ready(&self, interest: Interest) -> Option<bool> {
         Some(match wanted(interest) {
             None => false,
             Some(wanted) => {
@@ -418,11 +418,11 @@ impl Transport for WindowTransport {
         })
     }
 
-    fn arm(&mut self, interest: Interest) -> bool {
+    fn arm_wakeup(&mut self, interest: Interest) -> bool {
         let Some(wanted) = wanted(interest) else {
             return false;
         };
-        // Bytes do not keep anybody awake who waits for the end alone.
+        // For Interest::HangUp received bytes are not enough: only the end of the stream is.
         let is_there =
             self.stream.arm(wanted) && (interest != Interest::HangUp || self.stream.is_at_end());
         if !is_there {
@@ -431,7 +431,7 @@ impl Transport for WindowTransport {
         is_there
     }
 
-    fn answer(&mut self) -> bool {
+    fn drain_wakeup(&mut self) -> bool {
         self.stream.answer();
         self.stream.is_gone()
     }
