@@ -76,17 +76,17 @@ impl Views {
 
     /// Checks that with `added`, no view reads itself and not too many lie above each other.
     fn check(&self, added: &View) -> Result<()> {
-        let mut heights = Heights {
+        let mut depths = ViewDepths {
             views: self,
             added,
             known: BTreeMap::new(),
             path: Vec::new(),
         };
         // A cycle goes through the added view; too long a chain may begin anywhere above it.
-        heights.measure(&added.namespace)?;
+        depths.measure(&added.namespace)?;
         self.0
             .keys()
-            .try_for_each(|name| heights.measure(name).map(|_| ()))
+            .try_for_each(|name| depths.measure(name).map(|_| ()))
     }
 
     /// What reading `namespace` comes to if it is a view.
@@ -118,8 +118,8 @@ impl Views {
     }
 }
 
-/// How many views lie above each other, each measured once.
-struct Heights<'a> {
+/// The depths of views, in views above a collection, each measured once.
+struct ViewDepths<'a> {
     views: &'a Views,
     added: &'a View,
     known: BTreeMap<Namespace, usize>,
@@ -127,12 +127,12 @@ struct Heights<'a> {
     path: Vec<Namespace>,
 }
 
-impl Heights<'_> {
-    /// The height of a view above collections, whose height is 0. The recursion ends at the greatest
-    /// height allowed.
+impl ViewDepths<'_> {
+    /// The depth of a view above collections, whose depth is 0. The recursion ends at the greatest
+    /// depth allowed.
     fn measure(&mut self, name: &Namespace) -> Result<usize> {
-        if let Some(height) = self.known.get(name) {
-            return Ok(*height);
+        if let Some(depth) = self.known.get(name) {
+            return Ok(*depth);
         }
         let view = if *name == self.added.namespace {
             self.added
@@ -155,16 +155,16 @@ impl Heights<'_> {
             return Err(too_deep());
         }
         self.path.push(name.clone());
-        let mut height = 1;
+        let mut depth = 1;
         for below in view.references() {
-            height = height.max(1 + self.measure(&below)?);
+            depth = depth.max(1 + self.measure(&below)?);
         }
         self.path.pop();
-        if height > DEPTH_MAX {
+        if depth > DEPTH_MAX {
             return Err(too_deep());
         }
-        self.known.insert(name.clone(), height);
-        Ok(height)
+        self.known.insert(name.clone(), depth);
+        Ok(depth)
     }
 }
 

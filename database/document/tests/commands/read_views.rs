@@ -6,21 +6,21 @@ use bson::{Bson, Document, doc};
 use millrace_document::ReadView;
 use millrace_document::catalog::Namespace;
 
-use crate::support::Bed;
+use crate::support::Fixture;
 
 /// The same database, with all reads at its present state.
-fn fixed(bed: &Bed) -> Bed {
+fn fixed(bed: &Fixture) -> Fixture {
     let latest = ReadView::latest(Arc::clone(&bed.engine));
     let view = latest.fixed().expect("a snapshot");
-    Bed {
+    Fixture {
         view: Some(view),
         ..bed.clone()
     }
 }
 
 /// Two collections that a pipeline joins, indexes, a capped collection and a view.
-fn filled() -> Bed {
-    let bed = Bed::new();
+fn filled() -> Fixture {
+    let bed = Fixture::new();
     let documents = (0..20).map(|n| doc! {"_id": n, "a": n % 5, "b": n});
     bed.insert("c", documents.collect());
     bed.insert("other", (0..5).map(|n| doc! {"_id": n, "x": n}).collect());
@@ -35,7 +35,7 @@ fn filled() -> Bed {
 }
 
 /// Changes something of every kind that a command can read.
-fn change_everything(bed: &Bed) {
+fn change_everything(bed: &Fixture) {
     bed.run(doc! {"update": "c", "updates": [
         {"q": {"_id": {"$lt": 10}}, "u": {"$set": {"a": [7, 8], "late": true}}, "multi": true},
     ]});
@@ -55,7 +55,7 @@ fn change_everything(bed: &Bed) {
     bed.run(doc! {"create": "second"});
 }
 
-fn names(bed: &Bed, command: Document) -> Vec<Document> {
+fn names(bed: &Fixture, command: Document) -> Vec<Document> {
     let mut list = bed.all(command);
     for description in &mut list {
         description.remove("info");
@@ -64,7 +64,7 @@ fn names(bed: &Bed, command: Document) -> Vec<Document> {
 }
 
 /// What one command of each kind that reads answers.
-fn answers(bed: &Bed) -> Vec<(&'static str, Bson)> {
+fn answers(bed: &Fixture) -> Vec<(&'static str, Bson)> {
     let documents = |command| Bson::from(bed.all(command));
     let field = |command, name: &str| bed.run(command).get(name).cloned().unwrap_or(Bson::Null);
     let filter = doc! {"a": {"$gte": 3}};
@@ -157,7 +157,7 @@ fn answers(bed: &Bed) -> Vec<(&'static str, Bson)> {
 }
 
 /// Whether the index that comes later is in the statistics of the collection.
-fn indexed(bed: &Bed) -> bool {
+fn indexed(bed: &Fixture) -> bool {
     let statistics = bed.run(doc! {"collStats": "c"});
     let sizes = statistics.get_document("indexSizes");
     sizes.is_ok_and(|sizes| sizes.contains_key("late"))
@@ -176,7 +176,7 @@ fn every_read_of_a_command_is_made_at_its_view() {
     }
     bed.run(doc! {"dropDatabase": 1});
     assert_eq!(answers(&view), before, "after the end of the database");
-    let databases = |bed: &Bed| bed.run(doc! {"listDatabases": 1, "nameOnly": true});
+    let databases = |bed: &Fixture| bed.run(doc! {"listDatabases": 1, "nameOnly": true});
     let listed = databases(&view);
     assert_eq!(listed.get_array("databases").map(Vec::len).ok(), Some(1));
     let listed = databases(&bed);

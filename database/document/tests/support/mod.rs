@@ -1,4 +1,4 @@
-//! A database in memory, spoken to in commands.
+//! A database in memory, driven by commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -60,9 +60,9 @@ impl Surroundings for Nobody {
     }
 }
 
-/// A database and the ways to talk to it.
+/// A database in memory, and what its commands run with.
 #[derive(Debug, Clone)]
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) database: Arc<Database>,
     pub(crate) environment: Arc<Steady>,
@@ -71,7 +71,7 @@ pub(crate) struct Bed {
     pub(crate) view: Option<ReadView>,
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::on(Arc::new(MemoryEngine::new()))
     }
