@@ -1,8 +1,8 @@
 //! The echo of the protocol: the network layer with canned replies, for benchmarks.
 //!
-//! It frames messages and sends replies like the server, but looks at nothing of a request except the
-//! first letters of its command's name. What it reaches is the limit for everything that speaks this
-//! protocol over this network layer.
+//! It frames messages and sends replies like the server, but reads nothing of a request except the
+//! first letters of its command's name. Its throughput is the upper bound for every service that uses
+//! this protocol over this network layer.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::settings::EchoOptions;
 /// Where the name of the first field of an OP_MSG starts: flags, kind, length, type of the element.
 const NAME_OFFSET: usize = 4 + 1 + 4 + 1;
 
-/// Canned replies.
+/// A service that answers every command with a canned reply.
 #[derive(Debug)]
 pub struct Echo {
     hello: RawDocumentBuf,

@@ -2,7 +2,8 @@
 
 use millrace_document::ErrorCode;
 
-/// The name sent as `codeName`.
+/// The name that an error reply has as `codeName`; `Location` and the number for a code without a
+/// name.
 #[must_use]
 pub fn name(code: ErrorCode) -> String {
     let own = match code.number() {

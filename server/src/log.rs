@@ -55,7 +55,7 @@ impl RecentLines {
     }
 }
 
-/// Turns events into lines.
+/// A subscriber that writes each event as one line of JSON.
 pub struct JsonLog {
     out: Mutex<Box<dyn Write + Send>>,
     recent: Arc<RecentLines>,

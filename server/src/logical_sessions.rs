@@ -12,12 +12,12 @@ pub const IDLE_MAX: Duration = Duration::from_secs(30 * 60);
 /// How many sessions there may be.
 const SESSIONS_MAX: usize = 1_000_000;
 
-/// A session's UUID.
+/// The UUID of a logical session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId([u8; 16]);
 
 impl SessionId {
-    /// A new one.
+    /// A new session id: a random UUID (version 4).
     #[must_use]
     pub fn random(environment: &dyn Environment) -> Self {
         let mut bytes = [0; 16];
@@ -34,7 +34,7 @@ impl SessionId {
         bytes.try_into().ok().map(Self)
     }
 
-    /// The UUID.
+    /// The 16 bytes of the UUID, in the order of RFC 9562.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 16] {
         &self.0
@@ -64,12 +64,12 @@ impl LogicalSessions {
         Ok(())
     }
 
-    /// Forgets a session.
+    /// Removes a session; an unknown one is no error.
     pub fn remove(&self, id: SessionId) {
         self.lock().remove(&id);
     }
 
-    /// All sessions.
+    /// The ids of all sessions, in no particular order.
     #[must_use]
     pub fn all(&self) -> Vec<SessionId> {
         self.lock().keys().copied().collect()
@@ -81,13 +81,13 @@ impl LogicalSessions {
         self.lock().iter().map(|(id, used)| (*id, *used)).collect()
     }
 
-    /// How many there are.
+    /// The number of sessions that have not been removed.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// The sessions that nobody has used for [`IDLE_MAX`]; they are still there.
+    /// The sessions that were not used for [`IDLE_MAX`]; they are not removed.
     #[must_use]
     pub fn idle(&self, now: Duration) -> Vec<SessionId> {
         let sessions = self.lock();

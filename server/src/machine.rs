@@ -1,30 +1,30 @@
-//! The machine and the process, as the kernel tells.
+//! The machine and the process, as the kernel describes them.
 
 use std::fs;
 
-/// The machine.
+/// The machine the server runs on, as `hostInfo` and the settings' defaults need it.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// Memory, or the limit that a control group sets if that is lower, in bytes.
     pub memory_bytes: u64,
-    /// Processors this process may use.
+    /// The number of processors that this process may use; at least one.
     pub cores: usize,
-    /// `Linux`
+    /// The operating system's name: `Linux`.
     pub os_type: String,
-    /// The distribution.
+    /// The name of the distribution; empty if unknown.
     pub os_name: String,
-    /// The kernel's release.
+    /// The release of the kernel, as `uname -r` prints it.
     pub kernel: String,
-    /// The kernel's version.
+    /// The version of the kernel, as `uname -v` prints it.
     pub kernel_version: String,
-    /// The processor.
+    /// The model name of the processor; empty if unknown.
     pub cpu: String,
-    /// The length of a page.
+    /// The length of a memory page, in bytes.
     pub page_bytes: u64,
 }
 
 impl Machine {
-    /// What the kernel tells now.
+    /// The machine as the kernel describes it at this moment.
     #[must_use]
     pub fn read() -> Self {
         let names = rustix::system::uname();
@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// The name of the host.
+/// The name of the host, as the kernel knows it.
 #[must_use]
 pub fn host_name() -> String {
     rustix::system::uname()

@@ -1,8 +1,8 @@
 //! The one memory budget of the process.
 //!
 //! # Shares
-//! The budget is cut into shares once, at start. Whoever takes memory that a client can make grow
-//! reserves it from its share first and gives it back when it frees the memory:
+//! The budget is cut into shares once, at start. Code that allocates memory that a client can make grow
+//! reserves it from a share first and releases it when it frees the memory:
 //!
 //! | share | taken by | when it is used up |
 //! |---|---|---|
@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Who takes the memory.
+/// A share of the memory budget, named for the memory it limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     /// The storage engine's block cache and write buffers.
@@ -32,7 +32,7 @@ pub enum Share {
 }
 
 impl Share {
-    /// All shares.
+    /// All shares, in the order of their indexes.
     pub const ALL: [Self; 4] = [
         Self::EngineCache,
         Self::Messages,
@@ -40,7 +40,7 @@ impl Share {
         Self::Cursors,
     ];
 
-    /// The name in metrics.
+    /// The name of the share in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,13 +64,13 @@ impl Share {
 /// The limits of the shares, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// [`Share::EngineCache`]
+    /// The limit of [`Share::EngineCache`], in bytes.
     pub engine_cache: usize,
-    /// [`Share::Messages`]
+    /// The limit of [`Share::Messages`], in bytes.
     pub messages: usize,
-    /// [`Share::Sorts`]
+    /// The limit of [`Share::Sorts`], in bytes.
     pub sorts: usize,
-    /// [`Share::Cursors`]
+    /// The limit of [`Share::Cursors`], in bytes.
     pub cursors: usize,
 }
 
@@ -93,12 +93,12 @@ struct ShareState {
     refused: AtomicU64,
 }
 
-/// A share at one moment.
+/// The limit and the use of a share at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gauge {
-    /// Which share.
+    /// The share that the numbers are about.
     pub share: Share,
-    /// Its limit, in bytes.
+    /// The limit of the share, in bytes.
     pub limit: usize,
     /// How many bytes are taken, never more than the limit.
     pub used: usize,
@@ -146,15 +146,15 @@ impl MemoryBudget {
         taken.is_ok()
     }
 
-    /// Gives back what was taken.
+    /// Returns reserved `bytes` to their share.
     pub fn release(&self, share: Share, bytes: usize) {
         let before = self.shares[share.index()]
             .used
             .fetch_sub(bytes, Ordering::Relaxed);
-        assert!(before >= bytes, "more memory is given back than was taken");
+        assert!(before >= bytes, "more memory is released than was reserved");
     }
 
-    /// The state of one share.
+    /// The limit and the use of one share at this moment.
     #[must_use]
     pub fn gauge(&self, share: Share) -> Gauge {
         let state = &self.shares[share.index()];
@@ -183,7 +183,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// An empty charge.
+    /// A charge of 0 bytes on `share`.
     #[must_use]
     pub const fn new(budget: Arc<MemoryBudget>, share: Share) -> Self {
         Self {
@@ -193,7 +193,7 @@ impl Charge {
         }
     }
 
-    /// How many bytes are taken.
+    /// The number of bytes that the charge holds of its share.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes

@@ -128,7 +128,7 @@ fn watch_signals(stop: Sender<Stop>) -> io::Result<()> {
     Ok(())
 }
 
-/// A running server.
+/// A running server: its network, its threads and its state.
 #[derive(Debug)]
 pub struct Server {
     state: Arc<ServerState>,
@@ -240,7 +240,7 @@ impl Server {
         &self.state
     }
 
-    /// Closes everything in order.
+    /// Stops the network, the threads and the engine, in this order; waits for each.
     pub fn stop(mut self, reason: Stop) {
         tracing::info!(target: "CONTROL", id = 23_377_u32, reason = ?reason, "Shutting down");
         notify_systemd("STOPPING=1");
@@ -449,7 +449,7 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
     let config = NetworkConfig {
         workers: settings.worker_threads,
         connections_max: settings.connections_max,
-        look_time_max: settings.socket_spin,
+        spin_time_max: settings.socket_spin,
         ..NetworkConfig::default()
     };
     Network::start(
@@ -482,7 +482,7 @@ fn notify_systemd(message: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
     };
-    // There is nobody else to tell that systemd cannot be told.
+    // A failure has no effect on clients: systemd's own timeout handles the missing message.
     let _ = UnixDatagram::unbound()
         .and_then(|socket| socket.send_to(message.as_bytes(), Path::new(&path)));
 }

@@ -20,8 +20,8 @@ pub struct Session {
     principal: Principal,
     compressors: Vec<Compressor>,
     application: Option<String>,
-    /// The logical session used last and when the registry was told, so that it is not told for every
-    /// request.
+    /// The logical session used last and when the registry was updated, so that not every request
+    /// updates it.
     pub(crate) last_session: Option<(SessionId, Duration)>,
     /// What the fail point does to the request being served.
     pub(crate) fail: Option<FailAction>,
@@ -59,13 +59,13 @@ impl Session {
         }
     }
 
-    /// The connection's number.
+    /// The number of the connection, unique in the process.
     #[must_use]
     pub fn id(&self) -> ConnectionId {
         self.slot.connection()
     }
 
-    /// The connection's UUID.
+    /// The 16 bytes of the UUID that identifies the connection in replies.
     #[must_use]
     pub const fn uuid(&self) -> &[u8; 16] {
         self.uuid.bytes()
@@ -88,7 +88,8 @@ impl Session {
         self.principal = principal;
     }
 
-    /// The compressors agreed on.
+    /// The compressors that client and server agreed on in the handshake, in the client's order;
+    /// empty for none.
     #[must_use]
     pub fn compressors(&self) -> &[Compressor] {
         &self.compressors

@@ -23,7 +23,7 @@ use crate::operations::{Operations, Slot};
 use crate::settings::Settings;
 use crate::waiters::Waiters;
 
-/// Why the server stops.
+/// The reason for which the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The command `shutdown`.
@@ -32,40 +32,40 @@ pub enum Stop {
     Signal(i32),
 }
 
-/// Everything that outlives a connection.
+/// The state of the server that outlives a connection, shared by all threads.
 #[derive(Debug)]
 pub struct ServerState {
-    /// How the server was started.
+    /// The settings that the server was started with.
     pub settings: Settings,
-    /// Time and randomness.
+    /// The clocks and the randomness of the process.
     pub environment: Arc<ServerEnvironment>,
-    /// The storage engine.
+    /// The storage engine that holds all data.
     pub engine: Arc<dyn Engine>,
-    /// The document layer.
+    /// The document layer, which runs the commands on documents.
     pub documents: Arc<Database>,
-    /// Every command.
+    /// The registry of all commands by their spellings.
     pub commands: Registry,
-    /// Group commit.
+    /// The group commit that makes writes durable.
     pub journal: Arc<Journal>,
-    /// The memory budget.
+    /// The memory budget that all parts of the server share.
     pub budget: Arc<MemoryBudget>,
-    /// What the network counts.
+    /// The counters of the network layer, since the start.
     pub counters: Arc<Counters>,
-    /// What commands count.
+    /// The counters of commands, documents and errors, since the start.
     pub metrics: Metrics,
-    /// What is running.
+    /// The connections and their running operations.
     pub operations: Arc<Operations>,
-    /// The logical sessions.
+    /// The logical sessions of all clients.
     pub sessions: Arc<LogicalSessions>,
-    /// Requests that wait for data.
+    /// The requests that wait for data of a tailable cursor.
     pub waiters: Arc<Waiters>,
-    /// The fail points.
+    /// The fail points of the server and their modes.
     pub fail_points: FailPoints,
-    /// The parameters.
+    /// The server parameters and their values.
     pub parameters: Parameters,
     /// The last lines of the log.
     pub recent_lines: Arc<RecentLines>,
-    /// The host's name.
+    /// The name of the host, without the port.
     pub host: String,
     /// Identifies this run of the server in `topologyVersion`.
     pub process_id: ObjectId,
@@ -77,11 +77,11 @@ impl ServerState {
     /// Asks for the server to stop.
     pub fn request_stop(&self, reason: Stop) {
         let sender = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody listens only when the server is stopping already.
+        // The receiver is absent only when the server is stopping already.
         let _ = sender.send(reason);
     }
 
-    /// Ends a logical session.
+    /// Ends a logical session: kills its cursors and wakes its requests that wait.
     pub fn end_session(&self, id: SessionId) {
         self.documents.cursors().kill_session(id.bytes());
         self.sessions.remove(id);
@@ -92,15 +92,15 @@ impl ServerState {
 /// What the document layer needs of the server around it.
 #[derive(Debug)]
 pub struct Surroundings {
-    /// What is running.
+    /// The connections and their running operations.
     pub operations: Arc<Operations>,
-    /// The logical sessions.
+    /// The logical sessions of all clients.
     pub sessions: Arc<LogicalSessions>,
-    /// Time.
+    /// The clocks and the randomness of the process.
     pub environment: Arc<ServerEnvironment>,
-    /// `host:port`
+    /// The address of the server for clients, as `host:port`.
     pub address: String,
-    /// What cursors hold between batches.
+    /// The memory that cursors hold between batches, charged to the budget.
     pub cursors: Mutex<Charge>,
 }
 

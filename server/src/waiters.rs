@@ -1,9 +1,9 @@
-//! Requests that wait for data: who they are, and what wakes them.
+//! The requests that wait for data, and the events that wake them.
 //!
-//! # How no waking is lost
-//! A request notes [`Waiters::endings`] and then looks for data. If there is none it takes a ticket and
-//! looks once more: whether its collection has got something since, and whether the number of endings
-//! is another one. Whoever adds data or ends something does so first and looks for tickets after that.
+//! # No lost wake-up
+//! A request notes [`Waiters::endings`] and then checks for data. If there is none it takes a ticket and
+//! checks once more: whether its collection has got documents since, and whether the number of endings
+//! has changed. A thread that adds data or ends something does so first and reads the tickets after that.
 //! All of it is `SeqCst`, so at least one of the two sees the other.
 //!
 //! Insertions and the ends of collections come from the database as commits: the waiters are one of their
@@ -21,14 +21,14 @@ use millrace_engine::Optime;
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, Notifier, Ticket};
 
-/// A request that waits.
+/// A request that waits for data, with what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiter {
     /// The collection (`database.collection`) whose insertions it waits for.
     pub namespace: String,
-    /// Its logical session.
+    /// The logical session of the request; `None` without one.
     pub session: Option<SessionId>,
-    /// Its connection.
+    /// The connection that the request came by.
     pub connection: ConnectionId,
 }
 
@@ -40,12 +40,12 @@ pub struct Waiters {
     waiting: Mutex<HashMap<String, Vec<(Ticket, Waiter)>>>,
     /// How many tickets there are. Written under the lock; insertions read it without.
     count: AtomicUsize,
-    /// How many things have ended that somebody could have waited on.
+    /// The number of endings since the start: collections, cursors, sessions, operations.
     endings: AtomicU64,
 }
 
 impl Waiters {
-    /// Nobody waits yet.
+    /// A set without waiters, whose tickets `notifier` issues.
     #[must_use]
     pub fn new(notifier: Arc<Notifier>) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Waiters {
         }
     }
 
-    /// The notifier of the tickets.
+    /// The notifier that issues the tickets of the waiters.
     #[must_use]
     pub const fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
@@ -110,8 +110,8 @@ impl Waiters {
         }
     }
 
-    /// Something has ended - a collection, a cursor, a session, an operation - and with it the wait of
-    /// those whom it `concerns`. Who is woken without need looks and waits on.
+    /// Wakes the requests that an ending `concerns`: the end of a collection, a cursor, a session or an
+    /// operation. A request that is woken without need checks again and waits on.
     pub fn ended(&self, concerns: impl Fn(&Waiter) -> bool) {
         self.endings.fetch_add(1, Ordering::SeqCst);
         if self.count.load(Ordering::SeqCst) == 0 {

@@ -153,7 +153,7 @@ impl Committer {
 /// The changes of one commit: the batch, and beside it what observers want to know of it.
 #[derive(Debug, Default)]
 pub(crate) struct Changes<'a> {
-    /// For changes that observers are told nothing of: index entries, counters, catalog entries.
+    /// Changes that observers do not receive: index entries, counters, catalog entries.
     pub(crate) batch: Batch,
     recorded: Vec<Recorded<'a>>,
 }

@@ -18,7 +18,7 @@ macro_rules! codes {
         }
 
         impl ErrorCode {
-            /// The number sent as `code`.
+            /// The number sent as `code` in an error reply.
             #[must_use]
             pub const fn number(self) -> i32 {
                 match self {
@@ -27,7 +27,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The code with this number.
+            /// The code with this number; [`ErrorCode::Location`] for a number without a name.
             #[must_use]
             pub const fn from_number(number: i32) -> Self {
                 match number {
@@ -36,7 +36,7 @@ macro_rules! codes {
                 }
             }
 
-            /// The name sent as `codeName`.
+            /// The name sent as `codeName` in an error reply.
             #[must_use]
             pub fn name(self) -> String {
                 match self {
@@ -208,19 +208,20 @@ impl Error {
         self
     }
 
-    /// The code.
+    /// The error code, as MongoDB defines it.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         self.code
     }
 
-    /// The message.
+    /// The message sent as `errmsg`, without the name of the code.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Further fields of the reply.
+    /// The fields that the reply has besides code and message (`keyPattern`, ...); `None` for most
+    /// errors.
     #[must_use]
     pub fn details(&self) -> Option<&Document> {
         self.details.as_deref()

@@ -31,8 +31,8 @@ pub trait Environment: Send + Sync + Debug {
 
 /// The ways to stop a running operation from another thread.
 ///
-/// `code` is written by whoever kills and read by the operation; `deadline_us` is written before the
-/// operation starts. Nothing else is published through them, so `Relaxed` suffices.
+/// `code` is written by any thread that kills and read by the operation; `deadline_us` is written before
+/// the operation starts. Nothing else is published through them, so `Relaxed` suffices.
 #[derive(Debug)]
 pub struct Interrupt {
     /// The error code to fail with; 0 while not killed.
@@ -74,7 +74,7 @@ impl Interrupt {
     }
 }
 
-/// Memory limits of one operation.
+/// The memory limits of one operation, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How many bytes one blocking stage (sort, group) may hold before it spills or fails.
@@ -104,7 +104,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// An operation that starts now.
+    /// An operation that starts now, by the wall clock of `environment`.
     #[must_use]
     pub fn new(
         environment: Arc<dyn Environment>,
@@ -167,19 +167,19 @@ impl Operation {
         Ok(())
     }
 
-    /// Time, randomness and memory.
+    /// The clocks and the randomness that the operation uses.
     #[must_use]
     pub fn environment(&self) -> &Arc<dyn Environment> {
         &self.environment
     }
 
-    /// The handle by which others stop the operation.
+    /// The handle by which other threads stop the operation.
     #[must_use]
     pub fn interrupt(&self) -> &Arc<Interrupt> {
         &self.interrupt
     }
 
-    /// The operation's memory limits.
+    /// The operation's memory limits, fixed when it started.
     #[must_use]
     pub const fn limits(&self) -> Limits {
         self.limits

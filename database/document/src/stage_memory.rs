@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::operation::{Interrupt, Limits};
 
-    /// So many bytes for everybody.
+    /// A budget that all stages share, in bytes.
     #[derive(Debug)]
     struct Shared {
         left: AtomicUsize,

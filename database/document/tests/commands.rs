@@ -23,11 +23,11 @@ use std::sync::atomic::Ordering;
 
 use bson::{Bson, DateTime, Document, doc};
 
-use support::Bed;
+use support::Fixture;
 
 #[test]
 fn documents_are_inserted_found_changed_and_deleted() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert(
         "c",
         vec![
@@ -73,7 +73,7 @@ fn documents_are_inserted_found_changed_and_deleted() {
 
 #[test]
 fn a_batch_goes_on_after_a_failure_unless_it_is_ordered() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let documents = vec![doc! {"_id": 1}, doc! {"_id": 1}, doc! {"_id": 2}];
     let reply = bed.run(doc! {"insert": "c", "documents": documents.clone()});
     assert_eq!(reply.get_i32("n").ok(), Some(1));
@@ -88,7 +88,7 @@ fn a_batch_goes_on_after_a_failure_unless_it_is_ordered() {
 
 #[test]
 fn indexes_are_built_kept_and_dropped() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert(
         "c",
         (0..300)
@@ -128,7 +128,7 @@ fn indexes_are_built_kept_and_dropped() {
 
 #[test]
 fn a_unique_index_that_cannot_be_built_leaves_nothing_behind() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1, "a": 1}, doc! {"_id": 2, "a": 1}]);
     let create =
         doc! {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a", "unique": true}]};
@@ -143,7 +143,7 @@ fn a_unique_index_that_cannot_be_built_leaves_nothing_behind() {
 
 #[test]
 fn an_unfinished_index_is_removed_when_the_database_is_opened() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1, "a": 1}]);
     let namespace = millrace_document::catalog::Namespace::parse("test.c").expect("a namespace");
     let spec =
@@ -152,14 +152,14 @@ fn an_unfinished_index_is_removed_when_the_database_is_opened() {
         .catalog()
         .add_indexes(&namespace, |_| Ok(vec![spec.expect("a specification")]))
         .expect("added");
-    let reopened = Bed::on(Arc::clone(&bed.engine));
+    let reopened = Fixture::on(Arc::clone(&bed.engine));
     assert_eq!(reopened.all(doc! {"listIndexes": "c"}).len(), 1);
     reopened.assert_valid("c");
 }
 
 #[test]
 fn cursors_return_batches_and_can_be_killed() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..250).map(|n| doc! {"_id": n}).collect());
     assert_eq!(bed.all(doc! {"find": "c"}).len(), 250);
     assert_eq!(
@@ -186,7 +186,7 @@ fn cursors_return_batches_and_can_be_killed() {
 
 #[test]
 fn a_cursor_ends_when_its_collection_is_dropped() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..50).map(|n| doc! {"_id": n}).collect());
     let reply = bed.run(doc! {"find": "c", "batchSize": 2});
     let id = reply
@@ -200,7 +200,7 @@ fn a_cursor_ends_when_its_collection_is_dropped() {
 #[test]
 fn the_longest_unused_cursors_make_room() {
     const CURSORS: u64 = 1000;
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..5).map(|n| doc! {"_id": n}).collect());
     let open = || {
         bed.environment.wall_ms.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +222,7 @@ fn the_longest_unused_cursors_make_room() {
 
 #[test]
 fn idle_cursors_are_closed() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..50).map(|n| doc! {"_id": n}).collect());
     bed.run(doc! {"find": "c", "batchSize": 2});
     bed.run(doc! {"find": "c", "batchSize": 2, "noCursorTimeout": true});
@@ -237,7 +237,7 @@ fn idle_cursors_are_closed() {
 
 #[test]
 fn capped_collections_keep_the_youngest_in_order() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"create": "log", "capped": true, "size": 100_000, "max": 10});
     bed.insert("log", (0..25).map(|n| doc! {"n": n}).collect());
     bed.insert("log", vec![doc! {"n": 25}]);
@@ -248,7 +248,7 @@ fn capped_collections_keep_the_youngest_in_order() {
         .collect();
     assert_eq!(numbers, (16..26).collect::<Vec<_>>());
     bed.assert_valid("log");
-    let reopened = Bed::on(Arc::clone(&bed.engine));
+    let reopened = Fixture::on(Arc::clone(&bed.engine));
     reopened.insert("log", vec![doc! {"n": 26}]);
     assert_eq!(reopened.all(doc! {"find": "log"}).len(), 10);
     reopened.assert_valid("log");
@@ -256,7 +256,7 @@ fn capped_collections_keep_the_youngest_in_order() {
 
 #[test]
 fn a_tailable_cursor_waits_and_goes_on() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"create": "log", "capped": true, "size": 100_000});
     bed.insert("log", vec![doc! {"_id": 1}]);
     let reply = bed.run(doc! {"find": "log", "tailable": true, "awaitData": true});
@@ -281,7 +281,7 @@ fn a_tailable_cursor_waits_and_goes_on() {
 
 #[test]
 fn documents_past_their_time_are_deleted() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let now = bed.environment.wall_ms.load(Ordering::Relaxed);
     bed.insert(
         "c",
@@ -301,7 +301,7 @@ fn documents_past_their_time_are_deleted() {
 
 #[test]
 fn find_and_modify_returns_one_version() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1, "a": 1}, doc! {"_id": 2, "a": 2}]);
     let reply = bed.run(doc! {"findAndModify": "c", "query": {}, "sort": {"a": -1}, "update": {"$inc": {"a": 5}}, "new": true});
     assert_eq!(
@@ -322,7 +322,7 @@ fn find_and_modify_returns_one_version() {
 
 #[test]
 fn pipelines_group_join_and_write() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..30).map(|n| doc! {"_id": n, "g": n % 3}).collect());
     bed.insert(
         "names",
@@ -369,7 +369,7 @@ fn pipelines_group_join_and_write() {
 
 #[test]
 fn a_sort_or_group_over_its_limit_spills_or_fails() {
-    let mut bed = Bed::new();
+    let mut bed = Fixture::new();
     bed.limits.stage_memory_bytes = 20_000;
     bed.insert(
         "c",
@@ -397,7 +397,7 @@ fn a_sort_or_group_over_its_limit_spills_or_fails() {
 
 #[test]
 fn collections_are_created_renamed_changed_and_dropped() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"create": "a", "validator": {"n": {"$type": "int"}}});
     bed.run(doc! {"create": "a", "validator": {"n": {"$type": "int"}}});
     assert_eq!(bed.code(doc! {"create": "a"}), 48);
@@ -425,7 +425,7 @@ fn collections_are_created_renamed_changed_and_dropped() {
 
 #[test]
 fn a_bulk_write_touches_several_collections() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let reply = bed.run(doc! {"bulkWrite": 1,
     "ops": [
         {"insert": 0, "document": {"_id": 1, "a": 1}},
@@ -447,7 +447,7 @@ fn a_bulk_write_touches_several_collections() {
 
 #[test]
 fn an_update_with_an_unknown_stage_runs_no_statement() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1}]);
     let update = |stage: Document| {
         doc! {"update": "c", "updates": [
@@ -465,7 +465,7 @@ fn an_update_with_an_unknown_stage_runs_no_statement() {
 
 #[test]
 fn a_clustered_collection_shows_its_index() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let index = |unique: bool| doc! {"key": {"_id": 1}, "unique": unique, "name": "own"};
     assert_eq!(
         bed.code(doc! {"create": "c", "clusteredIndex": index(false)}),
@@ -487,7 +487,7 @@ fn a_clustered_collection_shows_its_index() {
 
 #[test]
 fn wrong_commands_are_refused_with_mongodbs_codes() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1}]);
     for (command, code) in [
         (doc! {"find": "c", "surprise": 1}, 40415),
@@ -519,7 +519,7 @@ fn wrong_commands_are_refused_with_mongodbs_codes() {
 
 #[test]
 fn insertions_check_documents() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let reason = |document: Document| {
         let reply = bed.run(doc! {"insert": "c", "documents": [document]});
         let errors = reply.get_array("writeErrors").expect("it failed").clone();
@@ -544,7 +544,7 @@ fn insertions_check_documents() {
 
 #[test]
 fn sixteen_writers_lose_no_update_and_make_no_duplicate() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1, "n": 0}]);
     bed.run(doc! {"createIndexes": "c", "indexes": [{"key": {"u": 1}, "name": "u", "unique": true, "sparse": true}]});
     std::thread::scope(|scope| {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bson::{Bson, Document, doc};
 
-use support::Bed;
+use support::Fixture;
 
 /// `src` with ten documents, `other` with three, `v` of the sources with `g: 1`, and `w` above `v`.
-fn bed() -> Bed {
-    let bed = Bed::new();
+fn bed() -> Fixture {
+    let bed = Fixture::new();
     let source = |n: i32| doc! {"_id": n, "g": n % 3, "v": n * 10, "tags": [n, n + 1]};
     bed.insert("src", (0..10).map(source).collect());
     bed.insert("other", (0..3).map(|n| doc! {"_id": n, "g": n}).collect());
@@ -26,7 +26,7 @@ fn ids(documents: &[Document]) -> Vec<i32> {
         .collect()
 }
 
-fn message(bed: &Bed, command: &Document) -> String {
+fn message(bed: &Fixture, command: &Document) -> String {
     match bed.try_run(command.clone()) {
         Ok((reply, _)) => panic!("{command} succeeded: {reply}"),
         Err(error) => error.message().to_owned(),
@@ -326,7 +326,7 @@ fn views_are_listed_kept_and_dropped_with_their_database() {
             "info": {"readOnly": true},
         }]
     );
-    let names = |bed: &Bed| bed.all(doc! {"listCollections": 1, "nameOnly": true});
+    let names = |bed: &Fixture| bed.all(doc! {"listCollections": 1, "nameOnly": true});
     let expected = [
         doc! {"name": "other", "type": "collection"},
         doc! {"name": "src", "type": "collection"},
@@ -342,18 +342,18 @@ fn views_are_listed_kept_and_dropped_with_their_database() {
     );
     bed.run(doc! {"collMod": "v", "pipeline": [{"$match": {"g": 0}}]});
     bed.assert_valid("system.views");
-    let reopened = Bed::on(Arc::clone(&bed.engine));
+    let reopened = Fixture::on(Arc::clone(&bed.engine));
     assert_eq!(names(&reopened), expected);
     assert_eq!(ids(&reopened.all(doc! {"find": "w"})), [0, 3, 6, 9]);
     reopened.run(doc! {"drop": "w"});
     reopened.assert_valid("system.views");
-    let twin = Bed::on(Arc::clone(&bed.engine));
+    let twin = Fixture::on(Arc::clone(&bed.engine));
     twin.run(doc! {"drop": "system.views"});
     assert!(
         twin.all(doc! {"find": "v"}).is_empty(),
         "the views are gone with their collection"
     );
-    let reopened = Bed::on(Arc::clone(&bed.engine));
+    let reopened = Fixture::on(Arc::clone(&bed.engine));
     reopened.run(doc! {"create": "v", "viewOn": "src"});
     assert_eq!(reopened.all(doc! {"find": "v"}).len(), 10);
     reopened.run(doc! {"dropDatabase": 1});
@@ -366,7 +366,7 @@ fn views_are_listed_kept_and_dropped_with_their_database() {
 
 #[test]
 fn views_lie_above_each_other_up_to_a_limit() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("v0", vec![doc! {"_id": 1}]);
     for n in 1..=20 {
         bed.run(doc! {"create": format!("v{n}"), "viewOn": format!("v{}", n - 1)});
@@ -378,7 +378,7 @@ fn views_lie_above_each_other_up_to_a_limit() {
     assert_eq!(bed.code(doc! {"collMod": "v1", "viewOn": "low"}), 165);
     assert_eq!(bed.code(doc! {"create": "v0", "viewOn": "low"}), 48);
     // Many ways to the same views do not take long: each view is looked at once.
-    let bed = Bed::new();
+    let bed = Fixture::new();
     for n in 1..=20 {
         let below: Vec<_> = (0..n)
             .map(|other| doc! {"$unionWith": format!("u{other}")})

@@ -15,7 +15,8 @@ use crate::{
 /// The length of what precedes the compressed payload, in bytes.
 pub(crate) const PREFIX_LEN: usize = 9;
 
-/// A view of an OP_COMPRESSED.
+/// A view of an OP_COMPRESSED: its header, the original operation code, the announced length and
+/// the compressed payload, which is not inflated yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Compressed<'a> {
     header: Header,
@@ -68,7 +69,7 @@ impl<'a> Compressed<'a> {
         })
     }
 
-    /// The algorithm.
+    /// The algorithm that the payload is compressed with.
     #[must_use]
     pub const fn compressor(&self) -> Compressor {
         self.compressor

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use crate::{Error, ErrorKind, Result};
 
-/// A compression algorithm.
+/// A compression algorithm that the wire protocol knows, with its `compressorId`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
     /// Not compressed; used for tests.
@@ -21,7 +21,7 @@ impl Compressor {
     /// The algorithms a server offers, the best first.
     pub const ALL: [Self; 3] = [Self::Snappy, Self::Zstd, Self::Zlib];
 
-    /// The number on the wire.
+    /// The `compressorId` of an OP_COMPRESSED: 0 to 3.
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {

@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind, Header, MESSAGE_LEN_MAX, Result};
 pub struct FrameLen(usize);
 
 impl FrameLen {
-    /// The length.
+    /// The length in bytes, between [`HEADER_LEN`](crate::HEADER_LEN) and the decoder's limit.
     #[must_use]
     pub const fn get(self) -> usize {
         self.0

@@ -54,7 +54,7 @@ impl Frame {
         self.start
     }
 
-    /// Where its document starts.
+    /// Where its document starts, as an index into the vector.
     #[must_use]
     pub const fn document_start(&self) -> usize {
         self.document_start
@@ -65,7 +65,7 @@ impl Frame {
         out.truncate(self.document_start);
     }
 
-    /// Takes back the whole message.
+    /// Takes back the whole message: truncates `out` to where the message starts.
     pub fn abandon(self, out: &mut Vec<u8>) {
         out.truncate(self.start);
     }

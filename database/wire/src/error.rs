@@ -1,6 +1,6 @@
 //! What can be wrong with a message.
 
-/// A result of decoding.
+/// The result of decoding; its error is [`Error`] unless another one is named.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kinds of malformed input, by what the receiver does about them.
@@ -62,13 +62,13 @@ impl Error {
         )
     }
 
-    /// What is wrong.
+    /// The kind of malformed input; [`Error::code`] is derived from it.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What is wrong, in words.
+    /// The description of the failure that is sent to the client as `errmsg`.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message

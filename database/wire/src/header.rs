@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, MESSAGE_LEN_MAX, Result};
 /// The length of a header, in bytes.
 pub const HEADER_LEN: usize = 16;
 
-/// The operations this crate understands.
+/// The operations this crate understands; [`OpCode::number`] is the `opCode` of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpCode {
     /// The reply to [`OpCode::Query`].
@@ -27,7 +27,7 @@ pub enum OpCode {
 }
 
 impl OpCode {
-    /// The number on the wire.
+    /// The `opCode` of the header: 1, 2004, 2012 or 2013.
     #[must_use]
     pub const fn number(self) -> i32 {
         match self {
@@ -56,7 +56,7 @@ impl OpCode {
     }
 }
 
-/// The header of a message.
+/// The header of a message: four signed 32-bit numbers, 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The length of the whole message, in bytes.
@@ -78,8 +78,8 @@ impl Header {
         let Some(length) = read_i32(bytes, 0) else {
             return Ok(None);
         };
-        // The length is judged as soon as it is there: a sender who is not speaking our protocol
-        // must not be waited for.
+        // The length is checked as soon as its four bytes are there: a peer with another protocol
+        // may never send the rest of a header.
         let message_len = usize::try_from(length)
             .ok()
             .filter(|length| (HEADER_LEN..=MESSAGE_LEN_MAX).contains(length))
@@ -117,9 +117,9 @@ impl Header {
 /// A whole message whose payload is not looked at yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// The header.
+    /// The header, its length checked against the bytes.
     pub header: Header,
-    /// The operation.
+    /// The operation that the header's `op_code` stands for.
     pub op_code: OpCode,
     bytes: &'a [u8],
 }
@@ -149,13 +149,13 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// What follows the header.
+    /// The bytes that follow the header; may be empty.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_LEN..]
     }
 
-    /// The whole message.
+    /// The bytes of the whole message, header included.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! # Trust
-//! Every byte that is decoded may come from an enemy. A view ([`OpMsg`], [`OpQuery`]) is handed out
+//! Every byte that is decoded may come from an attacker. A view ([`OpMsg`], [`OpQuery`]) is handed out
 //! only after its documents were checked from end to end ([`validate`]): lengths, terminators,
 //! element types, UTF-8, nesting. Failures are values of [`Error`]; nothing panics.
 //!

@@ -25,9 +25,9 @@ pub(crate) const CHECKSUM_LEN: usize = 4;
 pub struct MsgFlags(u32);
 
 impl MsgFlags {
-    /// No flag.
+    /// The empty set: a reply is wanted and no checksum follows.
     pub const NONE: Self = Self(0);
-    /// A checksum follows the sections.
+    /// Bit 0: a CRC-32C of 4 bytes follows the sections.
     pub const CHECKSUM_PRESENT: Self = Self(1);
     /// In a request: no reply is wanted. In a reply: another one follows by itself.
     pub const MORE_TO_COME: Self = Self(1 << 1);
@@ -37,7 +37,7 @@ impl MsgFlags {
     /// The lower half of the bits must be understood by the receiver, the upper half may be ignored.
     const REQUIRED_MASK: u32 = 0xFFFF;
 
-    /// The bits.
+    /// The bits as the message carries them.
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
@@ -64,13 +64,13 @@ impl MsgFlags {
         self.0 & other.0 == other.0
     }
 
-    /// These and `other`.
+    /// The union of these flags and `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These without `other`.
+    /// These flags without those that `other` has.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -80,11 +80,11 @@ impl MsgFlags {
 /// A view of an OP_MSG. Its documents are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OpMsg<'a> {
-    /// The message's header.
+    /// The header of the message: its length and request numbers.
     pub header: Header,
-    /// The flags.
+    /// The flags; bits that are optional and unknown are cleared.
     pub flags: MsgFlags,
-    /// The command or reply.
+    /// The command or reply: the document of the section of kind 0.
     pub body: &'a RawDocument,
     sequences: [Option<Sequence<'a>>; SEQUENCES_MAX],
 }
@@ -134,7 +134,7 @@ impl<'a> OpMsg<'a> {
         self.sequences.iter().flatten()
     }
 
-    /// The document sequence called `name`.
+    /// The document sequence called `name`; `None` if the message has none of that name.
     #[must_use]
     pub fn sequence(&self, name: &str) -> Option<&Sequence<'a>> {
         self.sequences().find(|sequence| sequence.name() == name)

@@ -16,19 +16,20 @@ use crate::{Error, ErrorKind, Header, Message, Result};
 /// A view of an OP_QUERY. Its documents are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct OpQuery<'a> {
-    /// The message's header.
+    /// The header of the message: its length and request numbers.
     pub header: Header,
     /// The flag bits, as they came.
     pub flags: i32,
     /// `database.collection`; commands go to the collection `$cmd`.
     pub namespace: &'a str,
-    /// How many documents to skip.
+    /// The number of documents to skip (`numberToSkip`), not checked.
     pub skip: i32,
-    /// How many documents to return.
+    /// The number of documents to return (`numberToReturn`), as it came: 0 is the default, a
+    /// negative number closes the cursor after the first batch.
     pub limit: i32,
-    /// The query, or the command.
+    /// The query; for the collection `$cmd`, the command.
     pub query: &'a RawDocument,
-    /// Which fields to return.
+    /// The projection of the results (`returnFieldsSelector`); `None` for whole documents.
     pub selector: Option<&'a RawDocument>,
 }
 

@@ -24,13 +24,13 @@ impl<'a> Sequence<'a> {
         self.name
     }
 
-    /// How many documents there are.
+    /// The number of documents; may be 0.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is none.
+    /// Whether the sequence has no documents.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -42,7 +42,7 @@ impl<'a> Sequence<'a> {
         self.bytes
     }
 
-    /// The documents in order.
+    /// The documents in the order of the message, without copying.
     #[must_use]
     pub const fn documents(&self) -> SequenceDocuments<'a> {
         SequenceDocuments {
@@ -52,7 +52,7 @@ impl<'a> Sequence<'a> {
     }
 }
 
-/// The documents of a [`Sequence`].
+/// An iterator over the documents of a [`Sequence`], with an exact length.
 #[derive(Clone, Debug)]
 pub struct SequenceDocuments<'a> {
     rest: &'a [u8],

@@ -1,4 +1,4 @@
-//! Checking that bytes are BSON, from end to end, before anybody looks at them.
+//! The check that bytes are BSON from end to end, made before any of them are interpreted.
 //!
 //! What passes can be read with the crate `bson` to the last element without an error: lengths and
 //! terminators fit, element types are known, keys and strings are UTF-8, booleans are 0 or 1, nesting

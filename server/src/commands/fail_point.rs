@@ -12,7 +12,7 @@ use millrace_document::{Error, ErrorCode, Result};
 
 use super::{Answer, CommandContext, count, integer, truthy, wrong_type};
 
-/// What happens to a command.
+/// The effects of an active fail point on a command; a field's default has no effect.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FailAction {
     /// It waits before anything else happens.
@@ -21,9 +21,9 @@ pub struct FailAction {
     pub close: bool,
     /// It is answered with this error instead of being run.
     pub error_code: Option<i32>,
-    /// Fields added to the error.
+    /// The fields added to the error's reply; `None` for none.
     pub error_details: Option<Document>,
-    /// The labels of the error.
+    /// The `errorLabels` of the error's reply; may be empty.
     pub error_labels: Vec<String>,
     /// It is run, and this is added to its reply.
     pub write_concern_error: Option<Document>,
@@ -89,7 +89,7 @@ struct State {
 /// The fail points. See the [module's page](self).
 #[derive(Debug, Default)]
 pub struct FailPoints {
-    /// Whether any mode is not `Off`: looked at for every command, so it is kept outside of the lock.
+    /// Whether any mode is not `Off`: read for every command, so it is kept outside of the lock.
     active: AtomicBool,
     state: Mutex<State>,
 }
@@ -172,7 +172,7 @@ impl FailPoints {
         Ok(entered)
     }
 
-    /// Keeps outside of the lock whether there is anything to look for inside.
+    /// Copies to the atomics whether any fail point is active, so that commands need not take the lock.
     fn note(&self, state: &State) {
         let switches = [
             &state.fail_command,
@@ -280,7 +280,7 @@ fn parse_rule(data: &Document) -> Result<Rule> {
             }
             "blockConnection" => blocks = truthy(Some(value)),
             "blockTimeMS" => block_ms = u64::try_from(number()?).ok(),
-            // MongoDB does not mind other fields: each fail point looks at those it knows.
+            // As in MongoDB other fields are allowed: each fail point reads those it knows.
             _ => {}
         }
     }

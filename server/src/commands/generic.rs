@@ -10,7 +10,7 @@ use millrace_document::{Error, ErrorCode, Result};
 use super::write_concern::WriteConcern;
 use super::{exact_integer, unknown_field};
 
-/// The generic arguments that are looked at here.
+/// The generic arguments that [`GenericArguments`] parses.
 const READ: &[&str] = &[
     "$db",
     "lsid",
@@ -25,18 +25,18 @@ const READ: &[&str] = &[
     "startTransaction",
 ];
 
-/// What every command may carry.
+/// The arguments that every command accepts beside its own.
 #[derive(Clone, Debug, Default)]
 pub struct GenericArguments<'a> {
-    /// `$db`
+    /// The name of the database the command runs on (`$db`).
     pub database: &'a str,
-    /// The UUID of `lsid`.
+    /// The 16 bytes of the session's UUID (`lsid.id`); `None` without a session.
     pub session: Option<&'a [u8]>,
     /// `maxTimeMS`; 0 and absent mean no limit.
     pub max_time_ms: Option<u64>,
-    /// `writeConcern`
+    /// The write concern of the request, or the default one.
     pub write_concern: WriteConcern,
-    /// Whether there was a `writeConcern`.
+    /// Whether the request carried a `writeConcern`.
     pub has_write_concern: bool,
     transaction: Transaction,
     api: Api<'a>,
@@ -69,7 +69,7 @@ impl<'a> GenericArguments<'a> {
     /// Reads them from a command.
     ///
     /// # Errors
-    /// What the client is to be told.
+    /// The error of the reply.
     pub fn parse(body: &'a RawDocument) -> Result<Self> {
         let mut arguments = Self::default();
         let mut database = None;
@@ -129,7 +129,7 @@ impl<'a> GenericArguments<'a> {
     /// The checks that need the command: the spelling of its name and its membership in the Stable API.
     ///
     /// # Errors
-    /// What the client is to be told.
+    /// The error of the reply.
     pub fn check(&self, command: &str, stable_api: StableApi, api_required: bool) -> Result<()> {
         self.check_api(command, stable_api, api_required)?;
         self.check_transaction()

@@ -34,7 +34,7 @@ pub(super) fn hello(context: &mut CommandContext<'_>) -> Result<Answer> {
     let streams = context.flags.contains(MsgFlags::EXHAUST_ALLOWED);
     let patience = patience(&arguments, streams)?;
     if let (Some(patience), None) = (&patience, context.resumed) {
-        // The topology never changes: whoever knows it waits for as long as it wants.
+        // The topology never changes: a client that knows it waits for the whole `maxAwaitTimeMS`.
         if context.round > 0 || patience.known_process == context.state.process_id {
             return Ok(Answer::Wait(
                 context.state.environment.monotonic() + patience.time,

@@ -15,7 +15,7 @@ pub(super) fn nothing(_: &mut CommandContext<'_>) -> Result<Answer> {
     Ok(Answer::Reply(Document::new()))
 }
 
-/// There is no authentication, so nobody is a user.
+/// There is no authentication, so no user is signed in.
 pub(super) fn users(_: &mut CommandContext<'_>) -> Result<Answer> {
     Ok(Answer::Reply(doc! { "users": [] }))
 }

@@ -32,26 +32,26 @@ use generic::GenericArguments;
 
 pub use table::COMMANDS;
 
-/// A command being answered.
+/// The arguments of a handler: a command that is being answered.
 #[derive(Debug)]
 pub struct CommandContext<'a> {
-    /// The server.
+    /// The state of the server, which outlives the connection.
     pub state: &'a ServerState,
-    /// The connection.
+    /// The state of the connection that sent the command.
     pub session: &'a mut Session,
-    /// The operation.
+    /// The running operation, which other connections may kill.
     pub operation: &'a Operation,
-    /// The command's name.
+    /// The name of the command, in its first spelling.
     pub name: &'static str,
-    /// The whole command.
+    /// The command document, all generic arguments included.
     pub body: &'a RawDocument,
-    /// What every command may carry.
+    /// The arguments that every command accepts, parsed.
     pub generic: &'a GenericArguments<'a>,
-    /// The request's flags.
+    /// The flag bits of the request's OP_MSG.
     pub flags: MsgFlags,
-    /// Set when the command waited before.
+    /// The state that the command left when it waited; `None` the first time.
     pub resumed: Option<Resumed>,
-    /// How many replies the request has had.
+    /// The number of replies the request has had; above 0 only for streamed replies.
     pub round: u32,
 }
 
@@ -69,7 +69,7 @@ impl CommandContext<'_> {
     }
 }
 
-/// What a handler answers.
+/// The answer of a command's handler, when the command succeeded.
 #[derive(Debug)]
 pub enum Answer {
     /// The reply, without `ok`.
@@ -85,7 +85,7 @@ type Handler = fn(&mut CommandContext<'_>) -> Result<Answer>;
 /// A command of the server: its declaration and the code that answers it.
 #[derive(Clone, Copy)]
 pub struct Command {
-    /// The declaration.
+    /// The declaration of the command, which the registry lists.
     pub spec: CommandSpec,
     run: Handler,
     /// The fields it has beside its own name; `None` if it takes any.
@@ -119,7 +119,7 @@ impl Command {
     /// Checks what is common to all commands and runs the handler.
     ///
     /// # Errors
-    /// What the client is to be told.
+    /// The error of the reply.
     pub fn run(&self, context: &mut CommandContext<'_>) -> Result<Answer> {
         if self.spec.admin_only && context.generic.database != "admin" {
             return Err(Error::new(

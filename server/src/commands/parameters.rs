@@ -34,7 +34,7 @@ struct Parameter {
     settable: Settable,
 }
 
-/// The parameters and their values.
+/// The server parameters of `getParameter` and `setParameter`, and their values.
 #[derive(Debug)]
 pub struct Parameters {
     values: RwLock<BTreeMap<&'static str, Parameter>>,

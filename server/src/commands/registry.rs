@@ -24,7 +24,7 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// The declaration of the command.
+    /// The declaration of the command that the handler runs.
     #[must_use]
     pub const fn spec(self) -> &'static CommandSpec {
         match self {
@@ -39,9 +39,9 @@ impl Handler {
 pub struct Entry {
     /// The spelling: the command's name or one of its aliases.
     pub name: &'static str,
-    /// The declaration.
+    /// The declaration of the command, shared by its spellings.
     pub spec: &'static CommandSpec,
-    /// The code that answers it.
+    /// The handler that answers the command, the server's or the document layer's.
     pub handler: Handler,
     /// The counters, which all spellings of a command share.
     pub metrics: Arc<CommandMetrics>,

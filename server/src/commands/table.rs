@@ -37,7 +37,7 @@ const fn admin(name: &'static str, privileges: Requirement, help: &'static str) 
     CommandSpec::admin(name, privileges, help)
 }
 
-/// Every command of the server.
+/// The commands that the server answers itself, without the document layer.
 pub static COMMANDS: &[Command] = &[
     Command::new(
         admin(

@@ -20,7 +20,7 @@ fn single(out: &mut String, name: &str, kind: &str, help: &str, value: u64) {
     let _ = writeln!(out, "{name} {value}");
 }
 
-/// Appends everything that is counted.
+/// Appends every metric of the server in the Prometheus text format.
 pub fn write_metrics(state: &ServerState, out: &mut String) {
     write_commands(state, out);
     write_errors(state, out);
@@ -136,7 +136,7 @@ fn write_network(state: &ServerState, out: &mut String) {
         ("requests", "Messages received.", &counters.requests),
         (
             "requests_offloaded",
-            "Requests served on executor threads.",
+            "Requests served on threads of the blocking pool.",
             &counters.offloaded,
         ),
         (

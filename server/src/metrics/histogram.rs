@@ -23,7 +23,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one latency.
+    /// Adds one latency to its bucket, in whole microseconds.
     pub fn record(&self, latency: Duration) {
         let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         let index = BUCKET_ENDS_US.partition_point(|end| *end < us);

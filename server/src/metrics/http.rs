@@ -1,7 +1,7 @@
 //! The endpoint of monitoring: /metrics, /livez, /readyz over HTTP/1.1, on loopback.
 //!
 //! One thread serves one request at a time. A client has two seconds for its request and two for
-//! taking the reply, and may send 8 KiB: nobody can hold the endpoint or its memory.
+//! taking the reply, and may send 8 KiB: no client can block the endpoint or exhaust its memory.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -59,7 +59,7 @@ impl MetricsServer {
         })
     }
 
-    /// The port it listens on.
+    /// The TCP port on the loopback interface that metrics are served on.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
@@ -70,7 +70,7 @@ impl MetricsServer {
         self.ready.store(ready, Ordering::SeqCst);
     }
 
-    /// Ends the thread.
+    /// Ends the thread and waits until it has ended.
     pub fn stop(&mut self) {
         self.stopping.store(true, Ordering::SeqCst);
         // The thread waits for a client: be one.

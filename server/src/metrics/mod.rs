@@ -15,18 +15,18 @@ pub use http::MetricsServer;
 
 use millrace_document::command::{Counts, OperationKind};
 
-/// The counters of one command.
+/// The counters of one command, since the start.
 #[derive(Debug, Default)]
 pub struct CommandMetrics {
-    /// How often it was asked for.
+    /// The number of requests for the command.
     pub total: AtomicU64,
-    /// How often it was answered with an error.
+    /// The number of requests that were answered with an error.
     pub failed: AtomicU64,
     /// How long it took, from the last byte received to the reply.
     pub latency: Histogram,
 }
 
-/// Counters of the whole server.
+/// The counters of the whole server, since the start.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// By kind, as [`OperationKind::ALL`] orders them.
@@ -61,12 +61,12 @@ impl Metrics {
         *errors.entry(code).or_default() += 1;
     }
 
-    /// Counts operations for `opcounters`.
+    /// Adds `count` operations of `kind` to `opcounters`.
     pub fn count_operations(&self, kind: OperationKind, count: u64) {
         self.operations[kind as usize].fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Counts documents.
+    /// Adds the documents that a command returned, inserted, updated and deleted.
     pub fn count_documents(&self, counts: Counts) {
         for (counter, count) in [
             (&self.returned, counts.returned),
@@ -80,13 +80,13 @@ impl Metrics {
         }
     }
 
-    /// Operations of one kind.
+    /// The number of operations of one kind since the start.
     #[must_use]
     pub fn operations(&self, kind: OperationKind) -> u64 {
         self.operations[kind as usize].load(Ordering::Relaxed)
     }
 
-    /// Documents touched so far.
+    /// The documents returned, inserted, updated and deleted since the start.
     #[must_use]
     pub fn documents(&self) -> Counts {
         Counts {
@@ -103,7 +103,7 @@ impl Metrics {
         self.unknown_commands.load(Ordering::Relaxed)
     }
 
-    /// Errors by code.
+    /// The number of errors since the start, by their code.
     #[must_use]
     pub fn errors(&self) -> BTreeMap<i32, u64> {
         self.errors

@@ -1,4 +1,4 @@
-//! What the worker that accepts has to do with listeners.
+//! The listeners, as the worker that accepts sees them.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +12,10 @@ const LISTENER_KEY: u64 = u64::MAX - 1;
 
 const _: () = assert!(
     Token::KEY_MAX < LISTENER_KEY - 1024,
-    "keys are told apart by their size"
+    "the keys of listeners and connections are disjoint"
 );
 
-/// The listeners and what they hand out next.
+/// The listeners, and the worker that gets their next client.
 #[derive(Debug)]
 pub(super) struct Acceptor {
     listeners: Vec<Box<dyn Listener>>,
@@ -38,12 +38,12 @@ impl Acceptor {
         self.listeners.get_mut(index)
     }
 
-    /// Until when nobody is accepted.
+    /// The end of the pause in accepting; `None` while clients are accepted.
     pub(super) const fn resting_until(&self) -> Option<Duration> {
         self.resting_until
     }
 
-    /// Who of so many workers gets the next client.
+    /// The index of the worker, of `workers`, that gets the next client.
     pub(super) const fn next_worker(&mut self, workers: usize) -> usize {
         let worker = self.next_worker;
         self.next_worker = (worker + 1) % workers;

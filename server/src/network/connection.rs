@@ -14,7 +14,7 @@ use crate::acknowledgement::Acknowledgement;
 pub(super) enum State {
     /// Receiving; requests are served as they are complete.
     Ready,
-    /// Its request, session and receive buffer are with an executor thread.
+    /// Its request, session and receive buffer are with a pool thread.
     Running,
     /// Its last reply starts at this place of the send buffer and waits until its write has come far enough.
     Parked {
@@ -30,14 +30,15 @@ pub(super) enum State {
     Repeating,
 }
 
-/// How it is found out that a connection is ready.
+/// The source of a connection's readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
-    /// The poller says so.
+    /// The kernel, through the poller.
     Poller,
-    /// It is looked at in every round, as it is in the list of the worker: since then nothing was found.
+    /// The transport, asked in every round because the connection is in the worker's list. It was last ready `since`
+    /// then.
     Hot { since: Duration },
-    /// The client rings when that is there, or has rung; the poller watches the bell.
+    /// The client, which sends a wake-up when the transport is ready for that; the poller watches the wake-up fd.
     Armed(Interest),
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Connection<S> {
     /// How many bytes of the output are sent.
     pub(super) sent: usize,
     pub(super) state: State,
-    /// What the connection is watched for. A bell is watched for rings, whatever this says.
+    /// What the connection is watched for. A wake-up fd is watched for wake-ups in any case.
     pub(super) interest: Interest,
     pub(super) watch: Watch,
     /// Whether the poller watches at all: a broken connection whose request still runs is not.
@@ -162,7 +163,7 @@ impl<S> Connection<S> {
     }
 
     /// What the connection should be watched for. An interest that is merely not needed stays until it disturbs:
-    /// most requests are over before the next event, and changing it is a system call, unless there is a bell.
+    /// most requests are over before the next event, and changing it is a system call, unless there is a wake-up fd.
     pub(super) fn wanted_interest(&self) -> Interest {
         if !self.sendable().is_empty() {
             return Interest::Write;

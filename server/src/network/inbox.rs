@@ -1,4 +1,4 @@
-//! What other threads tell a worker.
+//! The events that other threads send to a worker.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use super::poller::Waker;
 use super::slab::Token;
 use super::{Ticket, Transport};
 
-/// A request that an executor thread has served.
+/// A request that a pool thread has served.
 #[derive(Debug)]
 pub(super) struct Completion<S> {
     pub(super) token: Token,
@@ -26,7 +26,7 @@ pub(super) struct Completion<S> {
     pub(super) close: bool,
 }
 
-/// One thing told.
+/// An event for a worker.
 #[derive(Debug)]
 pub(super) enum Event<S> {
     /// Serve this connection.
@@ -76,13 +76,13 @@ impl<S> Inbox<S> {
         }
     }
 
-    /// Everything told since the last time.
+    /// The events pushed since the last call, in their order.
     pub(super) fn drain(&self) -> Vec<Event<S>> {
         self.waker.clear();
         std::mem::take(&mut *self.lock())
     }
 
-    /// Makes the worker look around.
+    /// Wakes the worker without an event.
     pub(super) fn wake(&self) {
         self.waker.wake();
     }

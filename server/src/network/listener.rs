@@ -17,8 +17,9 @@ use super::windows::WindowTotals;
 /// A stream of bytes to and from a client. No method blocks.
 ///
 /// There are two kinds. A kernel socket's descriptor polls the way the transport is; such a transport implements
-/// the first four methods. The descriptor of one with a *bell* says only that its client has rung, or is gone; and a
-/// client rings once for each time that [`Transport::arm`] said so before. Whether it is ready is found by looking.
+/// the first four methods. The descriptor of a transport with a *wake-up fd* reports only that its client has sent a
+/// wake-up, or is gone; a client sends one wake-up after each [`Transport::arm_wakeup`] that returned false.
+/// [`Transport::is_ready`] says whether such a transport is ready.
 pub trait Transport: Send + Debug {
     /// Appends received bytes to `buffer` without growing it and returns how many: 0 if the client
     /// will send no more.
@@ -33,28 +34,30 @@ pub trait Transport: Send + Debug {
     /// As [`Transport::read`].
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// A descriptor that polls as readable, writable and hung up the way the transport is; or its bell, which is
-    /// readable when the client has rung and hung up when it is gone.
+    /// A descriptor that polls as readable, writable and hung up the way the transport is; or its wake-up fd, which
+    /// is readable when the client has sent a wake-up and hung up when the client is gone.
     fn readiness(&self) -> BorrowedFd<'_>;
 
     /// The other end, in words.
     fn peer(&self) -> String;
 
-    /// Whether that is there which the interest is in, without asking the kernel. `None` if the kernel is to be
-    /// asked, always: there is no bell.
-    fn look(&self, interest: Interest) -> Option<bool> {
+    /// Whether the transport is ready for `interest`, without a system call. `None` if it has no wake-up fd: only
+    /// the kernel knows then.
+    fn is_ready(&self, interest: Interest) -> Option<bool> {
         let _ = interest;
         None
     }
 
-    /// Has the client ring when that is there. True if it is there already: it may not ring then.
-    fn arm(&mut self, interest: Interest) -> bool {
+    /// Asks the client for a wake-up once the transport is ready for `interest`. True if it is ready already: then
+    /// no wake-up may come.
+    fn arm_wakeup(&mut self, interest: Interest) -> bool {
         let _ = interest;
         false
     }
 
-    /// The bell has rung. True if the client is gone; what it sent before can still be read.
-    fn answer(&mut self) -> bool {
+    /// Reads the wake-ups that have come from the wake-up fd. True if the client is gone; what it sent before can
+    /// still be read.
+    fn drain_wakeup(&mut self) -> bool {
         false
     }
 }
@@ -74,7 +77,7 @@ pub trait Listener: Send + Debug {
     fn address(&self) -> String;
 }
 
-/// Kernel TCP.
+/// A listener for TCP through the kernel.
 #[derive(Debug)]
 pub struct TcpListener {
     socket: std::net::TcpListener,
@@ -107,7 +110,7 @@ impl TcpListener {
         self.socket.as_fd().try_clone_to_owned()
     }
 
-    /// The address it listens on.
+    /// The address it is bound to, with the port that the kernel chose for port 0.
     #[must_use]
     pub const fn local_address(&self) -> SocketAddr {
         self.address
@@ -149,7 +152,7 @@ impl UnixListener {
     /// replaced.
     ///
     /// # Errors
-    /// What the system says; [`io::ErrorKind::AddrInUse`] if somebody answers on `path`.
+    /// The system's; [`io::ErrorKind::AddrInUse`] if a process accepts connections on `path`.
     pub fn bind(path: &Path) -> io::Result<Self> {
         match std::os::unix::net::UnixStream::connect(path) {
             Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
@@ -189,8 +192,8 @@ impl Listener for UnixListener {
 
 impl Drop for UnixListener {
     fn drop(&mut self) {
-        // Another process may have replaced the file; then removing fails or removes a name nobody
-        // needs, and there is nobody to tell.
+        // Another process may have replaced the file; then removing fails or removes a name that is
+        // not in use, and a destructor cannot report it.
         let _ = std::fs::remove_file(&self.path);
     }
 }

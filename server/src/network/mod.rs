@@ -7,34 +7,34 @@
 //!                                       |        |         |
 //!                              Offload  |   Wait |         | Acknowledge
 //!                                       v        v         v
-//!                                 executor    timers,    parked until the write
-//!                                 thread      notifier   has come far enough
+//!                                 blocking    timers,    parked until the write
+//!                                 pool        notifier   has come far enough
 //! ```
 //!
-//! Readiness is what the poller says of a kernel socket. Of a connection through a window
-//! ([`WindowListener`]) it is found by looking at its memory, or its bell rings: see `looking.rs`.
+//! The poller reports the readiness of kernel sockets. That of a connection through a window
+//! ([`WindowListener`]) is polled in its shared memory, or signalled by its wake-up fd: see `spin_poll.rs`.
 //!
 //! # Ownership
-//! | what | who touches it |
+//! | what | threads that use it |
 //! |---|---|
 //! | a connection, its transport, its buffers | the worker it was handed to, always the same |
-//! | its session and the request being served | that worker; an executor thread while the request is offloaded |
+//! | its session and the request being served | that worker; a pool thread while the request is offloaded |
 //! | a worker's [`Inbox`](inbox::Inbox) | any thread pushes, the worker drains |
 //! | the [`Notifier`] | any thread |
 //!
 //! # Invariants
 //! 1. A connection serves one request at a time, in the order of arrival.
 //! 2. A connection with unsent replies of more than a buffer is not read: back-pressure reaches the client.
-//! 3. A worker never blocks: not on a device, not on a client, not on an executor thread.
+//! 3. A worker never blocks: not on a device, not on a client, not on a pool thread.
 //! 4. Every buffer is charged to [`Share::Messages`](crate::memory::Share::Messages); an idle
 //!    connection holds none.
 //! 5. A reply that stands for a write leaves the process only after the write has reached the level that its
 //!    [`Acknowledgement`](crate::acknowledgement::Acknowledgement) names, or with an error that says otherwise.
 
 mod acceptor;
+mod blocking_pool;
 mod buffer;
 mod connection;
-mod executor;
 mod inbox;
 mod listener;
 #[cfg(test)]
@@ -50,7 +50,7 @@ mod timers;
 mod windows;
 mod worker;
 
-pub use executor::Executor;
+pub use blocking_pool::BlockingPool;
 pub use listener::{Listener, TcpListener, Transport, UnixListener};
 pub use notifier::{Notifier, Ticket};
 pub use poller::Interest;

@@ -1,23 +1,23 @@
-//! Tickets: how a request that waits for data is woken by whoever makes the data.
+//! Tickets, by which the thread that adds data wakes a request that waits for it.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A one-time right to wait. Got from [`Notifier::ticket`] before looking whether there is data, so
+/// A one-time right to wait. [`Notifier::ticket`] issues it before the request checks for data, so
 /// that data that comes in between is not missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(u64);
 
-/// Resumes who waits.
+/// The function that resumes the request that waits.
 pub(crate) type Wake = Box<dyn FnOnce() + Send>;
 
 enum State {
-    /// Nobody waits yet.
+    /// Issued: no request waits with it yet.
     Issued,
-    /// Notified before anybody waited.
+    /// Notified before the request waited.
     Notified,
-    /// To be called when notified.
+    /// Waited with: the function is called when the ticket is notified.
     Waiting(Wake),
 }
 
@@ -37,14 +37,14 @@ struct Tickets {
     states: HashMap<u64, State>,
 }
 
-/// All tickets of the process.
+/// The tickets of all requests of the process that may wait.
 #[derive(Debug, Default)]
 pub struct Notifier {
     tickets: Mutex<Tickets>,
 }
 
 impl Notifier {
-    /// A notifier without tickets.
+    /// A notifier without any tickets, shared by its users.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::default()
@@ -79,7 +79,7 @@ impl Notifier {
         }
     }
 
-    /// Forgets a ticket.
+    /// Removes a ticket; a later notification of it has no effect.
     pub fn cancel(&self, ticket: Ticket) {
         self.lock().states.remove(&ticket.0);
     }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_ticket_wakes_nobody() {
+    fn a_cancelled_ticket_wakes_no_request() {
         let notifier = Notifier::new();
         let (count, wake) = counting();
         let ticket = notifier.ticket();

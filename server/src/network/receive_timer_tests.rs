@@ -15,7 +15,7 @@ use crate::acknowledgement::{Acknowledgement, Level, Watermarks};
 use crate::clock::{Clock, SystemClock};
 use crate::journal::Journal;
 use crate::memory::{Limits, MemoryBudget};
-use crate::network::executor::Executor;
+use crate::network::blocking_pool::BlockingPool;
 use crate::network::parked::Verdict;
 use crate::network::{
     ConnectionInfo, Counters, NetworkConfig, Notifier, Outcome, ReplyBuffer, Request,
@@ -160,7 +160,7 @@ impl Fixture {
             clock,
             budget: MemoryBudget::new(Limits::default()),
             notifier: Notifier::new(),
-            executor: Executor::new(1),
+            blocking_pool: BlockingPool::new(1),
             counters: Arc::new(Counters::default()),
             inboxes: vec![Arc::new(Inbox::new().expect("there are descriptors"))],
             stopping: false.into(),
@@ -214,7 +214,7 @@ fn parts(more: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_request_on_an_executor_thread_has_no_deadline() {
+fn a_request_on_a_pool_thread_has_no_deadline() {
     let mut fixture = Fixture::new(Answer::Offload);
     let (first, second) = parts(10);
     fixture.receive(0, &first);
@@ -232,7 +232,7 @@ fn a_request_on_an_executor_thread_has_no_deadline() {
     fixture.worker.now = fixture.start + Duration::from_secs(200);
     fixture.worker.on_inbox();
     assert_eq!(fixture.deadline(), Some(260));
-    fixture.worker.shared.executor.stop();
+    fixture.worker.shared.blocking_pool.stop();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Serving one request: the same on a worker and on an executor thread.
+//! Serving one request: the same on a worker and on a pool thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -51,7 +51,7 @@ pub(super) fn serve<S: Service>(
         round: current.round,
     };
     let mut reply = reply_buffer(current, out);
-    // A panic is a bug of ours; it costs the client its connection, not everybody the server.
+    // A panic is a bug of ours; it costs this client its connection, and the others nothing.
     let outcome = catch_unwind(AssertUnwindSafe(|| match place {
         Place::Worker => service.call(session, &request, &mut reply),
         Place::Executor => service.call_blocking(session, &request, &mut reply),

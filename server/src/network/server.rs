@@ -10,7 +10,7 @@ use std::time::Duration;
 use millrace_wire::{Decoder, MESSAGE_LEN_MAX};
 
 use super::acceptor::Acceptor;
-use super::executor::Executor;
+use super::blocking_pool::BlockingPool;
 use super::inbox::Inbox;
 use super::worker::Worker;
 use super::{Listener, Notifier, Service};
@@ -18,13 +18,13 @@ use crate::clock::Clock;
 use crate::journal::{Journal, Subscriber};
 use crate::memory::MemoryBudget;
 
-/// How the network behaves.
+/// The limits and times of the network layer.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkConfig {
-    /// How many workers there are; at least one.
+    /// The number of worker threads; at least one.
     pub workers: usize,
-    /// How many executor threads there may be.
-    pub executor_threads_max: usize,
+    /// The most threads of the blocking pool; at least one.
+    pub blocking_threads_max: usize,
     /// How many connections there may be; further ones are closed at once.
     pub connections_max: usize,
     /// How long the longest message may be, in bytes.
@@ -33,9 +33,9 @@ pub struct NetworkConfig {
     pub receive_time_max: Duration,
     /// How long a client may leave its replies unread while memory is scarce.
     pub stall_time_max: Duration,
-    /// For how long a worker that has nothing to do looks at connections with bells before it sleeps; less if it is
-    /// in vain.
-    pub look_time_max: Duration,
+    /// The longest time for which an idle worker polls connections with a wake-up fd before it sleeps; it becomes
+    /// shorter while polling finds nothing. 0 for never.
+    pub spin_time_max: Duration,
     /// How long running requests may take to end when the server stops.
     pub drain_time_max: Duration,
 }
@@ -44,12 +44,12 @@ impl Default for NetworkConfig {
     fn default() -> Self {
         Self {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            executor_threads_max: 64,
+            blocking_threads_max: 64,
             connections_max: 20_000,
             message_len_max: MESSAGE_LEN_MAX,
             receive_time_max: Duration::from_secs(60),
             stall_time_max: Duration::from_secs(10),
-            look_time_max: Duration::from_micros(20),
+            spin_time_max: Duration::from_micros(20),
             drain_time_max: Duration::from_secs(10),
         }
     }
@@ -58,19 +58,19 @@ impl Default for NetworkConfig {
 /// What the network has done, for monitoring. All values but `open` only rise.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections that are open.
+    /// The number of connections open now.
     pub open: AtomicUsize,
-    /// Connections that were accepted.
+    /// The number of connections accepted since the start.
     pub accepted: AtomicU64,
     /// Connections that were closed at once because there were too many.
     pub rejected: AtomicU64,
-    /// Requests.
+    /// The number of requests received since the start.
     pub requests: AtomicU64,
-    /// Bytes received.
+    /// The bytes received from clients since the start.
     pub bytes_in: AtomicU64,
-    /// Bytes sent.
+    /// The bytes sent to clients since the start.
     pub bytes_out: AtomicU64,
-    /// Requests on executor threads, since the start.
+    /// Requests on threads of the blocking pool, since the start.
     pub offloaded: AtomicU64,
     /// Connections closed because a message took too long or was not read.
     pub timed_out: AtomicU64,
@@ -101,7 +101,7 @@ pub(super) struct Shared<S: Service> {
     pub(super) journal: Arc<Journal>,
     pub(super) budget: Arc<MemoryBudget>,
     pub(super) notifier: Arc<Notifier>,
-    pub(super) executor: Arc<Executor>,
+    pub(super) blocking_pool: Arc<BlockingPool>,
     pub(super) counters: Arc<Counters>,
     pub(super) inboxes: Vec<Arc<Inbox<S::Session>>>,
     pub(super) stopping: AtomicBool,
@@ -156,7 +156,7 @@ impl<S: Service> Network<S> {
             journal,
             budget,
             notifier,
-            executor: Executor::new(config.executor_threads_max),
+            blocking_pool: BlockingPool::new(config.blocking_threads_max),
             counters,
             inboxes,
             stopping: AtomicBool::new(false),
@@ -177,17 +177,18 @@ impl<S: Service> Network<S> {
         Ok(network)
     }
 
-    /// The threads for requests that take long.
+    /// The pool of threads for requests that may block.
     #[must_use]
-    pub fn executor(&self) -> &Arc<Executor> {
-        &self.shared.executor
+    pub fn blocking_pool(&self) -> &Arc<BlockingPool> {
+        &self.shared.blocking_pool
     }
 
     /// Stops accepting, lets running requests come to their end, sends what is to be sent, closes
     /// all connections, and returns when all threads have ended.
     pub fn stop(&self) {
         if !self.shared.stopping.load(Ordering::SeqCst) {
-            // In this order: a worker that sees the flag finds in its inbox whom the service has woken.
+            // In this order: a worker that sees the flag finds in its inbox the requests that the service
+            // has woken.
             self.shared.service.interrupt_all();
             self.shared.stopping.store(true, Ordering::SeqCst);
         }
@@ -199,7 +200,7 @@ impl<S: Service> Network<S> {
             // A worker that panicked has said so; there is nothing left to wait for.
             let _ = thread.join();
         }
-        self.shared.executor.stop();
+        self.shared.blocking_pool.stop();
     }
 
     fn lock_threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {

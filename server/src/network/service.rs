@@ -21,7 +21,7 @@ impl fmt::Display for ConnectionId {
 /// What is known about a connection when it opens.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
-    /// Its number.
+    /// The number of the connection, unique in the process.
     pub id: ConnectionId,
     /// The other end, `address:port` for TCP.
     pub peer: String,
@@ -50,7 +50,7 @@ pub struct Request<'a> {
     pub round: u32,
 }
 
-/// What became of a request.
+/// The result of serving a request: what the network does next.
 #[derive(Debug)]
 #[must_use]
 pub enum Outcome {
@@ -61,7 +61,7 @@ pub enum Outcome {
     /// The reply is in the buffer and may be sent once its write has come that far. A reply that may be sent at once
     /// is [`Outcome::Done`].
     Acknowledge(Acknowledgement),
-    /// This may take long: serve it with [`Service::call_blocking`] on an executor thread. Whatever
+    /// This may take long: serve it with [`Service::call_blocking`] on a pool thread. Whatever
     /// is in the buffer is dropped.
     Offload,
     /// Serve the request again when the ticket is notified, at the latest at `until`. Whatever is in
@@ -112,10 +112,10 @@ pub trait Service: Send + Sync + fmt::Debug + 'static {
     /// closed.
     fn panicked(&self, reply: &mut ReplyBuffer<'_>);
 
-    /// The client of a request that is on an executor thread is gone.
+    /// The client of a request that is on a pool thread is gone.
     fn disconnected(&self, connection: ConnectionId);
 
-    /// The server is shutting down: requests on executor threads should come to an end, and those that
+    /// The server is shutting down: requests on pool threads should come to an end, and those that
     /// wait for a ticket should be woken. What waits after this is closed without a reply.
     fn interrupt_all(&self);
 
@@ -164,13 +164,13 @@ impl<'a> ReplyBuffer<'a> {
         self.out
     }
 
-    /// The document written so far.
+    /// The bytes of the reply's document that are written so far.
     #[must_use]
     pub fn written(&self) -> &[u8] {
         &self.out[self.frame.document_start()..]
     }
 
-    /// Adds flags to the reply.
+    /// Adds flags to those that the reply has.
     pub fn set_flags(&mut self, flags: MsgFlags) {
         self.flags = self.flags.with(flags);
     }

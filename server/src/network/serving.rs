@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use millrace_wire::{Compressed, Error, Message, OpCode};
 
-use super::{Fate, Worker};
+use super::{Disposition, Worker};
 use crate::network::buffer::BUFFER_LEN;
 use crate::network::connection::{Connection, Current, State};
 use crate::network::inbox::{Completion, Event};
@@ -36,12 +36,12 @@ impl<S: Service> Worker<S> {
         token: Token,
         connection: &mut Connection<S::Session>,
         readiness: Readiness,
-    ) -> Fate {
+    ) -> Disposition {
         if readiness.broken && connection.state != State::Ready {
-            return Fate::Close;
+            return Disposition::Close;
         }
-        if readiness.writable && self.send(connection) == Fate::Close {
-            return Fate::Close;
+        if readiness.writable && self.send(connection) == Disposition::Close {
+            return Disposition::Close;
         }
         match connection.state {
             State::Ready if readiness.readable || readiness.hung_up => {
@@ -50,12 +50,12 @@ impl<S: Service> Worker<S> {
             State::Ready => self.serve_received(token, connection),
             State::Repeating => {
                 self.runnable.push_back(token);
-                Fate::Keep
+                Disposition::Keep
             }
-            State::Running | State::Waiting { .. } if readiness.hung_up => Fate::Close,
+            State::Running | State::Waiting { .. } if readiness.hung_up => Disposition::Close,
             State::Running | State::Waiting { .. } | State::Parked { .. } => {
                 connection.disturbed = true;
-                Fate::Keep
+                Disposition::Keep
             }
         }
     }
@@ -65,9 +65,9 @@ impl<S: Service> Worker<S> {
         &mut self,
         token: Token,
         connection: &mut Connection<S::Session>,
-    ) -> Fate {
+    ) -> Disposition {
         if connection.state != State::Ready || !connection.sendable().is_empty() {
-            return Fate::Keep;
+            return Disposition::Keep;
         }
         match self.read(connection) {
             Received::Bytes => self.serve_received(token, connection),
@@ -76,7 +76,7 @@ impl<S: Service> Worker<S> {
                 self.starve(token, connection);
                 self.settle(connection)
             }
-            Received::End => Fate::Close,
+            Received::End => Disposition::Close,
         }
     }
 
@@ -129,10 +129,11 @@ impl<S: Service> Worker<S> {
         &mut self,
         token: Token,
         connection: &mut Connection<S::Session>,
-    ) -> Fate {
+    ) -> Disposition {
         while connection.state == State::Ready && !connection.closing && !connection.starved {
             if connection.sendable().len() >= OUTPUT_LEN_HIGH
-                && (self.send(connection) == Fate::Close || !connection.sendable().is_empty())
+                && (self.send(connection) == Disposition::Close
+                    || !connection.sendable().is_empty())
             {
                 break;
             }
@@ -150,15 +151,15 @@ impl<S: Service> Worker<S> {
     }
 
     /// Sends, gives back what is not needed, and says whether the connection goes on.
-    fn settle(&mut self, connection: &mut Connection<S::Session>) -> Fate {
-        if self.send(connection) == Fate::Close {
-            return Fate::Close;
+    fn settle(&mut self, connection: &mut Connection<S::Session>) -> Disposition {
+        if self.send(connection) == Disposition::Close {
+            return Disposition::Close;
         }
         if connection.closing
             && connection.sendable().is_empty()
             && connection.state == State::Ready
         {
-            return Fate::Close;
+            return Disposition::Close;
         }
         if let (Some(input), None) = (&mut connection.input, &connection.current) {
             if connection.consumed > 0 {
@@ -176,13 +177,13 @@ impl<S: Service> Worker<S> {
     }
 
     /// Sends as much as the client takes.
-    fn send(&mut self, connection: &mut Connection<S::Session>) -> Fate {
+    fn send(&mut self, connection: &mut Connection<S::Session>) -> Disposition {
         let Some(output) = &connection.output else {
-            return Fate::Keep;
+            return Disposition::Keep;
         };
         let pending = &output.bytes[connection.sent..connection.sendable_end()];
         if pending.is_empty() {
-            return Fate::Keep;
+            return Disposition::Keep;
         }
         match connection.transport.write(pending) {
             Ok(count) => {
@@ -195,7 +196,7 @@ impl<S: Service> Worker<S> {
                 connection.stalled_since = None;
             }
             Err(error) if is_transient(&error) => {}
-            Err(_) => return Fate::Close,
+            Err(_) => return Disposition::Close,
         }
         if !connection.sendable().is_empty() {
             connection.stalled_since.get_or_insert(self.now);
@@ -210,7 +211,7 @@ impl<S: Service> Worker<S> {
                 self.pool.put(buffer);
             }
         }
-        Fate::Keep
+        Disposition::Keep
     }
 
     /// Begins to serve the request that the unserved input starts with.
@@ -262,7 +263,7 @@ impl<S: Service> Worker<S> {
         token: Token,
         connection: &mut Connection<S::Session>,
         resumed: Option<Resumed>,
-    ) -> Fate {
+    ) -> Disposition {
         connection.state = State::Ready;
         if let (None, Some(current)) = (resumed, &mut connection.current) {
             current.began = self.now;
@@ -390,7 +391,7 @@ impl<S: Service> Worker<S> {
 
         let service = Arc::clone(&self.shared.service);
         let inbox = Arc::clone(&self.inbox);
-        self.shared.executor.submit(move || {
+        self.shared.blocking_pool.submit(move || {
             let frame = &input.bytes[consumed..consumed + request.len];
             let bytes = inflated.as_ref().map_or(frame, |inflated| &inflated.bytes);
             let Served {
@@ -427,7 +428,7 @@ impl<S: Service> Worker<S> {
         token: Token,
         connection: &mut Connection<S::Session>,
         completion: Completion<S::Session>,
-    ) -> Fate {
+    ) -> Disposition {
         let Completion {
             session,
             input,
@@ -443,7 +444,7 @@ impl<S: Service> Worker<S> {
         connection.state = State::Ready;
         if connection.gone {
             self.pool.put(output);
-            return Fate::Close;
+            return Disposition::Close;
         }
         if let Some(current) = &mut connection.current {
             current.inflated = inflated;
@@ -480,7 +481,7 @@ impl<S: Service> Worker<S> {
         token: Token,
         connection: &mut Connection<S::Session>,
         verdict: Verdict,
-    ) -> Fate {
+    ) -> Disposition {
         let State::Parked { start, .. } = connection.state else {
             unreachable!("only parked connections are in the set");
         };

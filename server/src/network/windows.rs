@@ -3,13 +3,13 @@
 //! A [`WindowListener`] announces listening TCP sockets to the host's broker. The broker hands over each
 //! connection as shared memory and a wake-up fd; from then on it has no part in it.
 //!
-//! Without a broker there is kernel TCP alone. It is asked for again once a second, so that one which comes, or
-//! comes back, is told of the sockets; connections that are there go on meanwhile.
+//! Without a broker there is kernel TCP alone. The listener tries to connect again once a second, and then
+//! announces the sockets to a broker that was started or restarted; open connections go on meanwhile.
 //!
 //! # Memory
 //! A connection is a mapping of its rings, which the broker has made and charged: 520 KiB of addresses, of which the
-//! client decides how much is ever touched. A request is copied out of it into a buffer of the server's before anything
-//! looks at it.
+//! client decides how much is ever touched. A request is copied out of it into a buffer of the server's before any
+//! of it is interpreted.
 //!
 //! # Threads
 //! The worker that accepts drives the listener, by one descriptor: a poller of its own that holds the connection to
@@ -178,7 +178,7 @@ impl WindowListener {
         Ok(listener)
     }
 
-    /// What its connections have done.
+    /// The counters of the listener's connections, since the start.
     #[must_use]
     pub const fn totals(&self) -> &Arc<WindowTotals> {
         &self.totals
@@ -192,7 +192,7 @@ impl WindowListener {
                 return;
             };
             let mut watched = [PollFd::new(announcement, PollFlags::IN)];
-            // If it fails, or nothing comes, the rest is heard later.
+            // If it fails, or times out, the remaining answers are read later.
             if poll(&mut watched, Some(&left)).is_ok_and(|ready| ready > 0) {
                 self.hear();
             }
@@ -418,7 +418,7 @@ impl Transport for WindowTransport {
         self.stream.peer().to_string()
     }
 
-    fn look(&self, interest: Interest) -> Option<bool> {
+    fn is_ready(&self, interest: Interest) -> Option<bool> {
         Some(match wanted(interest) {
             None => false,
             Some(wanted) => {
@@ -428,11 +428,11 @@ impl Transport for WindowTransport {
         })
     }
 
-    fn arm(&mut self, interest: Interest) -> bool {
+    fn arm_wakeup(&mut self, interest: Interest) -> bool {
         let Some(wanted) = wanted(interest) else {
             return false;
         };
-        // Bytes do not keep anybody awake who waits for the end alone.
+        // For Interest::HangUp received bytes are not enough: only the end of the stream is.
         let is_there =
             self.stream.arm(wanted) && (interest != Interest::HangUp || self.stream.is_at_end());
         if !is_there {
@@ -441,7 +441,7 @@ impl Transport for WindowTransport {
         is_there
     }
 
-    fn answer(&mut self) -> bool {
+    fn drain_wakeup(&mut self) -> bool {
         self.stream.drain_wakeups();
         self.stream.is_gone()
     }

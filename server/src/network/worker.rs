@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use self::looking::{Hot, Polling};
+use self::spin_poll::{Hot, Polling};
 use super::acceptor::Acceptor;
 use super::buffer::BufferPool;
 use super::connection::{Connection, State, Watch};
@@ -36,13 +36,13 @@ const STARVED_RETRY: Duration = Duration::from_millis(20);
 
 /// Whether a connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Disposition {
     Keep,
     Close,
 }
 
 /// A worker and everything it owns. Its methods are in three files: the loop here, what happens on one
-/// connection in `serving.rs`, how connections with bells are looked at in `looking.rs`.
+/// connection in `serving.rs`, the polling of connections with a wake-up fd in `spin_poll.rs`.
 pub(super) struct Worker<S: Service> {
     pub(super) shared: Arc<Shared<S>>,
     pub(super) inbox: Arc<Inbox<S::Session>>,
@@ -82,7 +82,7 @@ impl<S: Service> Worker<S> {
         }
         Ok(Self {
             pool: BufferPool::new(Arc::clone(&shared.budget)),
-            hot: Hot::new(shared.config.look_time_max),
+            hot: Hot::new(shared.config.spin_time_max),
             inbox,
             poller,
             connections: Slab::new(),
@@ -103,7 +103,7 @@ impl<S: Service> Worker<S> {
     pub(super) fn run(mut self) {
         let (mut ready, mut found) = (Vec::new(), Vec::new());
         while !self.is_drained() {
-            let polled = match self.look_around(&mut found) {
+            let polled = match self.poll_hot(&mut found) {
                 Polling::Wait(timeout) => self.poller.wait(timeout, &mut ready),
                 Polling::Skip => Ok(()),
             };
@@ -123,7 +123,7 @@ impl<S: Service> Worker<S> {
             self.on_timers();
             self.release_parked();
             self.run_again();
-            self.feed_starved();
+            self.retry_buffer_waiters();
             self.request_sync();
             self.begin_draining();
         }
@@ -172,13 +172,13 @@ impl<S: Service> Worker<S> {
     pub(super) fn with_connection(
         &mut self,
         token: Token,
-        serve: impl FnOnce(&mut Self, Token, &mut Connection<S::Session>) -> Fate,
+        serve: impl FnOnce(&mut Self, Token, &mut Connection<S::Session>) -> Disposition,
     ) {
         let Some(mut connection) = self.connections.take(token) else {
             return; // closed earlier in this round
         };
         let fate = serve(self, token, &mut connection);
-        if fate == Fate::Keep && self.watch(token, &mut connection).is_ok() {
+        if fate == Disposition::Keep && self.watch(token, &mut connection).is_ok() {
             self.connections.put_back(token, connection);
         } else {
             self.close(token, connection);
@@ -279,7 +279,7 @@ impl<S: Service> Worker<S> {
                             } if awaited == ticket => {
                                 worker.resume(token, connection, Some(Resumed::Notified))
                             }
-                            _ => Fate::Keep,
+                            _ => Disposition::Keep,
                         }
                     });
                 }
@@ -349,15 +349,15 @@ impl<S: Service> Worker<S> {
             let fd = connection.transport.readiness();
             match worker.poller.add(fd, token.key(), Interest::Read) {
                 Ok(()) => {
-                    if connection.transport.look(Interest::None).is_some() {
+                    if connection.transport.is_ready(Interest::None).is_some() {
                         worker.warm(token, connection);
                     }
-                    Fate::Keep
+                    Disposition::Keep
                 }
                 Err(error) => {
                     connection.watched = false;
                     tracing::warn!(target: "NETWORK", id = 23_303_u32, %error, "Watching failed");
-                    Fate::Close
+                    Disposition::Close
                 }
             }
         });
@@ -377,7 +377,11 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    fn on_deadline(&mut self, token: Token, connection: &mut Connection<S::Session>) -> Fate {
+    fn on_deadline(
+        &mut self,
+        token: Token,
+        connection: &mut Connection<S::Session>,
+    ) -> Disposition {
         if let State::Waiting { ticket, .. } = connection.state {
             if let Some(ticket) = ticket {
                 self.shared.notifier.cancel(ticket);
@@ -387,7 +391,7 @@ impl<S: Service> Worker<S> {
         if connection.stalled_since.is_some() && !self.shared.budget.is_scarce(Share::Messages) {
             // A slow reader costs nothing that somebody else needs.
             connection.stalled_since = Some(self.now);
-            return Fate::Keep;
+            return Disposition::Keep;
         }
         self.shared
             .counters
@@ -399,7 +403,7 @@ impl<S: Service> Worker<S> {
             connectionId = connection.id.0,
             "Connection closed because the client was too slow"
         );
-        Fate::Close
+        Disposition::Close
     }
 
     /// Releases the replies whose writes have come far enough, or whose time is over; all of them if the journal
@@ -452,13 +456,13 @@ impl<S: Service> Worker<S> {
                 if connection.state == State::Repeating && connection.sendable().is_empty() {
                     worker.resume(token, connection, None)
                 } else {
-                    Fate::Keep
+                    Disposition::Keep
                 }
             });
         }
     }
 
-    fn feed_starved(&mut self) {
+    fn retry_buffer_waiters(&mut self) {
         for token in std::mem::take(&mut self.starved) {
             self.with_connection(token, |worker, token, connection| {
                 connection.starved = false;
@@ -482,18 +486,18 @@ impl<S: Service> Worker<S> {
     }
 
     /// Whether a connection may end now that the server stops.
-    pub(super) fn drained(&self, connection: &Connection<S::Session>) -> Fate {
+    pub(super) fn drained(&self, connection: &Connection<S::Session>) -> Disposition {
         match connection.state {
-            _ if self.draining_until.is_none() => Fate::Keep,
-            State::Ready if connection.sendable().is_empty() => Fate::Close,
-            State::Waiting { .. } | State::Repeating => Fate::Close,
-            _ => Fate::Keep,
+            _ if self.draining_until.is_none() => Disposition::Keep,
+            State::Ready if connection.sendable().is_empty() => Disposition::Close,
+            State::Waiting { .. } | State::Repeating => Disposition::Close,
+            _ => Disposition::Keep,
         }
     }
 }
 
-#[path = "looking.rs"]
-mod looking;
+#[path = "spin_poll.rs"]
+mod spin_poll;
 
 #[path = "serving.rs"]
 mod serving;

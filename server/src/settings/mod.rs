@@ -58,10 +58,10 @@ impl fmt::Display for DataPlace {
     }
 }
 
-/// A device with a volume.
+/// A device that holds a volume, as `--device` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// The device.
+    /// The device, as `--device` gives it.
     pub spec: Spec,
     /// Whether a volume is made on it if it is blank.
     pub format: bool,
@@ -70,9 +70,9 @@ pub struct DeviceSettings {
 /// The settings of a server, complete and checked.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the data is.
+    /// The folder or the device that holds the data.
     pub data: DataPlace,
-    /// The port.
+    /// The TCP port that clients connect to; 0 lets the kernel choose.
     pub port: u16,
     /// The addresses to listen on; loopback only.
     pub addresses: Vec<SocketAddr>,
@@ -80,7 +80,7 @@ pub struct Settings {
     pub unix_socket: bool,
     /// The path of the broker's socket; `None` without user-level sockets.
     pub sockets: Option<PathBuf>,
-    /// For how long a worker looks for their requests before it sleeps.
+    /// The time for which a worker polls for their requests before it sleeps; 0 for never.
     pub socket_spin: Duration,
     /// The log file, or the standard output.
     pub logpath: Option<PathBuf>,
@@ -90,21 +90,21 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// How often the journal is synced; zero for every acknowledged write.
     pub journal_interval: Duration,
-    /// The port of the metrics.
+    /// The TCP port that metrics are served on; `None` for no metrics.
     pub metrics_port: Option<u16>,
-    /// How many connections there may be.
+    /// The number of client connections allowed at once.
     pub connections_max: usize,
-    /// How many workers there are.
+    /// The number of worker threads; at least one.
     pub worker_threads: usize,
     /// Where the process's number is written to.
     pub pid_file: Option<PathBuf>,
-    /// Parameters set at the start.
+    /// The parameters set at the start, as name and value, in their order.
     pub parameters: Vec<(String, String)>,
-    /// Whether `configureFailPoint` is there.
+    /// Whether `configureFailPoint` may be run (`enableTestCommands`).
     pub enable_test_commands: bool,
-    /// Whether the engine works on a file system that forgets what was not synced.
+    /// Whether the engine works on a file system that loses unsynced writes, for tests.
     pub forgetful_file_system: bool,
-    /// The command line.
+    /// The arguments of the command line, the program's name first.
     pub arguments: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl Settings {
     /// The settings that options, and the configuration file they may name, make together.
     ///
     /// # Errors
-    /// What is wrong, in words for whoever starts the server.
+    /// The option that is invalid and the reason, for the log and the terminal.
     pub fn resolve(options: ServeOptions, arguments: Vec<String>) -> Result<Self, SettingsError> {
         let options = match options.config.clone() {
             Some(path) => config_file::merge(options, &path)?,
@@ -168,7 +168,7 @@ impl Settings {
         })
     }
 
-    /// The reply to `getCmdLineOpts`.
+    /// The reply to `getCmdLineOpts`: the arguments and the parsed options.
     #[must_use]
     pub fn command_line(&self) -> Document {
         let addresses: Vec<String> = self
@@ -267,8 +267,8 @@ fn parse_parameters(texts: &[String]) -> Result<Vec<(String, String)>, SettingsE
     texts.iter().map(split).collect()
 }
 
-/// The addresses of `--bind_ip`. There is no authentication yet: whoever can connect can do
-/// everything, so only programs of this machine may.
+/// The addresses of `--bind_ip`. There is no authentication yet: a client that can connect can do
+/// everything, so only loopback addresses are accepted.
 fn parse_addresses(text: &str, port: u16) -> Result<Vec<SocketAddr>, SettingsError> {
     let mut addresses = Vec::new();
     for part in text.split(',').map(str::trim) {

@@ -12,7 +12,7 @@ use millrace_tools::sockets::SocketsOptions;
 #[derive(Debug, Parser)]
 #[command(name = "millrace", version, about)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand to run
     #[command(subcommand)]
     pub command: Subcommand,
 }
@@ -36,7 +36,7 @@ pub enum Subcommand {
     Compatibility(CompatibilityOptions),
 }
 
-/// The options of `millrace compatibility`.
+/// The options of `millrace compatibility`: the page that it rewrites.
 #[derive(Args, Clone, Debug)]
 pub struct CompatibilityOptions {
     /// The page, `docs/compatibility.md` of a checkout.
@@ -123,7 +123,7 @@ pub struct ServeOptions {
     pub test_file_system: Option<String>,
 }
 
-/// The options of `millrace echo`.
+/// The options of `millrace echo`, a service with canned replies.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct EchoOptions {
     /// The port; on 127.0.0.1

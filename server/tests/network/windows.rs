@@ -77,13 +77,13 @@ impl Place {
     }
 }
 
-/// Once without looking before a worker sleeps, once with.
-fn for_each_look_time(test: impl Fn(&Place)) {
-    for look_time_max in [Duration::ZERO, NetworkConfig::default().look_time_max] {
+/// Once without spinning before a worker sleeps, once with.
+fn for_each_spin_time(test: impl Fn(&Place)) {
+    for spin_time_max in [Duration::ZERO, NetworkConfig::default().spin_time_max] {
         test(&Place::with(
             NetworkConfig {
                 workers: 2,
-                look_time_max,
+                spin_time_max,
                 ..NetworkConfig::default()
             },
             true,
@@ -93,7 +93,7 @@ fn for_each_look_time(test: impl Fn(&Place)) {
 
 #[test]
 fn pipelined_requests_are_answered_in_order() {
-    for_each_look_time(|place| {
+    for_each_spin_time(|place| {
         place.stage.engine.hooks().permit_syncs(100);
         place.stage.puppet.release();
         let mut client = place.client();
@@ -123,7 +123,7 @@ fn pipelined_requests_are_answered_in_order() {
 
 #[test]
 fn messages_longer_than_the_rings_come_whole() {
-    for_each_look_time(|place| {
+    for_each_spin_time(|place| {
         let mut client = place.client();
         let mut bytes = client.message(MsgFlags::NONE, doc! { "echo": 1 });
         bytes.extend(client.message(MsgFlags::NONE, doc! { "echo": 2 }));
@@ -139,7 +139,7 @@ fn messages_longer_than_the_rings_come_whole() {
 
 #[test]
 fn both_kinds_of_connections_are_served_side_by_side() {
-    for_each_look_time(|place| {
+    for_each_spin_time(|place| {
         let mut windows: Vec<_> = (0..200).map(|_| place.client()).collect();
         let mut kernel: Vec<_> = (0..20)
             .map(|_| Client::connect(place.stage.address))
@@ -227,17 +227,17 @@ impl Transport for Counted {
         self.transport.peer()
     }
 
-    fn look(&self, interest: Interest) -> Option<bool> {
+    fn is_ready(&self, interest: Interest) -> Option<bool> {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.transport.look(interest)
+        self.transport.is_ready(interest)
     }
 
-    fn arm(&mut self, interest: Interest) -> bool {
-        self.transport.arm(interest)
+    fn arm_wakeup(&mut self, interest: Interest) -> bool {
+        self.transport.arm_wakeup(interest)
     }
 
-    fn answer(&mut self) -> bool {
-        self.transport.answer()
+    fn drain_wakeup(&mut self) -> bool {
+        self.transport.drain_wakeup()
     }
 }
 
@@ -369,7 +369,7 @@ fn a_client_that_does_not_read_is_not_read_either() {
 
 #[test]
 fn the_request_of_a_client_that_left_is_interrupted() {
-    for_each_look_time(|place| {
+    for_each_spin_time(|place| {
         let mut client = place.client();
         client.send(doc! { "hold": 1 });
         place.stage.expect(holding);

@@ -2,7 +2,7 @@
 
 use crate::{BATCH_LEN_MAX, Error, ErrorKind, KEY_LEN_MAX, KeyRange, Result, VALUE_LEN_MAX};
 
-/// One change of a [`Batch`].
+/// One change of a [`Batch`], borrowed from its arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// Store a value under a key.
@@ -29,14 +29,14 @@ pub enum Operation<'a> {
 /// The value of a counter kept by an engine: how many things there are and how many bytes they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// How many.
+    /// The number of counted items; a delta may be negative.
     pub count: i64,
-    /// How many bytes.
+    /// The total size of the counted items, in bytes; a delta may be negative.
     pub bytes: i64,
 }
 
 impl Counter {
-    /// The sum of two counters.
+    /// The sum of two counters, field by field; an overflow wraps around.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -95,13 +95,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// A batch with no changes; it allocates nothing until the first one.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Stores `value` under `key`.
+    /// Appends a change that stores `value` under `key`, replacing an older value. Lengths are
+    /// checked by [`Batch::validate`].
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         self.arena.extend_from_slice(key);
         self.arena.extend_from_slice(value);
@@ -111,13 +112,13 @@ impl Batch {
         });
     }
 
-    /// Removes `key`.
+    /// Appends a change that removes `key`; a key that is absent is no error.
     pub fn delete(&mut self, key: &[u8]) {
         self.arena.extend_from_slice(key);
         self.shapes.push(Shape::Delete { key_len: key.len() });
     }
 
-    /// Removes the keys of `range`.
+    /// Appends a change that removes the keys of `range`; an empty range appends nothing.
     pub fn delete_range(&mut self, range: &KeyRange) {
         if range.is_empty() {
             return;
@@ -142,7 +143,7 @@ impl Batch {
         }
     }
 
-    /// Whether the batch changes nothing.
+    /// Whether the batch changes neither keys nor counters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shapes.is_empty() && self.counters.is_empty()
@@ -174,7 +175,7 @@ impl Batch {
             .map(|(key, delta)| (key.as_slice(), *delta))
     }
 
-    /// The changes in their order.
+    /// The changes of keys and ranges, in the order in which they were appended.
     pub fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
         let mut rest = self.arena.as_slice();
         let mut take = move |len: usize| {

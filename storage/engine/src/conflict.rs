@@ -50,7 +50,7 @@ impl Guards {
         self.start
     }
 
-    /// The guarded keys.
+    /// The guarded keys, in the order in which they were added; a key may occur twice.
     pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.iter().map(Vec::as_slice)
     }

@@ -2,14 +2,14 @@
 
 use std::error::Error as StdError;
 
-/// A result of the engine.
+/// The result of an engine's operation; its error is [`Error`] unless another one is named.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The kinds of failure a caller may act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A guarded key was committed by somebody else: read again and retry.
+    /// A guarded key was written by another commit: read again and retry.
     Conflict,
     /// A key or a value is longer than the limits.
     TooLarge,
@@ -55,7 +55,7 @@ impl Error {
         self
     }
 
-    /// The failure's kind.
+    /// The kind of the failure, on which a caller decides what to do.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

@@ -64,7 +64,7 @@ pub use memory::MemoryEngine;
 pub use optime::Optime;
 pub use range::KeyRange;
 
-/// The longest key, in bytes.
+/// The longest key, in bytes: 64 KiB.
 pub const KEY_LEN_MAX: usize = 64 * 1024;
 
 /// The longest value, in bytes: a 16 MiB document and room for what the layer above adds.

@@ -29,7 +29,7 @@ const CONFLICT_SLOTS_LOG2: u32 = 12;
 
 /// An [`Engine`] that keeps everything in memory and loses it when dropped.
 ///
-/// Its durability is play: a sync moves the durable optime and nothing else.
+/// Its durability is simulated: a sync moves the durable optime and nothing else.
 #[derive(Debug)]
 pub struct MemoryEngine {
     state: Mutex<State>,
@@ -54,7 +54,7 @@ impl Default for MemoryEngine {
 }
 
 impl MemoryEngine {
-    /// An empty engine.
+    /// An engine without keys and counters, at [`Optime::ZERO`].
     #[must_use]
     pub fn new() -> Self {
         Self::holding(State::default())

@@ -8,16 +8,16 @@ use std::fmt;
 pub struct Optime(u64);
 
 impl Optime {
-    /// Before the first commit.
+    /// The optime before the first commit.
     pub const ZERO: Self = Self(0);
 
-    /// The optime with this number.
+    /// The optime of the commit with this number: 1 for the first commit, 0 for none.
     #[must_use]
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// The optime's number.
+    /// The number of the commit: 1 for the first, 0 for none.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

@@ -10,7 +10,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// Every key.
+    /// The range of every key, from the empty one on.
     #[must_use]
     pub const fn all() -> Self {
         Self {

@@ -191,7 +191,7 @@ IOStatus BlobfsFileSystem::GetChildren(const std::string& path, const IOOptions&
     if (millrace_blobfs_listing_get(listing, i, &entry, nullptr) != MILLRACE_BLOBFS_OK) {
       continue;
     }
-    // As on POSIX: who does not recurse gets files alone.
+    // As on POSIX: with do_not_recurse the result has files alone.
     if (!options.do_not_recurse || entry.kind != MILLRACE_BLOBFS_DIRECTORY) {
       result->emplace_back(entry.name, entry.name_length);
     }

@@ -2,18 +2,18 @@
 //!
 //! Ownership:
 //!
-//! | field       | who changes it                        | who reads it              |
+//! | field       | writer                                | readers                   |
 //! |-------------|---------------------------------------|---------------------------|
 //! | `turn`      | held by the commit under way          |                           |
 //! | `conflicts` | the holder of `turn`                  | the holder of `turn`      |
-//! | `counters`  | the holder of `turn`, after its write | anybody                   |
-//! | `last`      | the holder of `turn`, after its write | anybody                   |
+//! | `counters`  | the holder of `turn`, after its write | any thread                |
+//! | `last`      | the holder of `turn`, after its write | any thread                |
 //!
 //! Invariants:
 //! 1. `last` is the optime stored in RocksDB, except between a commit's write and its publication.
-//! 2. A key is stamped before the optime that wrote it is published. So whoever reads `last` = *n* and
-//!    then the key sees every commit up to *n*, and every later one conflicts with guards that start at
-//!    *n*.
+//! 2. A key is stamped before the optime that wrote it is published. So a thread that reads `last` = *n*
+//!    and then the key sees every commit up to *n*, and every later one conflicts with guards that start
+//!    at *n*.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

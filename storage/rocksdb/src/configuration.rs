@@ -92,8 +92,8 @@ fn database_options(options: &Options, files: &Files) -> rocksdb::Options {
         Files::Blobfs(_) => database.set_recycle_log_file_num(0),
     }
 
-    // Commits come one at a time, so a memtable needs no concurrent insertion, and whoever waits for a
-    // turn to write should sleep instead of spinning.
+    // Commits come one at a time, so a memtable needs no concurrent insertion, and a thread that waits
+    // to write should sleep instead of spinning.
     database.set_allow_concurrent_memtable_write(false);
     database.set_enable_write_thread_adaptive_yield(false);
     // A reader that drops a cursor leaves the deletion of files to a background thread.

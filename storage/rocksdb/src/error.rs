@@ -18,7 +18,7 @@ pub(crate) fn engine_error(context: impl Into<String>, source: rocksdb::Error) -
     Error::new(kind, context).with_source(source)
 }
 
-/// Whether RocksDB says that somebody else, or this process, holds the lock of a folder. (A lock file
+/// Whether RocksDB reports that another process, or this one, holds the lock of a folder. (A lock file
 /// that cannot be opened is another matter.)
 fn is_lock_refusal(message: &str) -> bool {
     message.contains("While lock file") || message.contains("lock hold by current process")

@@ -52,13 +52,13 @@ impl Files {
         }
     }
 
-    /// What the database in `home` is to call the folder `target`.
-    pub(crate) fn rocksdb_name_of(&self, home: &Path, target: &Path) -> PathBuf {
+    /// The path of the folder `target` as RocksDB must be given it by the database in `folder`.
+    pub(crate) fn rocksdb_name_of(&self, folder: &Path, target: &Path) -> PathBuf {
         match self {
             Self::System | Self::Forgetful(_) => target.to_path_buf(),
             Self::Blobfs(_) => {
                 let mut name = PathBuf::from("/");
-                name.extend(names(home).map(|_| ".."));
+                name.extend(names(folder).map(|_| ".."));
                 name.extend(names(target));
                 name
             }

@@ -1,9 +1,9 @@
-//! Syncs shared by all who wait for one.
+//! Syncs of the log that all waiting threads share (group commit).
 //!
-//! Protocol: whoever needs a commit durable looks whether a sync covers it already. If not and nobody is
-//! syncing, it becomes the leader: it reads the last published optime, syncs the log and publishes that
-//! optime as durable. Otherwise it waits for the leader to finish and looks again. So any number of
-//! waiters that arrive during one sync share the next one.
+//! Protocol: a thread that needs a commit durable checks whether a sync covers it already. If not and no
+//! thread is syncing, it becomes the leader: it reads the last published optime, syncs the log and
+//! publishes that optime as durable. Otherwise it waits for the leader to finish and checks again. So any
+//! number of waiters that arrive during one sync share the next one.
 //!
 //! Invariants:
 //! 1. `durable` only rises, and reaches *n* only after a sync that began when *n* was published.
@@ -20,8 +20,8 @@ pub(crate) struct GroupSync {
     led: Mutex<bool>,
     /// Signalled when the leader is done.
     done: Condvar,
-    /// The durable optime. The leader's `Release` store pairs with the `Acquire` loads of those who then
-    /// report durability.
+    /// The durable optime. The leader's `Release` store pairs with the `Acquire` loads of the threads that
+    /// then report durability.
     durable: AtomicU64,
     syncs: AtomicU64,
     acknowledgements: AtomicU64,
@@ -48,7 +48,7 @@ impl GroupSync {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// How many callers were told that their commits are durable.
+    /// The number of calls that returned with a durable commit.
     pub(crate) fn acknowledgements(&self) -> u64 {
         self.acknowledgements.load(Ordering::Relaxed)
     }

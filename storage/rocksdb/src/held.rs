@@ -1,8 +1,8 @@
 //! Iterators and snapshots of RocksDB that keep their database open.
 //!
 //! RocksDB's wrapper ties both to a borrow of the database. A cursor of the engine has no such borrow to
-//! live in: it is handed to whoever asked and may outlive the engine. Here each is kept together with a
-//! share of the database, and this module is the only place where the borrow is stretched.
+//! live in: it is returned to the caller and may outlive the engine. Here each is kept together with a
+//! share of the database, and this module is the only place where the borrow's lifetime is extended.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rocksdb::{DBRawIteratorWithThreadMode, ReadOptions, SnapshotWithThreadMode};
 use crate::database::{Database, Db};
 use crate::scratch::ScratchDatabase;
 
-/// Who keeps a database open.
+/// The share that keeps a database open.
 enum Owner {
     Data(Arc<Database>),
     Scratch(Arc<ScratchDatabase>),
@@ -26,11 +26,11 @@ impl Owner {
     }
 }
 
-/// Stretches the borrow of a database.
+/// Extends the lifetime of a database's borrow to `'static`.
 ///
 /// # Safety
 /// The result, and whatever borrows from it, must not be used once `owner` and its clones are gone.
-unsafe fn stretch(owner: &Owner) -> &'static Db {
+unsafe fn extend_lifetime(owner: &Owner) -> &'static Db {
     let database: *const Db = owner.db();
     // SAFETY: the pointer comes from a reference, so it is valid now. The database is behind an Arc and
     // neither moved nor mutably borrowed while a clone of the Arc exists, which the caller sees to.
@@ -59,7 +59,7 @@ impl HeldIterator {
         let owner = Owner::Data(owner);
         // SAFETY: the iterator is stored beside `owner`, in a field that is dropped before it, and leaves
         // this module only as borrows of the whole.
-        let db = unsafe { stretch(&owner) };
+        let db = unsafe { extend_lifetime(&owner) };
         let iterator = db.raw_iterator_opt(bounds);
         Self {
             iterator,
@@ -77,7 +77,7 @@ impl HeldIterator {
         let owner = Owner::Scratch(owner);
         // SAFETY: as in `of_data`. The handle of the family is dropped when this function returns; the
         // iterator itself keeps the family's data alive, even when the family is dropped.
-        let db = unsafe { stretch(&owner) };
+        let db = unsafe { extend_lifetime(&owner) };
         let iterator = {
             let handle = db.cf_handle(family)?;
             db.raw_iterator_cf_opt(&handle, bounds)
@@ -109,7 +109,7 @@ impl HeldSnapshot {
     pub(crate) fn new(database: Arc<Database>) -> Self {
         // SAFETY: the snapshot is stored beside `database`, in a field that is dropped before it, and
         // never leaves this module.
-        let db = unsafe { stretch(&Owner::Data(Arc::clone(&database))) };
+        let db = unsafe { extend_lifetime(&Owner::Data(Arc::clone(&database))) };
         Self {
             snapshot: db.snapshot(),
             database,

@@ -30,7 +30,7 @@
 //! commit is never dropped and a torn tail never refuses the folder (RocksDB's "point in time" mode).
 //! The price is that a log damaged by the device before its end is cut there too; files of tables are
 //! checksummed and refused. The log is bounded, and with it the work; the statistic
-//! `wal_replayed_bytes` tells how much log there was. Scratch space is removed.
+//! `wal_replayed_bytes` is the length of that log. Scratch space is removed.
 //!
 //! # Durability
 //! [`Durability::Synced`](millrace_engine::Durability::Synced) and

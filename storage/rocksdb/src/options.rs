@@ -1,10 +1,10 @@
-//! What the owner of an engine decides.
+//! The options of an engine, chosen by its owner.
 
 use millrace_blobfs::Volume;
 
 use crate::ForgetfulFileSystem;
 
-/// How an engine is opened.
+/// The memory, threads, files and clock that an engine is opened with.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How much memory the engine may use for cached blocks and memtables together. At least 8 MiB are
@@ -14,7 +14,7 @@ pub struct Options {
     pub background_jobs: u16,
     /// How many table files are kept open at once.
     pub open_files_max: u16,
-    /// Where the files are.
+    /// The file system that the engine's folder is on.
     pub file_system: FileSystem,
     /// Monotonic clock, in nanoseconds from any start. With it the statistic
     /// `commit_lock_nanoseconds_total` counts how long commits held their lock; without it commits read no

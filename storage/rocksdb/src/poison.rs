@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use millrace_engine::{Error, ErrorKind, Result};
 
 /// Remembers the first failure of a write or a sync. After it the log on the device and the memtables
-/// may differ in a way nobody can know, so nothing may be acknowledged any more.
+/// may differ in unknown ways, so nothing may be acknowledged any more.
 #[derive(Debug, Default)]
 pub(crate) struct Poison {
     cause: OnceLock<String>,

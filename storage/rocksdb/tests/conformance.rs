@@ -1,8 +1,8 @@
 //! The engine against the contract of all engines.
 
-#[path = "bed/place.rs"]
+#[path = "support/place.rs"]
 mod place;
-#[path = "bed/volumes.rs"]
+#[path = "support/volumes.rs"]
 mod volumes;
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! The test starts its own executable again as the child that writes, reads from a pipe what the child
 //! was told, kills it without warning, and looks at what is left.
 
-#[path = "bed/volumes.rs"]
+#[path = "support/volumes.rs"]
 mod volumes;
 
 use std::env;

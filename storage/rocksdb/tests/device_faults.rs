@@ -3,11 +3,11 @@
 //! The same small history runs once for each of many places with a failure there. Afterwards the device is opened
 //! again as a power cut would have left it: only what was durable is there, or all of it.
 
-#[path = "bed/history.rs"]
+#[path = "support/history.rs"]
 mod history;
-#[path = "bed/poisoned.rs"]
+#[path = "support/poisoned.rs"]
 mod poisoned;
-#[path = "bed/volumes.rs"]
+#[path = "support/volumes.rs"]
 mod volumes;
 
 use std::path::Path;

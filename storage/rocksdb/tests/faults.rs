@@ -4,9 +4,9 @@
 //! with a fault there. Afterwards the folder is opened through a new file system, which sees what was
 //! synced and nothing else, as after a power cut.
 
-#[path = "bed/history.rs"]
+#[path = "support/history.rs"]
 mod history;
-#[path = "bed/poisoned.rs"]
+#[path = "support/poisoned.rs"]
 mod poisoned;
 
 use std::path::Path;

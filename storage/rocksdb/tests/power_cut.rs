@@ -7,9 +7,9 @@
 //! By default a sample of the events is tried. `MILLRACE_SEEDS=0..4` tries all events of as many histories of each
 //! kind of disk.
 
-#[path = "bed/history.rs"]
+#[path = "support/history.rs"]
 mod history;
-#[path = "bed/volumes.rs"]
+#[path = "support/volumes.rs"]
 mod volumes;
 
 use std::ops::Range;

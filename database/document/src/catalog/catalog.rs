@@ -25,13 +25,12 @@ type Slot = Arc<RwLock<Arc<Collection>>>;
 /// The set of collections.
 ///
 /// Thread safety: `collections` is locked only for look-ups and for adding and removing names.
-/// Whoever commits a write to a collection holds its slot shared ([`Catalog::share`]) from reading the
-/// description until the commit; whoever changes the description holds it exclusively, so that every
-/// write is made under the list of indexes that is in force when it commits. `changes` lets one
-/// structural change run at a time; it is taken before any slot. Nobody waits for a slot while holding
-/// `collections`, nor for `collections` while holding a slot. `views` is locked like `collections`, and
-/// changed only under `changes`. Observers of a commit are told while the caller holds `changes` or the slot
-/// of a write.
+/// A write to a collection holds its slot shared ([`Catalog::share`]) from reading the description until
+/// the commit; a change of the description holds it exclusively, so that every write is made under the
+/// list of indexes that is in force when it commits. `changes` lets one structural change run at a time;
+/// it is taken before any slot. No thread waits for a slot while holding `collections`, nor for
+/// `collections` while holding a slot. `views` is locked like `collections`, and changed only under
+/// `changes`. Observers of a commit are called while the caller holds `changes` or the slot of a write.
 pub struct Catalog {
     committer: Committer,
     latest: ReadView,
@@ -56,7 +55,7 @@ impl fmt::Debug for Catalog {
 pub struct CollectionGuard(ArcRwLockReadGuard<RawRwLock, Arc<Collection>>);
 
 impl CollectionGuard {
-    /// The description.
+    /// The description of the collection, as it is while the guard lives.
     #[must_use]
     pub fn collection(&self) -> &Arc<Collection> {
         &self.0
@@ -114,7 +113,7 @@ impl Catalog {
         self.committer.engine()
     }
 
-    /// What commits.
+    /// The committer, through which every write to the engine goes.
     #[must_use]
     pub const fn committer(&self) -> &Committer {
         &self.committer
@@ -152,7 +151,8 @@ impl Catalog {
         self.collections.read().get(namespace).cloned()
     }
 
-    /// The collection's present description.
+    /// The collection's present description; `None` if there is no collection of this name. It may
+    /// change after the call.
     #[must_use]
     pub fn find(&self, namespace: &Namespace) -> Option<Arc<Collection>> {
         let slot = self.slot(namespace)?;
@@ -178,7 +178,7 @@ impl Catalog {
             .filter(|guard| guard.collection().uuid == known.uuid)
     }
 
-    /// All databases, by name.
+    /// The names of all databases that have a collection, in byte order.
     #[must_use]
     pub fn databases(&self) -> BTreeSet<String> {
         self.collections
@@ -243,7 +243,7 @@ impl Catalog {
         self.create_locked(&mut changes, namespace, options, environment)
     }
 
-    /// Creates a collection for a caller who holds `changes`.
+    /// Creates a collection; the caller holds `changes`.
     pub(super) fn create_locked(
         &self,
         changes: &mut NextIdent,
@@ -349,9 +349,9 @@ impl Catalog {
         Ok(Some((dropped, optime)))
     }
 
-    /// Commits `changes`, which remove the keys of a collection and of indexes, and publishes them. Readers
-    /// are told before they become visible: one that finds no keys any more knows that it has to look at
-    /// the mark.
+    /// Commits `changes`, which remove the keys of a collection and of indexes, and publishes them. Both
+    /// are marked as dropped before the removal becomes visible, so that a reader that finds no keys any
+    /// more has the mark to check.
     fn commit_removal(
         &self,
         changes: &Changes<'_>,
@@ -442,7 +442,7 @@ impl Catalog {
             self.delete_collection(&mut changes.batch, replaced)?;
         }
         let mut current = slot.write();
-        // Whoever builds an index finds the collection by its name.
+        // The build of an index finds the collection by its name.
         if current.indexes.iter().any(|index| !index.ready) {
             return Err(Error::new(
                 ErrorCode::BackgroundOperationInProgressForNamespace,

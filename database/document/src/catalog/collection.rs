@@ -24,24 +24,24 @@ pub enum RecordKind {
 /// was planned on an older one learns what happened since.
 #[derive(Debug)]
 pub struct Index {
-    /// Where its entries lie.
+    /// The prefix of the engine keys of the index's entries.
     pub ident: Ident,
-    /// What it indexes.
+    /// The indexed fields and the options of the index.
     pub spec: IndexSpec,
     /// Whether the build has ended; an index that is not ready is maintained but not read.
     pub ready: bool,
     state: Arc<IndexState>,
 }
 
-/// What changes while an index is in use. Nothing else is published through these, and the engine's
-/// commits order them with the entries they tell of, so `Relaxed` suffices.
+/// The state that changes while an index is in use. Nothing else is published through these, and the
+/// engine's commits order them with the entries they describe, so `Relaxed` suffices.
 #[derive(Debug, Default)]
 struct IndexState {
     /// Bit *i* is set once a document had an array along field *i*. Set before the first such entry is
     /// committed, never cleared: readers may assume more than is so, never less.
     multikey: AtomicU64,
-    /// The bits of `multikey` that a commit has stored. Set after it, so that a writer who finds a bit
-    /// here may rely on it being in the engine, and one who does not stores it once more. A bit that
+    /// The bits of `multikey` that a commit has stored. Set after it, so that a write that finds a bit
+    /// here may rely on it being in the engine, and a write that does not stores it once more. A bit that
     /// is only in `multikey` may belong to a commit that was refused.
     multikey_stored: AtomicU64,
     /// How many queries used the index since the server started (`$indexStats`).
@@ -128,8 +128,8 @@ impl Index {
         self.state.accesses.load(Ordering::Relaxed)
     }
 
-    /// Whether the index has been dropped. Who asks after fixing a state of the engine and hears no has
-    /// all keys of the index in that state.
+    /// Whether the index has been dropped. A state of the engine that was fixed before this returned
+    /// false has all keys of the index.
     #[must_use]
     pub fn is_dropped(&self) -> bool {
         self.state.dropped.load(Ordering::Acquire)
@@ -145,13 +145,13 @@ impl Index {
 /// new one that takes its place in the catalog.
 #[derive(Debug)]
 pub struct Collection {
-    /// Its name.
+    /// The database and the name of the collection.
     pub namespace: Namespace,
-    /// Its identity across renames.
+    /// The identity of the collection, which a rename keeps.
     pub uuid: Uuid,
-    /// Where its documents lie.
+    /// The prefix of the engine keys of the collection's documents.
     pub ident: Ident,
-    /// How its documents are keyed.
+    /// The kind of record id that its documents are stored under.
     pub kind: RecordKind,
     /// The options it was created with, as `listCollections` shows them.
     pub options: Document,
@@ -201,13 +201,13 @@ impl Collection {
         self.ident.key(record_id)
     }
 
-    /// The index of this name.
+    /// The index of this name, ready or not; `None` if there is none.
     #[must_use]
     pub fn index(&self, name: &str) -> Option<&Arc<Index>> {
         self.indexes.iter().find(|index| index.spec.name == name)
     }
 
-    /// The index on `_id`.
+    /// The index on `_id`; `None` if the collection has none.
     #[must_use]
     pub fn id_index(&self) -> Option<&Arc<Index>> {
         self.index("_id_")

@@ -7,24 +7,24 @@ use millrace_engine::KeyRange;
 pub struct Ident(u32);
 
 impl Ident {
-    /// The catalog's own.
+    /// The ident of the catalog itself: 0.
     pub const CATALOG: Self = Self(0);
     /// The length of the prefix in bytes.
     pub const LEN: usize = 4;
 
-    /// The ident with this number.
+    /// The ident with this number; 0 is the catalog's.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The ident's number.
+    /// The number of the ident, from 0 to `u32::MAX`.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The prefix of the ident's keys.
+    /// The first four bytes of the ident's engine keys: its number, big-endian.
     #[must_use]
     pub const fn prefix(self) -> [u8; Self::LEN] {
         self.0.to_be_bytes()
@@ -39,7 +39,7 @@ impl Ident {
         key
     }
 
-    /// All keys of the ident.
+    /// The range of all engine keys that begin with the ident.
     #[must_use]
     pub fn range(self) -> KeyRange {
         KeyRange::prefix(&self.prefix())

@@ -1,4 +1,4 @@
-//! What changes of the catalog come to as commands, which observers of commits are told.
+//! The commands that changes of the catalog correspond to, for the observers of commits.
 //!
 //! A commit of the catalog can have several: one for each index that came, went or became another. The
 //! commands and their fields are those of MongoDB's log of operations.

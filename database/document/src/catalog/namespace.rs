@@ -94,19 +94,19 @@ impl Namespace {
         Ok(())
     }
 
-    /// The database's name.
+    /// The name of the database: the part before the first dot.
     #[must_use]
     pub fn database(&self) -> &str {
         &self.full[..self.database_len]
     }
 
-    /// The collection's name.
+    /// The name of the collection, which may contain dots; `$cmd` for commands.
     #[must_use]
     pub fn collection(&self) -> &str {
         &self.full[self.database_len + 1..]
     }
 
-    /// `database.collection`.
+    /// The namespace as MongoDB writes it: `database.collection`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.full

@@ -8,11 +8,11 @@ use crate::{Error, ErrorCode, Result};
 /// A view: the documents that a pipeline makes of those of a collection or of another view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {
-    /// Its name.
+    /// The database and the name of the view.
     pub namespace: Namespace,
     /// The collection or view it reads, which need not exist.
     pub view_on: Namespace,
-    /// The stages.
+    /// The stages that the view's documents pass through, in order; may be empty.
     pub pipeline: Vec<Document>,
 }
 

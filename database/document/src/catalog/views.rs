@@ -29,7 +29,7 @@ pub(super) struct Views(BTreeMap<Namespace, Arc<View>>);
 /// What reading a view comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedView {
-    /// The collection below all views.
+    /// The collection that the lowest view reads, which need not exist.
     pub collection: Namespace,
     /// The pipelines of the views, the lowest view's first.
     pub pipeline: Vec<Document>,
@@ -76,17 +76,17 @@ impl Views {
 
     /// Checks that with `added`, no view reads itself and not too many lie above each other.
     fn check(&self, added: &View) -> Result<()> {
-        let mut heights = Heights {
+        let mut depths = ViewDepths {
             views: self,
             added,
             known: BTreeMap::new(),
             path: Vec::new(),
         };
         // A cycle goes through the added view; too long a chain may begin anywhere above it.
-        heights.measure(&added.namespace)?;
+        depths.measure(&added.namespace)?;
         self.0
             .keys()
-            .try_for_each(|name| heights.measure(name).map(|_| ()))
+            .try_for_each(|name| depths.measure(name).map(|_| ()))
     }
 
     /// What reading `namespace` comes to if it is a view.
@@ -118,8 +118,8 @@ impl Views {
     }
 }
 
-/// How many views lie above each other, each measured once.
-struct Heights<'a> {
+/// The depths of views, in views above a collection, each measured once.
+struct ViewDepths<'a> {
     views: &'a Views,
     added: &'a View,
     known: BTreeMap<Namespace, usize>,
@@ -127,12 +127,12 @@ struct Heights<'a> {
     path: Vec<Namespace>,
 }
 
-impl Heights<'_> {
-    /// The height of a view above collections, whose height is 0. The recursion ends at the greatest
-    /// height allowed.
+impl ViewDepths<'_> {
+    /// The depth of a view above collections, whose depth is 0. The recursion ends at the greatest
+    /// depth allowed.
     fn measure(&mut self, name: &Namespace) -> Result<usize> {
-        if let Some(height) = self.known.get(name) {
-            return Ok(*height);
+        if let Some(depth) = self.known.get(name) {
+            return Ok(*depth);
         }
         let view = if *name == self.added.namespace {
             self.added
@@ -155,16 +155,16 @@ impl Heights<'_> {
             return Err(too_deep());
         }
         self.path.push(name.clone());
-        let mut height = 1;
+        let mut depth = 1;
         for below in view.references() {
-            height = height.max(1 + self.measure(&below)?);
+            depth = depth.max(1 + self.measure(&below)?);
         }
         self.path.pop();
-        if height > DEPTH_MAX {
+        if depth > DEPTH_MAX {
             return Err(too_deep());
         }
-        self.known.insert(name.clone(), height);
-        Ok(height)
+        self.known.insert(name.clone(), depth);
+        Ok(depth)
     }
 }
 
@@ -184,13 +184,13 @@ pub(super) fn is_a_view(namespace: &Namespace) -> Error {
 }
 
 impl Catalog {
-    /// The view of this name.
+    /// The view of this name; `None` if there is none.
     #[must_use]
     pub fn view(&self, namespace: &Namespace) -> Option<Arc<View>> {
         self.views.read().get(namespace)
     }
 
-    /// The views of a database, by name.
+    /// The views of a database, in the order of their names.
     #[must_use]
     pub fn views(&self, database: &str) -> Vec<Arc<View>> {
         self.views
@@ -283,7 +283,7 @@ impl Catalog {
         Ok(Some(optime))
     }
 
-    /// Writes what becomes of a view's document. The caller holds `changes`, so that nobody else
+    /// Writes the new state of a view's document. The caller holds `changes`, so that no other thread
     /// writes to `system.views`.
     fn write_view(
         &self,

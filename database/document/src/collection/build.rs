@@ -18,8 +18,8 @@ const DOCUMENTS_PER_COMMIT: usize = 128;
 /// repeated with the new version.
 ///
 /// `added` are indexes that the caller added: when the build fails, or the server stops, they are
-/// removed. `joined` are ones that somebody else is building: both enter all documents, which is the
-/// same as once, and whoever ends first makes them ready.
+/// removed. `joined` are indexes that another call is building: both calls enter all documents, which has
+/// the effect of entering them once, and the call that ends first makes the indexes ready.
 ///
 /// # Errors
 /// `DuplicateKey` for a unique index, those of key generation, interruption, and the engine's;

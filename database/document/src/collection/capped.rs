@@ -99,7 +99,7 @@ impl<'a> CappedWriter<'a> {
         while let Some(number) = self.next_oldest()? {
             let record_id = number.to_be_bytes();
             self.taken.first = number + 1;
-            // Somebody else may have removed it since; that they did is what the guard is for.
+            // Another commit may have removed it since; the guard turns that into a conflict.
             let Some(document) = set.read(&record_id)? else {
                 continue;
             };

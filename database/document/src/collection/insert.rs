@@ -12,14 +12,15 @@ use crate::{Error, ErrorCode, Operation, ReadView, Result};
 /// How many documents go into one commit at most.
 const DOCUMENTS_PER_COMMIT: usize = 512;
 
-/// What an insertion did.
+/// The result of an insertion, whose documents fail one by one.
 #[derive(Debug, Default)]
 pub struct InsertOutcome {
-    /// How many documents were inserted.
+    /// The number of documents that were inserted.
     pub inserted: u64,
-    /// Which were not, by position, and why.
+    /// The errors of the documents that were not inserted, each with the position of its document
+    /// from 0, in ascending order.
     pub errors: Vec<(usize, Error)>,
-    /// The optime of the last commit.
+    /// The optime of the last commit; `None` if nothing was committed.
     pub optime: Option<Optime>,
 }
 

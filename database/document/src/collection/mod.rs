@@ -2,7 +2,7 @@
 //!
 //! Every write follows one pattern, optimistic: take guards, read what the write depends on (the
 //! document, the unique keys), put the changes into a batch, commit. The engine refuses the commit
-//! when something read was committed by somebody else in between, and the write begins anew. Nothing
+//! when another commit wrote something that was read in between, and the write begins anew. Nothing
 //! is locked while documents are computed, and no write waits for another.
 
 mod build;

@@ -30,7 +30,7 @@ pub enum Replaced {
 
 /// Replaces the document with this record id by what `compute` makes of its present version. `compute`
 /// is given the collection's present description as well. It answers none when the document is no
-/// longer one to be replaced, and is called again when somebody else's commit came in between. When the
+/// longer one to be replaced, and is called again when another commit came in between. When the
 /// collection is gone, or its name, so is the document.
 ///
 /// # Errors

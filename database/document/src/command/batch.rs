@@ -74,7 +74,7 @@ const TEXTS_BYTES_MAX: usize = 1024 * 1024;
 const TEXTS_COUNT_MIN: usize = 2;
 const DETAILS_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The fields that tell a client of one failed statement; `written` is what earlier ones took.
+/// Writes the fields that describe one failed statement; `written` is what earlier ones took.
 fn write_error(
     writer: &mut DocumentWriter<'_>,
     index: usize,

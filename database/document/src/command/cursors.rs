@@ -265,13 +265,13 @@ impl Entries {
 /// Numbers of cursors, for `serverStatus` and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CursorStatistics {
-    /// Open now.
+    /// The cursors that are open now.
     pub open: u64,
-    /// Open now, of them without timeout.
+    /// The cursors that are open now and never time out (`noCursorTimeout`).
     pub open_no_timeout: u64,
-    /// Ever opened.
+    /// The cursors that were opened since the start, those closed included.
     pub opened_total: u64,
-    /// Closed because nobody used them, for long or while memory was scarce.
+    /// The cursors closed because they were unused for long, or unused while memory was scarce.
     pub timed_out_total: u64,
 }
 
@@ -321,8 +321,8 @@ impl Cursors {
         })
     }
 
-    /// Changes the registry. If its cursors hold more or less afterwards the surroundings are told, and if
-    /// it is too much for them the longest unused cursors are closed.
+    /// Changes the registry. A change of the bytes that its cursors hold is reported to the surroundings;
+    /// when they refuse it, the longest unused cursors are closed.
     fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) -> T {
         let mut entries = self.entries.lock();
         let before = entries.bytes;
@@ -407,7 +407,7 @@ impl Cursors {
         });
     }
 
-    /// Closes the cursors that nobody has used for long; `now` is monotonic.
+    /// Closes the cursors that were not used for long; `now` is monotonic.
     pub(crate) fn close_idle(&self, now: Duration) {
         let closed = self.change(|entries| {
             entries.retain(|entry| {
@@ -418,7 +418,7 @@ impl Cursors {
         self.counters.lock().timed_out_total += closed;
     }
 
-    /// Numbers of cursors.
+    /// The numbers of open, opened and timed-out cursors at this moment.
     #[must_use]
     pub fn statistics(&self) -> CursorStatistics {
         let entries = self.entries.lock();

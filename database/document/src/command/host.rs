@@ -36,7 +36,7 @@ impl OpenQueries {
     pub(crate) fn stream(&self, executor: Executor) -> Box<dyn DocumentStream> {
         let executor = Arc::new(Mutex::new(executor));
         let mut open = self.0.lock();
-        // $lookup opens one for every document it looks up; those that have ended are forgotten
+        // $lookup opens one for every document it looks up; those that have ended are removed
         // before the list grows.
         if open.len() == open.capacity() {
             open.retain(|query| query.strong_count() > 0);

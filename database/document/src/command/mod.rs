@@ -56,14 +56,14 @@ pub use spec::{
 };
 pub use table::Command;
 
-/// One command from a client.
+/// One command from a client, borrowed from its message.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandRequest<'a> {
-    /// The database it is for (`$db`).
+    /// The name of the database it is for (`$db`).
     pub database: &'a str,
-    /// The command's name, as the client wrote it.
+    /// The name of the command, as the client wrote it.
     pub name: &'a str,
-    /// The command document.
+    /// The command document; its first field names the command.
     pub body: &'a RawDocument,
     /// Document sequences of the message (`documents`, `updates`, ...).
     pub sequences: &'a [(&'a str, Vec<&'a RawDocument>)],
@@ -96,18 +96,18 @@ impl Effects {
 /// How many documents a command touched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Returned to the client.
+    /// The documents returned to the client.
     pub returned: u64,
-    /// Inserted.
+    /// The documents that were inserted, upserts included.
     pub inserted: u64,
-    /// Updated.
+    /// The documents that an update changed or replaced.
     pub updated: u64,
-    /// Deleted.
+    /// The documents that were deleted by the command.
     pub deleted: u64,
 }
 
-/// What a tailable cursor waits for: run the same command again once
-/// [`is_over`](Await::is_over) answers true, or the client's patience ends.
+/// The event that a tailable cursor waits for: run the same command again once
+/// [`is_over`](Await::is_over) returns true, or the request's time is over.
 #[derive(Clone, Debug)]
 pub struct Await {
     collection: Arc<Collection>,
@@ -224,7 +224,7 @@ impl Database {
         command.run(self, request, operation, reply)
     }
 
-    /// Closes the cursors that nobody has used for ten minutes; `now` is monotonic. To be called about
+    /// Closes the cursors that were not used for ten minutes; `now` is monotonic. To be called about
     /// once a minute.
     pub fn close_idle_cursors(&self, now: Duration) {
         self.cursors.close_idle(now);
@@ -239,13 +239,13 @@ impl Database {
         ttl::delete_expired(self, operation)
     }
 
-    /// The cursors that are open.
+    /// The open cursors of all clients.
     #[must_use]
     pub const fn cursors(&self) -> &Cursors {
         &self.cursors
     }
 
-    /// The collections and indexes.
+    /// The catalog of collections, indexes and views.
     #[must_use]
     pub const fn catalog(&self) -> &Catalog {
         &self.catalog

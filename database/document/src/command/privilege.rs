@@ -141,10 +141,10 @@ pub enum Resource<'a> {
     Any,
 }
 
-/// An action on a resource.
+/// An action that is permitted on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Privilege<'a> {
-    /// The action that is permitted.
+    /// The action that is permitted on the resource.
     pub action: Action,
     /// The resource that the action applies to.
     pub resource: Resource<'a>,
@@ -166,7 +166,7 @@ impl Need {
         Self { action, on }
     }
 
-    /// The privilege that `request` needs.
+    /// The privilege that `request` needs: this action on the resource that the request names.
     #[must_use]
     pub fn of_request<'a>(&self, request: &CommandRequest<'a>) -> Privilege<'a> {
         Privilege {
@@ -215,7 +215,8 @@ impl Requirement {
         }
     }
 
-    /// The privileges that `request` needs.
+    /// The privileges that `request` needs, all of them; none if the command is open to every
+    /// client.
     #[must_use]
     pub fn of_request<'a>(&self, request: &CommandRequest<'a>) -> Vec<Privilege<'a>> {
         if let Self::ByRequest {
@@ -246,7 +247,7 @@ impl Requirement {
 
 /// The privileges that a principal has been granted.
 pub trait Grants: Debug + Send + Sync {
-    /// Whether the client has proved who it is.
+    /// Whether the client has proved its identity.
     fn is_authenticated(&self) -> bool;
 
     /// Whether the grants include `privilege`.
@@ -280,14 +281,14 @@ impl Principal {
         self.grants.is_none()
     }
 
-    /// Whether the client has proved who it is, or need not.
+    /// Whether the client has proved its identity, or need not.
     #[must_use]
     pub fn is_authenticated(&self) -> bool {
         let grants = self.grants.as_ref();
         grants.is_none_or(|grants| grants.is_authenticated())
     }
 
-    /// Whether the principal has `privilege`.
+    /// Whether the principal has `privilege`; true without authentication.
     #[must_use]
     pub fn is_allowed(&self, privilege: &Privilege<'_>) -> bool {
         let grants = self.grants.as_ref();

@@ -183,7 +183,7 @@ fn on_collection<'a>(request: &CommandRequest<'a>, mut actions: Vec<Action>) -> 
 }
 
 /// Whether a flag is there and may be true: a value of another type counts as true, so that a privilege
-/// is demanded rather than forgotten.
+/// is required rather than skipped.
 fn is_set(body: &RawDocument, flag: &str) -> bool {
     match body.get(flag) {
         Ok(None | Some(RawBsonRef::Boolean(false) | RawBsonRef::Null | RawBsonRef::Int32(0))) => {

@@ -47,7 +47,7 @@ pub enum OnSecondary {
     Always,
 }
 
-/// The treatment of `writeConcern`.
+/// The treatment of `writeConcern` in a command's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteConcernSupport {
     /// The reply waits until the write concern is met.
@@ -58,7 +58,7 @@ pub enum WriteConcernSupport {
     Ignored,
 }
 
-/// A level of `readConcern`.
+/// A level of `readConcern`: how current and how durable the data must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadConcernLevel {
     /// `local`
@@ -90,7 +90,7 @@ impl ReadConcernLevel {
     }
 }
 
-/// The treatment of `readConcern`.
+/// The treatment of `readConcern` in a command's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadConcernSupport {
     /// The command reads at any of these levels.
@@ -162,7 +162,7 @@ impl OperationKind {
         Self::Command,
     ];
 
-    /// The name in `opcounters`.
+    /// The name of the counter in `opcounters` of `serverStatus`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -185,7 +185,8 @@ pub enum EndedWaits {
     OfCollection,
 }
 
-/// The declaration of a command.
+/// The declaration of a command: everything that the server must know of it besides the code that
+/// runs it.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
     /// The name, spelled as clients must spell it.
@@ -194,23 +195,23 @@ pub struct CommandSpec {
     pub aliases: &'static [&'static str],
     /// A line of help, as `listCommands` prints it.
     pub help: &'static str,
-    /// The access to the data.
+    /// The access to the data that the command's requests may make.
     pub access: Access,
     /// The privileges that the command requires.
     pub privileges: Requirement,
-    /// The cost of its requests.
+    /// The rule by which the cost of a request is determined.
     pub cost: CostRule,
     /// Whether it may be run on the database `admin` only.
     pub admin_only: bool,
-    /// The behaviour on secondaries.
+    /// The behaviour of the command on secondaries.
     pub on_secondary: OnSecondary,
     /// Whether it is allowed within a transaction.
     pub in_transactions: bool,
-    /// The membership in the Stable API.
+    /// The membership of the command in the Stable API.
     pub stable_api: StableApi,
-    /// The treatment of `writeConcern`.
+    /// The treatment of `writeConcern` in the command's requests.
     pub write_concern: WriteConcernSupport,
-    /// The treatment of `readConcern`.
+    /// The treatment of `readConcern` in the command's requests.
     pub read_concern: ReadConcernSupport,
     /// The counter of `opcounters` that it adds to.
     pub counted_as: OperationKind,

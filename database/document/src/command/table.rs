@@ -23,7 +23,7 @@ type Handler = fn(&Arc<Database>, &CommandRequest<'_>, &Operation, &mut Vec<u8>)
 /// A command of the document layer: its declaration and the code that runs it.
 #[derive(Clone, Copy)]
 pub struct Command {
-    /// The declaration.
+    /// The declaration of the command, which dispatch reads before the command runs.
     pub spec: CommandSpec,
     run: Handler,
 }

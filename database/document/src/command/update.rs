@@ -25,7 +25,7 @@ use crate::update::{Update, check_stage_names};
 use crate::validation::Validator;
 use crate::{Error, ErrorCode, Operation, Result};
 
-/// How often an upsert is tried again when somebody else inserted the document first.
+/// The number of attempts at an upsert while other commits insert the document first.
 const UPSERT_ATTEMPTS: u32 = 16;
 
 /// One statement: which documents, and what becomes of them.
@@ -392,7 +392,7 @@ fn update_record(
         Replaced::NoMatch => {}
         Replaced::Unchanged { document } => {
             result.matched += 1;
-            // Nothing was written, but whoever hears that the document is so may rely on it.
+            // Nothing was written, but a client that receives this reply may rely on the document.
             result.optime = latest(result.optime, Some(database.engine().last_optime()));
             result.before = Some(document.clone());
             result.after = Some(document);

@@ -114,7 +114,7 @@ impl Executor {
         })
     }
 
-    /// How many documents there are from here on. Where the keys of an index tell, the documents are not
+    /// The number of documents that remain. Where the keys of an index suffice, the documents are not
     /// read.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ impl Executor {
         Ok(())
     }
 
-    /// What was done so far.
+    /// The work that the plan has done so far, summed over its scans.
     #[must_use]
     pub fn stats(&self) -> ExecutionStats {
         let runs = self.source.statistics();

@@ -13,10 +13,10 @@ use crate::Result;
 use crate::catalog::Collection;
 use crate::planner::{PlannedQuery, Query};
 
-/// How much `explain` tells.
+/// The verbosity of `explain`; each level includes the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
-    /// The plans; nothing is run.
+    /// `queryPlanner`: the plans, none of which is run.
     QueryPlanner,
     /// And what the winning plan did.
     ExecutionStats,

@@ -17,7 +17,7 @@
 //! Besides one document a scan, memory goes into sorts and into the record ids of scans that may find a
 //! document twice. Both are bounded by the operation's limit and go on in scratch space.
 
-mod collection_run;
+mod collection_scan_stage;
 mod deduplicator;
 mod display;
 #[expect(
@@ -26,15 +26,15 @@ mod display;
 )]
 mod executor;
 mod explain;
-mod id_run;
-mod index_run;
+mod id_lookup_stage;
+mod index_scan_stage;
 mod rebuild;
-mod sort_run;
+mod sort_stage;
 mod source;
 mod statistics;
 #[cfg(test)]
 mod tests;
-mod union_run;
+mod union_stage;
 mod view;
 mod walk;
 

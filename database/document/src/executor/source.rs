@@ -1,13 +1,13 @@
-//! How the stages of a running plan talk to each other.
+//! The interface between the stages of a running plan.
 
 use bson::RawDocument;
 
-use super::collection_run::CollectionRun;
-use super::id_run::IdRun;
-use super::index_run::IndexRun;
-use super::sort_run::SortRun;
+use super::collection_scan_stage::CollectionScanStage;
+use super::id_lookup_stage::IdLookupStage;
+use super::index_scan_stage::IndexScanStage;
+use super::sort_stage::SortStage;
 use super::statistics::RunStatistics;
-use super::union_run::UnionRun;
+use super::union_stage::UnionStage;
 use super::view::PlanView;
 use crate::Result;
 use crate::catalog::Collection;
@@ -67,27 +67,27 @@ impl Context<'_> {
 #[derive(Debug)]
 pub(super) enum Source {
     Nothing,
-    Id(IdRun),
-    Collection(CollectionRun),
-    Index(Box<IndexRun>),
-    Union(Box<UnionRun>),
-    Sort(Box<SortRun>),
+    Id(IdLookupStage),
+    Collection(CollectionScanStage),
+    Index(Box<IndexScanStage>),
+    Union(Box<UnionStage>),
+    Sort(Box<SortStage>),
 }
 
 impl Source {
     pub(super) fn new(plan: &Plan, collection: &Collection, query: &Query) -> Self {
         let access = match &plan.access {
             Access::Nothing => Self::Nothing,
-            Access::Id(id) => Self::Id(IdRun::new(id.clone())),
+            Access::Id(id) => Self::Id(IdLookupStage::new(id.clone())),
             Access::Collection(scan) => {
-                Self::Collection(CollectionRun::new(scan, collection, query.tailable))
+                Self::Collection(CollectionScanStage::new(scan, collection, query.tailable))
             }
-            Access::Index(scan) => Self::Index(Box::new(IndexRun::new(scan.clone()))),
-            Access::Union(union) => Self::Union(Box::new(UnionRun::new(union))),
+            Access::Index(scan) => Self::Index(Box::new(IndexScanStage::new(scan.clone()))),
+            Access::Union(union) => Self::Union(Box::new(UnionStage::new(union))),
         };
         match &plan.sort {
             None => access,
-            Some(pattern) => Self::Sort(Box::new(SortRun::new(access, pattern.clone()))),
+            Some(pattern) => Self::Sort(Box::new(SortStage::new(access, pattern.clone()))),
         }
     }
 

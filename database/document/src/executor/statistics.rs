@@ -22,19 +22,19 @@ impl RunStatistics {
     }
 }
 
-/// What a plan did so far.
+/// The work that a plan has done so far, as `explain` and the profiler report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExecutionStats {
-    /// Index keys looked at.
+    /// The number of index keys examined (`totalKeysExamined`).
     pub keys_examined: u64,
-    /// Documents looked at.
+    /// The number of documents examined (`totalDocsExamined`).
     pub documents_examined: u64,
-    /// Documents returned.
+    /// The number of documents returned (`nReturned`).
     pub returned: u64,
-    /// Units of work done.
+    /// The number of units of work done (`works`): keys and documents stepped over.
     pub works: u64,
-    /// Documents sorted in memory or on disk.
+    /// The number of documents sorted, in memory or on disk.
     pub sorted: u64,
-    /// Whether the plan came to its end.
+    /// Whether every scan of the plan came to its end.
     pub ended: bool,
 }

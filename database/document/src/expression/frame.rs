@@ -16,8 +16,8 @@ pub(super) struct Frame<'a> {
     variables: &'a Variables,
     /// `None` while constants are folded, when no operation runs yet.
     operation: Option<&'a Operation>,
-    /// Variables bound inside the expression, innermost first. They live on the stack of whoever bound
-    /// them, so that `$map` over a large array neither clones nor allocates for its variable.
+    /// Variables bound inside the expression, innermost first. They are on the stack of the operator that
+    /// bound them, so that `$map` over a large array neither clones nor allocates for its variable.
     locals: Option<&'a Local<'a>>,
     live_bytes: &'a Cell<usize>,
     bytes_max: usize,
@@ -98,8 +98,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The value of a variable that has a name: bound inside the expression, else brought along.
-    /// The outer `None` says that nobody bound it.
+    /// The value of a variable that has a name: bound inside the expression, else defined by the command.
+    /// The outer `None` means that the variable is not bound.
     pub(super) fn lookup(&self, name: &str) -> Option<Option<&'a Bson>> {
         let mut local = self.locals;
         while let Some(binding) = local {

@@ -90,7 +90,7 @@ trait Custom: Debug + Send + Sync {
     fn visit(&self, visit: &mut dyn FnMut(&Expression));
 }
 
-/// What an expression reads.
+/// The fields and variables that an expression reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dependencies {
     /// Dotted paths from the root document.
@@ -200,7 +200,7 @@ impl Expression {
         }
     }
 
-    /// What the expression reads.
+    /// The fields and variables that the expression reads, nested expressions included.
     #[must_use]
     pub fn field_paths(&self) -> Dependencies {
         let mut dependencies = Dependencies::default();

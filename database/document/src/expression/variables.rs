@@ -107,12 +107,12 @@ impl Variables {
 pub struct EvaluationContext<'a> {
     /// The running operation: interruption, clock, randomness.
     pub operation: &'a Operation,
-    /// The variables.
+    /// The values of the variables that the command defines.
     pub variables: &'a Variables,
 }
 
 impl<'a> EvaluationContext<'a> {
-    /// Combines them.
+    /// A context of the running operation and the variables of its command.
     #[must_use]
     pub const fn new(operation: &'a Operation, variables: &'a Variables) -> Self {
         Self {

@@ -23,11 +23,11 @@ use crate::{Error, ErrorCode, Result};
 /// length is in the value, so that the key of a non-unique index can be cut without decoding the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry<'a> {
-    /// The encoded fields.
+    /// The encoded values of the index's fields, in their order.
     pub fields: &'a [u8],
-    /// The document's record id.
+    /// The record id of the indexed document.
     pub record_id: &'a [u8],
-    /// The types of the fields.
+    /// The bits that restore the types of the fields; see [`crate::key`].
     pub type_bits: &'a [u8],
 }
 

@@ -19,10 +19,10 @@ const FIELDS_MAX: usize = 32;
 /// The name of the index on `_id`.
 const ID_NAME: &str = "_id_";
 
-/// How a field is indexed.
+/// The way a field is indexed: 1, -1 or `"hashed"` in the key pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldKind {
-    /// In the order of the values.
+    /// In the order of the values (1).
     Ascending,
     /// Against the order of the values.
     Descending,
@@ -30,21 +30,21 @@ pub enum FieldKind {
     Hashed,
 }
 
-/// One field of an index.
+/// One field of an index's key pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexField {
-    /// Where the value is.
+    /// The path of the indexed field.
     pub path: Path,
-    /// How it is indexed.
+    /// The order or hash that the field is indexed by.
     pub kind: FieldKind,
 }
 
 /// What an index is on, and its options. Made from MongoDB's index document by [`IndexSpec::parse`].
 #[derive(Clone, Debug)]
 pub struct IndexSpec {
-    /// Its name.
+    /// The name of the index, unique in its collection.
     pub name: String,
-    /// Its fields, at least one.
+    /// The indexed fields, the most significant first; at least one.
     pub fields: Vec<IndexField>,
     /// Whether no two documents may have the same key.
     pub unique: bool,

@@ -40,7 +40,7 @@ pub fn encode_bson(
 }
 
 /// Bytes that are equal for two values exactly if [`crate::value::compare_bson`] says that the values
-/// are: a hash key for grouping. Values that are nested deeper than any stored one are told apart by
+/// are: a hash key for grouping. Values that are nested deeper than any stored one are distinguished by
 /// how they are written.
 #[must_use]
 pub fn equality_key(value: &Bson) -> Vec<u8> {

@@ -25,7 +25,7 @@ impl PartialEq for TypeBits {
 impl Eq for TypeBits {}
 
 impl TypeBits {
-    /// No bits.
+    /// A sequence of no bits; it allocates nothing until it outgrows its inline bytes.
     #[must_use]
     pub const fn new() -> Self {
         Self {

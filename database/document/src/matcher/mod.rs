@@ -9,7 +9,7 @@
 //! and allocates nothing. Only `$expr` makes a tree of the document, once for each document.
 //!
 //! # Semantics
-//! `walk` tells which values a dotted path leads to, [`Predicate`] which of them count. A condition
+//! `walk` yields the values a dotted path leads to, [`Predicate`] decides which of them count. A condition
 //! on a path holds if *one* value satisfies it; a negation holds if none does.
 //!
 //! # Limits
@@ -53,7 +53,7 @@ use crate::expression::{EvaluationContext, Scope};
 /// How deep a filter may nest.
 pub const DEPTH_MAX: usize = 200;
 
-/// A parsed filter.
+/// A parsed filter, applied to one document after the other.
 #[derive(Clone, Debug)]
 pub struct Matcher {
     root: Node,
@@ -77,7 +77,7 @@ impl Matcher {
         }
     }
 
-    /// The conditions.
+    /// The root of the tree of conditions, for the planner.
     #[must_use]
     pub const fn root(&self) -> &Node {
         &self.root

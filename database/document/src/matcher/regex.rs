@@ -33,9 +33,9 @@ pub struct Regex {
 /// Where a pattern matched, in byte offsets of the subject that lie between characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegexMatch {
-    /// Where the match begins.
+    /// The byte offset in the subject at which the match begins.
     pub start: usize,
-    /// Where the match ends.
+    /// The byte offset in the subject after the last byte of the match.
     pub end: usize,
     /// Start and end of each capture group, in order; `None` for a group that took no part.
     pub captures: Vec<Option<(usize, usize)>>,
@@ -174,7 +174,7 @@ impl Regex {
         Ok(matches)
     }
 
-    /// The number of capture groups.
+    /// The number of capture groups; 0 if the pattern has none.
     #[must_use]
     pub fn capture_count(&self) -> usize {
         self.code.captures_len().saturating_sub(1)

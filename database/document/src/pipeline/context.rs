@@ -13,13 +13,13 @@ const NESTING_MAX: usize = 20;
 /// What a pipeline is run with. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The database around.
+    /// The database layer through which stages read and write other collections.
     pub host: Arc<dyn Host>,
     /// The database that names of collections refer to.
     pub database: Arc<str>,
     /// The collection that is aggregated; empty for `{aggregate: 1}`.
     pub collection: Arc<str>,
-    /// Values of the variables that the pipeline was parsed with.
+    /// The values of the variables that the pipeline was parsed with.
     pub variables: Variables,
     /// Whether blocking stages may spill to disk.
     pub allow_disk_use: bool,

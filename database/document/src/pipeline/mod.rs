@@ -66,24 +66,24 @@ pub struct Pipeline {
 /// What the beginning of a pipeline asks for, in the terms of a `find`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prefix<'a> {
-    /// The filter of the documents.
+    /// The filter of the documents; `None` for all.
     pub filter: Option<&'a Document>,
-    /// Their order.
+    /// The order of the documents; `None` for any.
     pub sort: Option<&'a SortPattern>,
     /// How many documents are left out, after sorting.
     pub skip: Option<i64>,
     /// How many documents are wanted, after sorting and skipping.
     pub limit: Option<i64>,
-    /// How many stages say all this.
+    /// The number of leading stages that filter, order, skip and limit stand for.
     pub stages: usize,
 }
 
-/// Where a pipeline writes.
+/// The collection that a pipeline writes to in its last stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteTarget<'a> {
     /// The database, if it is not the one the pipeline runs in.
     pub database: Option<&'a str>,
-    /// The collection.
+    /// The name of the collection, without the database.
     pub collection: &'a str,
     /// Whether the collection's content is replaced (`$out`) or merged with (`$merge`).
     pub replaces: bool,
@@ -134,7 +134,7 @@ impl Pipeline {
         })
     }
 
-    /// Whether there is no stage.
+    /// Whether the pipeline has no stages and passes its input on.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stages.is_empty()

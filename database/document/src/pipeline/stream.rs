@@ -39,7 +39,7 @@ impl Documents {
         }
     }
 
-    /// No document at all.
+    /// A stream that ends without any document.
     #[must_use]
     pub fn empty() -> Self {
         Self::new(Vec::new())

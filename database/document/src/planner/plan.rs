@@ -94,8 +94,8 @@ pub(crate) struct Union {
 /// The plan that was chosen and those that were not.
 #[derive(Clone, Debug)]
 pub struct PlannedQuery {
-    /// The plan to run.
+    /// The plan that is run, chosen by trial or by rule.
     pub winning: Plan,
-    /// The others that were considered.
+    /// The other plans that were considered, for `explain`; may be empty.
     pub rejected: Vec<Plan>,
 }

@@ -19,17 +19,17 @@ pub enum Hint {
 /// A find, or the reading half of an update, delete, count, distinct or aggregation.
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// Which documents.
+    /// The condition that the documents meet.
     pub filter: Matcher,
     /// The filter as the client wrote it.
     pub filter_document: RawDocumentBuf,
     /// In which order; none or empty: as they come. `{$natural: 1 or -1}` is the collection's own.
     pub sort: Option<Document>,
-    /// How many of the first ones to leave out.
+    /// The number of matching documents to leave out, after sorting.
     pub skip: u64,
-    /// How many to return at most.
+    /// The number of documents to return at most; `None` for all.
     pub limit: Option<u64>,
-    /// What the client insists on.
+    /// The index or order that the client insists on; `None` leaves the choice to the planner.
     pub hint: Option<Hint>,
     /// The least index key, included; needs a hint.
     pub min: Option<Document>,

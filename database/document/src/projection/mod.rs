@@ -45,7 +45,7 @@ pub enum Mode {
     Aggregate,
 }
 
-/// A parsed projection.
+/// A parsed projection, applied to one document after the other.
 #[derive(Clone, Debug)]
 pub struct Projection {
     shape: Shape,

@@ -55,7 +55,7 @@ use crate::expression::{EvaluationContext, Scope};
 use crate::matcher::{MatchDetails, Node};
 use crate::{Error, ErrorCode, Result};
 
-/// A parsed update.
+/// A parsed update, applied to one document after the other.
 #[derive(Debug)]
 pub struct Update {
     kind: Kind,
@@ -75,7 +75,7 @@ enum Kind {
 /// What an update made of a document.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The document after the update.
+    /// The document after the update, equal to the one before if `modified` is false.
     pub document: Document,
     /// Whether it differs from the document before in any bit.
     pub modified: bool,

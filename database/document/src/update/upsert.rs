@@ -12,7 +12,7 @@ use crate::{Error, ErrorCode, Result};
 ///
 /// # Errors
 /// `NotSingleValueField` if two conditions concern the same path or one leads to the other; 224
-/// (`QueryFeatureNotAllowed`) for `$expr`, because it cannot be told what it requires.
+/// (`QueryFeatureNotAllowed`) for `$expr`, from which no equalities can be derived.
 pub fn upsert_base(query: &Node) -> Result<Document> {
     let mut equalities = Vec::new();
     collect(query, &mut equalities)?;

@@ -75,11 +75,11 @@ pub enum Rounding {
 }
 
 impl Decimal {
-    /// Zero with exponent 0.
+    /// The value zero, positive and with exponent 0.
     pub const ZERO: Self = Self::finite(false, 0, 0);
-    /// One.
+    /// The value one, with coefficient 1 and exponent 0.
     pub const ONE: Self = Self::finite(false, 1, 0);
-    /// Not a number.
+    /// The value that is not a number; it compares below all numbers in MongoDB's order.
     pub const NAN: Self = Self {
         negative: false,
         magnitude: Magnitude::Nan,
@@ -125,7 +125,7 @@ impl Decimal {
         }
     }
 
-    /// Reads BSON's form; see [`Decimal`].
+    /// The decimal that BSON's 16 bytes stand for; the layout is described at [`Decimal`].
     #[must_use]
     pub fn from_bson(value: Decimal128) -> Self {
         let bits = u128::from_le_bytes(value.bytes());
@@ -156,7 +156,7 @@ impl Decimal {
         Self::finite(negative, coefficient, exponent.min(EXPONENT_MAX))
     }
 
-    /// Writes BSON's form; see [`Decimal`].
+    /// The 16 bytes that BSON stores; the layout is described at [`Decimal`].
     #[must_use]
     pub fn to_bson(self) -> Decimal128 {
         let sign = u128::from(self.negative) << 127;
@@ -174,7 +174,7 @@ impl Decimal {
         Decimal128::from_bytes(bits.to_le_bytes())
     }
 
-    /// An integer, exactly.
+    /// An integer as a decimal, exact and with exponent 0.
     #[must_use]
     pub fn from_i64(value: i64) -> Self {
         Self::finite(value < 0, u128::from(value.unsigned_abs()), 0)
@@ -199,13 +199,13 @@ impl Decimal {
         i64::try_from(if negative { -magnitude } else { magnitude }).ok()
     }
 
-    /// Whether this is NaN.
+    /// Whether the value is not a number.
     #[must_use]
     pub const fn is_nan(self) -> bool {
         matches!(self.magnitude, Magnitude::Nan)
     }
 
-    /// Whether this is an infinity.
+    /// Whether the value is positive or negative infinity.
     #[must_use]
     pub const fn is_infinite(self) -> bool {
         matches!(self.magnitude, Magnitude::Infinity)
@@ -229,7 +229,7 @@ impl Decimal {
         self.negative
     }
 
-    /// The value without its sign.
+    /// The value without its sign; NaN stays NaN.
     #[must_use]
     pub const fn abs(self) -> Self {
         Self {

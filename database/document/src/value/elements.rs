@@ -14,11 +14,11 @@ use crate::{Error, ErrorCode, Result};
 pub struct Element<'d> {
     /// The field's name, without the zero byte.
     pub name: &'d [u8],
-    /// The value's type.
+    /// The BSON type of the element's value.
     pub kind: ElementType,
-    /// The whole element.
+    /// The bytes of the whole element: type, name and value.
     pub bytes: &'d [u8],
-    /// The encoded value.
+    /// The bytes of the value, without type and name.
     pub value: &'d [u8],
 }
 
@@ -76,7 +76,7 @@ pub struct Elements<'d> {
 const LENGTH_BYTES: usize = 4;
 
 impl<'d> Elements<'d> {
-    /// The elements of `document`.
+    /// The elements of `document` in their order, which are checked while they are read.
     #[must_use]
     pub fn new(document: &'d RawDocument) -> Self {
         let bytes = document.as_bytes();

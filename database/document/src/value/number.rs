@@ -69,7 +69,7 @@ impl Number {
         }
     }
 
-    /// The nearest double.
+    /// The value as a double, rounded to the nearest one.
     #[must_use]
     pub fn as_f64(self) -> f64 {
         match self {
@@ -103,7 +103,7 @@ impl Number {
         }
     }
 
-    /// Whether the number is NaN.
+    /// Whether the value is a double or decimal NaN.
     #[must_use]
     pub fn is_nan(self) -> bool {
         match self {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// A path to a field: names and array positions joined by dots.
 ///
-/// Components may be empty (`"a..b"` has three); whether that is allowed is up to whoever uses the
+/// Components may be empty (`"a..b"` has three); whether that is allowed is up to the user of the
 /// path. A path always has at least one component.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
@@ -13,7 +13,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// Splits `text` at its dots.
+    /// The path that `text` stands for, split at its dots; the empty text has one empty component.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self {
@@ -38,13 +38,13 @@ impl Path {
         &self.components
     }
 
-    /// The outermost field.
+    /// The first component: the name of the outermost field.
     #[must_use]
     pub fn first(&self) -> &str {
         &self.components[0]
     }
 
-    /// The innermost component.
+    /// The last component: the name of the innermost field, or a position in an array.
     #[must_use]
     pub fn last(&self) -> &str {
         &self.components[self.components.len() - 1]

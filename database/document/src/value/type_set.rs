@@ -112,17 +112,17 @@ impl TypeSet {
         Some(set)
     }
 
-    /// Adds a type.
+    /// Adds a type; one that the set has already is no change.
     pub fn insert(&mut self, element_type: ElementType) {
         self.bits |= bit(element_type);
     }
 
-    /// Adds the types of `other`.
+    /// Adds all types that `other` has.
     pub fn extend(&mut self, other: Self) {
         self.bits |= other.bits;
     }
 
-    /// Whether the set has `element_type`.
+    /// Whether the set contains the BSON type `element_type`.
     #[must_use]
     pub fn contains(self, element_type: ElementType) -> bool {
         self.bits & bit(element_type) != 0

@@ -41,13 +41,13 @@ impl<'a> DocumentWriter<'a> {
         self.out.push(0);
     }
 
-    /// Appends a double.
+    /// Appends a field with a 64-bit double.
     pub fn double(&mut self, name: &str, value: f64) {
         self.header(TYPE_DOUBLE, name);
         self.out.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Appends a string.
+    /// Appends a field with a UTF-8 string; a zero byte in it is allowed.
     pub fn string(&mut self, name: &str, value: &str) {
         self.header(TYPE_STRING, name);
         self.out.extend_from_slice(&length(value.len() + 1));
@@ -55,19 +55,19 @@ impl<'a> DocumentWriter<'a> {
         self.out.push(0);
     }
 
-    /// Appends a bool.
+    /// Appends a field with a boolean value.
     pub fn boolean(&mut self, name: &str, value: bool) {
         self.header(TYPE_BOOLEAN, name);
         self.out.push(u8::from(value));
     }
 
-    /// Appends a 32-bit integer.
+    /// Appends a field with a 32-bit integer.
     pub fn int32(&mut self, name: &str, value: i32) {
         self.header(TYPE_INT32, name);
         self.out.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Appends a 64-bit integer.
+    /// Appends a field with a 64-bit integer.
     pub fn int64(&mut self, name: &str, value: i64) {
         self.header(TYPE_INT64, name);
         self.out.extend_from_slice(&value.to_le_bytes());
@@ -142,8 +142,8 @@ impl<'a> DocumentWriter<'a> {
         self.open_nested();
     }
 
-    /// Writes the header of an embedded document and gives the buffer to the caller, who must append
-    /// exactly one BSON document to it.
+    /// Writes the header of an embedded document and returns the buffer, to which the caller must append
+    /// exactly one BSON document.
     pub fn embed(&mut self, name: &str) -> &mut Vec<u8> {
         self.header(TYPE_DOCUMENT, name);
         self.out

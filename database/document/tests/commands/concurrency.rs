@@ -6,7 +6,7 @@ use std::thread;
 use bson::{Document, doc};
 
 use crate::leftovers::assert_no_leftovers;
-use crate::support::Bed;
+use crate::support::Fixture;
 
 const THREADS: i32 = 16;
 
@@ -21,7 +21,7 @@ fn each_thread(run: impl Fn(i32) + Sync) {
 
 #[test]
 fn writers_of_one_document_lose_no_update() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"createIndexes": "c", "indexes": [{"key": {"tags": 1}, "name": "tags"}]});
     each_thread(|number| {
         for round in 0..20 {
@@ -41,7 +41,7 @@ fn writers_of_one_document_lose_no_update() {
 
 #[test]
 fn one_of_many_gets_a_unique_key() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(
         doc! {"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k", "unique": true}]},
     );
@@ -63,7 +63,7 @@ fn one_of_many_gets_a_unique_key() {
 
 #[test]
 fn each_job_is_taken_once() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"createIndexes": "c", "indexes": [{"key": {"done": 1, "n": 1}, "name": "jobs"}]});
     bed.insert(
         "c",
@@ -94,7 +94,7 @@ fn each_job_is_taken_once() {
 }
 
 /// Tries a command of which only certain failures are expected.
-fn attempt(bed: &Bed, command: Document, expected: &[i32]) {
+fn attempt(bed: &Fixture, command: Document, expected: &[i32]) {
     let text = command.to_string();
     let Err(error) = bed.try_run(command) else {
         return;
@@ -108,7 +108,7 @@ fn attempt(bed: &Bed, command: Document, expected: &[i32]) {
 
 #[test]
 fn indexes_come_and_go_under_writers() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert(
         "c",
         (0..200).map(|n| doc! {"_id": n, "a": n, "b": n}).collect(),
@@ -152,7 +152,7 @@ fn indexes_come_and_go_under_writers() {
 
 #[test]
 fn collections_come_go_and_change_names_under_writers() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..3 {

@@ -7,11 +7,11 @@ use millrace_document::catalog::Namespace;
 use millrace_document::command::{CommandRequest, Principal};
 
 use crate::leftovers::assert_no_leftovers;
-use crate::support::Bed;
+use crate::support::Fixture;
 
 #[test]
 fn what_is_dropped_leaves_no_keys() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     for round in 0..3 {
         bed.run(doc! {"create": "log", "capped": true, "size": 100_000, "max": 5});
         bed.insert("log", (0..20).map(|n| doc! {"a": [n, n + 1]}).collect());
@@ -33,7 +33,7 @@ fn what_is_dropped_leaves_no_keys() {
 
 #[test]
 fn a_cursor_on_a_dropped_index_ends_with_an_error() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..50).map(|n| doc! {"_id": n, "a": n}).collect());
     let create = doc! {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]};
     bed.run(create.clone());
@@ -52,7 +52,7 @@ fn a_cursor_on_a_dropped_index_ends_with_an_error() {
 
 #[test]
 fn a_cursor_survives_what_does_not_concern_its_index() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..50).map(|n| doc! {"_id": n, "a": n}).collect());
     bed.run(doc! {"createIndexes": "c", "indexes": [
         {"key": {"a": 1}, "name": "a"}, {"key": {"b": 1}, "name": "b"},
@@ -75,7 +75,7 @@ fn a_cursor_survives_what_does_not_concern_its_index() {
 }
 
 /// Runs a command in a session; its reply or the number of its error.
-fn run_in(bed: &Bed, session: Option<&[u8]>, command: &Document) -> Result<Document, i32> {
+fn run_in(bed: &Fixture, session: Option<&[u8]>, command: &Document) -> Result<Document, i32> {
     let name = command.keys().next().expect("a command has a name");
     let body = RawDocumentBuf::try_from(command).expect("it can be encoded");
     let request = CommandRequest {
@@ -94,7 +94,7 @@ fn run_in(bed: &Bed, session: Option<&[u8]>, command: &Document) -> Result<Docum
 
 #[test]
 fn a_cursor_belongs_to_its_session() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", (0..50).map(|n| doc! {"_id": n}).collect());
     let open = |session: Option<&[u8]>| {
         let reply =
@@ -120,7 +120,7 @@ fn a_cursor_belongs_to_its_session() {
 
 #[test]
 fn a_key_that_is_too_long_fails_alone() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]});
     let long = "x".repeat(70_000);
     let reply = bed.run(doc! {"insert": "c", "ordered": false, "documents": [
@@ -145,7 +145,7 @@ fn a_key_that_is_too_long_fails_alone() {
 
 #[test]
 fn indexes_are_named_by_their_keys_whatever_type_the_numbers_have() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1}]);
     bed.run(doc! {"createIndexes": "c", "indexes": [
         {"key": {"a": 1}, "name": "a"},
@@ -161,7 +161,7 @@ fn indexes_are_named_by_their_keys_whatever_type_the_numbers_have() {
 
 #[test]
 fn temporary_collections_do_not_outlive_the_server() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let temporary = Namespace::parse("test.tmp.agg_out.x").expect("a namespace");
     bed.database
         .catalog()
@@ -169,7 +169,7 @@ fn temporary_collections_do_not_outlive_the_server() {
         .expect("it is created");
     bed.insert("c", vec![doc! {"_id": 1}]);
     bed.run(doc! {"aggregate": "c", "pipeline": [{"$out": "d"}], "cursor": {}});
-    let again = Bed::on(Arc::clone(&bed.engine));
+    let again = Fixture::on(Arc::clone(&bed.engine));
     let names: Vec<_> = again
         .all(doc! {"listCollections": 1})
         .iter()
@@ -192,7 +192,7 @@ fn temporary_collections_do_not_outlive_the_server() {
 
 #[test]
 fn a_capped_collection_keeps_the_newest_although_some_were_deleted() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"create": "log", "capped": true, "size": 1_000_000, "max": 50});
     bed.insert("log", (0..50).map(|n| doc! {"_id": n}).collect());
     bed.run(
@@ -206,7 +206,7 @@ fn a_capped_collection_keeps_the_newest_although_some_were_deleted() {
     let expected: Vec<Document> = (210..260).map(|n| doc! {"_id": n}).collect();
     assert_eq!(bed.all(doc! {"find": "log"}), expected);
     bed.assert_valid("log");
-    let again = Bed::on(Arc::clone(&bed.engine));
+    let again = Fixture::on(Arc::clone(&bed.engine));
     again.insert("log", vec![doc! {"_id": 300}]);
     assert_eq!(
         again.all(doc! {"find": "log"}).last(),
@@ -219,7 +219,7 @@ fn a_capped_collection_keeps_the_newest_although_some_were_deleted() {
 
 #[test]
 fn a_validator_holds_for_every_way_to_write() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(doc! {"create": "c", "validator": {"a": {"$exists": true}}});
     let code = |reply: Document| {
         let errors = reply.get_array("writeErrors").ok()?;
@@ -254,7 +254,7 @@ fn a_validator_holds_for_every_way_to_write() {
 
 #[test]
 fn an_update_that_changes_nothing_waits_for_what_it_saw() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1, "a": 1}]);
     let set = doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": 1}}}]};
     let (reply, effects) = bed.try_run(set).expect("it succeeds");
@@ -264,7 +264,7 @@ fn an_update_that_changes_nothing_waits_for_what_it_saw() {
 
 #[test]
 fn replies_and_commands_stay_within_bounds() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let id = |n: i32| format!("{n}{}", "x".repeat(2000));
     let documents: Vec<Document> = (0..1500).map(|n| doc! {"_id": id(n)}).collect();
     bed.insert("c", documents.clone());
@@ -284,7 +284,7 @@ fn replies_and_commands_stay_within_bounds() {
 
 #[test]
 fn large_arrays_in_indexes_are_updated_entry_by_entry() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(
         doc! {"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a", "unique": true}]},
     );

@@ -7,14 +7,14 @@ use millrace_engine::MemoryEngine;
 
 use crate::interposed::{Appointments, Interposed, Moment};
 use crate::leftovers::assert_no_leftovers;
-use crate::support::Bed;
+use crate::support::Fixture;
 
-fn bed() -> (Arc<Interposed>, Bed) {
+fn bed() -> (Arc<Interposed>, Fixture) {
     let engine = Arc::new(Interposed::new(
         MemoryEngine::new(),
         Appointments::default(),
     ));
-    let bed = Bed::on(Arc::clone(&engine) as _);
+    let bed = Fixture::on(Arc::clone(&engine) as _);
     (engine, bed)
 }
 
@@ -38,7 +38,7 @@ fn an_index_remembers_its_arrays_although_the_first_commit_of_one_was_refused() 
     engine.hooks().assert_acted();
     bed.assert_valid("c");
     // A server that starts anew knows only what was stored.
-    let again = Bed::on(engine);
+    let again = Fixture::on(engine);
     let find = doc! {"find": "c", "filter": {"a": {"$gt": 4, "$lt": 2}}, "hint": "a"};
     assert_eq!(again.all(find).len(), 1);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! An engine that lets a test act at a chosen moment of somebody else's command.
+//! An engine that lets a test act at a chosen moment of another client's command.
 
 use std::fmt;
 use std::sync::Mutex;

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use millrace_document::catalog::Ident;
 use millrace_engine::KeyRange;
 
-use crate::support::Bed;
+use crate::support::Fixture;
 
 /// Every key in the engine belongs to a collection or to an index that the catalog knows.
-pub(crate) fn assert_no_leftovers(bed: &Bed) {
+pub(crate) fn assert_no_leftovers(bed: &Fixture) {
     let catalog = bed.database.catalog();
     let mut owners = BTreeSet::from([Ident::CATALOG.prefix()]);
     let mut masks = BTreeSet::new();

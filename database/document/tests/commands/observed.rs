@@ -12,12 +12,12 @@ use millrace_document::committer::{CommitObserver, Detail, LogicalChange};
 use millrace_engine::conformance::hooked::{Hooked, Hooks};
 use millrace_engine::{Engine, Error, ErrorKind, MemoryEngine, Optime};
 
-use crate::support::Bed;
+use crate::support::Fixture;
 
 /// One change as a document, UUIDs left out.
 type Line = Document;
 
-/// Keeps what it is told, and the engine's last position at that time.
+/// Keeps the commits it observes, and the engine's last position at that time.
 #[derive(Debug)]
 struct Recorder {
     detail: Option<Detail>,
@@ -114,10 +114,10 @@ fn command(is: Document) -> Line {
 }
 
 /// A database in memory with one observer.
-fn observed(detail: Option<Detail>) -> (Bed, Arc<Recorder>) {
+fn observed(detail: Option<Detail>) -> (Fixture, Arc<Recorder>) {
     let engine: Arc<dyn Engine> = Arc::new(MemoryEngine::new());
     let recorder = Recorder::new(detail, &engine);
-    let bed = Bed::observed(engine, vec![Arc::clone(&recorder) as _]);
+    let bed = Fixture::observed(engine, vec![Arc::clone(&recorder) as _]);
     (bed, recorder)
 }
 
@@ -260,7 +260,7 @@ fn changes_of_the_catalog_are_announced_as_commands() {
 
 #[test]
 fn an_observer_gets_the_detail_that_it_wants() {
-    let writes = |bed: &Bed| {
+    let writes = |bed: &Fixture| {
         bed.insert("c", vec![doc! {"_id": 1}]);
         bed.run(doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}}]});
         bed.run(doc! {"delete": "c", "deletes": [{"q": {"_id": 1}, "limit": 1}]});
@@ -280,7 +280,7 @@ fn an_observer_gets_the_detail_that_it_wants() {
     assert_eq!(recorder.changes(&mut 1), expected);
 }
 
-/// Commits that fail while it is told so.
+/// Hooks that make commits fail while a flag is set.
 #[derive(Debug, Default)]
 struct Failing(AtomicBool);
 
@@ -299,7 +299,7 @@ fn a_commit_that_fails_is_not_announced() {
     let failing = hooked.hooks();
     let engine: Arc<dyn Engine> = Arc::clone(&hooked) as _;
     let recorder = Recorder::new(Some(Detail::Images), &engine);
-    let bed = Bed::observed(engine, vec![Arc::clone(&recorder) as _]);
+    let bed = Fixture::observed(engine, vec![Arc::clone(&recorder) as _]);
     bed.run(doc! {"create": "log", "capped": true, "size": 4096});
     bed.insert("c", vec![doc! {"_id": 1}]);
     recorder.take();
@@ -359,7 +359,7 @@ fn a_commit_of_several_collections_is_one() {
         move_on();
         set.commit()
     };
-    // Somebody else changes what was read in the first collection: nothing of the second is committed.
+    // Another commit changes what was read in the first collection: nothing of the second is committed.
     let refused = transfer(&|| {
         bed.run(doc! {"update": "a", "updates": [{"q": {"_id": 1}, "u": {"$set": {"n": 11}}}]});
         recorder.take();
@@ -411,7 +411,7 @@ impl CommitObserver for Counts {
 fn what_a_waiting_cursor_compares_is_published_before_observers_are_told() {
     let counts = Arc::new(Counts::default());
     let engine = Arc::new(MemoryEngine::new());
-    let bed = Bed::observed(engine, vec![Arc::clone(&counts) as _]);
+    let bed = Fixture::observed(engine, vec![Arc::clone(&counts) as _]);
     bed.run(doc! {"create": "log", "capped": true, "size": 4096});
     let namespace = Namespace::new("test", "log").expect("a name");
     let log = bed.database.catalog().find(&namespace);
@@ -452,7 +452,7 @@ fn every_position_is_announced_once_whatever_the_threads() {
     let identities = Arc::new(Identities::default());
     let observers: Vec<Arc<dyn CommitObserver>> =
         vec![Arc::clone(&recorder) as _, Arc::clone(&identities) as _];
-    let bed = Bed::observed(engine, observers);
+    let bed = Fixture::observed(engine, observers);
     bed.run(doc! {"create": "log", "capped": true, "size": 100_000});
     thread::scope(|scope| {
         for number in 0..4 {

@@ -6,21 +6,21 @@ use bson::{Bson, Document, doc};
 use millrace_document::ReadView;
 use millrace_document::catalog::Namespace;
 
-use crate::support::Bed;
+use crate::support::Fixture;
 
 /// The same database, with all reads at its present state.
-fn fixed(bed: &Bed) -> Bed {
+fn fixed(bed: &Fixture) -> Fixture {
     let latest = ReadView::latest(Arc::clone(&bed.engine));
     let view = latest.fixed().expect("a snapshot");
-    Bed {
+    Fixture {
         view: Some(view),
         ..bed.clone()
     }
 }
 
 /// Two collections that a pipeline joins, indexes, a capped collection and a view.
-fn filled() -> Bed {
-    let bed = Bed::new();
+fn filled() -> Fixture {
+    let bed = Fixture::new();
     let documents = (0..20).map(|n| doc! {"_id": n, "a": n % 5, "b": n});
     bed.insert("c", documents.collect());
     bed.insert("other", (0..5).map(|n| doc! {"_id": n, "x": n}).collect());
@@ -35,7 +35,7 @@ fn filled() -> Bed {
 }
 
 /// Changes something of every kind that a command can read.
-fn change_everything(bed: &Bed) {
+fn change_everything(bed: &Fixture) {
     bed.run(doc! {"update": "c", "updates": [
         {"q": {"_id": {"$lt": 10}}, "u": {"$set": {"a": [7, 8], "late": true}}, "multi": true},
     ]});
@@ -108,7 +108,7 @@ fn replies() -> Vec<(Document, &'static str)> {
 }
 
 /// What every command answers.
-fn answers(bed: &Bed) -> Vec<(Document, Bson)> {
+fn answers(bed: &Fixture) -> Vec<(Document, Bson)> {
     let mut answers = Vec::new();
     for command in cursors() {
         let documents = bed.all(command.clone());
@@ -134,7 +134,7 @@ fn every_read_of_a_command_is_made_at_its_view() {
     assert_eq!(answers(&view), before);
     bed.run(doc! {"dropDatabase": 1});
     assert_eq!(answers(&view), before, "after the end of the database");
-    let databases = |bed: &Bed| bed.run(doc! {"listDatabases": 1, "nameOnly": true});
+    let databases = |bed: &Fixture| bed.run(doc! {"listDatabases": 1, "nameOnly": true});
     let listed = databases(&view);
     assert_eq!(listed.get_array("databases").map(Vec::len).ok(), Some(1));
     let listed = databases(&bed);

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, Timestamp, doc};
 
-use crate::support::Bed;
+use crate::support::Fixture;
 
 const ZERO: Bson = Bson::Timestamp(Timestamp {
     time: 0,
@@ -15,7 +15,7 @@ fn flagged(mut command: Document, value: impl Into<Bson>) -> Document {
     command
 }
 
-fn field(bed: &Bed, id: i32) -> Bson {
+fn field(bed: &Fixture, id: i32) -> Bson {
     let found = bed.all(doc! {"find": "c", "filter": {"_id": id}});
     found[0].get("t").expect("the field is there").clone()
 }
@@ -35,7 +35,7 @@ fn replacements(id: i32) -> [Document; 3] {
 
 #[test]
 fn a_replacement_fills_in_zero_timestamps_unless_it_is_told_not_to() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     for (id, command) in (0..).zip(replacements(0)) {
         let by_id =
             |turn: i32| replacements(10 * id + turn)[usize::try_from(id).expect("few")].clone();
@@ -54,7 +54,7 @@ fn a_replacement_fills_in_zero_timestamps_unless_it_is_told_not_to() {
 
 #[test]
 fn insertions_and_modifiers_take_the_flag() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     bed.run(flagged(
         doc! {"insert": "c", "documents": [{"_id": 1, "t": ZERO}]},
         true,
@@ -78,7 +78,7 @@ fn insertions_and_modifiers_take_the_flag() {
 
 #[test]
 fn the_flag_is_a_bool() {
-    let bed = Bed::new();
+    let bed = Fixture::new();
     let insert = doc! {"insert": "c", "documents": [{"_id": 1}]};
     assert_eq!(bed.code(flagged(insert, "yes")), 14);
     for command in replacements(1) {

@@ -11,7 +11,7 @@ use millrace_document::operation::Limits;
 use millrace_document::update::{Change, Outcome, Update};
 use millrace_document::{Environment, Interrupt, Operation, Result};
 
-/// How deep documents in messages may nest; whoever receives them checks it.
+/// The deepest nesting of documents in messages, in levels; the wire protocol's decoder checks it.
 const NESTING_MAX: usize = 200;
 
 #[derive(Debug)]

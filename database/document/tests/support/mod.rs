@@ -1,4 +1,4 @@
-//! A database in memory, spoken to in commands.
+//! A database in memory, driven by commands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, Interrupt, Operation, ReadView, Result};
 use millrace_engine::{Engine, MemoryEngine};
 
-/// A clock that moves only when told to, and numbers that are the same in every run.
+/// A clock that moves only when the test sets it, and numbers that are the same in every run.
 #[derive(Debug)]
 pub(crate) struct Steady {
     pub(crate) wall_ms: AtomicI64,
@@ -60,9 +60,9 @@ impl Surroundings for Nobody {
     }
 }
 
-/// A database and the ways to talk to it.
+/// A database in memory, and what its commands run with.
 #[derive(Debug, Clone)]
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) database: Arc<Database>,
     pub(crate) environment: Arc<Steady>,
@@ -71,7 +71,7 @@ pub(crate) struct Bed {
     pub(crate) view: Option<ReadView>,
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::on(Arc::new(MemoryEngine::new()))
     }

@@ -1,4 +1,4 @@
-//! An engine that tells a test about what is done with it, so that the test can act in between.
+//! An engine that calls a test's hooks before and after its operations, so that the test can act in between.
 
 use std::fmt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::{
     Batch, Counter, Cursor, Durability, Engine, Guards, KeyRange, Optime, Result, Scratch, Snapshot,
 };
 
-/// What a test does at the moments of a [`Hooked`] engine; nothing unless it says so.
+/// The actions of a test before and after the operations of a [`Hooked`] engine; each does nothing by default.
 pub trait Hooks: Send + Sync + fmt::Debug + 'static {
     /// Before a commit: what it read may change under it.
     fn before_commit(&self) {}
@@ -37,7 +37,7 @@ pub trait Hooks: Send + Sync + fmt::Debug + 'static {
     }
 }
 
-/// The engine `inner` with `hooks`.
+/// The engine `inner`, with `hooks` called before and after its operations.
 #[derive(Debug)]
 pub struct Hooked<E, H> {
     inner: E,
@@ -50,7 +50,7 @@ impl<E: Engine, H: Hooks> Hooked<E, H> {
         Self { inner, hooks }
     }
 
-    /// The hooks.
+    /// The hooks that the engine was made with.
     pub const fn hooks(&self) -> &H {
         &self.hooks
     }

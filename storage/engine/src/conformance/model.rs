@@ -150,7 +150,7 @@ pub fn matches_oracle(make: Factory<'_>, cases: u32) {
     assert!(walked.get() > 0, "no history had an entry to compare");
 }
 
-/// The oracle and the engine in the same state, as far as anybody can see.
+/// The oracle and the engine, in states that no operation can tell apart.
 struct Pair<'a> {
     oracle: &'a MemoryEngine,
     engine: &'a dyn Engine,

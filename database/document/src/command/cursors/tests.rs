@@ -1,4 +1,4 @@
-//! What the surroundings are told of the cursors, whatever is done to them.
+//! The bytes of open cursors that are reported to the surroundings, after every kind of operation.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -58,7 +58,7 @@ impl Surroundings for Ledger {
 }
 
 /// The registry and the cursors that are taken out of it.
-struct Bed {
+struct Fixture {
     cursors: Cursors,
     ledger: Arc<Ledger>,
     environment: Arc<Ticking>,
@@ -67,7 +67,7 @@ struct Bed {
     taken: Vec<(i64, Box<OpenCursor>)>,
 }
 
-impl Bed {
+impl Fixture {
     fn new(most: usize) -> Self {
         let told = AtomicUsize::new(0);
         let ledger = Arc::new(Ledger { most, told });
@@ -205,7 +205,7 @@ proptest! {
         most in 0..100_000_usize,
         steps in prop::collection::vec(step(), 0..60),
     ) {
-        let mut bed = Bed::new(most);
+        let mut bed = Fixture::new(most);
         for step in &steps {
             bed.run(step);
             let told = bed.ledger.told.load(Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::index::FieldKind;
 use crate::matcher::{Matcher, Node};
 use crate::planner::{Access, IndexScan, Plan, Query, Union, key_pattern};
 
-/// What is told of each stage.
+/// The part of a stage that `explain` shows.
 #[derive(Clone, Copy)]
 pub(super) enum Detail<'a> {
     /// What it is.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bson::{Document, doc};
 
-use super::bed::{Bed, ids, operation, query};
+use super::fixture::{Fixture, ids, operation, query};
 use crate::ErrorCode;
 use crate::catalog::RecordKind;
 use crate::planner::{Hint, Query};
@@ -18,7 +18,7 @@ fn next_id(executor: &mut crate::executor::Executor) -> Option<i32> {
 
 #[test]
 fn a_tailable_cursor_goes_on_behind_its_end() {
-    let mut bed = Bed::new(RecordKind::Sequenced, &[]);
+    let mut bed = Fixture::new(RecordKind::Sequenced, &[]);
     let query = Query {
         tailable: true,
         ..query(&doc! { "a": 1 })
@@ -35,7 +35,7 @@ fn a_tailable_cursor_goes_on_behind_its_end() {
 
 #[test]
 fn a_reader_overtaken_by_a_capped_collection_is_told() {
-    let mut bed = Bed::new(RecordKind::Sequenced, &[]);
+    let mut bed = Fixture::new(RecordKind::Sequenced, &[]);
     for id in 0..4 {
         bed.insert(&doc! { "_id": id }).expect("an insert");
     }
@@ -49,7 +49,7 @@ fn a_reader_overtaken_by_a_capped_collection_is_told() {
 
 #[test]
 fn a_dropped_collection_ends_its_cursors() {
-    let mut bed = Bed::new(RecordKind::Clustered, &[]);
+    let mut bed = Fixture::new(RecordKind::Clustered, &[]);
     for id in 0..3 {
         bed.insert(&doc! { "_id": id }).expect("an insert");
     }
@@ -67,7 +67,7 @@ fn a_dropped_collection_ends_its_cursors() {
 #[test]
 fn an_index_that_becomes_multikey_is_planned_anew() {
     let index = doc! { "v": 2, "key": { "a": 1 }, "name": "a_1" };
-    let mut bed = Bed::new(RecordKind::Clustered, &[index]);
+    let mut bed = Fixture::new(RecordKind::Clustered, &[index]);
     bed.insert(&doc! { "_id": 1, "a": 3 }).expect("an insert");
     // The intervals are intersected for a field without arrays; no key of [1, 9] lies in the result.
     let query = query(&doc! { "a": { "$gt": 2, "$lt": 8 } });
@@ -83,7 +83,7 @@ fn an_index_that_becomes_multikey_is_planned_anew() {
 #[test]
 fn min_and_max_are_index_keys() {
     let index = doc! { "v": 2, "key": { "a": 1, "b": -1 }, "name": "ab" };
-    let mut bed = Bed::new(RecordKind::Clustered, &[index]);
+    let mut bed = Fixture::new(RecordKind::Clustered, &[index]);
     for id in 0..9 {
         bed.insert(&doc! { "_id": id, "a": id / 3, "b": id % 3 })
             .expect("an insert");
@@ -144,7 +144,7 @@ fn min_and_max_are_index_keys() {
 #[test]
 fn keys_and_record_ids_are_shown_on_request() {
     let index = doc! { "v": 2, "key": { "d.a": -1 }, "name": "da" };
-    let mut bed = Bed::new(RecordKind::Sequenced, &[index]);
+    let mut bed = Fixture::new(RecordKind::Sequenced, &[index]);
     bed.insert(&doc! { "_id": "x", "d": { "a": 2.5 } })
         .expect("an insert");
     let base = query(&doc! { "d.a": { "$gt": 1 } });
@@ -176,7 +176,7 @@ fn keys_and_record_ids_are_shown_on_request() {
 
 #[test]
 fn a_sort_without_disk_has_a_limit() {
-    let mut bed = Bed::new(RecordKind::Clustered, &[]);
+    let mut bed = Fixture::new(RecordKind::Clustered, &[]);
     for id in 0..100 {
         bed.insert(&doc! { "_id": id, "a": -id, "pad": "x".repeat(100) })
             .expect("an insert");
@@ -186,7 +186,7 @@ fn a_sort_without_disk_has_a_limit() {
         allow_disk_use: false,
         ..query(&doc! {})
     };
-    let tight = super::bed::operation_with_memory(5_000);
+    let tight = super::fixture::operation_with_memory(5_000);
     let error = bed
         .executor(&base)
         .expect("a plan")

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 
-use super::bed::{Bed, operation, projection, query};
+use super::fixture::{Fixture, operation, projection, query};
 use crate::catalog::RecordKind;
 use crate::executor::{Verbosity, explain};
 use crate::planner::{Hint, Query};
 
-fn bed() -> Bed {
+fn bed() -> Fixture {
     let indexes = [
         doc! { "v": 2, "key": { "a": 1, "b": -1 }, "name": "a_1_b_-1" },
         doc! { "v": 2, "key": { "c": 1 }, "name": "c_1" },
     ];
-    let mut bed = Bed::new(RecordKind::Clustered, &indexes);
+    let mut bed = Fixture::new(RecordKind::Clustered, &indexes);
     for id in 0..50 {
         bed.insert(&doc! { "_id": id, "a": id % 5, "b": id, "c": id % 2, "x": id })
             .expect("an insert");
@@ -22,7 +22,7 @@ fn bed() -> Bed {
     bed
 }
 
-fn winning(bed: &Bed, query: &Query) -> Document {
+fn winning(bed: &Fixture, query: &Query) -> Document {
     let planned = bed.plan(query).expect("a plan");
     let shown = explain(
         &planned,

@@ -1,6 +1,6 @@
 //! Tests of planner and executor together.
 
-mod bed;
 mod cursors;
 mod explain;
+mod fixture;
 mod model;

@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::bed::{Bed, naive, operation, operation_with_memory, projection, query};
+use super::fixture::{Fixture, naive, operation, operation_with_memory, projection, query};
 use crate::catalog::RecordKind;
 use crate::matcher::Matcher;
 use crate::planner::{Hint, Query};
@@ -329,13 +329,13 @@ fn is_part(part: &[Document], whole: &[Document]) -> bool {
 }
 
 struct Checked {
-    bed: Bed,
+    bed: Fixture,
     documents: Vec<Document>,
 }
 
 impl Checked {
     fn new(case: &Case) -> Self {
-        let mut bed = Bed::new(case.kind, &case.indexes);
+        let mut bed = Fixture::new(case.kind, &case.indexes);
         let mut documents = Vec::new();
         for (id, document) in (0_i32..).zip(&case.documents) {
             let mut whole = doc! { "_id": id % 7 * 100 + id };

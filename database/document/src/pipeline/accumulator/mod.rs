@@ -173,7 +173,7 @@ const OPERATORS: &[Operator] = &[
     },
 ];
 
-/// A parsed `{$operator: argument}`.
+/// A parsed accumulator `{$operator: argument}` of `$group`, `$bucket` or `$bucketAuto`.
 #[derive(Clone)]
 pub struct Accumulation {
     name: &'static str,
@@ -220,7 +220,7 @@ impl Accumulation {
         })
     }
 
-    /// The operator.
+    /// The operator's name with its dollar sign, `$sum` for example.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name

@@ -165,7 +165,7 @@ impl<T: SortItem> ExternalSort<T> {
         Ok(())
     }
 
-    /// Memory held.
+    /// The bytes of memory that the sort holds now.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.bytes
@@ -238,7 +238,7 @@ impl<T: SortItem> ExternalSort<T> {
     }
 }
 
-/// The sorted items.
+/// The sorted items, in memory or merged from disk as they are read.
 #[derive(Debug)]
 pub struct Sorted<T> {
     source: Source<T>,
@@ -289,7 +289,7 @@ impl<T: SortItem> Sorted<T> {
         }
     }
 
-    /// Memory held.
+    /// The bytes of memory that the items not yet read hold.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         match &self.source {
@@ -331,7 +331,7 @@ impl<T: SortItem + SortSource> Sorter<T> {
         self.sort.push(operation, key, document)
     }
 
-    /// Memory held.
+    /// The bytes of memory that the sort holds now.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
         self.sort.memory_bytes()

@@ -13,12 +13,12 @@ use crate::{Error, ErrorCode, Result};
 /// As many fields as a sort pattern may have, as in a compound index.
 const FIELDS_MAX: usize = 32;
 
-/// One field of a [`SortPattern`].
+/// One field of a [`SortPattern`], with its direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortField {
-    /// The field.
+    /// The path of the field whose values are compared.
     pub path: Path,
-    /// Whether large values come first.
+    /// Whether the direction is descending (-1): large values come first.
     pub descending: bool,
 }
 
@@ -92,7 +92,7 @@ impl SortPattern {
         &self.fields
     }
 
-    /// The document that was parsed.
+    /// The document that the pattern was parsed from.
     #[must_use]
     pub const fn document(&self) -> &Document {
         &self.document

@@ -11,7 +11,7 @@ use crate::pipeline::filter_map::FilterMap;
 use crate::pipeline::{DocumentStream, display};
 use crate::{Error, Result};
 
-/// The values that tell what to do with a level, and the variables that hold them.
+/// The names of the variables that hold the decisions about a level, and the decisions.
 const DECISIONS: [(&str, &str); 3] = [("KEEP", "keep"), ("PRUNE", "prune"), ("DESCEND", "descend")];
 
 /// Decides level by level what of a document is kept.

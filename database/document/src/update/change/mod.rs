@@ -134,7 +134,7 @@ impl Change {
         }
     }
 
-    /// The stored form.
+    /// The stored form of the change: `{$v: 2, replacement: ...}` or `{$v: 2, diff: ...}`.
     #[must_use]
     pub fn to_document(&self) -> Document {
         let mut out = Document::new();

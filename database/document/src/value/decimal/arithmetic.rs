@@ -15,7 +15,7 @@ const ALIGNMENT_MAX: i32 = 120;
 const DIGITS: i64 = DIGITS_MAX as i64;
 
 impl Decimal {
-    /// The sum.
+    /// The sum, rounded to 34 digits; NaN for infinities of opposite signs.
     #[must_use]
     #[expect(
         clippy::should_implement_trait,
@@ -44,13 +44,13 @@ impl Decimal {
         }
     }
 
-    /// The difference.
+    /// The difference, rounded to 34 digits; NaN for infinities of equal signs.
     #[must_use]
     pub fn subtract(self, other: Self) -> Self {
         self.add(other.negate())
     }
 
-    /// The product.
+    /// The product, rounded to 34 digits; NaN for zero times infinity.
     #[must_use]
     pub fn multiply(self, other: Self) -> Self {
         let negative = self.negative != other.negative;

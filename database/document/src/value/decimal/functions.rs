@@ -54,7 +54,7 @@ impl Decimal {
         }
     }
 
-    /// e to this power.
+    /// e to the power of this value, correctly rounded; infinity above the range.
     #[must_use]
     pub fn exp(self) -> Self {
         if self.is_nan() {

@@ -58,7 +58,7 @@ impl Number {
             .unwrap_or_else(|| Self::Double(self.as_f64() + other.as_f64()))
     }
 
-    /// The difference, widened like [`Number::add`].
+    /// The difference; an integer result that does not fit is widened like that of [`Number::add`].
     #[must_use]
     pub fn subtract(self, other: Self) -> Self {
         match Pair::new(self, other) {
@@ -71,7 +71,7 @@ impl Number {
         }
     }
 
-    /// The product, widened like [`Number::add`].
+    /// The product; an integer result that does not fit is widened like that of [`Number::add`].
     #[must_use]
     pub fn multiply(self, other: Self) -> Self {
         self.multiply_exact(other)

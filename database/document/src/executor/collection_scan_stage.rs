@@ -12,9 +12,9 @@ use crate::matcher::Matcher;
 use crate::planner::CollectionScan;
 use crate::{Error, ErrorCode, Result};
 
-/// Looks at every document in natural order.
+/// The stage that reads every document of a collection in natural order.
 #[derive(Debug)]
-pub(super) struct CollectionRun {
+pub(super) struct CollectionScanStage {
     walk: Walk,
     filter: Option<Arc<Matcher>>,
     backward: bool,
@@ -23,7 +23,7 @@ pub(super) struct CollectionRun {
     pub(super) statistics: RunStatistics,
 }
 
-impl CollectionRun {
+impl CollectionScanStage {
     pub(super) fn new(scan: &CollectionScan, collection: &Collection, tailable: bool) -> Self {
         Self {
             walk: Walk::new(collection.ident.range(), scan.backward),

@@ -9,15 +9,15 @@ use crate::catalog::RecordKind;
 use crate::index::IndexEntry;
 use crate::key::{self, TypeBits};
 
-/// Finds the document with one `_id`.
+/// The stage of a running plan that finds the document with one `_id`.
 #[derive(Debug)]
-pub(super) struct IdRun {
+pub(super) struct IdLookupStage {
     id: Bson,
     done: bool,
     pub(super) statistics: RunStatistics,
 }
 
-impl IdRun {
+impl IdLookupStage {
     pub(super) fn new(id: Bson) -> Self {
         Self {
             id,

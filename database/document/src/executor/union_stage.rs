@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use bson::{RawDocument, RawDocumentBuf};
 
 use super::deduplicator::Deduplicator;
-use super::index_run::IndexRun;
+use super::index_scan_stage::IndexScanStage;
 use super::source::{Context, Emit, Found, Step};
 use super::statistics::RunStatistics;
 use crate::Result;
@@ -22,10 +22,10 @@ struct Head {
     document: Vec<u8>,
 }
 
-/// Runs scans one after the other, or merges them by a sort pattern. A record counts once.
+/// The stage that runs scans one after the other, or merges them by a sort pattern. A record counts once.
 #[derive(Debug)]
-pub(super) struct UnionRun {
-    arms: Vec<IndexRun>,
+pub(super) struct UnionStage {
+    arms: Vec<IndexScanStage>,
     /// The arm that is running, without a merge.
     current: usize,
     merge: Option<Merge>,
@@ -40,7 +40,7 @@ struct Merge {
     wanting: Vec<usize>,
 }
 
-impl UnionRun {
+impl UnionStage {
     pub(super) fn new(union: &Union) -> Self {
         let merge = union.merge.as_ref().map(|pattern| Merge {
             pattern: pattern.clone(),
@@ -48,7 +48,12 @@ impl UnionRun {
             wanting: (0..union.arms.len()).collect(),
         });
         let seen = (!union.disjoint).then(Deduplicator::default);
-        let arms = union.arms.iter().cloned().map(IndexRun::new).collect();
+        let arms = union
+            .arms
+            .iter()
+            .cloned()
+            .map(IndexScanStage::new)
+            .collect();
         Self {
             arms,
             current: 0,
@@ -159,7 +164,7 @@ impl UnionRun {
     }
 
     pub(super) fn save(&mut self) {
-        self.arms.iter_mut().for_each(IndexRun::save);
+        self.arms.iter_mut().for_each(IndexScanStage::save);
     }
 
     pub(super) fn statistics(&self) -> Vec<RunStatistics> {
@@ -172,6 +177,10 @@ impl UnionRun {
             .map(|Reverse(head)| head.document.len() + head.sort_key.len())
             .sum::<usize>()
             + self.seen.as_ref().map_or(0, Deduplicator::memory_bytes)
-            + self.arms.iter().map(IndexRun::memory_bytes).sum::<usize>()
+            + self
+                .arms
+                .iter()
+                .map(IndexScanStage::memory_bytes)
+                .sum::<usize>()
     }
 }

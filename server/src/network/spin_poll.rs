@@ -1,20 +1,20 @@
-//! Connections with bells: the worker looks at them, and lets them ring before it sleeps.
+//! Adaptive spinning on connections with a wake-up fd, before the worker sleeps.
 //!
-//! A connection with a bell is *hot* or *armed*. Hot ones are looked at in every round, which costs a few loads
+//! A connection with a wake-up fd is *hot* or *armed*. Hot ones are polled in every round, which costs a few loads
 //! each and spares the client every system call. One that stays idle for [`IDLE_MAX`] is armed, and so are all of them
-//! when the worker has nothing to do and has looked in vain for a while: their clients will ring. An armed one costs
-//! nothing until then. So a round costs as much as there are connections in use.
+//! when the worker has nothing to do and has spun without success: their clients will send a wake-up. An armed one
+//! costs nothing until then. So the cost of a round is proportional to the connections in use.
 //!
 //! # Invariants
 //! 1. A connection is hot exactly if its token is in the list; a token in the list may be of no connection.
-//! 2. The worker sleeps only when the list is empty: each connection was looked at once more after it was armed.
-//! 3. A bell is watched for rings all the time, hot or not: that its client is gone is found while others are busy.
+//! 2. The worker sleeps only when the list is empty: each connection was polled once more after it was armed.
+//! 3. The poller watches every wake-up fd, hot or not, so that a closed one is found while others are busy.
 //! 4. While hot connections are busy the kernel is asked every [`PASSES_MAX`] rounds, or after [`UNASKED_MAX`]; and
-//!    always before the worker looks for longer than one round.
+//!    always before the worker spins for longer than one round.
 
 use std::time::Duration;
 
-use super::{Fate, Worker};
+use super::{Disposition, Worker};
 use crate::network::Service;
 use crate::network::connection::{Connection, Watch};
 use crate::network::poller::{Interest, Readiness};
@@ -27,18 +27,19 @@ const IDLE_MAX: Duration = Duration::from_micros(50);
 const PASSES_MAX: u32 = 16;
 const UNASKED_MAX: Duration = Duration::from_micros(50);
 
-/// How often a worker looks before another thread gets its turn, and the clock is read.
-const LOOKS: u32 = 16;
+/// The number of passes over the hot connections between two calls of `sched_yield`, each with a reading of the clock.
+const PASSES_PER_YIELD: u32 = 16;
 
-/// The time to look in vain is never shorter than this part of the longest.
+/// The longest spin time divided by the shortest.
 const SHORTEST_PART: u32 = 16;
 
-/// The connections that are looked at, and for how long.
+/// The hot connections, and the time to spin on them.
 #[derive(Debug)]
 pub(in crate::network) struct Hot {
     tokens: Vec<Token>,
-    look_time: Duration,
-    look_time_max: Duration,
+    /// The time to spin before sleeping, between `spin_time_max / SHORTEST_PART` and `spin_time_max`.
+    spin_time: Duration,
+    spin_time_max: Duration,
     /// Rounds since the kernel was asked, and when that was.
     passes: u32,
     asked: Duration,
@@ -55,20 +56,20 @@ pub(in crate::network) enum Polling {
     Skip,
 }
 
-/// What came of a look at one connection.
-enum Look {
-    Found(Interest),
-    Nothing,
+/// The result of polling one connection.
+enum Polled {
+    Ready(Interest),
+    NotReady,
     /// It is not hot any more.
     Cold,
 }
 
 impl Hot {
-    pub(in crate::network) fn new(look_time_max: Duration) -> Self {
+    pub(in crate::network) fn new(spin_time_max: Duration) -> Self {
         Self {
             tokens: Vec::new(),
-            look_time: look_time_max,
-            look_time_max,
+            spin_time: spin_time_max,
+            spin_time_max,
             passes: 0,
             asked: Duration::ZERO,
             is_quiet: false,
@@ -87,35 +88,35 @@ impl Hot {
         Polling::Wait(Some(Duration::ZERO))
     }
 
-    /// Looking pays if something is found in half of the cases.
+    /// Doubles the spin time after a success and halves it after a failure, within its limits.
     fn adapt(&mut self, has_found: bool) {
-        self.look_time = if has_found {
-            (self.look_time * 2).min(self.look_time_max)
+        self.spin_time = if has_found {
+            (self.spin_time * 2).min(self.spin_time_max)
         } else {
-            (self.look_time / 2).max(self.look_time_max / SHORTEST_PART)
+            (self.spin_time / 2).max(self.spin_time_max / SHORTEST_PART)
         };
     }
 }
 
 impl<S: Service> Worker<S> {
-    /// Appends what connections with bells have to `found`, and says whether the kernel is to be asked.
-    pub(in crate::network) fn look_around(&mut self, found: &mut Vec<Readiness>) -> Polling {
+    /// Appends the readiness of hot connections to `found`, and says whether the kernel is to be asked.
+    pub(in crate::network) fn poll_hot(&mut self, found: &mut Vec<Readiness>) -> Polling {
         let timeout = self.timeout();
         if self.hot.tokens.is_empty() {
             return Polling::Wait(timeout);
         }
         let mut now = self.shared.clock.now();
-        self.look(now, IDLE_MAX, found);
+        self.poll_once(now, IDLE_MAX, found);
         if found.is_empty() && timeout != Some(Duration::ZERO) {
             if !self.hot.is_quiet {
-                // Whoever the kernel knows of comes before those who may come.
+                // Events that the kernel has already come before events that may come.
                 return self.hot.ask(now);
             }
-            if self.is_worth_looking() {
-                now = self.keep_looking(now, found);
+            if self.is_worth_spinning() {
+                now = self.spin(now, found);
             }
             if found.is_empty() {
-                self.look(now, Duration::ZERO, found);
+                self.poll_once(now, Duration::ZERO, found);
             }
         }
         if found.is_empty() && self.hot.tokens.is_empty() {
@@ -143,7 +144,7 @@ impl<S: Service> Worker<S> {
         connection.watch = Watch::Hot { since };
     }
 
-    /// A look has found something.
+    /// Handles the readiness that polling has found.
     pub(in crate::network) fn on_found(&mut self, readiness: Readiness) {
         let token = Token::from_key(readiness.key);
         self.with_connection(token, |worker, token, connection| {
@@ -151,31 +152,31 @@ impl<S: Service> Worker<S> {
         });
     }
 
-    /// The poller reports a connection, or the bell of one.
+    /// Handles the poller's event for a connection, or for its wake-up fd.
     pub(in crate::network) fn on_event(
         &mut self,
         token: Token,
         connection: &mut Connection<S::Session>,
         readiness: Readiness,
-    ) -> Fate {
+    ) -> Disposition {
         if connection.watch == Watch::Poller {
             return self.on_connection_ready(token, connection, readiness);
         }
-        let is_gone = connection.transport.answer();
+        let is_gone = connection.transport.drain_wakeup();
         self.warm(token, connection);
         if is_gone || readiness.broken {
             let end = Readiness::end(readiness.key);
             return self.on_connection_ready(token, connection, end);
         }
-        if connection.transport.look(connection.interest) != Some(true) {
-            return Fate::Keep;
+        if connection.transport.is_ready(connection.interest) != Some(true) {
+            return Disposition::Keep;
         }
         let found = Readiness::of(readiness.key, connection.interest);
         self.on_connection_ready(token, connection, found)
     }
 
-    /// Whether there is a connection whose client may have something soon.
-    fn is_worth_looking(&mut self) -> bool {
+    /// Whether there is a hot connection that may become ready soon.
+    fn is_worth_spinning(&mut self) -> bool {
         let Self {
             hot, connections, ..
         } = self;
@@ -184,16 +185,16 @@ impl<S: Service> Worker<S> {
                 .get_mut(*token)
                 .is_some_and(|c| matches!(c.interest, Interest::Read | Interest::Write))
         };
-        !hot.look_time.is_zero() && hot.tokens.iter().any(is_active)
+        !hot.spin_time.is_zero() && hot.tokens.iter().any(is_active)
     }
 
-    /// Looks until something is found or the time is over, and returns what time it is.
-    fn keep_looking(&mut self, began: Duration, found: &mut Vec<Readiness>) -> Duration {
+    /// Polls the hot connections until one is ready or the spin time is over, and returns the present time.
+    fn spin(&mut self, began: Duration, found: &mut Vec<Readiness>) -> Duration {
         let mut now = began;
-        while found.is_empty() && now.saturating_sub(began) < self.hot.look_time {
-            for _ in 0..LOOKS {
+        while found.is_empty() && now.saturating_sub(began) < self.hot.spin_time {
+            for _ in 0..PASSES_PER_YIELD {
                 std::hint::spin_loop();
-                self.look(now, IDLE_MAX, found);
+                self.poll_once(now, IDLE_MAX, found);
                 if !found.is_empty() {
                     break;
                 }
@@ -208,42 +209,42 @@ impl<S: Service> Worker<S> {
         now
     }
 
-    /// Looks at each hot connection once, and arms those that have been idle for `idle_max`.
-    fn look(&mut self, now: Duration, idle_max: Duration, found: &mut Vec<Readiness>) {
+    /// Polls each hot connection once, and arms those that have been idle for `idle_max`.
+    fn poll_once(&mut self, now: Duration, idle_max: Duration, found: &mut Vec<Readiness>) {
         let mut index = 0;
         while let Some(token) = self.hot.tokens.get(index).copied() {
-            match self.look_at(token, now, idle_max) {
-                Look::Found(interest) => {
+            match self.poll_connection(token, now, idle_max) {
+                Polled::Ready(interest) => {
                     found.push(Readiness::of(token.key(), interest));
                     index += 1;
                 }
-                Look::Nothing => index += 1,
-                Look::Cold => drop(self.hot.tokens.swap_remove(index)),
+                Polled::NotReady => index += 1,
+                Polled::Cold => drop(self.hot.tokens.swap_remove(index)),
             }
         }
     }
 
-    fn look_at(&mut self, token: Token, now: Duration, idle_max: Duration) -> Look {
+    fn poll_connection(&mut self, token: Token, now: Duration, idle_max: Duration) -> Polled {
         let Some(connection) = self.connections.get_mut(token) else {
-            return Look::Cold;
+            return Polled::Cold;
         };
         let Watch::Hot { since } = &mut connection.watch else {
-            return Look::Cold;
+            return Polled::Cold;
         };
         let interest = connection.interest;
-        if connection.transport.look(interest) == Some(true) {
+        if connection.transport.is_ready(interest) == Some(true) {
             *since = now;
-            return Look::Found(interest);
+            return Polled::Ready(interest);
         }
         if now.saturating_sub(*since) < idle_max {
-            return Look::Nothing;
+            return Polled::NotReady;
         }
-        if connection.transport.arm(interest) {
+        if connection.transport.arm_wakeup(interest) {
             *since = now;
-            return Look::Found(interest);
+            return Polled::Ready(interest);
         }
         connection.watch = Watch::Armed(interest);
-        Look::Cold
+        Polled::Cold
     }
 }
 
@@ -252,19 +253,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looking_in_vain_becomes_shorter_and_pays_again() {
+    fn spin_time_halves_after_failures_and_doubles_after_successes() {
         let longest = Duration::from_micros(20);
         let mut hot = Hot::new(longest);
         for _ in 0..10 {
             hot.adapt(false);
         }
-        assert_eq!(hot.look_time, longest / SHORTEST_PART);
+        assert_eq!(hot.spin_time, longest / SHORTEST_PART);
         for _ in 0..10 {
             hot.adapt(true);
         }
-        assert_eq!(hot.look_time, longest);
+        assert_eq!(hot.spin_time, longest);
         let mut never = Hot::new(Duration::ZERO);
         never.adapt(true);
-        assert!(never.look_time.is_zero());
+        assert!(never.spin_time.is_zero());
     }
 }

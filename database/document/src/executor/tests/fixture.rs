@@ -47,13 +47,13 @@ pub(super) fn operation_with_memory(stage_memory_bytes: usize) -> Operation {
 }
 
 /// A collection and its engine.
-pub(super) struct Bed {
+pub(super) struct Fixture {
     pub(super) engine: Arc<dyn Engine>,
     pub(super) collection: Arc<Collection>,
     next_sequence: u64,
 }
 
-impl Bed {
+impl Fixture {
     /// An empty collection with an index on `_id` and those given as `createIndexes` takes them.
     pub(super) fn new(kind: RecordKind, indexes: &[Document]) -> Self {
         let id_index = doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_", "unique": true };

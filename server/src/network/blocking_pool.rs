@@ -1,4 +1,4 @@
-//! Threads for requests that take long.
+//! The pool of threads for requests that may block.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a thread without work stays.
+/// The time after which a thread without work ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -23,23 +23,23 @@ struct Queue {
 
 /// A pool of threads that grows on demand up to a limit. Jobs beyond it wait in order; the queue is
 /// as long as there are connections, since each has one request at a time.
-pub struct Executor {
+pub struct BlockingPool {
     threads_max: usize,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
-impl fmt::Debug for Executor {
+impl fmt::Debug for BlockingPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue = self.lock();
-        f.debug_struct("Executor")
+        f.debug_struct("BlockingPool")
             .field("threads", &queue.threads)
             .field("jobs", &queue.jobs.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Executor {
+impl BlockingPool {
     /// A pool of at most `threads_max` threads; at least one.
     #[must_use]
     pub fn new(threads_max: usize) -> Arc<Self> {
@@ -63,7 +63,7 @@ impl Executor {
             queue.threads += 1;
             queue.started += 1;
             let pool = Arc::clone(self);
-            let name = format!("executor-{}", queue.started);
+            let name = format!("blocking-{}", queue.started);
             match std::thread::Builder::new()
                 .name(name)
                 .spawn(move || pool.work())
@@ -73,12 +73,12 @@ impl Executor {
                     queue.handles.push(handle);
                 }
                 // Without a new thread the job waits for one that runs already. If there is none,
-                // nobody would ever run it: that is the one case that cannot be served.
+                // no thread would ever run it: that is the one case that cannot be served.
                 Err(error) => {
                     queue.threads -= 1;
                     assert!(
                         queue.threads > 0,
-                        "no executor thread could be started: {error}"
+                        "no thread of the blocking pool could be started: {error}"
                     );
                 }
             }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn jobs_that_need_each_other_run_at_once() {
-        let pool = Executor::new(3);
+        let pool = BlockingPool::new(3);
         let barrier = Arc::new(Barrier::new(4));
         for _ in 0..3 {
             let barrier = Arc::clone(&barrier);
@@ -169,11 +169,11 @@ mod tests {
 
     #[test]
     fn jobs_beyond_the_limit_wait_and_all_run() {
-        let pool = Executor::new(2);
+        let pool = BlockingPool::new(2);
         let (sender, receiver) = channel();
         for number in 0..100 {
             let sender = sender.clone();
-            pool.submit(move || sender.send(number).expect("the test listens"));
+            pool.submit(move || sender.send(number).expect("the test receives"));
         }
         drop(sender);
         let mut numbers: Vec<i32> = receiver.iter().collect();

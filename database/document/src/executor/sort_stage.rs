@@ -71,9 +71,9 @@ fn damaged() -> Error {
     )
 }
 
-/// Reads its input to the end, then emits it in order.
+/// The stage that reads its input to the end, then emits it in the order of a pattern.
 #[derive(Debug)]
-pub(super) struct SortRun {
+pub(super) struct SortStage {
     pub(super) input: Source,
     pattern: SortPattern,
     sort: Option<ExternalSort<SortedRecord>>,
@@ -82,7 +82,7 @@ pub(super) struct SortRun {
     pub(super) pushed: u64,
 }
 
-impl SortRun {
+impl SortStage {
     pub(super) const fn new(input: Source, pattern: SortPattern) -> Self {
         Self {
             input,

@@ -17,9 +17,9 @@ use crate::{Error, ErrorCode, Result};
 /// The encoded empty document.
 const NO_DOCUMENT: &[u8] = &[5, 0, 0, 0, 0];
 
-/// Visits the keys within the bounds and emits their documents.
+/// The stage that visits the keys within the bounds of an index and emits their documents.
 #[derive(Debug)]
-pub(super) struct IndexRun {
+pub(super) struct IndexScanStage {
     scan: IndexScan,
     walk: Walk,
     seen: Option<Deduplicator>,
@@ -27,7 +27,7 @@ pub(super) struct IndexRun {
     pub(super) statistics: RunStatistics,
 }
 
-impl IndexRun {
+impl IndexScanStage {
     pub(super) fn new(scan: IndexScan) -> Self {
         let seen = scan.may_repeat().then(Deduplicator::default);
         let mut walk = Walk::new(scan.bounds.range().clone(), scan.backward);
