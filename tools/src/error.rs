@@ -93,7 +93,7 @@ impl ToolError {
         Self::new(ErrorKind::System, "the output could not be written").caused_by(source)
     }
 
-    /// The kind of the failure.
+    /// Kind of the failure, for callers that distinguish failures.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

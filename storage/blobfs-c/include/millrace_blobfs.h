@@ -10,7 +10,7 @@
  * failure of the library itself comes back as MILLRACE_BLOBFS_PANIC, and from then on the volume refuses
  * everything with MILLRACE_BLOBFS_POISONED but to be closed.
  *
- * Ownership. A function that gives a handle through a pointer to a pointer gives it to the caller, who passes it
+ * Ownership. A function that gives a handle through a pointer to a pointer gives it to the caller, which passes it
  * to the function named at its type once, and never uses it afterwards. Freeing null does nothing. Handles keep
  * alive what they need: a volume may be closed before its files. Memory is never allocated on one side and freed
  * on the other; what is passed in is not kept after the call. Texts and buffers are a pointer and a length; the

@@ -111,11 +111,11 @@ impl From<millrace_blobfs::Error> for Failure {
 /// Bytes of a message, with the zero at its end.
 const MESSAGE_BYTES: usize = 508;
 
-/// `millrace_blobfs_error`.
+/// C structure `millrace_blobfs_error`: code and text of a failed call, 512 bytes.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct CError {
-    /// The code.
+    /// Code of the failure, one of [`Code`] other than [`Code::Ok`].
     pub code: i32,
     /// The text, ended by a zero byte.
     pub message: [c_char; MESSAGE_BYTES],

@@ -17,7 +17,7 @@ const CREATE: u32 = 1;
 const CREATE_NEW: u32 = 2;
 const TRUNCATE: u32 = 4;
 
-/// `millrace_blobfs_file`.
+/// C handle `millrace_blobfs_file`: an open file, usable by several threads at once.
 #[derive(Debug)]
 pub struct FileHandle {
     ahead: ReadAhead,
@@ -141,19 +141,19 @@ pub unsafe extern "C" fn millrace_blobfs_read_ahead(
     unsafe { FileHandle::call(file, error, body) }
 }
 
-/// `millrace_blobfs_part`: one of several reads.
+/// C structure `millrace_blobfs_part`: one range of `millrace_blobfs_read_many`, with its result.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CPart {
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Where to.
+    /// Destination buffer of `length` bytes; null only if `length` is 0.
     pub out: *mut c_char,
-    /// How much.
+    /// Length of the range, in bytes.
     pub length: usize,
-    /// How much it was.
+    /// Output: bytes read, less than `length` only at the end of the file; 0 after a failure.
     pub read: usize,
-    /// What became of it.
+    /// Output: result of this range, one of [`Code`]; 0 is success.
     pub code: i32,
 }
 

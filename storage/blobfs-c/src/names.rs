@@ -20,21 +20,21 @@ const fn kind(kind: Kind) -> u32 {
     }
 }
 
-/// `millrace_blobfs_status`.
+/// C structure `millrace_blobfs_status`: attributes of a file or directory.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct CStatus {
     /// Names the file in its volume.
     pub id: u64,
-    /// Its size.
+    /// Size of a file in bytes; of a directory, the number of its entries.
     pub size: u64,
     /// Bytes of the device that it holds.
     pub allocated_bytes: u64,
-    /// When it was modified.
+    /// Time of the last modification, in milliseconds since 1970-01-01 00:00 UTC.
     pub modified_ms: u64,
-    /// How many names it has.
+    /// Number of links to the inode; 1 for a directory.
     pub links: u64,
-    /// Whether it is a directory.
+    /// Kind of the inode: 0 is a file, 1 a directory.
     pub kind: u32,
 }
 
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn millrace_blobfs_remove_dir(
     unsafe { with_path(volume, path, path_length, error, body) }
 }
 
-/// `millrace_blobfs_lock`.
+/// C handle `millrace_blobfs_lock`: a held lock on a file, released by [`millrace_blobfs_unlock`].
 #[derive(Debug)]
 pub struct LockHandle {
     _lock: FileLock,
@@ -252,24 +252,24 @@ pub unsafe extern "C" fn millrace_blobfs_unlock(lock: *mut LockHandle) {
     unsafe { free(lock) }
 }
 
-/// `millrace_blobfs_listing`: what a directory held.
+/// C handle `millrace_blobfs_listing`: the entries of a directory at the time of [`millrace_blobfs_read_dir`].
 #[derive(Debug)]
 pub struct ListingHandle {
     entries: Vec<Entry>,
     health: Arc<Health>,
 }
 
-/// `millrace_blobfs_entry`.
+/// C structure `millrace_blobfs_entry`: one entry of a listing.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct CEntry {
     /// The name, which is the listing's.
     pub name: *const c_char,
-    /// Its length.
+    /// Length of the name in bytes; the name has no zero byte at its end.
     pub name_length: usize,
-    /// What [`CStatus::id`] is.
+    /// Inode number, the same as [`CStatus::id`].
     pub id: u64,
-    /// Whether it is a directory.
+    /// Kind of the inode: 0 is a file, 1 a directory.
     pub kind: u32,
 }
 

@@ -9,7 +9,7 @@ use crate::boundary::{Health, call, call_without_volume, exclusive, free, give, 
 use crate::code::{CError, Failure};
 use crate::file::FileHandle;
 
-/// `millrace_blobfs_read`.
+/// C handle `millrace_blobfs_read`: a read in flight with its buffer, for one thread at a time.
 #[derive(Debug)]
 pub struct ReadHandle {
     read: PendingRead,

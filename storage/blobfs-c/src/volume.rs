@@ -51,13 +51,13 @@ impl VolumeHandle {
     }
 }
 
-/// `millrace_blobfs_open_options`.
+/// C structure `millrace_blobfs_open_options`: options of [`millrace_blobfs_open`]; all zeros are the defaults.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct OpenOptions {
-    /// When the device is formatted.
+    /// Policy of formatting: 0 never, 1 only a blank device, 2 always.
     pub format: u32,
-    /// Whether nothing is written.
+    /// Whether the mount writes nothing to the device: 0 is false, any other value true.
     pub read_only: u32,
     /// Memory for data on its way.
     pub arena_bytes: u64,
@@ -116,17 +116,17 @@ pub unsafe extern "C" fn millrace_blobfs_close(volume: *mut VolumeHandle) {
     unsafe { free(volume) }
 }
 
-/// `millrace_blobfs_space`.
+/// C structure `millrace_blobfs_space`: space usage of a volume, as `statvfs` returns it.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct CSpace {
-    /// Bytes of the volume.
+    /// Bytes available for files in an empty volume.
     pub total_bytes: u64,
     /// Bytes that files can still get.
     pub free_bytes: u64,
-    /// Bytes that metadata takes.
+    /// Bytes of superblocks, journal and checkpoints, and the reservation for the next checkpoint.
     pub metadata_bytes: u64,
-    /// How many files there are.
+    /// Number of files and directories, including the root.
     pub files: u64,
 }
 
@@ -155,31 +155,31 @@ pub unsafe extern "C" fn millrace_blobfs_get_space(
     unsafe { VolumeHandle::call(volume, error, body) }
 }
 
-/// `millrace_blobfs_counters`.
+/// C structure `millrace_blobfs_counters`: counts of operations since the mount.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct CCounters {
     /// Reads of files that went to the device.
     pub reads: u64,
-    /// Bytes that these asked for.
+    /// Bytes of file data that these reads asked for.
     pub read_bytes: u64,
     /// Appends and other writes to files.
     pub writes: u64,
     /// Bytes of files written to their place, in whole blocks.
     pub write_bytes: u64,
-    /// Syncs of files and directories.
+    /// Calls of `sync`, of files and of volumes.
     pub syncs: u64,
-    /// Transactions written to the journal.
+    /// Transactions written to the journal since the mount.
     pub transactions: u64,
     /// Bytes of them, in whole blocks.
     pub journal_bytes: u64,
     /// Flushes and write-through requests sent to the device.
     pub flushes: u64,
-    /// Checkpoints of the metadata.
+    /// Checkpoints of the metadata completed since the mount.
     pub checkpoints: u64,
-    /// Bytes of these.
+    /// Bytes of checkpoint images written, both copies.
     pub checkpoint_bytes: u64,
-    /// Units deallocated.
+    /// Units deallocated on the device (TRIM).
     pub discarded_units: u64,
 }
 

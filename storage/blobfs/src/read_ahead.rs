@@ -122,7 +122,7 @@ impl ReadWindow {
 }
 
 impl ReadAhead {
-    /// A file without a window.
+    /// Reader of `file` that reads nothing ahead until [`begin`](Self::begin).
     #[must_use]
     pub fn new(file: File) -> Self {
         Self {

@@ -9,12 +9,12 @@ use crate::{Result, Timestamp};
 /// Source of the current time; the library reads no clock itself.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Options of [`Volume::mount`](crate::Volume::mount).
+/// Options of [`Volume::mount`](crate::Volume::mount): access mode, clock, transfer memory and TRIM.
 #[derive(Clone)]
 pub struct MountOptions {
     /// Write nothing to the device, and do not recover from a power cut.
     pub read_only: bool,
-    /// Source of modification times.
+    /// Source of the modification times that the volume records.
     pub clock: Clock,
     /// Memory for device transfers, in bytes; values below 1 MiB count as 1 MiB.
     pub arena_bytes: usize,
@@ -80,7 +80,7 @@ pub struct Status {
     pub allocated_bytes: u64,
     /// Number of links to the inode; 1 for a directory.
     pub links: u32,
-    /// Time of the last modification.
+    /// Time of the last modification, in milliseconds since 1970.
     pub modified: Timestamp,
 }
 
@@ -93,16 +93,16 @@ pub struct Space {
     pub free_bytes: u64,
     /// Bytes of superblocks, journal and checkpoints, and the reservation for the next checkpoint.
     pub metadata_bytes: u64,
-    /// Number of files and directories.
+    /// Number of files and directories, including the root.
     pub files: u64,
 }
 
-/// One range of [`File::read_many`](crate::File::read_many).
+/// One range of [`File::read_many`](crate::File::read_many), with its buffer and its result.
 #[derive(Debug)]
 pub struct ReadPart<'a> {
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Destination of the bytes.
+    /// Destination of the bytes; its length is the length of the range.
     pub out: &'a mut [u8],
     /// Number of bytes read, less than `out.len()` only at the end of the file; or the error of this range.
     pub result: Result<usize>,

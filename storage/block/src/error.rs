@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-/// Result with this crate's [`Error`].
+/// Result of a call of this crate; its default error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Kinds of failure that a caller can act on.

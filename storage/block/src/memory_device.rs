@@ -82,7 +82,7 @@ impl MemoryDevice {
         })
     }
 
-    /// Snapshot of the device's bytes.
+    /// Snapshot of the device's bytes; later writes to the device do not change it.
     #[must_use]
     pub fn image(&self) -> Image {
         let image = self.image.read();

@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lba(pub u64);
 
-/// Operation of a request.
+/// Operation of a request, with the number of blocks where no buffer gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Read the blocks into the buffer.
@@ -89,9 +89,9 @@ impl Request {
 #[derive(Debug, thiserror::Error)]
 #[error("a request was rejected")]
 pub struct Refused {
-    /// The rejected request, unchanged.
+    /// The rejected request, unchanged, with its buffer.
     pub request: Request,
-    /// Reason for the rejection.
+    /// Reason for the rejection, with its [`ErrorKind`].
     #[source]
     pub error: Error,
 }
@@ -116,7 +116,7 @@ impl Refused {
     }
 }
 
-/// Completion of a request.
+/// Completion of a request: token, result and buffer.
 #[derive(Debug)]
 pub struct Completion {
     /// Token of the request, as submitted.

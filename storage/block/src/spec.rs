@@ -72,7 +72,7 @@ pub enum Spec {
 pub struct OpenOptions {
     /// Options for files and block specials.
     pub file: FileOptions,
-    /// Options for NVMe namespaces.
+    /// Options for NVMe namespaces, local or by vfio-user.
     pub nvme: NvmeOptions,
     /// Source of the time for the NVMe driver.
     pub host: Arc<dyn Host>,

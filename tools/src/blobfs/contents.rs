@@ -132,7 +132,7 @@ impl Contents {
         self.is_blank
     }
 
-    /// What was recognised.
+    /// Names of the recognised contents, each once; empty if the device is blank or holds data of an unknown kind.
     #[must_use]
     pub fn known(&self) -> &[&'static str] {
         &self.known

@@ -53,7 +53,7 @@ pub fn run(options: &BlobfsOptions, out: &mut dyn Write) -> Result<u8, ToolError
     let warnings = tracing_subscriber::registry().with(Warnings::default());
     let result = tracing::subscriber::with_default(warnings, || run_command(options, out));
     match result {
-        // Whoever read has read enough.
+        // The reader closed the pipe: it has read enough.
         Err(error) if error.is_broken_pipe() => Ok(0),
         result => result,
     }

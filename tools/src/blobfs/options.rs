@@ -26,12 +26,12 @@ Examples:
   millrace blobfs ls ./disk.img /backup -l
   millrace blobfs check ./disk.img")]
 pub struct BlobfsOptions {
-    /// What to do.
+    /// The subcommand of `millrace blobfs` to run
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
+/// The subcommands of `millrace blobfs`, with their options.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Make an empty volume of a device: ALL ITS DATA IS LOST.
@@ -70,10 +70,10 @@ pub enum Command {
 
 A device whose first or last MiB is not blank is refused without --force, which says what it holds.")]
 pub struct MkfsOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], vfio-user:SOCKET[/NAMESPACE], or mem:SIZE for a trial
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Make a file of so many bytes, with an optional K, M, G or T (powers of 1024)
+    /// Create a file of this size in bytes, with an optional K, M, G or T (powers of 1024)
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Size>,
     /// A label of at most 64 bytes
@@ -82,16 +82,16 @@ pub struct MkfsOptions {
     /// Bytes of the journal [default: 1/64 of the device, from 256K to 64M]
     #[arg(long, value_name = "BYTES")]
     pub journal_size: Option<Size>,
-    /// Keep checksums of data too, not of metadata alone: what is damaged is an error then, not wrong bytes
+    /// Keep checksums of data too, not of metadata alone: damaged data is then an error, not wrong bytes
     #[arg(long)]
     pub data_checksums: bool,
     /// Do not deallocate the blocks of a device that gains by it (flash)
     #[arg(long)]
     pub no_discard: bool,
-    /// Do it whatever the device holds: that is lost
+    /// Format a device that is not blank: its data is lost
     #[arg(long)]
     pub force: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -106,16 +106,16 @@ pub struct MkfsOptions {
 Ends with 0 if the volume is sound, with 1 if it was mended, with 4 if damage is left, with 8 if it could
 not be checked or not be mended.")]
 pub struct CheckOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Mend what is damaged
+    /// Repair what can be repaired; without it nothing is written
     #[arg(long)]
     pub repair: bool,
     /// Read all files too, and compare them with their checksums if they have some
     #[arg(long)]
     pub read_data: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -129,19 +129,19 @@ pub struct CheckOptions {
 
 Names are shown with escapes for what a terminal would act on; --json has them as they are.")]
 pub struct LsOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// A directory, or a file
+    /// The directory or file to list
     #[arg(value_name = "PATH", default_value = "/")]
     pub path: VolumePath,
     /// Also kinds, names, sizes, and times of modification (UTC)
     #[arg(long, short)]
     pub long: bool,
-    /// Also what is below
+    /// List the directories below it too, at all depths
     #[arg(long, short = 'R')]
     pub recursive: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -152,13 +152,13 @@ pub struct LsOptions {
   millrace blobfs stat ./disk.img /db/CURRENT
   millrace blobfs stat ./disk.img /db /db/CURRENT --json | jq '.[].size_bytes'")]
 pub struct StatOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Files and directories
+    /// The files and directories to describe
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<VolumePath>,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -169,16 +169,16 @@ pub struct StatOptions {
   millrace blobfs cat ./disk.img /db/LOG
   millrace blobfs cat ./disk.img /db/000012.sst --offset 4K --length 512 | xxd")]
 pub struct CatOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// The file
+    /// The file to write to the standard output
     #[arg(value_name = "PATH")]
     pub path: VolumePath,
-    /// Begin so many bytes behind the file's beginning
+    /// The offset of the first byte to write, with an optional K, M, G or T
     #[arg(long, value_name = "BYTES", default_value = "0")]
     pub offset: Size,
-    /// Write no more than so many bytes
+    /// The largest number of bytes to write [default: up to the end of the file]
     #[arg(long, value_name = "BYTES")]
     pub length: Option<Size>,
 }
@@ -200,10 +200,10 @@ medium, with its time of modification. Directories are copied with all that is i
 owners and modes: what is copied out belongs to the user alone."
 )]
 pub struct CpOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// What to copy, and last where to
+    /// The sources, and last the destination; a path of the volume begins with a colon
     #[arg(value_name = "PATH", num_args = 2.., required = true)]
     #[arg(value_parser = OsStringValueParser::new().try_map(parse_place))]
     pub paths: Vec<Place>,
@@ -213,7 +213,7 @@ pub struct CpOptions {
     /// Leave out what is neither file nor directory: symbolic links, sockets
     #[arg(long)]
     pub skip_special: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -225,10 +225,10 @@ pub struct CpOptions {
   millrace blobfs mv ./disk.img /new/CURRENT /db           into the directory /db
   millrace blobfs mv ./disk.img /new/CURRENT /db --force   and over a /db/CURRENT that is there")]
 pub struct MvOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// What
+    /// The file or directory to rename or move
     #[arg(value_name = "FROM")]
     pub from: VolumePath,
     /// The new name, or a directory to put it into
@@ -237,7 +237,7 @@ pub struct MvOptions {
     /// Replace what is in the way: a file, or an empty directory
     #[arg(long)]
     pub force: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -248,16 +248,16 @@ pub struct MvOptions {
   millrace blobfs rm ./disk.img /db/LOG.old /db/LOG.older
   millrace blobfs rm ./disk.img /backup --recursive")]
 pub struct RmOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Files, empty directories
+    /// The files and empty directories to remove
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<VolumePath>,
     /// Also directories with all that is in them
     #[arg(long, short, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -268,16 +268,16 @@ pub struct RmOptions {
   millrace blobfs mkdir ./disk.img /db
   millrace blobfs mkdir ./disk.img /a/b/c --parents")]
 pub struct MkdirOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// The new directories
+    /// The directories to create, one or more
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<VolumePath>,
     /// Also those above them, and no error if there is one already
     #[arg(long, short)]
     pub parents: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -288,10 +288,10 @@ pub struct MkdirOptions {
   millrace blobfs df ./disk.img
   millrace blobfs df nvme:0000:01:00.0 --json | jq .free_bytes")]
 pub struct DfOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -306,10 +306,10 @@ On flash, a server deallocates freed blocks as it runs; this command deallocates
 write to a file allocates the space again: slower the first time, and it fails if the file system is full.
 Ctrl-C stops the command safely.")]
 pub struct TrimOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -323,10 +323,10 @@ pub struct TrimOptions {
 
 It shows names and places of files, and nothing of what is in them.")]
 pub struct DumpOptions {
-    /// The device
+    /// The device: PATH, nvme:ADDRESS[/NAMESPACE], or vfio-user:SOCKET[/NAMESPACE]
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }

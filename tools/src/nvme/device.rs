@@ -88,31 +88,31 @@ impl Device {
         })
     }
 
-    /// What it is called in messages.
+    /// Name of the device in messages: PCI address, or `vfio-user:` and the socket's path.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The controller.
+    /// Shared handle of the open controller.
     #[must_use]
     pub const fn controller(&self) -> &Arc<Controller> {
         &self.controller
     }
 
-    /// Whether its doorbells are in this process's memory; else each is rung by a call.
+    /// Whether the doorbells are mapped into this process; if not, each doorbell write is a call.
     #[must_use]
     pub const fn doorbells_mapped(&self) -> bool {
         self.doorbells_mapped
     }
 
-    /// What it says of itself.
+    /// Identify Controller data, as read when the device was opened.
     #[must_use]
     pub fn data(&self) -> &ControllerData {
         self.controller.data()
     }
 
-    /// Its name, model and serial number.
+    /// Display title: name, model and serial number of the device.
     #[must_use]
     pub fn title(&self) -> String {
         title(&self.name, self.data())

@@ -15,35 +15,35 @@ use crate::terminal::{Section, number};
 /// A namespace: its data, or why the driver cannot use it.
 #[derive(Clone, Debug)]
 pub struct NamespaceReport {
-    /// Its id.
+    /// Id of the namespace, from 1.
     pub id: u32,
-    /// What it says of itself.
+    /// Identify Namespace data, or the reason why the driver cannot use the namespace.
     pub data: Result<NamespaceData, String>,
 }
 
-/// A controller and its namespaces.
+/// Identify data and driver limits of a controller, with its namespaces.
 #[derive(Clone, Debug)]
 pub struct IdentifyReport {
-    /// What the device is called.
+    /// Name of the device in messages: PCI address, or `vfio-user:` and the socket's path.
     pub name: String,
-    /// What the controller says of itself.
+    /// Identify Controller data of the controller.
     pub controller: ControllerData,
-    /// The specification it follows: major << 16 | minor << 8 | tertiary.
+    /// Version of the NVMe specification: `major << 16 | minor << 8 | tertiary`.
     pub version: u32,
-    /// The longest single command in bytes.
+    /// Longest transfer of one command, in bytes.
     pub transfer_max: u64,
-    /// How many queue pairs it gives.
+    /// Number of I/O queue pairs that the controller granted to the driver.
     pub queue_pairs: usize,
-    /// Whether its volatile write cache is on; none if it has none, or does not tell.
+    /// Whether the volatile write cache is on; `None` if there is none, or the controller does not report it.
     pub cache_used: Option<bool>,
-    /// Whether its doorbells are in this process's memory; else each is rung by a call.
+    /// Whether the doorbells are mapped into this process; if not, each doorbell write is a call.
     pub doorbells_mapped: bool,
-    /// The namespaces that were asked for.
+    /// The requested namespaces: all active ones, or one.
     pub namespaces: Vec<NamespaceReport>,
 }
 
 impl IdentifyReport {
-    /// Asks a device, about all of its namespaces or one.
+    /// Report read from a device, with one namespace or all active ones.
     ///
     /// # Errors
     /// If it does not answer, or the one namespace is not there.

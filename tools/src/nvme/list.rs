@@ -23,23 +23,23 @@ pub enum Use {
     },
 }
 
-/// A device.
+/// NVMe function of this machine, with its driver and its usability.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// What the kernel says of the function.
+    /// Attributes of the function, as the kernel lists them.
     pub function: Listed,
-    /// What the kernel's own driver calls it, while that has it.
+    /// Name of the kernel's NVMe driver for the device; `None` while another driver has it.
     pub kernel_name: Option<String>,
-    /// Its model, while the kernel's own driver has it.
+    /// Model of the device; `None` while the kernel's NVMe driver does not have it.
     pub model: Option<String>,
-    /// Whether it can be opened.
+    /// Whether this process can open the device; if not, why.
     pub usable: Use,
 }
 
-/// The devices of a machine.
+/// Report of all NVMe functions of a machine.
 #[derive(Clone, Debug)]
 pub struct ListReport {
-    /// In the order of their addresses.
+    /// The functions in ascending order of their addresses.
     pub devices: Vec<Listing>,
 }
 

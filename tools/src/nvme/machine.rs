@@ -28,7 +28,7 @@ impl Machine {
         Self::at(Path::new("/"))
     }
 
-    /// What lies in this folder.
+    /// The machine whose `sys`, `proc` and `dev` are folders of `root`; `/` is this machine.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// The same whose functions are bound by another binder.
+    /// The same machine with another binder of its functions.
     #[must_use]
     pub fn with_binder(mut self, binder: Binder) -> Self {
         self.binder = binder;

@@ -68,7 +68,7 @@ pub fn run(options: NvmeOptions, out: &mut dyn Write) -> Result<(), ToolError> {
         Command::Bench(options) => bench::run(&options, out),
     };
     match result {
-        // Whoever read has read enough.
+        // The reader closed the pipe: it has read enough.
         Err(error) if error.is_broken_pipe() => Ok(()),
         result => result,
     }

@@ -22,12 +22,12 @@ Examples:
   millrace nvme bench 0000:01:00.0 --depth 128 --seconds 30
   millrace nvme unbind 0000:01:00.0")]
 pub struct NvmeOptions {
-    /// What to do.
+    /// The subcommand of `millrace nvme` to run
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be done.
+/// The subcommands of `millrace nvme`, with their options.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// List the NVMe devices of this machine, and what keeps them from being opened.
@@ -52,7 +52,7 @@ pub enum Command {
   millrace nvme list
   millrace nvme list --json | jq -r '.[] | select(.can_open) | .address'")]
 pub struct ListOptions {
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -67,16 +67,16 @@ pub struct ListOptions {
 
 A device whose disks are mounted, swapped to or part of another device is refused.")]
 pub struct BindOptions {
-    /// The PCI address
+    /// The PCI address of the device, as 0000:01:00.0
     #[arg(value_name = "ADDR")]
     pub address: BindAddress,
-    /// Only print the steps
+    /// Print the steps, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Also if it is no NVMe device
+    /// Accept a function that is no NVMe device
     #[arg(long)]
     pub any: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -88,13 +88,13 @@ pub struct BindOptions {
   millrace nvme identify 0000:01:00.0/2                          the controller and namespace 2
   millrace nvme identify vfio-user:/run/ctrl.sock --namespace 1 --json")]
 pub struct IdentifyOptions {
-    /// The device
+    /// The device: a PCI address[/NAMESPACE], or vfio-user:SOCKET
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// Only this namespace
+    /// Identify only this namespace [default: all]
     #[arg(long, value_name = "ID")]
     pub namespace: Option<u32>,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -106,13 +106,13 @@ pub struct IdentifyOptions {
   millrace nvme smart 0000:01:00.0 --errors       with the newest entries of the error log
   millrace nvme smart vfio-user:/run/ctrl.sock --json | jq .temperature_celsius")]
 pub struct SmartOptions {
-    /// The device
+    /// The device: a PCI address, or vfio-user:SOCKET
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
     /// Also print the error log, the newest 64 entries at most
     #[arg(long)]
     pub errors: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -127,31 +127,31 @@ pub struct SmartOptions {
 
 `millrace nvme identify` lists the formats.")]
 pub struct FormatOptions {
-    /// The device
+    /// The device: a PCI address[/NAMESPACE], or vfio-user:SOCKET
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// The namespace; it must be named here or in SPEC
+    /// The id of the namespace; it must be given here or in SPEC
     #[arg(long, value_name = "ID")]
     pub namespace: Option<u32>,
-    /// The number of the new format [default: the one it has]
+    /// The number of the new format [default: the current format]
     #[arg(long, value_name = "NUMBER")]
     pub format: Option<usize>,
-    /// Make the old data unreadable
+    /// The way to make the old data unreadable [default: none]
     #[arg(long, value_name = "HOW")]
     pub erase: Option<EraseChoice>,
-    /// How long the device may take, in seconds
+    /// The time limit of the format, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
     /// Do it: all data of the namespace is lost
     #[arg(long)]
     pub force: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
 
-/// How a format erases.
+/// Erase modes of a format (Secure Erase Settings of NVMe).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EraseChoice {
     /// Overwrite user data or make it unreadable.
@@ -172,48 +172,48 @@ pub enum EraseChoice {
 Each thread has a queue of its own. Ctrl-C ends the run and prints what was measured so far; so does the
 kernel when it wants the device back (`echo 1 > /sys/bus/pci/devices/ADDR/remove`).")]
 pub struct BenchOptions {
-    /// The device
+    /// The device: a PCI address[/NAMESPACE], or vfio-user:SOCKET
     #[arg(value_name = "SPEC")]
     pub spec: Spec,
-    /// The namespace [default: the first]
+    /// The id of the namespace [default: the first active]
     #[arg(long, value_name = "ID")]
     pub namespace: Option<u32>,
-    /// How many of 100 operations are reads [default: 100, with --write 0]
+    /// The percentage of reads, 0 to 100 [default: 100, with --write 0]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub read_percent: Option<u8>,
-    /// Bytes an operation, with an optional K or M (1024, 1024²)
+    /// The bytes of each operation, up to 64M, with an optional K or M (1024, 1024²)
     #[arg(long, value_name = "BYTES", default_value = "4K")]
     pub block_size: BlockSize,
-    /// How many operations each thread has in flight
+    /// The number of operations in flight on each thread, 1 to 4095
     #[arg(long, value_name = "COUNT", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=4095))]
     pub depth: u16,
-    /// How many threads
+    /// The number of threads, 1 to 1024, each with a queue of its own
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
-    /// For how long [default: 10, unless --operations is given]
+    /// The duration in seconds, at most 604800 [default: 10, unless --operations is given]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400 * 7))]
     pub seconds: Option<u64>,
-    /// How many operations, of all threads together; with --seconds whichever ends first
+    /// The number of operations of all threads; with --seconds, the first limit reached ends the run
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
-    /// Which blocks
+    /// The order of the blocks: random or sequential
     #[arg(long, value_enum, default_value_t = Pattern::Random)]
     pub pattern: Pattern,
-    /// How completions are waited for
+    /// The way that threads wait for completions
     #[arg(long, value_enum, default_value_t = WaitingChoice::Poll)]
     pub waiting: WaitingChoice,
-    /// Where random addresses and the data written begin [default: another each time]
+    /// The seed of the random addresses and of the written data [default: random]
     #[arg(long, value_name = "NUMBER")]
     pub seed: Option<u64>,
-    /// Allow writes: what they hit is lost
+    /// Allow writes, which destroy the data of the blocks written
     #[arg(long)]
     pub write: bool,
-    /// With --write: yes, really
+    /// Confirm --write: the data of the namespace is lost
     #[arg(long)]
     pub force: bool,
-    /// Print JSON
+    /// Print the result as JSON instead of text
     #[arg(long)]
     pub json: bool,
 }
@@ -227,7 +227,7 @@ pub enum Pattern {
     Sequential,
 }
 
-/// How completions are waited for.
+/// Modes in which a thread waits for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WaitingChoice {
     /// Look all the time: the lowest latency, a whole processor a thread.
@@ -238,12 +238,12 @@ pub enum WaitingChoice {
     Hybrid,
 }
 
-/// Bytes of one operation.
+/// Bytes of one operation, from 1 to [`BlockSize::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSize(pub usize);
 
 impl BlockSize {
-    /// The longest: 64 MiB.
+    /// Longest operation, in bytes: 64 MiB.
     pub const MAX: usize = 64 << 20;
 }
 

@@ -19,24 +19,24 @@ const ERRORS_MAX: usize = 64;
 /// What stands in an entry for no queue, no command or no namespace in particular.
 const NONE_IN_PARTICULAR: u16 = u16::MAX;
 
-/// How healthy a device is.
+/// Health of a device, with its error log on request.
 #[derive(Clone, Debug)]
 pub struct SmartReport {
-    /// What the device is called.
+    /// Name of the device in messages: PCI address, or `vfio-user:` and the socket's path.
     pub name: String,
-    /// What the controller says of itself.
+    /// Identify Controller data of the controller.
     pub controller: ControllerData,
-    /// Its health.
+    /// SMART / Health Information log page of the controller.
     pub health: Health,
-    /// Its error log, the newest first, if it was asked for.
+    /// Error Information log, the newest entry first, at most 64; `None` if it was not requested.
     pub errors: Option<Vec<ErrorEntry>>,
 }
 
 impl SmartReport {
-    /// Asks a device, also for its error log or not.
+    /// Report read from a device, with its error log if `with_errors` is set.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// [`ErrorKind::Device`](crate::ErrorKind::Device) if a command fails.
     pub fn new(device: &Device, with_errors: bool) -> Result<Self, ToolError> {
         let controller = device.controller();
         let health = controller
@@ -54,7 +54,7 @@ impl SmartReport {
         })
     }
 
-    /// What is wrong, in words.
+    /// Warnings about the device in English, one each; empty if it is healthy.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let health = &self.health;

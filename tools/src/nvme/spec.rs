@@ -8,7 +8,7 @@ use millrace_pci::Address;
 
 use crate::{ErrorKind, ToolError};
 
-/// Who gives the controller.
+/// Location of a controller: a PCI function under VFIO, or a vfio-user server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The kernel's VFIO, by the PCI address.
@@ -28,7 +28,7 @@ pub enum Place {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Who gives the controller.
+    /// Location of the controller: PCI address or socket.
     pub place: Place,
     /// The namespace, if one is named.
     pub namespace: Option<u32>,

@@ -247,47 +247,47 @@ fn null_is_refused_where_it_must_not_be() {
     let volume = volume();
     let file = volume.file("/a", CREATE).unwrap();
     let (none, error) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: null is allowed everywhere.
+    // SAFETY: the call checks the volume for null, and writes no error through a null `error`.
     let unmounted = unsafe { millrace_blobfs_unmount(ptr::null(), error) };
-    // SAFETY: as above.
+    // SAFETY: the call checks the file for null, and writes no error through a null `error`.
     let synced = unsafe { millrace_blobfs_file_sync(ptr::null(), error) };
-    // SAFETY: as above; the file stays.
+    // SAFETY: `file` is open until the end of the test, and the call checks the data for null.
     let appended = unsafe { millrace_blobfs_append(file.0, ptr::null(), 1, error) };
-    // SAFETY: as above; the volume stays.
+    // SAFETY: `volume` is open until the end of the test, and the call checks the output for null.
     let asked = unsafe { millrace_blobfs_get_space(volume.0, ptr::null_mut(), error) };
-    // SAFETY: as above; the file stays.
+    // SAFETY: `file` is open until the end of the test; a null buffer of 0 bytes is valid, and the output is checked.
     let read = unsafe { millrace_blobfs_read_at(file.0, 0, none, 0, ptr::null_mut(), error) };
-    // SAFETY: as above.
+    // SAFETY: the call checks the read for null before it uses the output.
     let polled = unsafe { millrace_blobfs_read_poll(ptr::null_mut(), ptr::null_mut(), error) };
-    // SAFETY: as above.
+    // SAFETY: the call checks the spec for null; null options are the defaults.
     let opened =
         unsafe { millrace_blobfs_open(ptr::null(), 5, ptr::null(), ptr::null_mut(), error) };
     for code in [unmounted, synced, appended, asked, read, polled, opened] {
         assert_eq!(code, Code::Invalid as i32);
     }
-    // SAFETY: as above; the file stays.
+    // SAFETY: `file` is open until the end of the test; null data of 0 bytes are valid.
     let nothing_appended = unsafe { millrace_blobfs_append(file.0, ptr::null(), 0, error) };
     assert_eq!(nothing_appended, 0);
-    // SAFETY: as above.
+    // SAFETY: the size of a null file is 0; nothing is dereferenced.
     let size = unsafe { millrace_blobfs_file_size(ptr::null()) };
-    // SAFETY: as above.
+    // SAFETY: the block size of a null volume is 0; nothing is dereferenced.
     let block_bytes = unsafe { millrace_blobfs_block_bytes(ptr::null()) };
-    // SAFETY: as above.
+    // SAFETY: the length of a null listing is 0; nothing is dereferenced.
     let length = unsafe { millrace_blobfs_listing_length(ptr::null()) };
     assert_eq!((size, block_bytes, length), (0, 0, 0));
 }
 
 #[test]
 fn giving_null_back_does_nothing() {
-    // SAFETY: null is allowed everywhere.
+    // SAFETY: to close a null volume is defined to do nothing.
     unsafe { millrace_blobfs_close(ptr::null_mut()) };
-    // SAFETY: as above.
+    // SAFETY: to close a null file is defined to do nothing.
     unsafe { millrace_blobfs_file_close(ptr::null_mut()) };
-    // SAFETY: as above.
+    // SAFETY: to release a null lock is defined to do nothing.
     unsafe { millrace_blobfs_unlock(ptr::null_mut()) };
-    // SAFETY: as above.
+    // SAFETY: to free a null read is defined to do nothing.
     unsafe { millrace_blobfs_read_free(ptr::null_mut()) };
-    // SAFETY: as above.
+    // SAFETY: to free a null listing is defined to do nothing.
     unsafe { millrace_blobfs_listing_free(ptr::null_mut()) };
 }
 

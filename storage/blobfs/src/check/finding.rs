@@ -50,10 +50,10 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One finding of a check.
+/// Finding of a check: severity, area and description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Severity of the finding.
+    /// Severity: a note, damage that a copy covers, or a loss.
     pub severity: Severity,
     /// Area of the volume it concerns.
     pub area: Area,

@@ -38,7 +38,7 @@ use crate::mount::refuse_torn_blocks;
 /// 8 MiB of locked memory.
 pub(crate) const CHECK_ARENA_BYTES: usize = 2 << 20;
 
-/// Options of [`check`].
+/// Options of [`check`]; by default a read-only check of the metadata.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
     /// Repair what can be repaired. Otherwise nothing is written.
@@ -61,7 +61,7 @@ pub enum Stage {
 /// Progress of a check, in bytes of its current stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Stage that is in progress.
+    /// Stage that the check executes now.
     pub stage: Stage,
     /// Bytes of this stage already read.
     pub done_bytes: u64,
@@ -86,7 +86,7 @@ pub struct Report {
     pub files: u64,
     /// Number of directories, including the root.
     pub directories: u64,
-    /// Bytes of all files together.
+    /// Sum of the sizes of all files, in bytes.
     pub data_bytes: u64,
     /// Findings in the order of the checks.
     pub findings: Vec<Finding>,

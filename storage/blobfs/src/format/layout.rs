@@ -33,7 +33,7 @@ const DATA_UNITS_MIN: u64 = 16;
 /// Approximate number of groups on a large device.
 const GROUPS_WANTED: u64 = 64;
 
-/// Options of [`Volume::format`](crate::Volume::format).
+/// Options of [`Volume::format`](crate::Volume::format): identity, journal size and checksums of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
     /// Unique identifier of the volume; it distinguishes its blocks from those that an earlier volume left on the
@@ -41,7 +41,7 @@ pub struct FormatOptions {
     pub uuid: [u8; 16],
     /// Label of at most 64 bytes, for display.
     pub label: String,
-    /// Time of the formatting.
+    /// Time of the formatting, in milliseconds since 1970, recorded in the superblock.
     pub created: Timestamp,
     /// Bytes of the journal, from 16 units to 1 GiB; by default 1/64 of the device, but between 256 KiB and 64 MiB.
     pub journal_bytes: Option<u64>,

@@ -382,7 +382,7 @@ fn a_file_that_is_closed_opened_and_removed_at_once_leaves_nothing() {
                             continue;
                         }
                         let file = volume.open(&path, &CREATE).unwrap();
-                        // Whoever appends, it is the same.
+                        // All threads that append to this file append this byte.
                         let byte = u8::try_from(file.status().map_or(0, |status| status.id % 251))
                             .unwrap();
                         if byte > 0 {

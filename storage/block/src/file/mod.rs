@@ -20,7 +20,7 @@ use self::queue::FileQueue;
 use self::ring::Ring;
 use crate::{Device, Geometry, Queue, Result};
 
-/// Options of [`FileDevice::open`].
+/// Options of [`FileDevice::open`]: direct I/O and io_uring, both on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
     /// Whether transfers bypass the page cache (`O_DIRECT`) where the file system supports that.

@@ -26,10 +26,10 @@ const OPTIMAL_BYTES: u32 = 4096;
 /// Longest buffer of one request, in bytes; the driver splits it into commands. A multiple of every block size.
 const TRANSFER_BYTES_MAX: usize = 1 << 20;
 
-/// Options of [`NvmeDevice::new`].
+/// Options of [`NvmeDevice::new`]: waiting, queue depth, trust in FUA, and the driver's options.
 #[derive(Clone, Debug)]
 pub struct NvmeOptions {
-    /// SubmitPath in which threads wait for completions; by default [`Waiting::Hybrid`] if the function has interrupts, and
+    /// Mode in which threads wait for completions; by default [`Waiting::Hybrid`] if the function has interrupts, and
     /// polling otherwise.
     pub waiting: Option<Waiting>,
     /// Depth of one queue, in requests; the controller may support fewer.

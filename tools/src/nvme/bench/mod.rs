@@ -36,12 +36,12 @@ const HYBRID_ROUNDS_MAX: u32 = 4096;
 /// Interval of the progress output.
 const TIME_BETWEEN_REPORTS: Duration = Duration::from_millis(250);
 
-/// How far a run is.
+/// State of a run in progress, as passed to the caller's progress function.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Since its beginning.
+    /// Time since the start of the run.
     pub elapsed: Duration,
-    /// Operations that have completed.
+    /// Operations that all threads have completed.
     pub operations: u64,
     /// Operations that were sent and have not completed.
     pub under_way: u64,

@@ -29,45 +29,45 @@ pub(super) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX_NS, DIGITS).expect("the bounds are legal")
 }
 
-/// What a run does.
+/// Workload of a run: its parameters, with all defaults resolved.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// The namespace.
+    /// Id of the namespace, from 1.
     pub namespace: u32,
-    /// Which blocks.
+    /// Order of the addresses: random or sequential.
     pub pattern: Pattern,
-    /// Reads of 100 operations.
+    /// Percentage of reads among the operations, 0 to 100; the others are writes.
     pub read_percent: u8,
-    /// Bytes of an operation.
+    /// Bytes of each operation, 1 byte to 64 MiB, in whole logical blocks.
     pub block_size: BlockSize,
     /// Operations in flight on each thread.
     pub depth: usize,
-    /// Threads, each with a queue of its own.
+    /// Number of threads, each with a queue pair of its own.
     pub threads: u16,
-    /// How completions are waited for.
+    /// Mode in which a thread waits for completions.
     pub waiting: WaitingChoice,
-    /// Where random numbers begin.
+    /// Seed of the generator of random addresses and of the data written.
     pub seed: u64,
 }
 
-/// What a run has shown.
+/// Result of a run: its workload, duration and latencies.
 #[derive(Clone, Debug)]
 pub struct BenchReport {
-    /// What the device is called.
+    /// Name of the device in messages: PCI address, or `vfio-user:` and the socket's path.
     pub name: String,
-    /// Device and namespace, as displayed.
+    /// Display title: device, model, serial number and namespace.
     pub title: String,
-    /// What was done.
+    /// Workload of the run, with the queue depth that the device allows.
     pub workload: Workload,
-    /// From the start to the last completion.
+    /// Time from the start to the last completion.
     pub elapsed: Duration,
     /// Whether it was stopped before its end.
     pub was_stopped: bool,
-    /// Whether that was because the kernel wants the device back.
+    /// Whether the run ended because the kernel requested the device back.
     pub was_removed: bool,
-    /// Latencies of reads in nanoseconds.
+    /// Latencies of all completed reads, in nanoseconds.
     pub reads: Histogram<u64>,
-    /// Latencies of writes in nanoseconds.
+    /// Latencies of all completed writes, in nanoseconds.
     pub writes: Histogram<u64>,
 }
 
