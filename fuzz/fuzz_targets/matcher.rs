@@ -63,7 +63,9 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     for mode in [Mode::Find, Mode::Aggregate] {
-        if let Ok(projection) = Projection::parse(&specification, mode, &Scope::new(Collation::SIMPLE)) {
+        if let Ok(projection) =
+            Projection::parse(&specification, mode, &Scope::new(Collation::SIMPLE))
+        {
             let _ = projection.apply_raw(document, Some(&details), &context);
         }
     }

@@ -47,7 +47,7 @@ impl Scope {
         self.collation
     }
 
-    /// This scope with another collation.
+    /// The same variables, where strings are compared by `collation`.
     #[must_use]
     pub fn compared_by(&self, collation: Collation) -> Self {
         Self {

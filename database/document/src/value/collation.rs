@@ -31,7 +31,8 @@
 //! # Where it never does
 //! Names of fields, regular expressions, `$jsonSchema`, operators that work on text (`$strcasecmp`,
 //! `$indexOfBytes`, `$replaceAll`), the scope of JavaScript code, names of databases, collections and
-//! indexes. These, record ids and catalog keys are compared by [`Collation::SIMPLE`].
+//! indexes. These and catalog keys are compared by [`Collation::SIMPLE`]. The record id of a clustered
+//! collection is the key of its `_id`, so that it is made by the collection's collation.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
