@@ -13,6 +13,7 @@ use bson::{Document, RawDocument};
 use libfuzzer_sys::fuzz_target;
 use millrace_document::expression::{EvaluationContext, Expression, Scope, Variables};
 use millrace_document::operation::Limits;
+use millrace_document::value::Collation;
 use millrace_document::{Environment, Interrupt, Operation};
 
 #[derive(Debug)]
@@ -53,8 +54,8 @@ fuzz_target!(|data: &[u8]| {
         Limits::default(),
     );
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
-    if let Ok(expression) = Expression::parse(operand, &Scope::default()) {
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
+    if let Ok(expression) = Expression::parse(operand, &Scope::new(Collation::SIMPLE)) {
         let _ = expression.evaluate(&document, &context);
         let _ = expression.field_paths();
     }

@@ -14,6 +14,7 @@ use millrace_document::expression::{EvaluationContext, Scope, Variables};
 use millrace_document::matcher::{MatchDetails, Matcher};
 use millrace_document::operation::Limits;
 use millrace_document::projection::{Mode, Projection};
+use millrace_document::value::Collation;
 use millrace_document::{Environment, Interrupt, Operation};
 
 #[derive(Debug)]
@@ -53,16 +54,18 @@ fuzz_target!(|data: &[u8]| {
         Limits::default(),
     );
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     let mut details = MatchDetails::default();
-    if let Ok(matcher) = Matcher::parse(filter, &Scope::default()) {
+    if let Ok(matcher) = Matcher::parse(filter, &Scope::new(Collation::SIMPLE)) {
         let _ = matcher.matches_recording(document, &context, &mut details);
     }
     let Ok(specification) = Document::try_from(filter) else {
         return;
     };
     for mode in [Mode::Find, Mode::Aggregate] {
-        if let Ok(projection) = Projection::parse(&specification, mode, &Scope::default()) {
+        if let Ok(projection) =
+            Projection::parse(&specification, mode, &Scope::new(Collation::SIMPLE))
+        {
             let _ = projection.apply_raw(document, Some(&details), &context);
         }
     }

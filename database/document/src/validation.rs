@@ -5,6 +5,7 @@ use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use crate::catalog::Collection;
 use crate::expression::{EvaluationContext, Scope, Variables};
 use crate::matcher::Matcher;
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// The validator of a collection, ready to check documents.
@@ -27,15 +28,15 @@ impl Validator {
         if let Some(parsed) = collection.validator.get() {
             return Ok(parsed.as_ref());
         }
-        let parsed = Self::from_options(&collection.options)?;
+        let parsed = Self::from_options(&collection.options, collection.collation())?;
         Ok(collection.validator.get_or_init(|| parsed).as_ref())
     }
 
-    /// The validator that these options of a collection ask for.
+    /// The validator that these options of a collection ask for, whose default collation is `collation`.
     ///
     /// # Errors
     /// When it cannot be parsed, as the matcher answers.
-    pub(crate) fn from_options(options: &Document) -> Result<Option<Self>> {
+    pub(crate) fn from_options(options: &Document, collation: Collation) -> Result<Option<Self>> {
         let Ok(specification) = options.get_document("validator") else {
             return Ok(None);
         };
@@ -45,7 +46,7 @@ impl Validator {
         }
         let raw = RawDocumentBuf::try_from(specification)?;
         Ok(Some(Self {
-            matcher: Matcher::parse(&raw, &Scope::default())?,
+            matcher: Matcher::parse(&raw, &Scope::new(collation))?,
             specification: specification.clone(),
             warn_only: options
                 .get_str("validationAction")
@@ -60,7 +61,7 @@ impl Validator {
     /// `DocumentValidationFailure`.
     pub(crate) fn check(&self, document: &RawDocument, operation: &Operation) -> Result<()> {
         let variables = Variables::new(operation);
-        let context = EvaluationContext::new(operation, &variables);
+        let context = EvaluationContext::new(operation, &variables, self.matcher.collation());
         if self.matcher.matches(document, &context)? {
             return Ok(());
         }
@@ -101,7 +102,7 @@ impl Validator {
     ) -> Result<()> {
         if self.moderate {
             let variables = Variables::new(operation);
-            let context = EvaluationContext::new(operation, &variables);
+            let context = EvaluationContext::new(operation, &variables, self.matcher.collation());
             if !self.matcher.matches(before, &context)? {
                 return Ok(());
             }

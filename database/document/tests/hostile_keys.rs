@@ -4,7 +4,8 @@ mod exercise_key;
 
 use bson::bson;
 use exercise_key::{check, check_input};
-use millrace_document::key::{self, TypeBits};
+use millrace_document::key::TypeBits;
+use millrace_document::value::Collation;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
@@ -63,7 +64,9 @@ fn damaged_keys() {
     runner()
         .run(&input, |(value, descending, changes, cut)| {
             let (mut bytes, mut bits) = (Vec::new(), TypeBits::new());
-            key::encode_bson(&mut bytes, &mut bits, &value, descending).expect("a valid value");
+            Collation::SIMPLE
+                .encode_key_bson(&mut bytes, &mut bits, &value, descending)
+                .expect("a valid value");
             for (place, byte) in changes {
                 *place.get_mut(&mut bytes) = byte;
             }

@@ -8,6 +8,7 @@ use bson::{Bson, Document, Uuid, doc};
 use super::{Ident, Namespace};
 use crate::index::IndexSpec;
 use crate::validation::Validator;
+use crate::value::Collation;
 
 /// How the documents of a collection are keyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +200,12 @@ impl Collection {
     #[must_use]
     pub fn record_key(&self, record_id: &[u8]) -> Vec<u8> {
         self.ident.key(record_id)
+    }
+
+    /// The default collation, which is that of the index on `_id`. Only the simple one can be asked for.
+    #[must_use]
+    pub const fn collation(&self) -> Collation {
+        Collation::SIMPLE
     }
 
     /// The index of this name, ready or not; `None` if there is none.

@@ -14,6 +14,7 @@ use millrace_engine::Optime;
 
 use super::{Catalog, Collection, Namespace, View, entry};
 use crate::collection::{WriteSet, clustered_record_id};
+use crate::value::Collation;
 use crate::{Environment, Error, ErrorCode, ReadView, Result};
 
 /// The collection that holds a database's views.
@@ -295,7 +296,11 @@ impl Catalog {
         let guard = self
             .share(&system_views)
             .ok_or_else(|| super::namespace_not_found(&system_views))?;
-        let record_id = clustered_record_id(RawBsonRef::String(namespace.as_str()))?;
+        let record_id = clustered_record_id(
+            RawBsonRef::String(namespace.as_str()),
+            // Names are never compared by a collation.
+            Collation::SIMPLE,
+        )?;
         let raw = |view: Option<&View>| {
             view.map(|view| RawDocumentBuf::try_from(&view.to_document()))
                 .transpose()

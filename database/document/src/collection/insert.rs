@@ -130,7 +130,7 @@ fn insert_some(
                 validator.check(document, operation)?;
             }
             match &mut sequence {
-                None => set.insert(&record_id_of(document)?, document),
+                None => set.insert(&record_id_of(collection, document)?, document),
                 Some(capped) => capped.insert(&mut set, document),
             }
         })();
@@ -158,11 +158,11 @@ fn insert_some(
 }
 
 /// The record id of a document of a clustered collection.
-fn record_id_of(document: &RawDocument) -> Result<Vec<u8>> {
+fn record_id_of(collection: &Collection, document: &RawDocument) -> Result<Vec<u8>> {
     let id = document
         .get("_id")?
         .ok_or_else(|| super::internal("a document has no _id"))?;
-    clustered_record_id(id)
+    clustered_record_id(id, collection.collation())
 }
 
 /// Inserts one document that is already prepared (an upsert's), and returns the commit.
@@ -198,7 +198,7 @@ fn insert_into(
     let mut set = WriteSet::new(catalog, view, collection);
     match collection.kind {
         RecordKind::Clustered => {
-            set.insert(&record_id_of(document)?, document)?;
+            set.insert(&record_id_of(collection, document)?, document)?;
             set.commit()
         }
         RecordKind::Sequenced => {

@@ -11,8 +11,8 @@ use super::internal;
 use crate::catalog::{Catalog, Collection, Ident, Index, RecordKind, multikey_key};
 use crate::committer::{Changes, Committer, Target};
 use crate::index::{IndexEntry, IndexKey, IndexKeys};
-use crate::key::{self, TypeBits};
-use crate::value::document_text;
+use crate::key::TypeBits;
+use crate::value::{Collation, document_text};
 use crate::{Error, ErrorCode, ReadView, Result};
 
 /// How many bytes the entries of one document in all indexes may take: a commit that puts others in
@@ -465,13 +465,14 @@ fn check_key(index: &str, key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The record id of a document in a clustered collection: its encoded `_id`.
+/// The record id of a document in a clustered collection, whose default collation is `collation`: its encoded
+/// `_id`.
 ///
 /// # Errors
 /// When the `_id` is too large to be a key.
-pub fn clustered_record_id(id: RawBsonRef<'_>) -> Result<Vec<u8>> {
+pub fn clustered_record_id(id: RawBsonRef<'_>, collation: Collation) -> Result<Vec<u8>> {
     let mut record_id = Vec::with_capacity(24);
-    key::encode(&mut record_id, &mut TypeBits::new(), id, false)?;
+    collation.encode_key(&mut record_id, &mut TypeBits::new(), id, false)?;
     Ok(record_id)
 }
 
@@ -485,7 +486,9 @@ pub fn clustered_key(collection: &Collection, id: RawBsonRef<'_>) -> Result<Opti
     }
     let mut key = Vec::with_capacity(Ident::LEN + 24);
     key.extend_from_slice(&collection.ident.prefix());
-    key::encode(&mut key, &mut TypeBits::new(), id, false)?;
+    collection
+        .collation()
+        .encode_key(&mut key, &mut TypeBits::new(), id, false)?;
     Ok(Some(key))
 }
 

@@ -7,8 +7,8 @@ use bson::{RawDocumentBuf, doc};
 use super::arguments::Arguments;
 use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects, reply_ok};
-use crate::expression::EvaluationContext;
 use crate::matcher::Matcher;
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Operation, Result};
 
 pub(super) fn list_databases(
@@ -29,12 +29,12 @@ pub(super) fn list_databases(
         ));
     }
     let name_only = arguments.flag("nameOnly")?;
-    let bindings = Bindings::system(operation);
+    let bindings = Bindings::system(operation, Collation::SIMPLE);
     let filter = match arguments.document("filter")? {
         Some(filter) => Some(Matcher::parse(filter, &bindings.scope)?),
         None => None,
     };
-    let context = EvaluationContext::new(operation, &bindings.variables);
+    let context = bindings.evaluation(operation);
     let mut total = 0;
     let mut list = Vec::new();
     let catalog = database.catalog_of(operation);

@@ -62,7 +62,7 @@ impl AggregateRequest {
         operation: &Operation,
     ) -> Result<Self> {
         let arguments = Arguments::of_command("aggregate", request.body, FIELDS)?;
-        arguments.check_collation()?;
+        let collation = arguments.collation()?;
         let (namespace, has_collection) = match arguments.get("aggregate") {
             Some(RawBsonRef::String(name)) => (Namespace::new(request.database, name)?, true),
             Some(value) if is_one(value) => {
@@ -92,7 +92,7 @@ impl AggregateRequest {
                 "The 'cursor' option is required, except for aggregate with the explain argument",
             ));
         }
-        let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+        let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation, collation)?;
         let pipeline = Pipeline::parse(&stages, &bindings.scope)?;
         pipeline.check_namespace(has_collection)?;
         let hint = parse_hint(&arguments)?;
@@ -281,6 +281,7 @@ pub(super) fn open_stream(
         database: database_name.into(),
         collection: name.into(),
         variables: parsed.bindings.variables.clone(),
+        collation: parsed.bindings.collation(),
         allow_disk_use: parsed.allow_disk_use,
     };
     let collection = match &parsed.collection {

@@ -3,7 +3,7 @@
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawArray, RawDocument};
 
-use crate::value::{Number, type_alias};
+use crate::value::{Collation, Number, type_alias};
 use crate::{Error, ErrorCode, Result};
 
 /// Fields that every command may carry; the server looks at them before a command runs.
@@ -276,19 +276,26 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Refuses any collation but the simple one.
-    pub(crate) fn check_collation(&self) -> Result<()> {
+    /// The collation that the command compares strings by; without one that of the collection, whose default
+    /// is always the simple one.
+    ///
+    /// # Errors
+    /// `BadValue` for any but the simple one.
+    pub(crate) fn collation(&self) -> Result<Collation> {
         let Some(collation) = self.document("collation")? else {
-            return Ok(());
+            return Ok(Collation::SIMPLE);
         };
-        match collation.get("locale")? {
-            Some(RawBsonRef::String("simple")) => Ok(()),
-            None if collation.as_bytes().len() <= 5 => Ok(()),
-            None => Err(self.missing("collation.locale")),
-            Some(_) => Err(Error::new(
+        let supported = match collation.get("locale")? {
+            Some(RawBsonRef::String(locale)) => Collation::of_locale(locale),
+            None if collation.as_bytes().len() <= 5 => Some(Collation::SIMPLE),
+            None => return Err(self.missing("collation.locale")),
+            Some(_) => None,
+        };
+        supported.ok_or_else(|| {
+            Error::new(
                 ErrorCode::BadValue,
                 "only the simple collation is supported: strings are compared as bytes",
-            )),
-        }
+            )
+        })
     }
 }

@@ -91,7 +91,7 @@ pub(super) fn bulk_write(
     let surrounding = Surrounding {
         database,
         namespaces: namespaces(request, &arguments)?,
-        bindings: Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?,
+        bindings: Bindings::of_batch(arguments.tree("let")?.as_ref(), operation)?,
         bypass_validation: arguments.flag("bypassDocumentValidation")?,
         keep_zero_timestamps: arguments.flag("bypassEmptyTsReplacement")?,
         operation,
@@ -232,7 +232,7 @@ fn run_one_update(
     totals: &mut Totals,
 ) -> Result<Document> {
     let arguments = Arguments::of_statement("bulkWrite.ops", body, UPDATE_FIELDS)?;
-    arguments.check_collation()?;
+    let collation = arguments.collation()?;
     let filter = arguments
         .document("filter")?
         .ok_or_else(|| arguments.missing("filter"))?;
@@ -248,6 +248,7 @@ fn run_one_update(
     }
     let bindings = surrounding
         .bindings
+        .compared_by(collation)
         .and(constants.as_ref(), surrounding.operation)?;
     let array_filters = arguments.trees("arrayFilters")?.unwrap_or_default();
     let mut statement = UpdateStatement::new(filter, update, &array_filters, bindings)?;
@@ -292,14 +293,14 @@ fn run_one_delete(
     totals: &mut Totals,
 ) -> Result<Document> {
     let arguments = Arguments::of_statement("bulkWrite.ops", body, DELETE_FIELDS)?;
-    arguments.check_collation()?;
+    let bindings = surrounding.bindings.compared_by(arguments.collation()?);
     let filter = arguments
         .document("filter")?
         .ok_or_else(|| arguments.missing("filter"))?;
     let statement = DeleteStatement {
         filter,
-        matcher: Matcher::parse(filter, &surrounding.bindings.scope)?,
-        bindings: surrounding.bindings.clone(),
+        matcher: Matcher::parse(filter, &bindings.scope)?,
+        bindings,
         one: !arguments.flag("multi")?,
         sort: None,
         hint: parse_hint(&arguments)?,

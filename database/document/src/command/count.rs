@@ -29,7 +29,7 @@ pub(super) fn count(
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("count", request.body, FIELDS)?;
-    arguments.check_collation()?;
+    let collation = arguments.collation()?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     // A negative limit means the same as its absolute value.
     let limit = arguments.integer("limit")?.map_or(0, i64::unsigned_abs);
@@ -37,7 +37,7 @@ pub(super) fn count(
     let none = no_filter();
     let filter = arguments.document("query")?.unwrap_or(&none);
     let hint = parse_hint(&arguments)?;
-    let bindings = Bindings::system(operation);
+    let bindings = Bindings::system(operation, collation);
     let mut query = plain_query(filter, &bindings, None, hint)?;
     let view = database.read_view(operation);
     let counted = match database.catalog.at(view).find(&namespace)? {

@@ -15,7 +15,6 @@ use super::{CommandRequest, Cost, Counts, Database, Effects, is_empty, reply_ok}
 use crate::catalog::{Namespace, RecordKind};
 use crate::collection::{clustered_record_id, delete_all_records, delete_record, is_fatal, latest};
 use crate::executor::Executor;
-use crate::expression::EvaluationContext;
 use crate::matcher::Matcher;
 use crate::planner::{self, Hint};
 use crate::{Error, ErrorCode, Operation, Result};
@@ -46,7 +45,7 @@ impl<'a> DeleteStatement<'a> {
             body,
             &["q", "limit", "collation", "hint", "sampleId"],
         )?;
-        arguments.check_collation()?;
+        let bindings = bindings.compared_by(arguments.collation()?);
         let filter = arguments
             .document("q")?
             .ok_or_else(|| arguments.missing("q"))?;
@@ -62,7 +61,7 @@ impl<'a> DeleteStatement<'a> {
         Ok(Self {
             filter,
             matcher: Matcher::parse(filter, &bindings.scope)?,
-            bindings: bindings.clone(),
+            bindings,
             one: limit == 1,
             sort: None,
             hint: parse_hint(&arguments)?,
@@ -92,7 +91,7 @@ pub(super) fn delete(
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     check_writable(&namespace)?;
-    let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+    let bindings = Bindings::of_batch(arguments.tree("let")?.as_ref(), operation)?;
     let ordered = arguments.boolean("ordered")?.unwrap_or(true);
     let mut totals = DeleteResult::default();
     let mut errors = Vec::new();
@@ -155,7 +154,7 @@ pub(crate) fn run_delete(
             document: None,
         });
     }
-    let context = EvaluationContext::new(operation, &statement.bindings.variables);
+    let context = statement.bindings.evaluation(operation);
     let delete_one = |record_id: &[u8], result: &mut DeleteResult| -> Result<()> {
         let deleted = delete_record(
             &database.catalog,
@@ -172,8 +171,14 @@ pub(crate) fn run_delete(
         Ok(())
     };
     if let Some(id) = planner::id_equality(statement.filter) {
-        if collection.kind == RecordKind::Clustered && statement.hint.is_none() {
-            delete_one(&clustered_record_id(id)?, &mut result)?;
+        let direct = collection.kind == RecordKind::Clustered
+            && statement.hint.is_none()
+            && statement.bindings.collation() == collection.collation();
+        if direct {
+            delete_one(
+                &clustered_record_id(id, collection.collation())?,
+                &mut result,
+            )?;
             return Ok(result);
         }
     }

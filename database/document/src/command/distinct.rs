@@ -12,9 +12,8 @@ use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects, reply_ok};
 use crate::catalog::Namespace;
 use crate::executor::Executor;
-use crate::key;
 use crate::planner;
-use crate::value::{Path, compare_bson};
+use crate::value::{Collation, Path};
 use crate::{Error, Operation, Result};
 
 /// The fields of the command.
@@ -30,14 +29,14 @@ pub(super) fn distinct(
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("distinct", request.body, FIELDS)?;
-    arguments.check_collation()?;
+    let collation = arguments.collation()?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     let field = arguments
         .string("key")?
         .ok_or_else(|| arguments.missing("key"))?;
     let none = no_filter();
     let filter = arguments.document("query")?.unwrap_or(&none);
-    let bindings = Bindings::system(operation);
+    let bindings = Bindings::system(operation, collation);
     let query = Arc::new(plain_query(
         filter,
         &bindings,
@@ -46,6 +45,7 @@ pub(super) fn distinct(
     )?);
     let mut distinct = Distinct {
         path: Path::parse(field),
+        collation,
         seen: HashSet::new(),
         values: Vec::new(),
         bytes: 0,
@@ -72,7 +72,7 @@ pub(super) fn distinct(
         }
     }
     let mut values = distinct.values;
-    values.sort_by(compare_bson);
+    values.sort_by(|a, b| collation.compare_bson(a, b));
     reply_ok(reply, |writer| {
         writer.open_array("values");
         for (position, value) in values.iter().enumerate() {
@@ -87,6 +87,7 @@ pub(super) fn distinct(
 /// The values at a path that were found so far.
 struct Distinct {
     path: Path,
+    collation: Collation,
     /// The equality keys of `values`.
     seen: HashSet<Vec<u8>>,
     values: Vec<Bson>,
@@ -99,13 +100,14 @@ impl Distinct {
     fn add(&mut self, document: &RawDocument) -> Result<()> {
         let Self {
             path,
+            collation,
             seen,
             values,
             bytes,
         } = self;
         visit_values(document, path.components(), &mut |value| {
             let value = Bson::try_from(value)?;
-            let key = key::equality_key(&value);
+            let key = collation.equality_key(&value);
             if !seen.contains(&key) {
                 *bytes += key.len();
                 seen.insert(key);

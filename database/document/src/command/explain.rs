@@ -16,6 +16,7 @@ use super::{CommandRequest, Database, Effects, reply_ok};
 use crate::catalog::Namespace;
 use crate::executor::{self, Executor, Verbosity};
 use crate::planner::{self, Query};
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// What is to be explained, as a query.
@@ -167,7 +168,7 @@ fn of_filter(
     let arguments = Arguments::of_command(request.name, request.body, fields)?;
     let none = no_filter();
     let filter = arguments.document(filter)?.unwrap_or(&none);
-    let bindings = Bindings::system(operation);
+    let bindings = Bindings::system(operation, Collation::SIMPLE);
     let mut query = plain_query(filter, &bindings, None, parse_hint(&arguments)?)?;
     if request.name == "count" {
         query.skip = arguments.count("skip")?.unwrap_or(0);
@@ -191,7 +192,11 @@ fn of_find_and_modify(request: &CommandRequest<'_>, operation: &Operation) -> Re
         Arguments::of_command(request.name, request.body, super::find_and_modify::FIELDS)?;
     let none = no_filter();
     let filter = arguments.document("query")?.unwrap_or(&none);
-    let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+    let bindings = Bindings::with_let(
+        arguments.tree("let")?.as_ref(),
+        operation,
+        Collation::SIMPLE,
+    )?;
     let mut query = plain_query(
         filter,
         &bindings,
@@ -251,7 +256,7 @@ fn of_batch(
         Some(RawBsonRef::Document(keys)) => Some(planner::Hint::Keys(keys.try_into()?)),
         _ => None,
     };
-    let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+    let bindings = Bindings::of_batch(arguments.tree("let")?.as_ref(), operation)?;
     let query = plain_query(filter, &bindings, None, hint)?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     Ok(Explained {

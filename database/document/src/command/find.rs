@@ -19,7 +19,7 @@ use crate::expression::EvaluationContext;
 use crate::matcher::Matcher;
 use crate::planner::{self, Hint, Query};
 use crate::projection::{Flat, Mode, Projection};
-use crate::value::{DocumentWriter, Elements};
+use crate::value::{Collation, DocumentWriter, Elements};
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// How many documents the first batch holds unless the client says otherwise.
@@ -139,12 +139,12 @@ pub(crate) fn parse_hint(arguments: &Arguments<'_>) -> Result<Option<Hint>> {
 impl FindRequest {
     pub(crate) fn parse(database: &str, body: &RawDocument, operation: &Operation) -> Result<Self> {
         let arguments = Arguments::of_command("find", body, FIELDS)?;
-        arguments.check_collation()?;
+        let collation = arguments.collation()?;
         let namespace = Namespace::new(database, arguments.collection()?)?;
         let filter = arguments
             .document("filter")?
             .unwrap_or(RawDocument::from_bytes(EMPTY)?);
-        let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+        let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation, collation)?;
         let tailable = arguments.flag("tailable")?;
         let await_data = arguments.flag("awaitData")?;
         if await_data && !tailable {
@@ -326,12 +326,13 @@ fn look_up(
         Some(spec) => match Flat::parse(spec) {
             Some(flat) => LookupShape::Flat(flat),
             None => {
-                bindings = Bindings::system(operation);
+                // A command with a collation takes the long way.
+                bindings = Bindings::system(operation, Collation::SIMPLE);
                 let projection = Projection::parse_raw(spec, Mode::Find, &bindings.scope)?;
                 if projection.needs_match_details() {
                     return Ok(None);
                 }
-                let context = EvaluationContext::new(operation, &bindings.variables);
+                let context = bindings.evaluation(operation);
                 LookupShape::Any(Box::new(projection), context)
             }
         },

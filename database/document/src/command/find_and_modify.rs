@@ -13,7 +13,6 @@ use super::update::{UpdateStatement, run_update};
 use super::variables::Bindings;
 use super::{CommandRequest, Cost, Counts, Database, Effects, reply_ok};
 use crate::catalog::Namespace;
-use crate::expression::EvaluationContext;
 use crate::matcher::Matcher;
 use crate::planner;
 use crate::projection::{Mode, Projection};
@@ -54,10 +53,10 @@ pub(super) fn find_and_modify(
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command(request.name, request.body, FIELDS)?;
-    arguments.check_collation()?;
+    let collation = arguments.collation()?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     check_writable(&namespace)?;
-    let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+    let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation, collation)?;
     let remove = arguments.flag("remove")?;
     let update = arguments.get("update");
     check_combination(&arguments, remove, update.is_some())?;
@@ -210,7 +209,7 @@ fn project(
     bindings: &Bindings,
     operation: &Operation,
 ) -> Result<RawDocumentBuf> {
-    let context = EvaluationContext::new(operation, &bindings.variables);
+    let context = bindings.evaluation(operation);
     projection.check_positional(matcher.root())?;
     let mut details = crate::matcher::MatchDetails::default();
     matcher.matches_recording(document, &context, &mut details)?;

@@ -22,6 +22,7 @@ use crate::index::FieldKind;
 use crate::pipeline::{DocumentStream, Documents, Host, MergeAction};
 use crate::planner;
 use crate::validation::Validator;
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Operation, ReadView, Result};
 
 /// How many documents `$out` inserts at a time.
@@ -114,17 +115,18 @@ impl Host for PipelineHost {
         database: &str,
         collection: &str,
         filter: Option<&Document>,
+        collation: Collation,
     ) -> Result<Box<dyn DocumentStream>> {
         let namespace = Namespace::new(database, collection)?;
         let catalog = self.database.catalog.at(&self.view);
         let Some(collection) = catalog.find(&namespace)? else {
-            return self.open_view(operation, &namespace, filter);
+            return self.open_view(operation, &namespace, filter, collation);
         };
         let filter = match filter {
             Some(filter) => RawDocumentBuf::try_from(filter)?,
             None => RawDocumentBuf::new(),
         };
-        let bindings = Bindings::system(operation);
+        let bindings = Bindings::system(operation, collation);
         let query = Arc::new(plain_query(&filter, &bindings, None, None)?);
         let planned = planner::plan(&self.view, &collection, &query, operation)?;
         let executor = Executor::new(
@@ -194,13 +196,14 @@ impl Host for PipelineHost {
         database: &str,
         collection: &str,
         key: &Document,
+        collation: Collation,
         decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
     ) -> Result<()> {
         let namespace = Namespace::new(database, collection)?;
         check_writable(&namespace)?;
         loop {
             operation.check()?;
-            let result = match self.find_record(&namespace, key, operation)? {
+            let result = match self.find_record(&namespace, key, operation, collation)? {
                 Some((collection, record_id)) => {
                     self.merge_into(&collection, &record_id, operation, decide)
                 }
@@ -298,13 +301,14 @@ impl PipelineHost {
         operation: &Operation,
         namespace: &Namespace,
         filter: Option<&Document>,
+        collation: Collation,
     ) -> Result<Box<dyn DocumentStream>> {
         let catalog = self.database.catalog.at(&self.view);
         let Some(view) = catalog.resolve_view(namespace)? else {
             return Ok(Box::new(Documents::empty()));
         };
         let stages = filter.map(|filter| bson::doc! {"$match": filter.clone()});
-        let bindings = Bindings::system(operation);
+        let bindings = Bindings::system(operation, collation);
         let stages = stages.into_iter().collect();
         let mut request = AggregateRequest::on_view(view, namespace, stages, bindings, None)?;
         request.allow_disk_use = self.allow_disk_use;
@@ -351,6 +355,7 @@ impl PipelineHost {
         namespace: &Namespace,
         key: &Document,
         operation: &Operation,
+        collation: Collation,
     ) -> Result<Option<(Arc<Collection>, Vec<u8>)>> {
         let Some(collection) = self.database.catalog.find(namespace) else {
             return Ok(None);
@@ -360,7 +365,7 @@ impl PipelineHost {
             filter.insert(name, bson::doc! {"$eq": value.clone()});
         }
         let raw = RawDocumentBuf::try_from(&filter)?;
-        let bindings = Bindings::system(operation);
+        let bindings = Bindings::system(operation, collation);
         let query = Arc::new(plain_query(&raw, &bindings, None, None)?);
         let latest = self.database.catalog.latest();
         let planned = planner::plan(latest, &collection, &query, operation)?;

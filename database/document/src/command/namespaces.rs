@@ -15,11 +15,11 @@ use super::views;
 use super::{CommandRequest, Database, Effects, reply_ok};
 use crate::catalog::{Collection, Namespace};
 use crate::collection::latest;
-use crate::expression::EvaluationContext;
 use crate::index::IndexSpec;
 use crate::matcher::Matcher;
 use crate::planner::same_keys;
 use crate::validation::Validator;
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// The fields of `create`.
@@ -66,7 +66,7 @@ pub(super) fn create(
     reply: &mut Vec<u8>,
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("create", request.body, CREATE_FIELDS)?;
-    arguments.check_collation()?;
+    let collation = arguments.collation()?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     super::insert::check_writable(&namespace)?;
     if arguments.contains("viewOn") || arguments.contains("pipeline") {
@@ -84,7 +84,7 @@ pub(super) fn create(
         }
     }
     let options = create_options(&arguments)?;
-    Validator::from_options(&options)?;
+    Validator::from_options(&options, collation)?;
     match database
         .catalog
         .create(&namespace, options.clone(), &**operation.environment())
@@ -406,7 +406,7 @@ fn change_options(
     if changed.is_empty() {
         return Ok(None);
     }
-    Validator::from_options(&changed)?;
+    Validator::from_options(&changed, collection.collation())?;
     let optime = database
         .catalog
         .change_options(&collection.namespace, |options| {
@@ -495,12 +495,12 @@ pub(super) fn list_collections(
     )?;
     Namespace::check_database(request.database)?;
     let name_only = arguments.flag("nameOnly")?;
+    let bindings = Bindings::system(operation, Collation::SIMPLE);
     let filter = match arguments.document("filter")? {
-        Some(filter) => Some(Matcher::parse(filter, &Bindings::system(operation).scope)?),
+        Some(filter) => Some(Matcher::parse(filter, &bindings.scope)?),
         None => None,
     };
-    let bindings = Bindings::system(operation);
-    let context = EvaluationContext::new(operation, &bindings.variables);
+    let context = bindings.evaluation(operation);
     let mut list = DocumentList::default();
     let catalog = database.catalog_of(operation);
     let collections = catalog.collections(request.database)?;

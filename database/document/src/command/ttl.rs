@@ -83,7 +83,7 @@ fn delete_by(
     operation: &Operation,
 ) -> Result<Option<Optime>> {
     let raw = RawDocumentBuf::try_from(filter)?;
-    let bindings = Bindings::system(operation);
+    let bindings = Bindings::system(operation, spec.collation);
     let statement = DeleteStatement {
         filter: &raw,
         matcher: Matcher::parse(&raw, &bindings.scope)?,

@@ -18,7 +18,6 @@ use crate::collection::{
     new_object_id, prepare_document, replace_record,
 };
 use crate::executor::Executor;
-use crate::expression::EvaluationContext;
 use crate::matcher::{MatchDetails, Matcher};
 use crate::planner::{self, Hint};
 use crate::update::{Update, check_stage_names};
@@ -98,7 +97,7 @@ impl<'a> UpdateStatement<'a> {
                 "sampleId",
             ],
         )?;
-        arguments.check_collation()?;
+        let collation = arguments.collation()?;
         let filter = arguments
             .document("q")?
             .ok_or_else(|| arguments.missing("q"))?;
@@ -110,7 +109,9 @@ impl<'a> UpdateStatement<'a> {
                 "Constant values may only be specified for pipeline updates",
             ));
         }
-        let bindings = command_bindings.and(constants.as_ref(), operation)?;
+        let bindings = command_bindings
+            .compared_by(collation)
+            .and(constants.as_ref(), operation)?;
         let array_filters = arguments.trees("arrayFilters")?.unwrap_or_default();
         let mut statement = Self::new(filter, update, &array_filters, bindings)?;
         statement.multi = arguments.flag("multi")?;
@@ -198,7 +199,7 @@ pub(super) fn update(
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     check_writable(&namespace)?;
-    let bindings = Bindings::with_let(arguments.tree("let")?.as_ref(), operation)?;
+    let bindings = Bindings::of_batch(arguments.tree("let")?.as_ref(), operation)?;
     let ordered = arguments.boolean("ordered")?.unwrap_or(true);
     let bypass_validation = arguments.flag("bypassDocumentValidation")?;
     let keep_zero_timestamps = arguments.flag("bypassEmptyTsReplacement")?;
@@ -304,13 +305,17 @@ fn update_matching(
     result: &mut UpdateResult,
 ) -> Result<()> {
     let direct = match planner::id_equality(statement.filter) {
-        Some(id) if collection.kind == RecordKind::Clustered && statement.hint.is_none() => {
+        Some(id)
+            if collection.kind == RecordKind::Clustered
+                && statement.hint.is_none()
+                && statement.bindings.collation() == collection.collation() =>
+        {
             Some(id)
         }
         _ => None,
     };
     if let Some(id) = direct {
-        let record_id = clustered_record_id(id)?;
+        let record_id = clustered_record_id(id, collection.collation())?;
         return update_record(
             database, collection, statement, &record_id, operation, result,
         );
@@ -356,7 +361,7 @@ fn update_record(
     operation: &Operation,
     result: &mut UpdateResult,
 ) -> Result<()> {
-    let context = EvaluationContext::new(operation, &statement.bindings.variables);
+    let context = statement.bindings.evaluation(operation);
     let replaced = replace_record(
         &database.catalog,
         collection,
@@ -420,7 +425,7 @@ fn upsert(
     operation: &Operation,
 ) -> Result<UpdateResult> {
     let environment = &**operation.environment();
-    let context = EvaluationContext::new(operation, &statement.bindings.variables);
+    let context = statement.bindings.evaluation(operation);
     let base = statement.update.upsert_base(statement.matcher.root())?;
     let outcome = statement
         .update

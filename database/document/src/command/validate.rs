@@ -131,7 +131,7 @@ fn check_record(
     let id = document.get("_id")?;
     if collection.kind == RecordKind::Clustered {
         let right = match id {
-            Some(id) => clustered_record_id(id)? == record_id,
+            Some(id) => clustered_record_id(id, collection.collation())? == record_id,
             None => false,
         };
         if !right {

@@ -3,6 +3,7 @@
 use bson::Document;
 
 use crate::expression::{EvaluationContext, Expression, Scope, Variables};
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// The names and the values that a command's expressions may use.
@@ -13,20 +14,54 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
-    /// The system variables alone.
-    pub(crate) fn system(operation: &Operation) -> Self {
+    /// The system variables alone; strings are compared by `collation`.
+    pub(crate) fn system(operation: &Operation, collation: Collation) -> Self {
         Self {
-            scope: Scope::default(),
+            scope: Scope::new(collation),
             variables: Variables::new(operation),
         }
+    }
+
+    /// The same bindings for a statement that compares strings by `collation`.
+    pub(crate) fn compared_by(&self, collation: Collation) -> Self {
+        Self {
+            scope: self.scope.compared_by(collation),
+            ..self.clone()
+        }
+    }
+
+    /// The rule by which strings are compared.
+    pub(crate) const fn collation(&self) -> Collation {
+        self.scope.collation()
+    }
+
+    /// What expressions that were parsed with these bindings are evaluated with.
+    pub(crate) const fn evaluation<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> EvaluationContext<'a> {
+        EvaluationContext::new(operation, &self.variables, self.collation())
     }
 
     /// The system variables and those of `definitions`, whose expressions must be constant.
     ///
     /// # Errors
     /// When a name is not allowed, or an expression is wrong or refers to a document.
-    pub(crate) fn with_let(definitions: Option<&Document>, operation: &Operation) -> Result<Self> {
-        Self::system(operation).and(definitions, operation)
+    pub(crate) fn with_let(
+        definitions: Option<&Document>,
+        operation: &Operation,
+        collation: Collation,
+    ) -> Result<Self> {
+        Self::system(operation, collation).and(definitions, operation)
+    }
+
+    /// The bindings of a command whose statements bring collations of their own, see
+    /// [`compared_by`](Self::compared_by). The definitions compare strings by the simple one.
+    ///
+    /// # Errors
+    /// As [`Bindings::with_let`].
+    pub(crate) fn of_batch(definitions: Option<&Document>, operation: &Operation) -> Result<Self> {
+        Self::with_let(definitions, operation, Collation::SIMPLE)
     }
 
     /// These and further definitions.
@@ -43,7 +78,7 @@ impl Bindings {
         for (name, value) in definitions.into_iter().flatten() {
             check_name(name)?;
             let expression = Expression::parse(value, &bindings.scope)?;
-            let context = EvaluationContext::new(operation, &bindings.variables);
+            let context = bindings.evaluation(operation);
             let value = expression.evaluate(&root, &context)?;
             bindings.variables = bindings.variables.with(name, value);
             bindings.scope = bindings.scope.with(name);

@@ -14,7 +14,7 @@ use crate::catalog::{Namespace, ResolvedView, View};
 use crate::expression::Scope;
 use crate::pipeline::{DocumentStream, Pipeline};
 use crate::planner::{Hint, Query};
-use crate::value::Number;
+use crate::value::{Collation, Number};
 use crate::{Error, ErrorCode, Operation, Result};
 
 /// What `create` may say of a view; everything else it knows is for collections.
@@ -142,7 +142,7 @@ fn check_pipeline(namespace: &Namespace, stages: &[Document]) -> Result<()> {
         let why = "$changeStream cannot be used in a view definition";
         return refused(ErrorCode::OptionNotSupportedOnView, why.to_owned());
     }
-    let pipeline = Pipeline::parse(stages, &Scope::default())?;
+    let pipeline = Pipeline::parse(stages, &Scope::new(Collation::SIMPLE))?;
     let name = |stage: Option<&Document>| {
         let name = stage.and_then(|stage| stage.keys().next());
         name.cloned().unwrap_or_default()

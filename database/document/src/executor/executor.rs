@@ -219,7 +219,7 @@ impl Executor {
             self.saved = false;
             self.resumed = true;
         }
-        let evaluation = EvaluationContext::new(operation, &self.variables);
+        let evaluation = EvaluationContext::new(operation, &self.variables, self.query.collation());
         let spec = entry_spec(&self.plan);
         let output = Output {
             query: &self.query,

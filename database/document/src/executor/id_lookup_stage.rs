@@ -7,7 +7,7 @@ use super::statistics::RunStatistics;
 use crate::Result;
 use crate::catalog::RecordKind;
 use crate::index::IndexEntry;
-use crate::key::{self, TypeBits};
+use crate::key::TypeBits;
 
 /// The stage of a running plan that finds the document with one `_id`.
 #[derive(Debug)]
@@ -34,7 +34,12 @@ impl IdLookupStage {
         self.statistics.works += 1;
         self.statistics.ended = true;
         let mut id = Vec::new();
-        key::encode_bson(&mut id, &mut TypeBits::default(), &self.id, false)?;
+        context.collection.collation().encode_key_bson(
+            &mut id,
+            &mut TypeBits::default(),
+            &self.id,
+            false,
+        )?;
         let record_id = match context.collection.kind {
             RecordKind::Clustered => Some(id),
             RecordKind::Sequenced => Self::look_up(context, &id)?,

@@ -7,13 +7,15 @@ use bson::{Bson, Document};
 
 use super::memory::{self, Meter};
 use super::{EvaluationContext, VALUE_BYTES_MAX, Value, Variables};
+use crate::value::Collation;
 use crate::{Operation, Result};
 
-/// The root document, the variables and the operation. Passed by value: it is five references.
+/// The root document, the variables, the collation and the operation. Passed by value: it is five references.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
     root: &'a Document,
     variables: &'a Variables,
+    collation: Collation,
     /// `None` while constants are folded, when no operation runs yet.
     operation: Option<&'a Operation>,
     /// Variables bound inside the expression, innermost first. They are on the stack of the operator that
@@ -40,6 +42,7 @@ impl<'a> Frame<'a> {
         Self {
             root,
             variables: eval.variables,
+            collation: eval.collation,
             operation: Some(eval.operation),
             locals: None,
             live_bytes,
@@ -51,12 +54,14 @@ impl<'a> Frame<'a> {
     pub(super) fn folding(
         root: &'a Document,
         variables: &'a Variables,
+        collation: Collation,
         live_bytes: &'a Cell<usize>,
         bytes_max: usize,
     ) -> Self {
         Self {
             root,
             variables,
+            collation,
             operation: None,
             locals: None,
             live_bytes,
@@ -70,6 +75,11 @@ impl<'a> Frame<'a> {
 
     pub(super) fn variables(&self) -> &'a Variables {
         self.variables
+    }
+
+    /// The rule by which operators compare strings.
+    pub(super) const fn collation(&self) -> Collation {
+        self.collation
     }
 
     pub(super) fn operation(&self) -> Option<&'a Operation> {

@@ -109,7 +109,7 @@ impl Parser {
             }
             Form::Named { signature, .. } => {
                 let operands = self.named(operator.name, signature, operand, scope)?;
-                Ok(named_call(operator, operands))
+                Ok(named_call(operator, operands, scope))
             }
             Form::Custom(parse) => parse(self, operand, scope),
         }
@@ -129,7 +129,7 @@ impl Parser {
             single => vec![self.operand(single, scope)?],
         };
         check_count(operator.name, operands.len(), least, most)?;
-        Ok(positional_call(operator, operands))
+        Ok(positional_call(operator, operands, scope))
     }
 
     /// Operands by name, in the order of the signature.
@@ -211,31 +211,41 @@ fn check_count(operator: &str, count: usize, least: usize, most: Option<usize>) 
 }
 
 /// A call with operands by position.
-fn positional_call(operator: &'static Operator, operands: Vec<Expression>) -> Node {
+fn positional_call(operator: &'static Operator, operands: Vec<Expression>, scope: &Scope) -> Node {
     let constant = operands
         .iter()
         .all(|operand| operand.as_constant().is_some());
-    fold(constant, Node::Call { operator, operands })
+    fold(constant, Node::Call { operator, operands }, scope)
 }
 
 /// A call with operands by name, in the order of the signature.
-pub(super) fn named_call(operator: &'static Operator, operands: Vec<Option<Expression>>) -> Node {
+pub(super) fn named_call(
+    operator: &'static Operator,
+    operands: Vec<Option<Expression>>,
+    scope: &Scope,
+) -> Node {
     let constant = operands
         .iter()
         .flatten()
         .all(|operand| operand.as_constant().is_some());
-    fold(constant, Node::NamedCall { operator, operands })
+    fold(constant, Node::NamedCall { operator, operands }, scope)
 }
 
 /// Computes a call now if all its operands are `constant`. A call that fails is left for evaluation,
 /// which may never reach it.
-fn fold(constant: bool, call: Node) -> Node {
+fn fold(constant: bool, call: Node, scope: &Scope) -> Node {
     if !constant {
         return call;
     }
     let call = Expression { node: call };
     let (root, variables, live_bytes) = (Document::new(), Variables::at(0), Cell::new(0));
-    let frame = Frame::folding(&root, &variables, &live_bytes, FOLDED_BYTES_MAX);
+    let frame = Frame::folding(
+        &root,
+        &variables,
+        scope.collation(),
+        &live_bytes,
+        FOLDED_BYTES_MAX,
+    );
     let folded = match call.eval(frame) {
         Ok(Some(value)) if memory::value_bytes(&value) <= FOLDED_BYTES_MAX => {
             Some(value.into_owned())

@@ -1,7 +1,8 @@
-//! The names of variables that an expression may use.
+//! The names of variables that an expression may use, and the collation that it compares by.
 
 use std::sync::Arc;
 
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Result};
 
 /// Variables that exist without being bound.
@@ -14,12 +15,13 @@ const BUILT_IN: [&str; 6] = [
     "USER_ROLES",
 ];
 
-/// Which variables are bound where an expression stands. The default knows the built-in ones: `ROOT`,
-/// `CURRENT`, `NOW`, `REMOVE`, `CLUSTER_TIME` and `USER_ROLES`. A stage that brings more (`$redact`'s
-/// `KEEP`, `PRUNE` and `DESCEND`) adds them by [`with`](Self::with) and binds them in
-/// [`Variables`](super::Variables). Cloning is cheap.
-#[derive(Clone, Debug, Default)]
+/// Which variables are bound where an expression stands, and the collation that it compares strings by. A
+/// new one knows the built-in variables: `ROOT`, `CURRENT`, `NOW`, `REMOVE`, `CLUSTER_TIME` and
+/// `USER_ROLES`. A stage that brings more (`$redact`'s `KEEP`, `PRUNE` and `DESCEND`) adds them by
+/// [`with`](Self::with) and binds them in [`Variables`](super::Variables). Cloning is cheap.
+#[derive(Clone, Debug)]
 pub struct Scope {
+    collation: Collation,
     innermost: Option<Arc<Bound>>,
 }
 
@@ -30,6 +32,30 @@ struct Bound {
 }
 
 impl Scope {
+    /// The scope of the built-in variables, where strings are compared by `collation`.
+    #[must_use]
+    pub const fn new(collation: Collation) -> Self {
+        Self {
+            collation,
+            innermost: None,
+        }
+    }
+
+    /// The collation that strings are compared by.
+    #[must_use]
+    pub const fn collation(&self) -> Collation {
+        self.collation
+    }
+
+    /// The same variables, where strings are compared by `collation`.
+    #[must_use]
+    pub fn compared_by(&self, collation: Collation) -> Self {
+        Self {
+            collation,
+            ..self.clone()
+        }
+    }
+
     /// This scope with one more variable.
     #[must_use]
     pub fn with(&self, name: &str) -> Self {
@@ -38,6 +64,7 @@ impl Scope {
             outer: self.innermost.clone(),
         };
         Self {
+            collation: self.collation,
             innermost: Some(Arc::new(bound)),
         }
     }

@@ -14,6 +14,7 @@ use bson::{Bson, Document};
 
 use super::{EvaluationContext, Expression, Scope, Variables};
 use crate::operation::Limits;
+use crate::value::Collation;
 use crate::{Environment, Interrupt, Operation, Result};
 
 /// 2024-05-06T07:08:09.010Z, the time of every test.
@@ -83,8 +84,10 @@ fn fails(code: i32, words: &'static str) -> Expected {
 fn evaluate(expression: &Bson, document: &Document) -> Result<Option<Bson>> {
     let operation = operation();
     let variables = Variables::new(&operation);
-    Expression::parse(expression, &Scope::default())?
-        .evaluate(document, &EvaluationContext::new(&operation, &variables))
+    Expression::parse(expression, &Scope::new(Collation::SIMPLE))?.evaluate(
+        document,
+        &EvaluationContext::new(&operation, &variables, Collation::SIMPLE),
+    )
 }
 
 /// Checks one row. Values are compared with their types (1 is not 1.0), by their debug form so that NaN

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bson::{Bson, DateTime, Document};
 
 use super::{Expression, Scope};
+use crate::value::Collation;
 use crate::{Error, Operation, Result};
 
 /// The values of variables. Cloning and adding are cheap: bindings form an immutable list.
@@ -57,8 +58,12 @@ impl Variables {
     /// # Errors
     /// What [`Expression::parse`] and [`Expression::evaluate`] answer, and 4890500 if a value reads a
     /// field.
-    pub fn from_let(values: &Document, operation: &Operation) -> Result<(Scope, Self)> {
-        let (mut scope, mut variables) = (Scope::default(), Self::new(operation));
+    pub fn from_let(
+        values: &Document,
+        operation: &Operation,
+        collation: Collation,
+    ) -> Result<(Scope, Self)> {
+        let (mut scope, mut variables) = (Scope::new(collation), Self::new(operation));
         let no_document = Document::new();
         for (name, value) in values {
             Scope::check_new_name(name)?;
@@ -71,7 +76,7 @@ impl Variables {
                      command let expressions run before the query examines any documents.",
                 ));
             }
-            let context = EvaluationContext::new(operation, &variables);
+            let context = EvaluationContext::new(operation, &variables, collation);
             let value = expression.evaluate(&no_document, &context)?;
             variables = variables.with(name, value);
             scope = scope.with(name);
@@ -109,15 +114,22 @@ pub struct EvaluationContext<'a> {
     pub operation: &'a Operation,
     /// The values of the variables that the command defines.
     pub variables: &'a Variables,
+    /// The rule by which strings are compared: that of the scope that the expression was parsed in.
+    pub collation: Collation,
 }
 
 impl<'a> EvaluationContext<'a> {
     /// A context of the running operation and the variables of its command.
     #[must_use]
-    pub const fn new(operation: &'a Operation, variables: &'a Variables) -> Self {
+    pub const fn new(
+        operation: &'a Operation,
+        variables: &'a Variables,
+        collation: Collation,
+    ) -> Self {
         Self {
             operation,
             variables,
+            collation,
         }
     }
 }

@@ -5,7 +5,7 @@ use bson::spec::ElementType;
 use bson::{Bson, doc};
 use md5::{Digest, Md5};
 
-use crate::value::{NESTING_MAX, Number};
+use crate::value::{Collation, NESTING_MAX, Number};
 use crate::{Error, ErrorCode, Result};
 
 /// The hash of `value` that a hashed index keeps instead of it: the first eight bytes of an MD5, as MongoDB
@@ -13,20 +13,20 @@ use crate::{Error, ErrorCode, Result};
 ///
 /// # Errors
 /// `InvalidBSON` for a value that cannot be written as BSON, `Overflow` for one nested too deep.
-pub fn hashed_value(value: &Bson) -> Result<i64> {
+pub fn hashed_value(value: &Bson, collation: Collation) -> Result<i64> {
     let document = RawDocumentBuf::try_from(&doc! {"": value.clone()})?;
     match document.iter().next() {
-        Some(element) => hashed_raw(element?.1),
-        None => hashed_raw(RawBsonRef::Null),
+        Some(element) => hashed_raw(element?.1, collation),
+        None => hashed_raw(RawBsonRef::Null, collation),
     }
 }
 
 /// The hash of a borrowed value; see [`hashed_value`].
-pub(super) fn hashed_raw(value: RawBsonRef<'_>) -> Result<i64> {
+pub(super) fn hashed_raw(value: RawBsonRef<'_>, collation: Collation) -> Result<i64> {
     let mut digest = Md5::new();
     // The seed, which only MongoDB's tests set.
     digest.update(0_i32.to_le_bytes());
-    update(&mut digest, value, None, NESTING_MAX)?;
+    update(&mut digest, value, None, NESTING_MAX, collation)?;
     let hash: [u8; 16] = digest.finalize().into();
     let (first, _) = hash.split_first_chunk::<8>().ok_or_else(|| {
         Error::new(
@@ -37,21 +37,33 @@ pub(super) fn hashed_raw(value: RawBsonRef<'_>) -> Result<i64> {
     Ok(i64::from_le_bytes(*first))
 }
 
-fn update(digest: &mut Md5, value: RawBsonRef<'_>, name: Option<&str>, depth: usize) -> Result<()> {
+fn update(
+    digest: &mut Md5,
+    value: RawBsonRef<'_>,
+    name: Option<&str>,
+    depth: usize,
+    collation: Collation,
+) -> Result<()> {
     digest.update(canonical_number(value.element_type()).to_le_bytes());
     if let Some(name) = name {
         digest.update(name.as_bytes());
         digest.update([0]);
     }
     match value {
-        RawBsonRef::Document(document) => update_fields(digest, document, depth),
+        RawBsonRef::Document(document) => update_fields(digest, document, depth, collation),
         RawBsonRef::Array(array) => {
-            update_fields(digest, RawDocument::from_bytes(array.as_bytes())?, depth)
+            let elements = RawDocument::from_bytes(array.as_bytes())?;
+            update_fields(digest, elements, depth, collation)
         }
         RawBsonRef::JavaScriptCodeWithScope(value) => {
             digest.update(value.code.as_bytes());
             digest.update([0]);
-            update_fields(digest, value.scope, depth)
+            // The scope of code is never compared by a collation.
+            update_fields(digest, value.scope, depth, Collation::SIMPLE)
+        }
+        RawBsonRef::String(text) | RawBsonRef::Symbol(text) => {
+            update_text(digest, &collation.sort_key(text));
+            Ok(())
         }
         value => {
             match Number::from_raw(value) {
@@ -63,7 +75,21 @@ fn update(digest: &mut Md5, value: RawBsonRef<'_>, name: Option<&str>, depth: us
     }
 }
 
-fn update_fields(digest: &mut Md5, document: &RawDocument, depth: usize) -> Result<()> {
+/// A text as BSON writes it: its length with the NUL, the bytes, NUL.
+fn update_text(digest: &mut Md5, text: &[u8]) {
+    // BSON keeps lengths in 32 bits, so that none is cut.
+    let length = i32::try_from(text.len() + 1).unwrap_or(i32::MAX);
+    digest.update(length.to_le_bytes());
+    digest.update(text);
+    digest.update([0]);
+}
+
+fn update_fields(
+    digest: &mut Md5,
+    document: &RawDocument,
+    depth: usize,
+    collation: Collation,
+) -> Result<()> {
     let depth = depth.checked_sub(1).ok_or_else(|| {
         Error::new(
             ErrorCode::Overflow,
@@ -77,6 +103,7 @@ fn update_fields(digest: &mut Md5, document: &RawDocument, depth: usize) -> Resu
             element.value()?,
             Some(element.key().as_str()),
             depth,
+            collation,
         )?;
     }
     // The end counts as an element of its own.
@@ -190,31 +217,39 @@ mod tests {
                 6_861_638_109_178_014_270,
             ),
         ] {
-            assert_eq!(hashed_value(&value).unwrap(), hash, "{value}");
+            assert_eq!(
+                hashed_value(&value, Collation::SIMPLE).unwrap(),
+                hash,
+                "{value}"
+            );
         }
     }
 
     #[test]
     fn numbers_hash_by_integer_part() {
-        let seven = hashed_value(&bson!(7)).unwrap();
+        let seven = hashed_value(&bson!(7), Collation::SIMPLE).unwrap();
         for value in [
             bson!(7_i64),
             bson!(7.9),
             Bson::Decimal128("7.00".parse().unwrap()),
             Bson::Decimal128("7.9".parse().unwrap()),
         ] {
-            assert_eq!(hashed_value(&value).unwrap(), seven, "{value}");
+            assert_eq!(
+                hashed_value(&value, Collation::SIMPLE).unwrap(),
+                seven,
+                "{value}"
+            );
         }
-        assert_ne!(hashed_value(&bson!(8)).unwrap(), seven);
-        assert_ne!(hashed_value(&bson!("7")).unwrap(), seven);
+        assert_ne!(hashed_value(&bson!(8), Collation::SIMPLE).unwrap(), seven);
+        assert_ne!(hashed_value(&bson!("7"), Collation::SIMPLE).unwrap(), seven);
         assert_eq!(
-            hashed_value(&bson!(f64::NAN)).unwrap(),
-            hashed_value(&bson!(0)).unwrap()
+            hashed_value(&bson!(f64::NAN), Collation::SIMPLE).unwrap(),
+            hashed_value(&bson!(0), Collation::SIMPLE).unwrap()
         );
         let huge = Bson::Decimal128("1E+100".parse().unwrap());
         assert_eq!(
-            hashed_value(&huge).unwrap(),
-            hashed_value(&bson!(i64::MAX)).unwrap()
+            hashed_value(&huge, Collation::SIMPLE).unwrap(),
+            hashed_value(&bson!(i64::MAX), Collation::SIMPLE).unwrap()
         );
     }
 }

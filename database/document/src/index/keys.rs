@@ -4,7 +4,7 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument};
 
 use super::hashed::hashed_raw;
 use super::{FieldKind, IndexField, IndexSpec};
-use crate::key::{self, TypeBits};
+use crate::key::TypeBits;
 use crate::value::{Path, array_index};
 use crate::{Error, ErrorCode, Result};
 
@@ -190,11 +190,13 @@ impl Generator<'_> {
                 _ => RawBsonRef::Null,
             };
             let value = match field.kind {
-                FieldKind::Hashed => RawBsonRef::Int64(hashed_raw(value)?),
+                FieldKind::Hashed => RawBsonRef::Int64(hashed_raw(value, self.spec.collation)?),
                 FieldKind::Ascending | FieldKind::Descending => value,
             };
             let descending = field.kind == FieldKind::Descending;
-            key::encode(&mut fields, &mut type_bits, value, descending)?;
+            self.spec
+                .collation
+                .encode_key(&mut fields, &mut type_bits, value, descending)?;
         }
         self.bytes = self.bytes.saturating_add(fields.len());
         if self.keys.len() >= KEYS_MAX || self.bytes > KEYS_BYTES_MAX {

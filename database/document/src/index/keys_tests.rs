@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::key::TypeBitsReader;
+use crate::value::Collation;
 use crate::value::arbitrary::any_bson;
-use crate::value::compare_bson;
 
 fn spec(document: &Document) -> IndexSpec {
     IndexSpec::parse(document).unwrap()
@@ -27,7 +27,7 @@ fn decoded(spec: &IndexSpec, keys: &IndexKeys) -> Vec<Vec<Bson>> {
         let (mut rest, mut bits) = (key.fields.as_slice(), TypeBitsReader::new(&key.type_bits));
         let values = spec.fields.iter().map(|field| {
             let descending = field.kind == FieldKind::Descending;
-            Bson::try_from(key::decode(&mut rest, &mut bits, descending).unwrap()).unwrap()
+            Bson::try_from(crate::key::decode(&mut rest, &mut bits, descending).unwrap()).unwrap()
         });
         values.collect()
     };
@@ -217,13 +217,13 @@ fn partial_indexes_leave_out_what_their_filter_does_not_match() {
 fn hashed_fields() {
     let spec = spec(&doc! {"key": {"a.b": "hashed", "c": 1}});
     let keys = keys_of(&spec, &doc! {"a": {"b": "x"}, "c": [1, 2]}).unwrap();
-    let hash = Bson::Int64(crate::index::hashed_value(&bson!("x")).unwrap());
+    let hash = Bson::Int64(crate::index::hashed_value(&bson!("x"), Collation::SIMPLE).unwrap());
     assert_eq!(
         decoded(&spec, &keys),
         vec![vec![hash.clone(), bson!(1)], vec![hash, bson!(2)]]
     );
     let missing = keys_of(&spec, &doc! {}).unwrap();
-    let hash = Bson::Int64(crate::index::hashed_value(&Bson::Null).unwrap());
+    let hash = Bson::Int64(crate::index::hashed_value(&Bson::Null, Collation::SIMPLE).unwrap());
     assert_eq!(decoded(&spec, &missing), vec![vec![hash, Bson::Null]]);
     for document in [doc! {"a": {"b": [1]}}, doc! {"a": [{"b": 1}]}] {
         assert_eq!(
@@ -291,11 +291,11 @@ proptest! {
         let (found, _) = keys(doc! {path: 1}, &document);
         let components: Vec<_> = path.split('.').collect();
         let mut expected = values_at(Some(&Bson::Document(document)), &components, false);
-        expected.sort_by(compare_bson);
-        expected.dedup_by(|a, b| compare_bson(a, b).is_eq());
+        expected.sort_by(|a, b| Collation::SIMPLE.compare_bson(a, b));
+        expected.dedup_by(|a, b| Collation::SIMPLE.compare_bson(a, b).is_eq());
         prop_assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(&expected) {
-            prop_assert!(compare_bson(&found[0], expected).is_eq());
+            prop_assert!(Collation::SIMPLE.compare_bson(&found[0], expected).is_eq());
         }
     }
 

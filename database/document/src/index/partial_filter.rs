@@ -5,7 +5,7 @@ use bson::{Document, RawDocument, RawDocumentBuf};
 
 use crate::expression::Scope;
 use crate::matcher::{Comparison, Leaf, Matcher, Node, Predicate, compare, contains, walk};
-use crate::value::document_text;
+use crate::value::{Collation, document_text};
 use crate::{Error, ErrorCode, Result};
 
 /// Decides which documents are in a partial index. It uses only the part of the query language whose
@@ -17,13 +17,13 @@ pub(super) struct PartialFilter {
 }
 
 impl PartialFilter {
-    /// Parses a `partialFilterExpression`.
+    /// Parses a `partialFilterExpression`, whose strings are compared by the index's collation.
     ///
     /// # Errors
     /// Those of filters, and `CannotCreateIndex` for what a partial index cannot be made of.
-    pub(super) fn parse(filter: &Document) -> Result<Self> {
+    pub(super) fn parse(filter: &Document, collation: Collation) -> Result<Self> {
         let raw = RawDocumentBuf::try_from(filter)?;
-        let matcher = Matcher::parse(&raw, &Scope::default())?;
+        let matcher = Matcher::parse(&raw, &Scope::new(collation))?;
         if !is_supported(matcher.root()) {
             return Err(Error::new(
                 ErrorCode::CannotCreateIndex,
@@ -41,7 +41,7 @@ impl PartialFilter {
     /// # Errors
     /// `InvalidBSON`.
     pub(super) fn holds(&self, document: &RawDocument) -> Result<bool> {
-        node_holds(self.matcher.root(), document)
+        node_holds(self.matcher.root(), document, self.matcher.collation())
     }
 }
 
@@ -50,18 +50,19 @@ fn is_supported(node: &Node) -> bool {
         Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(is_supported),
         Node::Path { predicate, .. } => match predicate {
             Predicate::In { regexes, .. } => regexes.is_empty(),
-            predicate => predicate_holds(predicate, None).is_some(),
+            // Which predicates are supported is the same for all collations.
+            predicate => predicate_holds(predicate, None, Collation::SIMPLE).is_some(),
         },
         Node::AlwaysTrue => true,
         _ => false,
     }
 }
 
-fn node_holds(node: &Node, document: &RawDocument) -> Result<bool> {
+fn node_holds(node: &Node, document: &RawDocument, collation: Collation) -> Result<bool> {
     match node {
         Node::And(nodes) => {
             for node in nodes {
-                if !node_holds(node, document)? {
+                if !node_holds(node, document, collation)? {
                     return Ok(false);
                 }
             }
@@ -69,7 +70,7 @@ fn node_holds(node: &Node, document: &RawDocument) -> Result<bool> {
         }
         Node::Or(nodes) => {
             for node in nodes {
-                if node_holds(node, document)? {
+                if node_holds(node, document, collation)? {
                     return Ok(true);
                 }
             }
@@ -79,7 +80,7 @@ fn node_holds(node: &Node, document: &RawDocument) -> Result<bool> {
             document,
             path.components(),
             Leaf::Elements,
-            &mut |value, _| Ok(predicate_holds(predicate, value).unwrap_or(false)),
+            &mut |value, _| Ok(predicate_holds(predicate, value, collation).unwrap_or(false)),
         ),
         // `parse` lets nothing else through but what is always true.
         node => Ok(matches!(node, Node::AlwaysTrue)),
@@ -87,14 +88,22 @@ fn node_holds(node: &Node, document: &RawDocument) -> Result<bool> {
 }
 
 /// Whether `value` (`None`: missing) satisfies `predicate`; `None` if that is not supported here.
-fn predicate_holds(predicate: &Predicate, value: Option<RawBsonRef<'_>>) -> Option<bool> {
+fn predicate_holds(
+    predicate: &Predicate,
+    value: Option<RawBsonRef<'_>>,
+    collation: Collation,
+) -> Option<bool> {
     Some(match predicate {
-        Predicate::Equal(operand) => compare(Comparison::Equal, value, operand),
-        Predicate::Less(operand) => compare(Comparison::Less, value, operand),
-        Predicate::LessOrEqual(operand) => compare(Comparison::LessOrEqual, value, operand),
-        Predicate::Greater(operand) => compare(Comparison::Greater, value, operand),
-        Predicate::GreaterOrEqual(operand) => compare(Comparison::GreaterOrEqual, value, operand),
-        Predicate::In { values, .. } => contains(values, value),
+        Predicate::Equal(operand) => compare(Comparison::Equal, value, operand, collation),
+        Predicate::Less(operand) => compare(Comparison::Less, value, operand, collation),
+        Predicate::LessOrEqual(operand) => {
+            compare(Comparison::LessOrEqual, value, operand, collation)
+        }
+        Predicate::Greater(operand) => compare(Comparison::Greater, value, operand, collation),
+        Predicate::GreaterOrEqual(operand) => {
+            compare(Comparison::GreaterOrEqual, value, operand, collation)
+        }
+        Predicate::In { values, .. } => contains(values, value, collation),
         Predicate::Exists => value.is_some(),
         Predicate::Type(types) => value.is_some_and(|value| types.contains(value.element_type())),
         _ => return None,
@@ -131,7 +140,10 @@ mod tests {
             (doc! {"$and": [{"a": 1}, {"b": 1}]}, doc! {"b": 1}, false),
         ] {
             let raw = RawDocumentBuf::try_from(&document).unwrap();
-            let holds = PartialFilter::parse(&filter).unwrap().holds(&raw).unwrap();
+            let holds = PartialFilter::parse(&filter, Collation::SIMPLE)
+                .unwrap()
+                .holds(&raw)
+                .unwrap();
             assert_eq!(holds, expected, "{filter} on {document}");
         }
     }
@@ -150,10 +162,10 @@ mod tests {
             doc! {"$expr": {"$eq": ["$a", 1]}},
             doc! {"$and": [{"a": 1}, {"b": {"$elemMatch": {"c": 1}}}]},
         ] {
-            let error = PartialFilter::parse(&filter).unwrap_err();
+            let error = PartialFilter::parse(&filter, Collation::SIMPLE).unwrap_err();
             assert_eq!(error.code(), ErrorCode::CannotCreateIndex, "{filter}");
         }
-        let error = PartialFilter::parse(&doc! {"a": {"$what": 1}}).unwrap_err();
+        let error = PartialFilter::parse(&doc! {"a": {"$what": 1}}, Collation::SIMPLE).unwrap_err();
         assert_eq!(error.code(), ErrorCode::BadValue);
     }
 }

@@ -6,10 +6,10 @@ use bson::{Bson, Document, RawDocument};
 
 use super::partial_filter::PartialFilter;
 use super::spec_options::{
-    check_fields, expire_after_seconds, flag, index_name, is_simple_collation, object,
-    type_mismatch, version,
+    check_fields, expire_after_seconds, flag, index_name, object, parse_collation, type_mismatch,
+    version,
 };
-use crate::value::{Number, Path, compare_bson, document_text, type_alias, value_text};
+use crate::value::{Collation, Number, Path, document_text, type_alias, value_text};
 use crate::{Error, ErrorCode, Result};
 
 /// How many bytes a key pattern may have.
@@ -54,6 +54,8 @@ pub struct IndexSpec {
     pub hidden: bool,
     /// Which documents are in it; all if `None`.
     pub partial_filter: Option<Document>,
+    /// The rule by which its strings are ordered.
+    pub collation: Collation,
     /// How many seconds after the indexed date a document is deleted.
     pub expire_after_seconds: Option<u64>,
     /// The specification as `listIndexes` shows it: version, key and name first, defaults left out.
@@ -87,6 +89,8 @@ impl IndexSpec {
             sparse: false,
             hidden: false,
             partial_filter: None,
+            // That of the collection, whose default is always the simple one.
+            collation: Collation::SIMPLE,
             expire_after_seconds: None,
             document,
             condition: None,
@@ -123,9 +127,10 @@ impl IndexSpec {
         let sparse = flag(document, "sparse")?;
         let hidden = flag(document, "hidden")?;
         let partial_filter = object(document, "partialFilterExpression")?.cloned();
+        let collation = parse_collation(object(document, "collation")?)?;
         let condition = partial_filter
             .as_ref()
-            .map(PartialFilter::parse)
+            .map(|filter| PartialFilter::parse(filter, collation))
             .transpose()?
             .map(Arc::new);
         let expire_after_seconds = expire_after_seconds(document)?;
@@ -136,6 +141,7 @@ impl IndexSpec {
             sparse,
             hidden,
             partial_filter,
+            collation,
             expire_after_seconds,
             document: Document::new(),
             condition,
@@ -198,9 +204,6 @@ impl IndexSpec {
                 "TTL indexes are single-field indexes, compound indexes do not support TTL. Index spec: {}",
                 document_text(document)
             ));
-        }
-        if !is_simple_collation(object(document, "collation")?) {
-            return cannot("indexes with a collation are not supported".to_owned());
         }
         Ok(())
     }
@@ -292,12 +295,14 @@ impl IndexSpec {
         let same = |name: &str| {
             let (a, b) = (self.document.get(name), other.document.get(name));
             match (a, b) {
-                (Some(a), Some(b)) => compare_bson(a, b).is_eq(),
+                // Specifications are compared as they are written.
+                (Some(a), Some(b)) => Collation::SIMPLE.compare_bson(a, b).is_eq(),
                 (a, b) => a.is_none() && b.is_none(),
             }
         };
         self.unique == other.unique
             && self.sparse == other.sparse
+            && self.collation == other.collation
             && same("key")
             && same("partialFilterExpression")
     }
@@ -328,7 +333,7 @@ impl IndexSpec {
             && mine
                 .iter()
                 .zip(&others)
-                .all(|((a, x), (b, y))| a == b && compare_bson(x, y).is_eq())
+                .all(|((a, x), (b, y))| a == b && Collation::SIMPLE.compare_bson(x, y).is_eq())
     }
 }
 

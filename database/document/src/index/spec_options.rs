@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document};
 
-use crate::value::{Number, document_text, type_alias};
+use crate::value::{Collation, Number, document_text, type_alias};
 use crate::{Error, ErrorCode, Result};
 
 /// The fields that an index document may have.
@@ -105,12 +105,20 @@ pub(super) fn object<'a>(document: &'a Document, field: &str) -> Result<Option<&
     }
 }
 
-/// Whether a collation is the one that compares bytes.
-pub(super) fn is_simple_collation(collation: Option<&Document>) -> bool {
-    collation.is_none_or(|collation| {
-        collation
-            .get_str("locale")
-            .is_ok_and(|locale| locale == "simple")
+/// The collation of an index; without one that of the collection, whose default is always the simple one.
+///
+/// # Errors
+/// `CannotCreateIndex` for one that is not supported.
+pub(super) fn parse_collation(collation: Option<&Document>) -> Result<Collation> {
+    let Some(collation) = collation else {
+        return Ok(Collation::SIMPLE);
+    };
+    let locale = collation.get_str("locale").unwrap_or_default();
+    Collation::of_locale(locale).ok_or_else(|| {
+        Error::new(
+            ErrorCode::CannotCreateIndex,
+            "indexes with a collation are not supported",
+        )
     })
 }
 

@@ -1,9 +1,10 @@
 //! Values as bytes whose order is the order of the values.
 //!
 //! # Purpose
-//! Comparing two encodings byte by byte (`memcmp`) gives what [`crate::value::compare`] says of the
-//! values, so that the engine, which only knows bytes, keeps indexes in MongoDB's order. An encoding
-//! says itself where it ends: appending several makes a compound key, and whatever may follow it.
+//! Comparing two encodings byte by byte (`memcmp`) gives what [`Collation::compare`] says of the values,
+//! so that the engine, which only knows bytes, keeps indexes in MongoDB's order. An encoding says itself
+//! where it ends: appending several makes a compound key, and whatever may follow it. [`Collation`] has the
+//! methods that encode.
 //!
 //! # Format
 //! Every value starts with a tag; the tags are in the order of the types. Multi-byte integers are
@@ -13,7 +14,7 @@
 //! 0F                                      undefined (also: the key of an empty array)
 //! 14                                      null
 //! 20..35  magnitude                       numbers, see below
-//! 40  text                                string and symbol
+//! 40  text                                string and symbol, as the collation's sort key
 //! 48  { rank(1) name 00 value }* 00       document; rank: canonical rank of the value's type + 1
 //! 50  { value }* 00                       array
 //! 58  length(4) subtype(1) bytes          binary; the length is that on the wire
@@ -69,17 +70,18 @@
 //!
 //! # Limits, safety
 //! Values may nest [`NESTING_MAX`] levels deep. Any bytes can be given to
-//! [`decode()`] and [`skip`]: what [`encode()`] cannot have written is an error or some other value, never a
+//! [`decode()`] and [`skip`]: what `encode_key` cannot have written is an error or some other value, never a
 //! panic. Encoding an ObjectId, a string or an integer allocates nothing but room in `out`.
 //!
 //! # Example
 //! ```
 //! use bson::RawBsonRef;
 //! use millrace_document::key::{self, TypeBits, TypeBitsReader};
+//! use millrace_document::value::Collation;
 //!
 //! let (mut key, mut type_bits) = (Vec::new(), TypeBits::new());
-//! key::encode(&mut key, &mut type_bits, RawBsonRef::Int64(7), false)?;
-//! key::encode(&mut key, &mut type_bits, RawBsonRef::String("a"), true)?;
+//! Collation::SIMPLE.encode_key(&mut key, &mut type_bits, RawBsonRef::Int64(7), false)?;
+//! Collation::SIMPLE.encode_key(&mut key, &mut type_bits, RawBsonRef::String("a"), true)?;
 //! assert_eq!(key, [0x2D, 14, !0x40, !b'a', !0x00, !0x01]);
 //!
 //! let (mut rest, mut reader) = (key.as_slice(), TypeBitsReader::new(type_bits.as_bytes()));
@@ -98,9 +100,10 @@ mod tag;
 mod type_bits;
 
 pub use decode::{decode, skip};
-pub use encode::{encode, encode_bson, equality_key};
 pub use type_bits::{TypeBits, TypeBitsReader};
 
+#[cfg(doc)]
+use crate::value::Collation;
 use crate::value::NESTING_MAX;
 
 /// How many levels of documents and arrays a key may have: those of a stored document, and one more

@@ -6,11 +6,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::value::arbitrary::{any_bson, any_number, db_pointer};
-use crate::value::{Decimal, compare_bson};
+use crate::value::{Collation, Decimal};
 
 fn encoded(value: &Bson, descending: bool) -> (Vec<u8>, TypeBits) {
     let (mut key, mut type_bits) = (Vec::new(), TypeBits::new());
-    encode_bson(&mut key, &mut type_bits, value, descending).unwrap();
+    Collation::SIMPLE
+        .encode_key_bson(&mut key, &mut type_bits, value, descending)
+        .unwrap();
     (key, type_bits)
 }
 
@@ -226,10 +228,12 @@ fn depth_is_bounded() {
     let nested = |levels: usize| (0..levels).fold(Bson::Null, |value, _| Bson::Array(vec![value]));
     let mut key = vec![1];
     let deepest = nested(DEPTH_MAX);
-    encode_bson(&mut key, &mut TypeBits::new(), &deepest, false).unwrap();
+    Collation::SIMPLE
+        .encode_key_bson(&mut key, &mut TypeBits::new(), &deepest, false)
+        .unwrap();
     assert_eq!(decoded(&key[1..], &[], false).unwrap(), deepest);
     let mut key = vec![1];
-    let error = encode_bson(
+    let error = Collation::SIMPLE.encode_key_bson(
         &mut key,
         &mut TypeBits::new(),
         &nested(DEPTH_MAX + 1),
@@ -237,7 +241,10 @@ fn depth_is_bounded() {
     );
     assert_eq!(error.unwrap_err().code(), crate::ErrorCode::Overflow);
     assert_eq!(key, [1]);
-    assert_ne!(equality_key(&nested(300)), equality_key(&nested(301)));
+    assert_ne!(
+        Collation::SIMPLE.equality_key(&nested(300)),
+        Collation::SIMPLE.equality_key(&nested(301))
+    );
     let hostile = vec![tag::ARRAY; 1_000_000];
     assert!(skip(&mut hostile.as_slice(), false).is_err());
     assert!(
@@ -260,7 +267,9 @@ fn invalid_bson_is_refused_and_leaves_nothing() {
     let broken = RawDocumentBuf::from_bytes(bytes).unwrap();
     let mut key = vec![1];
     let value = bson::RawBsonRef::Document(&broken);
-    let error = encode(&mut key, &mut TypeBits::new(), value, false).unwrap_err();
+    let error = Collation::SIMPLE
+        .encode_key(&mut key, &mut TypeBits::new(), value, false)
+        .unwrap_err();
     assert_eq!(error.code(), crate::ErrorCode::InvalidBSON);
     assert_eq!(key, [1]);
 }
@@ -280,10 +289,13 @@ fn common_values_are_short() {
 }
 
 fn check_pair(a: &Bson, b: &Bson) -> Result<(), TestCaseError> {
-    let order = compare_bson(a, b);
+    let order = Collation::SIMPLE.compare_bson(a, b);
     prop_assert_eq!(encoded(a, false).0.cmp(&encoded(b, false).0), order);
     prop_assert_eq!(encoded(a, true).0.cmp(&encoded(b, true).0), order.reverse());
-    prop_assert_eq!(equality_key(a) == equality_key(b), order == Ordering::Equal);
+    prop_assert_eq!(
+        Collation::SIMPLE.equality_key(a) == Collation::SIMPLE.equality_key(b),
+        order == Ordering::Equal
+    );
     Ok(())
 }
 
@@ -320,7 +332,7 @@ proptest! {
         for (value, descending) in &fields {
             let raw: RawBson = value.clone().try_into().unwrap();
             let before = key.len();
-            encode(&mut key, &mut type_bits, raw.as_raw_bson_ref(), *descending).unwrap();
+            Collation::SIMPLE.encode_key(&mut key, &mut type_bits, raw.as_raw_bson_ref(), *descending).unwrap();
             prop_assert_eq!(&key[before..], encoded(value, *descending).0);
         }
         let mut stored = key.clone();

@@ -5,7 +5,7 @@ use bson::{Bson, Document, RawBson, RawDocumentBuf};
 use super::Matcher;
 use super::parser::holds_operators;
 use crate::expression::{EvaluationContext, Scope};
-use crate::{Error, ErrorCode, Result, value};
+use crate::{Error, ErrorCode, Result};
 
 /// A condition on an element of an array.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl ElementMatcher {
     /// As for [`Matcher::matches`].
     pub fn matches(&self, element: &Bson, context: &EvaluationContext<'_>) -> Result<bool> {
         match &self.condition {
-            Condition::Equal(value) => Ok(value::compare_bson(value, element).is_eq()),
+            Condition::Equal(value) => Ok(context.collation.compare_bson(value, element).is_eq()),
             Condition::Document(matcher) => match element {
                 Bson::Document(document) => {
                     matcher.matches(&RawDocumentBuf::try_from(document)?, context)

@@ -49,6 +49,7 @@ use parser::Parser;
 
 use crate::Result;
 use crate::expression::{EvaluationContext, Scope};
+use crate::value::Collation;
 
 /// How deep a filter may nest.
 pub const DEPTH_MAX: usize = 200;
@@ -57,23 +58,26 @@ pub const DEPTH_MAX: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Matcher {
     root: Node,
+    collation: Collation,
 }
 
 impl Matcher {
-    /// Parses `filter`. `scope` names the variables that `$expr` may use.
+    /// Parses `filter`. `scope` names the variables that `$expr` may use, and the collation.
     ///
     /// # Errors
     /// MongoDB's codes and messages, mostly `BadValue`.
     pub fn parse(filter: &RawDocument, scope: &Scope) -> Result<Self> {
         Ok(Self {
             root: Parser::new(scope).filter(filter)?,
+            collation: scope.collation(),
         })
     }
 
-    /// A filter of conditions that must all hold.
-    pub(crate) fn of_conditions(conditions: Vec<Node>) -> Self {
+    /// A filter of conditions that must all hold, all parsed for `collation`.
+    pub(crate) fn of_conditions(conditions: Vec<Node>, collation: Collation) -> Self {
         Self {
             root: Node::all_of(conditions),
+            collation,
         }
     }
 
@@ -81,6 +85,12 @@ impl Matcher {
     #[must_use]
     pub const fn root(&self) -> &Node {
         &self.root
+    }
+
+    /// The rule by which the conditions compare strings.
+    #[must_use]
+    pub const fn collation(&self) -> Collation {
+        self.collation
     }
 
     /// Whether `document` matches.
@@ -103,6 +113,10 @@ impl Matcher {
         details: &mut MatchDetails,
     ) -> Result<bool> {
         details.array_index = None;
-        Evaluation::new(document, context).node_matches(&self.root, document, details)
+        let context = EvaluationContext {
+            collation: self.collation,
+            ..*context
+        };
+        Evaluation::new(document, &context).node_matches(&self.root, document, details)
     }
 }

@@ -9,7 +9,7 @@ use super::parser::{
     Level, Parser, bad_value, check_depth, elements, holds_operators, is_pathless_operator, operand,
 };
 use super::{BitTest, BitTestKind, Modulus, Predicate, Regex};
-use crate::value::{self, Number, TypeSet};
+use crate::value::{Collation, Number, TypeSet};
 use crate::{Error, ErrorCode, Result};
 
 impl Parser<'_> {
@@ -36,7 +36,7 @@ impl Parser<'_> {
                 "$regex" => predicates.push(Predicate::Regex(regex(operators)?)),
                 "$not" => predicates.push(self.not(name, value, depth)?),
                 "$elemMatch" => predicates.push(self.element_match(name, value, depth)?),
-                operator => predicates.push(leaf(name, operator, value)?),
+                operator => predicates.push(leaf(name, operator, value, self.collation())?),
             }
         }
         Ok(predicates)
@@ -119,7 +119,12 @@ impl Parser<'_> {
 }
 
 /// Parses an operator that has no conditions below it.
-fn leaf(name: &str, operator: &str, value: RawBsonRef<'_>) -> Result<Predicate> {
+fn leaf(
+    name: &str,
+    operator: &str,
+    value: RawBsonRef<'_>,
+    collation: Collation,
+) -> Result<Predicate> {
     match operator {
         "$eq" => Ok(Predicate::Equal(operand(value)?)),
         "$ne" => {
@@ -132,8 +137,8 @@ fn leaf(name: &str, operator: &str, value: RawBsonRef<'_>) -> Result<Predicate> 
         "$lte" => Ok(Predicate::LessOrEqual(bound(name, value)?)),
         "$gt" => Ok(Predicate::Greater(bound(name, value)?)),
         "$gte" => Ok(Predicate::GreaterOrEqual(bound(name, value)?)),
-        "$in" => any_of(operator, value),
-        "$nin" => Ok(Predicate::Not(vec![any_of(operator, value)?])),
+        "$in" => any_of(operator, value, collation),
+        "$nin" => Ok(Predicate::Not(vec![any_of(operator, value, collation)?])),
         "$exists" if is_true(value) => Ok(Predicate::Exists),
         "$exists" => Ok(Predicate::Not(vec![Predicate::Exists])),
         "$type" => Ok(Predicate::Type(TypeSet::parse(&Bson::try_from(value)?)?)),
@@ -205,7 +210,7 @@ fn is_true(value: RawBsonRef<'_>) -> bool {
 }
 
 /// Parses the operand of `$in` and `$nin`.
-fn any_of(operator: &str, value: RawBsonRef<'_>) -> Result<Predicate> {
+fn any_of(operator: &str, value: RawBsonRef<'_>, collation: Collation) -> Result<Predicate> {
     let RawBsonRef::Array(array) = value else {
         return Err(bad_value(format!("{operator} needs an array")));
     };
@@ -227,7 +232,8 @@ fn any_of(operator: &str, value: RawBsonRef<'_>) -> Result<Predicate> {
             value => values.push(RawBson::from(value)),
         }
     }
-    let order = |a: &RawBson, b: &RawBson| value::compare(a.as_raw_bson_ref(), b.as_raw_bson_ref());
+    let order =
+        |a: &RawBson, b: &RawBson| collation.compare(a.as_raw_bson_ref(), b.as_raw_bson_ref());
     values.sort_by(order);
     values.dedup_by(|a, b| order(a, b).is_eq());
     Ok(match (values.len(), regexes.len()) {

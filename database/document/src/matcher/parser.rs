@@ -8,7 +8,7 @@ use super::integer::integer;
 use super::schema::Schema;
 use super::{DEPTH_MAX, Node, Predicate, Regex};
 use crate::expression::{Expression, Scope};
-use crate::value::{Number, Path};
+use crate::value::{Collation, Number, Path};
 use crate::{Error, ErrorCode, Result};
 
 /// Parses one filter. The depth counts levels of nesting from the filter's root.
@@ -117,6 +117,11 @@ fn lift(path: &Path, predicate: Predicate) -> Node {
 impl<'a> Parser<'a> {
     pub(super) const fn new(scope: &'a Scope) -> Self {
         Self { scope }
+    }
+
+    /// The rule by which the conditions compare strings.
+    pub(super) const fn collation(&self) -> Collation {
+        self.scope.collation()
     }
 
     /// Parses a whole filter.

@@ -8,7 +8,7 @@ use bson::{RawArray, RawBson, RawBsonRef, RawDocument};
 use super::evaluation::Evaluation;
 use super::{BitTest, MatchDetails, Modulus, Node, Regex};
 use crate::Result;
-use crate::value::{self, Number, TypeSet};
+use crate::value::{self, Collation, Number, TypeSet};
 
 /// A condition on one value a path leads to.
 ///
@@ -28,7 +28,7 @@ pub enum Predicate {
     GreaterOrEqual(RawBson),
     /// `$in`. An empty list of both matches nothing.
     In {
-        /// In ascending order, each value once.
+        /// In ascending order of the matcher's collation, each value once.
         values: Vec<RawBson>,
         /// The regular expressions among the alternatives.
         regexes: Vec<Regex>,
@@ -81,14 +81,19 @@ impl Predicate {
         evaluation: &Evaluation<'_>,
         details: &mut MatchDetails,
     ) -> Result<bool> {
+        let collation = evaluation.context.collation;
         Ok(match self {
-            Self::Equal(operand) => compare(Comparison::Equal, value, operand),
-            Self::Less(operand) => compare(Comparison::Less, value, operand),
-            Self::LessOrEqual(operand) => compare(Comparison::LessOrEqual, value, operand),
-            Self::Greater(operand) => compare(Comparison::Greater, value, operand),
-            Self::GreaterOrEqual(operand) => compare(Comparison::GreaterOrEqual, value, operand),
+            Self::Equal(operand) => compare(Comparison::Equal, value, operand, collation),
+            Self::Less(operand) => compare(Comparison::Less, value, operand, collation),
+            Self::LessOrEqual(operand) => {
+                compare(Comparison::LessOrEqual, value, operand, collation)
+            }
+            Self::Greater(operand) => compare(Comparison::Greater, value, operand, collation),
+            Self::GreaterOrEqual(operand) => {
+                compare(Comparison::GreaterOrEqual, value, operand, collation)
+            }
             Self::In { values, regexes } => {
-                if contains(values, value) {
+                if contains(values, value, collation) {
                     return Ok(true);
                 }
                 for regex in regexes {
@@ -138,6 +143,7 @@ pub(crate) fn compare(
     comparison: Comparison,
     value: Option<RawBsonRef<'_>>,
     operand: &RawBson,
+    collation: Collation,
 ) -> bool {
     let inclusive = matches!(
         comparison,
@@ -165,7 +171,7 @@ pub(crate) fn compare(
     if is_nan(value) || is_nan(operand) {
         return inclusive && is_nan(value) && is_nan(operand);
     }
-    let order = value::compare(value, operand);
+    let order = collation.compare(value, operand);
     match comparison {
         Comparison::Equal => order == Ordering::Equal,
         Comparison::Less => order == Ordering::Less,
@@ -175,15 +181,19 @@ pub(crate) fn compare(
     }
 }
 
-/// Whether the sorted `values` contain `value`; a missing value counts as null.
-pub(crate) fn contains(values: &[RawBson], value: Option<RawBsonRef<'_>>) -> bool {
+/// Whether `values`, sorted by `collation`, contain `value`; a missing value counts as null.
+pub(crate) fn contains(
+    values: &[RawBson],
+    value: Option<RawBsonRef<'_>>,
+    collation: Collation,
+) -> bool {
     let wanted = match value {
         Some(RawBsonRef::Undefined) => return false,
         Some(value) => value,
         None => RawBsonRef::Null,
     };
     values
-        .binary_search_by(|v| value::compare(v.as_raw_bson_ref(), wanted))
+        .binary_search_by(|v| collation.compare(v.as_raw_bson_ref(), wanted))
         .is_ok()
 }
 

@@ -15,6 +15,7 @@ use bson::{Bson, Document, RawDocumentBuf, Regex, doc};
 use super::{ElementMatcher, MatchDetails, Matcher};
 use crate::expression::{EvaluationContext, Scope, Variables};
 use crate::operation::Limits;
+use crate::value::Collation;
 use crate::{Environment, Interrupt, Operation, Result};
 
 /// A clock that stands still and a random source that counts in large steps.
@@ -60,13 +61,13 @@ fn raw(document: &Document) -> RawDocumentBuf {
 }
 
 fn parse(filter: &Document) -> Result<Matcher> {
-    Matcher::parse(&raw(filter), &Scope::default())
+    Matcher::parse(&raw(filter), &Scope::new(Collation::SIMPLE))
 }
 
 fn try_matches(filter: &Document, document: &Document) -> Result<bool> {
     let operation = operation();
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     parse(filter)?.matches(&raw(document), &context)
 }
 
@@ -89,7 +90,7 @@ fn check_table(documents: &[Document], rows: &[(Document, &str)]) {
 fn recorded(filter: &Document, document: &Document) -> Option<usize> {
     let operation = operation();
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     let mut details = MatchDetails {
         array_index: Some(77),
     };
@@ -107,13 +108,16 @@ fn element_matches(matcher: &ElementMatcher, element: &Bson) -> bool {
     let operation = operation();
     let variables = Variables::new(&operation);
     matcher
-        .matches(element, &EvaluationContext::new(&operation, &variables))
+        .matches(
+            element,
+            &EvaluationContext::new(&operation, &variables, Collation::SIMPLE),
+        )
         .unwrap()
 }
 
 #[test]
 fn conditions_of_pull_apply_to_elements() {
-    let scope = Scope::default();
+    let scope = Scope::new(Collation::SIMPLE);
     let parse = |condition: Bson| ElementMatcher::parse(&condition, &scope).unwrap();
     let at_least_5 = parse(Bson::Document(doc! {"$gte": 5}));
     assert!(element_matches(&at_least_5, &Bson::Int32(5)));

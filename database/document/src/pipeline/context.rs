@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::Host;
 use super::spill::ScratchFactory;
-use crate::expression::{Scope, Variables};
-use crate::{Error, ErrorCode, Result};
+use crate::expression::{EvaluationContext, Scope, Variables};
+use crate::value::Collation;
+use crate::{Error, ErrorCode, Operation, Result};
 
 /// How deep pipelines may be nested in `$lookup`, `$unionWith`, `$facet`.
 const NESTING_MAX: usize = 20;
@@ -21,6 +22,8 @@ pub struct Context {
     pub collection: Arc<str>,
     /// The values of the variables that the pipeline was parsed with.
     pub variables: Variables,
+    /// The rule by which strings are compared: that of the scope that the pipeline was parsed in.
+    pub collation: Collation,
     /// Whether blocking stages may spill to disk.
     pub allow_disk_use: bool,
 }
@@ -30,6 +33,14 @@ impl Context {
     pub(super) fn scratch(&self) -> ScratchFactory {
         let host = Arc::clone(&self.host);
         Box::new(move || host.scratch())
+    }
+
+    /// What the stages' expressions are evaluated with.
+    pub(super) const fn evaluation<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> EvaluationContext<'a> {
+        EvaluationContext::new(operation, &self.variables, self.collation)
     }
 
     /// The same context with other variables and for another collection.

@@ -4,12 +4,14 @@ use bson::Document;
 
 use super::DocumentStream;
 use crate::expression::{EvaluationContext, Variables};
+use crate::value::Collation;
 use crate::{Operation, Result};
 
 /// Gives what `step` makes of every document of `source`; leaves out those of which it makes nothing.
 pub(crate) struct FilterMap<F> {
     source: Box<dyn DocumentStream>,
     variables: Variables,
+    collation: Collation,
     step: F,
 }
 
@@ -17,15 +19,17 @@ impl<F> FilterMap<F>
 where
     F: FnMut(Document, &EvaluationContext<'_>) -> Result<Option<Document>> + Send + 'static,
 {
-    /// The stream, boxed. `variables` are those that `step` evaluates with.
+    /// The stream, boxed. `variables` and `collation` are those that `step` evaluates with.
     pub(crate) fn boxed(
         source: Box<dyn DocumentStream>,
         variables: Variables,
+        collation: Collation,
         step: F,
     ) -> Box<dyn DocumentStream> {
         Box::new(Self {
             source,
             variables,
+            collation,
             step,
         })
     }
@@ -36,7 +40,7 @@ where
     F: FnMut(Document, &EvaluationContext<'_>) -> Result<Option<Document>> + Send,
 {
     fn next(&mut self, operation: &Operation) -> Result<Option<Document>> {
-        let eval = EvaluationContext::new(operation, &self.variables);
+        let eval = EvaluationContext::new(operation, &self.variables, self.collation);
         while let Some(document) = self.source.next(operation)? {
             operation.check()?;
             if let Some(document) = (self.step)(document, &eval)? {

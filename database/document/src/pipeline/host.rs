@@ -6,6 +6,7 @@ use bson::Document;
 use millrace_engine::Scratch;
 
 use super::DocumentStream;
+use crate::value::Collation;
 use crate::{Operation, Result};
 
 /// What `$merge` does with one document of its target.
@@ -22,7 +23,7 @@ pub enum MergeAction {
 /// Every method may be called from any thread, also while streams it returned are still being read.
 pub trait Host: Send + Sync + Debug {
     /// Every document of a collection (or view) that matches `filter` in MongoDB's query language,
-    /// and no other. A collection that does not exist is empty. An index may be used.
+    /// and no other; strings are compared by `collation`. A collection that does not exist is empty. An index may be used.
     ///
     /// # Errors
     /// A filter that cannot be parsed; a failure of the engine.
@@ -32,6 +33,7 @@ pub trait Host: Send + Sync + Debug {
         database: &str,
         collection: &str,
         filter: Option<&Document>,
+        collation: Collation,
     ) -> Result<Box<dyn DocumentStream>>;
 
     /// Makes `documents` the whole content of a collection, creating it if need be and keeping the
@@ -60,6 +62,7 @@ pub trait Host: Send + Sync + Debug {
         database: &str,
         collection: &str,
         key: &Document,
+        collation: Collation,
         decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
     ) -> Result<()>;
 

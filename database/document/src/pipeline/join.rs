@@ -4,7 +4,7 @@ use bson::{Bson, Document, doc};
 
 use super::{Pipeline, field_path};
 use crate::expression::{EvaluationContext, Expression, Scope, Variables};
-use crate::value::Path;
+use crate::value::{Collation, Path};
 use crate::{Operation, Result};
 
 /// The filter for documents whose `foreign` field equals the `local` field of `document`. An array
@@ -94,6 +94,7 @@ impl SubPipeline {
         lets: &[(String, Expression)],
         variables: &Variables,
         operation: &Operation,
+        collation: Collation,
     ) -> Result<Option<Document>> {
         if self.answered.is_some() {
             return Ok(self.answered.clone());
@@ -104,6 +105,7 @@ impl SubPipeline {
                 lets,
                 variables,
                 operation,
+                collation,
             }
             .collect(filter, &mut conditions)?;
         }
@@ -115,6 +117,7 @@ struct Pushing<'a> {
     lets: &'a [(String, Expression)],
     variables: &'a Variables,
     operation: &'a Operation,
+    collation: Collation,
 }
 
 impl Pushing<'_> {
@@ -167,7 +170,9 @@ impl Pushing<'_> {
         let scope = self
             .lets
             .iter()
-            .fold(Scope::default(), |scope, (name, _)| scope.with(name));
+            .fold(Scope::new(self.collation), |scope, (name, _)| {
+                scope.with(name)
+            });
         // Variables from further out are not in this scope; such conditions are not pushed.
         let Ok(expression) = Expression::parse(value, &scope) else {
             return Ok(None);
@@ -176,7 +181,7 @@ impl Pushing<'_> {
         if reads.whole_document || !reads.paths.is_empty() {
             return Ok(None);
         }
-        let eval = EvaluationContext::new(self.operation, self.variables);
+        let eval = EvaluationContext::new(self.operation, self.variables, self.collation);
         Ok(match expression.evaluate(&Document::new(), &eval)? {
             None | Some(Bson::Null | Bson::Undefined | Bson::Array(_)) => None,
             Some(value) => Some(doc! {field: {"$eq": value}}),

@@ -8,7 +8,7 @@ use super::term::Term;
 use crate::Result;
 use crate::catalog::Index;
 use crate::index::{FieldKind, IndexField, hashed_value};
-use crate::value::{Path, array_index};
+use crate::value::{Collation, Path, array_index};
 
 /// What a filter says about the fields of an index.
 #[derive(Debug)]
@@ -21,9 +21,13 @@ pub(crate) struct Assignment {
 
 impl Assignment {
     /// No bounds at all on an index of `field_count` fields, for a filter of `conjunct_count` conjuncts.
-    pub(crate) fn unbounded(field_count: usize, conjunct_count: usize) -> Self {
+    pub(crate) fn unbounded(
+        field_count: usize,
+        conjunct_count: usize,
+        collation: Collation,
+    ) -> Self {
         Self {
-            fields: vec![IntervalSet::all(); field_count],
+            fields: vec![IntervalSet::all(collation); field_count],
             satisfied: vec![false; conjunct_count],
         }
     }
@@ -40,7 +44,11 @@ impl Assignment {
         terms: &[Term],
         conjunct_count: usize,
     ) -> Result<Self> {
-        let mut assignment = Self::unbounded(index.spec.fields.len(), conjunct_count);
+        let mut assignment = Self::unbounded(
+            index.spec.fields.len(),
+            conjunct_count,
+            index.spec.collation,
+        );
         let mut bounded: Vec<(usize, &Term)> = Vec::new();
         for (position, field) in index.spec.fields.iter().enumerate() {
             if has_position(&field.path) {
@@ -121,9 +129,14 @@ fn hashed_points(set: &IntervalSet) -> Result<Option<IntervalSet>> {
     let points = set
         .intervals()
         .iter()
-        .map(|interval| Ok(Interval::point(Bson::Int64(hashed_value(&interval.start)?))))
+        .map(|interval| {
+            Ok(Interval::point(Bson::Int64(hashed_value(
+                &interval.start,
+                set.collation(),
+            )?)))
+        })
         .collect::<Result<Vec<_>>>()?;
-    Ok(Some(IntervalSet::new(points)))
+    Ok(Some(IntervalSet::new(points, set.collation())))
 }
 
 /// Roughly how much of an index lies in the set; less is better.
@@ -132,7 +145,7 @@ fn breadth(set: &IntervalSet) -> usize {
     let ranges = set
         .intervals()
         .iter()
-        .filter(|interval| !interval.is_point());
+        .filter(|interval| !interval.is_point(set.collation()));
     let open = |value: &Bson| match value {
         Bson::MinKey | Bson::MaxKey => true,
         Bson::Double(value) => value.is_infinite(),

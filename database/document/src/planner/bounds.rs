@@ -11,7 +11,7 @@ use bson::{Binary, Bson, DateTime, Document, RawBson, Timestamp};
 use super::interval::{Interval, IntervalSet};
 use crate::Result;
 use crate::matcher::{Predicate, Regex};
-use crate::value::{self, TypeSet};
+use crate::value::{self, Collation, TypeSet};
 
 /// Whether the documents with a key in the intervals all satisfy the predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,46 +35,48 @@ impl Tightness {
 /// Intervals and how well they describe the predicate.
 pub(crate) type Bounds = (IntervalSet, Tightness);
 
-/// The bounds of `predicate`; none if an index does not narrow the search.
-pub(crate) fn of_predicate(predicate: &Predicate) -> Result<Option<Bounds>> {
+/// The bounds of `predicate`, parsed for `collation`; none if an index does not narrow the search.
+pub(crate) fn of_predicate(predicate: &Predicate, collation: Collation) -> Result<Option<Bounds>> {
     Ok(Some(match predicate {
-        Predicate::Equal(operand) => equal(&owned(operand)?),
-        Predicate::Less(operand) => below(owned(operand)?, false),
-        Predicate::LessOrEqual(operand) => below(owned(operand)?, true),
-        Predicate::Greater(operand) => above(owned(operand)?, false),
-        Predicate::GreaterOrEqual(operand) => above(owned(operand)?, true),
+        Predicate::Equal(operand) => equal(&owned(operand)?, collation),
+        Predicate::Less(operand) => below(owned(operand)?, false, collation),
+        Predicate::LessOrEqual(operand) => below(owned(operand)?, true, collation),
+        Predicate::Greater(operand) => above(owned(operand)?, false, collation),
+        Predicate::GreaterOrEqual(operand) => above(owned(operand)?, true, collation),
         Predicate::In { values, regexes } => {
             let (mut intervals, mut tightness) = (Vec::new(), Tightness::Exact);
             for value in values {
-                let (set, tight) = equal(&owned(value)?);
+                let (set, tight) = equal(&owned(value)?, collation);
                 intervals.extend_from_slice(set.intervals());
                 tightness = tightness.and(tight);
             }
             for regex in regexes {
-                let (set, tight) = of_regex(regex);
+                let (set, tight) = of_regex(regex, collation);
                 intervals.extend_from_slice(set.intervals());
                 tightness = tightness.and(tight);
             }
-            (IntervalSet::new(intervals), tightness)
+            (IntervalSet::new(intervals, collation), tightness)
         }
-        Predicate::Regex(regex) => of_regex(regex),
-        Predicate::Type(types) => return Ok(of_types(*types).map(|set| (set, Tightness::Inexact))),
+        Predicate::Regex(regex) => of_regex(regex, collation),
+        Predicate::Type(types) => {
+            return Ok(of_types(*types, collation).map(|set| (set, Tightness::Inexact)));
+        }
         Predicate::Modulus(_) | Predicate::Bits(_) => {
-            let mut set = bracket(ElementType::Double);
+            let mut set = bracket(ElementType::Double, collation);
             if matches!(predicate, Predicate::Bits(_)) {
-                set = set.union(bracket(ElementType::Binary));
+                set = set.union(bracket(ElementType::Binary, collation));
             }
             (set, Tightness::Inexact)
         }
         Predicate::ElementMatchValue(predicates) => {
             // All of them hold for one element, which has one key.
-            let mut set = IntervalSet::all();
+            let mut set = IntervalSet::all(collation);
             for predicate in predicates {
                 // The elements of an element have no keys of their own.
                 if matches!(predicate, Predicate::ElementMatchValue(_)) {
                     continue;
                 }
-                if let Some((other, _)) = of_predicate(predicate)? {
+                if let Some((other, _)) = of_predicate(predicate, collation)? {
                     set = set.intersect(&other);
                 }
             }
@@ -91,68 +93,78 @@ fn owned(operand: &RawBson) -> Result<Bson> {
     Ok(Bson::try_from(operand.as_raw_bson_ref())?)
 }
 
-fn equal(operand: &Bson) -> Bounds {
+fn equal(operand: &Bson, collation: Collation) -> Bounds {
     match operand {
         // A key of null stands for null and for a missing field alike, and for elements of arrays that
         // lack the rest of the path; undefined equals nothing.
-        Bson::Null => (IntervalSet::point(Bson::Null), Tightness::Inexact),
-        Bson::Undefined => (IntervalSet::none(), Tightness::Exact),
+        Bson::Null => (
+            IntervalSet::point(Bson::Null, collation),
+            Tightness::Inexact,
+        ),
+        Bson::Undefined => (IntervalSet::none(collation), Tightness::Exact),
         Bson::Array(elements) => {
             // The whole array is a key where it is itself an element, and where it is the value, its
             // first element has a key.
             let first = elements.first().cloned().unwrap_or(Bson::Undefined);
-            let set = IntervalSet::new(vec![
-                Interval::point(first),
-                Interval::point(operand.clone()),
-            ]);
+            let set = IntervalSet::new(
+                vec![Interval::point(first), Interval::point(operand.clone())],
+                collation,
+            );
             (set, Tightness::Inexact)
         }
-        _ => (IntervalSet::point(operand.clone()), Tightness::Exact),
+        _ => (
+            IntervalSet::point(operand.clone(), collation),
+            Tightness::Exact,
+        ),
     }
 }
 
 /// What a comparison with `operand` that holds only for the same type class can find at all; `Err`
 /// with the answer where the usual scheme does not apply.
-fn comparison_bracket(operand: &Bson, inclusive: bool) -> std::result::Result<IntervalSet, Bounds> {
+fn comparison_bracket(
+    operand: &Bson,
+    inclusive: bool,
+    collation: Collation,
+) -> std::result::Result<IntervalSet, Bounds> {
     match operand {
         // These compare with everything, missing fields included.
-        Bson::MinKey | Bson::MaxKey => Err((IntervalSet::all(), Tightness::Inexact)),
+        Bson::MinKey | Bson::MaxKey => Err((IntervalSet::all(collation), Tightness::Inexact)),
         // Arrays compare as a whole, but their elements are the keys.
-        Bson::Array(_) => Err((IntervalSet::all(), Tightness::Inexact)),
-        Bson::Null if inclusive => Err(equal(operand)),
-        Bson::Null | Bson::Undefined => Err((IntervalSet::none(), Tightness::Exact)),
+        Bson::Array(_) => Err((IntervalSet::all(collation), Tightness::Inexact)),
+        Bson::Null if inclusive => Err(equal(operand, collation)),
+        Bson::Null | Bson::Undefined => Err((IntervalSet::none(collation), Tightness::Exact)),
         _ if is_nan(operand) => {
             let set = if inclusive {
-                IntervalSet::point(operand.clone())
+                IntervalSet::point(operand.clone(), collation)
             } else {
-                IntervalSet::none()
+                IntervalSet::none(collation)
             };
             Err((set, Tightness::Exact))
         }
-        _ => Ok(bracket(operand.element_type())),
+        _ => Ok(bracket(operand.element_type(), collation)),
     }
 }
 
-fn below(operand: Bson, inclusive: bool) -> Bounds {
-    match comparison_bracket(&operand, inclusive) {
+fn below(operand: Bson, inclusive: bool, collation: Collation) -> Bounds {
+    match comparison_bracket(&operand, inclusive, collation) {
         Err(bounds) => bounds,
         Ok(bracket) => {
             let half = Interval::new(Bson::MinKey, true, operand, inclusive);
             (
-                bracket.intersect(&IntervalSet::new(vec![half])),
+                bracket.intersect(&IntervalSet::new(vec![half], collation)),
                 Tightness::Exact,
             )
         }
     }
 }
 
-fn above(operand: Bson, inclusive: bool) -> Bounds {
-    match comparison_bracket(&operand, inclusive) {
+fn above(operand: Bson, inclusive: bool, collation: Collation) -> Bounds {
+    match comparison_bracket(&operand, inclusive, collation) {
         Err(bounds) => bounds,
         Ok(bracket) => {
             let half = Interval::new(operand, inclusive, Bson::MaxKey, true);
             (
-                bracket.intersect(&IntervalSet::new(vec![half])),
+                bracket.intersect(&IntervalSet::new(vec![half], collation)),
                 Tightness::Exact,
             )
         }
@@ -170,7 +182,7 @@ fn is_nan(value: &Bson) -> bool {
 
 /// The values that a comparison with an operand of this type can hold for. NaN is left out of the
 /// numbers: it is neither below nor above any.
-fn bracket(element_type: ElementType) -> IntervalSet {
+fn bracket(element_type: ElementType, collation: Collation) -> IntervalSet {
     let interval = match element_type {
         ElementType::Double | ElementType::Int32 | ElementType::Int64 | ElementType::Decimal128 => {
             Interval::closed(f64::NEG_INFINITY.into(), f64::INFINITY.into())
@@ -226,7 +238,7 @@ fn bracket(element_type: ElementType) -> IntervalSet {
             false,
         ),
     };
-    IntervalSet::new(vec![interval])
+    IntervalSet::new(vec![interval], collation)
 }
 
 fn no_bytes() -> Bson {
@@ -236,7 +248,7 @@ fn no_bytes() -> Bson {
     })
 }
 
-fn of_types(types: TypeSet) -> Option<IntervalSet> {
+fn of_types(types: TypeSet, collation: Collation) -> Option<IntervalSet> {
     const ALL: [ElementType; 21] = [
         ElementType::Double,
         ElementType::String,
@@ -264,28 +276,32 @@ fn of_types(types: TypeSet) -> Option<IntervalSet> {
     if types.contains(ElementType::Array) {
         return None;
     }
-    let mut set = IntervalSet::none();
+    let mut set = IntervalSet::none(collation);
     for element_type in ALL
         .into_iter()
         .filter(|&element_type| types.contains(element_type))
     {
-        set = set.union(bracket(element_type));
+        set = set.union(bracket(element_type, collation));
         if value::canonical_rank(element_type) == value::canonical_rank(ElementType::Double) {
-            set = set.union(IntervalSet::point(f64::NAN.into()));
+            set = set.union(IntervalSet::point(f64::NAN.into(), collation));
         }
     }
     Some(set)
 }
 
-fn of_regex(regex: &Regex) -> Bounds {
-    let strings = match regex.literal_prefix() {
+fn of_regex(regex: &Regex, collation: Collation) -> Bounds {
+    // A regular expression looks at the bytes of a text, so that only their order keeps a prefix together.
+    let prefix = regex
+        .literal_prefix()
+        .filter(|_| collation == Collation::SIMPLE);
+    let strings = match prefix {
         Some(prefix) => match successor(prefix) {
             Some(end) => Interval::new(prefix.into(), true, end.into(), false),
             None => Interval::new(prefix.into(), true, Document::new().into(), false),
         },
         None => Interval::new("".into(), true, Document::new().into(), false),
     };
-    let mut set = IntervalSet::new(vec![strings]);
+    let mut set = IntervalSet::new(vec![strings], collation);
     // A regular expression also finds itself, stored as a value.
     set = match (
         regex.pattern().to_owned().try_into(),
@@ -293,15 +309,13 @@ fn of_regex(regex: &Regex) -> Bounds {
     ) {
         (Ok(pattern), Ok(options)) => {
             let itself = Bson::RegularExpression(bson::Regex { pattern, options });
-            set.union(IntervalSet::point(itself))
+            set.union(IntervalSet::point(itself, collation))
         }
         // It has no stored form.
         _ => set,
     };
     let simple = regex.options().is_empty()
-        && regex
-            .literal_prefix()
-            .is_some_and(|prefix| regex.pattern().strip_prefix('^') == Some(prefix));
+        && prefix.is_some_and(|prefix| regex.pattern().strip_prefix('^') == Some(prefix));
     (
         set,
         if simple {
@@ -339,9 +353,12 @@ mod tests {
 
     fn bounds(filter: &Document) -> Option<Bounds> {
         let filter = bson::RawDocumentBuf::try_from(filter).expect("a valid filter");
-        let matcher = Matcher::parse(&filter, &Scope::default()).expect("a valid filter");
+        let matcher =
+            Matcher::parse(&filter, &Scope::new(Collation::SIMPLE)).expect("a valid filter");
         match matcher.root() {
-            Node::Path { predicate, .. } => of_predicate(predicate).expect("valid bounds"),
+            Node::Path { predicate, .. } => {
+                of_predicate(predicate, Collation::SIMPLE).expect("valid bounds")
+            }
             other => panic!("not a single predicate: {other:?}"),
         }
     }

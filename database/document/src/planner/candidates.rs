@@ -16,6 +16,7 @@ use crate::catalog::{Collection, Index, RecordKind};
 use crate::index::FieldKind;
 use crate::matcher::{Matcher, Node, Predicate};
 use crate::pipeline::sort::SortPattern;
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Result};
 
 /// How many scans may be merged in order; each keeps a cursor of the engine.
@@ -25,12 +26,17 @@ const MERGED_SCANS_MAX: usize = 200;
 struct Conjunction<'q> {
     conjuncts: Vec<&'q Node>,
     terms: Vec<Term>,
+    collation: Collation,
 }
 
 impl<'q> Conjunction<'q> {
-    fn new(conjuncts: Vec<&'q Node>) -> Result<Self> {
-        let terms = term::collect(&conjuncts)?;
-        Ok(Self { conjuncts, terms })
+    fn new(conjuncts: Vec<&'q Node>, collation: Collation) -> Result<Self> {
+        let terms = term::collect(&conjuncts, collation)?;
+        Ok(Self {
+            conjuncts,
+            terms,
+            collation,
+        })
     }
 
     /// The conjuncts that are not `satisfied` already.
@@ -42,7 +48,7 @@ impl<'q> Conjunction<'q> {
             .filter(|(_, satisfied)| !**satisfied)
             .map(|(node, _)| (*node).clone())
             .collect();
-        (!rest.is_empty()).then(|| Arc::new(Matcher::of_conditions(rest)))
+        (!rest.is_empty()).then(|| Arc::new(Matcher::of_conditions(rest, self.collation)))
     }
 }
 
@@ -74,7 +80,7 @@ pub(crate) fn enumerate(collection: &Collection, query: &Query) -> Result<Vec<Pl
     let enumeration = Enumeration {
         collection,
         query,
-        filter: Conjunction::new(conjuncts)?,
+        filter: Conjunction::new(conjuncts, query.collation())?,
         sort,
     };
     if query.min.is_some() || query.max.is_some() {
@@ -107,7 +113,10 @@ fn parse_sort(query: &Query) -> Result<(Option<SortPattern>, Option<bool>)> {
             .is_some_and(|direction| direction < 0);
         return Ok((None, Some(descending)));
     }
-    Ok((Some(SortPattern::parse(sort)?), natural_hint))
+    Ok((
+        Some(SortPattern::parse(sort, query.collation())?),
+        natural_hint,
+    ))
 }
 
 impl<'q> Enumeration<'q> {
@@ -122,7 +131,9 @@ impl<'q> Enumeration<'q> {
         else {
             return Ok(None);
         };
-        let plain = self.query.hint.is_none() && !self.query.return_key;
+        let plain = self.query.hint.is_none()
+            && !self.query.return_key
+            && self.query.collation() == self.collection.collation();
         if !plain || path.len() != 1 || path.first() != "_id" {
             return Ok(None);
         }
@@ -162,7 +173,9 @@ impl<'q> Enumeration<'q> {
             .collection
             .indexes
             .iter()
-            .filter(|index| index.ready && !index.spec.hidden && !index.is_dropped());
+            .filter(|index| index.ready && !index.spec.hidden && !index.is_dropped())
+            // The keys of an index with another collation are neither equal nor ordered as the query's values.
+            .filter(|index| index.spec.collation == self.query.collation());
         let matches = |index: &Arc<Index>| match &self.query.hint {
             None | Some(Hint::Natural(_)) => true,
             Some(Hint::Name(name)) => index.spec.name == *name,
@@ -287,7 +300,7 @@ impl<'q> Enumeration<'q> {
                 let before = before.clone();
                 set.intervals().iter().map(move |interval| {
                     let mut fields = before.clone();
-                    fields.push(IntervalSet::point(interval.start.clone()));
+                    fields.push(IntervalSet::point(interval.start.clone(), set.collation()));
                     fields
                 })
             };
@@ -354,7 +367,7 @@ impl<'q> Enumeration<'q> {
     ) -> Result<Option<IndexScan>> {
         let mut conjuncts = others.to_vec();
         term::flatten(alternative, &mut conjuncts);
-        let filter = Conjunction::new(conjuncts)?;
+        let filter = Conjunction::new(conjuncts, self.query.collation())?;
         let mut best: Option<IndexScan> = None;
         for index in indexes {
             if !index_is_complete(index, &filter.conjuncts, &filter.terms)? {
@@ -524,10 +537,10 @@ pub(crate) fn key_pattern(index: &Index) -> Option<&Document> {
     index.spec.document.get_document("key").ok()
 }
 
-/// Whether two key patterns are the same: 1, 1.0 and NumberLong(1) are.
+/// Whether two key patterns are the same: 1, 1.0 and NumberLong(1) are. They are compared as written.
 pub(crate) fn same_keys(a: &Document, b: &Document) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|((name_a, a), (name_b, b))| {
-            name_a == name_b && crate::value::compare_bson(a, b).is_eq()
+            name_a == name_b && Collation::SIMPLE.compare_bson(a, b).is_eq()
         })
 }

@@ -5,7 +5,7 @@ use crate::catalog::Index;
 use crate::index::FieldKind;
 use crate::matcher::{Matcher, Node, Predicate};
 use crate::pipeline::sort::SortPattern;
-use crate::value::Path;
+use crate::value::{Collation, Path};
 
 /// Whether `query` can be answered from the keys of `index`, whose multikey mask is `multikey`, when
 /// documents must still satisfy `residual` and be sorted by `sort`.
@@ -25,6 +25,10 @@ pub(crate) fn is_covered(
     else {
         return false;
     };
+    // Keys of another collation do not hold the strings.
+    if index.spec.collation != Collation::SIMPLE {
+        return false;
+    }
     // The keys of arrays are those of their elements.
     if multikey != 0 || query.return_key || query.show_record_id {
         return false;

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::catalog::Index;
 use crate::expression::Scope;
 use crate::matcher::{Matcher, Node, Predicate};
-use crate::value::Path;
+use crate::value::{Collation, Path};
 
 /// Whether an index holds a key of every document that satisfies all of `conjuncts`, whose terms are
 /// `terms`.
@@ -19,8 +19,8 @@ pub(crate) fn index_is_complete(
 ) -> Result<bool> {
     if let Some(filter) = &index.spec.partial_filter {
         let filter = bson::RawDocumentBuf::try_from(filter)?;
-        let condition = Matcher::parse(&filter, &Scope::default())?;
-        if !implies(conjuncts, condition.root())? {
+        let condition = Matcher::parse(&filter, &Scope::new(index.spec.collation))?;
+        if !implies(conjuncts, condition.root(), condition.collation())? {
             return Ok(false);
         }
     }
@@ -44,13 +44,14 @@ fn demands_existence(node: &Node, wanted: &Path) -> bool {
     matches!(node, Node::Path { path, predicate: Predicate::Exists } if path == wanted)
 }
 
-/// Whether every document that satisfies all of `conjuncts` satisfies `condition`. Says no when in
+/// Whether every document that satisfies all of `conjuncts` satisfies `condition`, both parsed for
+/// `collation`. Says no when in
 /// doubt.
-fn implies(conjuncts: &[&Node], condition: &Node) -> Result<bool> {
+fn implies(conjuncts: &[&Node], condition: &Node, collation: Collation) -> Result<bool> {
     match condition {
         Node::And(nodes) => {
             for node in nodes {
-                if !implies(conjuncts, node)? {
+                if !implies(conjuncts, node, collation)? {
                     return Ok(false);
                 }
             }
@@ -58,11 +59,11 @@ fn implies(conjuncts: &[&Node], condition: &Node) -> Result<bool> {
         }
         Node::Or(nodes) => {
             for node in nodes {
-                if implies(conjuncts, node)? {
+                if implies(conjuncts, node, collation)? {
                     return Ok(true);
                 }
             }
-            alternatives_imply(conjuncts, condition)
+            alternatives_imply(conjuncts, condition, collation)
         }
         Node::AlwaysTrue => Ok(true),
         Node::Path { path, predicate } => {
@@ -72,19 +73,19 @@ fn implies(conjuncts: &[&Node], condition: &Node) -> Result<bool> {
                     predicate: given,
                 } = conjunct
                 {
-                    if given_path == path && predicate_implies(given, predicate)? {
+                    if given_path == path && predicate_implies(given, predicate, collation)? {
                         return Ok(true);
                     }
                 }
             }
-            alternatives_imply(conjuncts, condition)
+            alternatives_imply(conjuncts, condition, collation)
         }
         _ => Ok(false),
     }
 }
 
 /// Whether a disjunction among `conjuncts` satisfies `condition` by each of its alternatives.
-fn alternatives_imply(conjuncts: &[&Node], condition: &Node) -> Result<bool> {
+fn alternatives_imply(conjuncts: &[&Node], condition: &Node, collation: Collation) -> Result<bool> {
     for conjunct in conjuncts {
         let Node::Or(alternatives) = conjunct else {
             continue;
@@ -93,7 +94,7 @@ fn alternatives_imply(conjuncts: &[&Node], condition: &Node) -> Result<bool> {
         for alternative in alternatives {
             let mut parts = Vec::new();
             term::flatten(alternative, &mut parts);
-            all = all && implies(&parts, condition)?;
+            all = all && implies(&parts, condition, collation)?;
         }
         if all {
             return Ok(true);
@@ -103,8 +104,8 @@ fn alternatives_imply(conjuncts: &[&Node], condition: &Node) -> Result<bool> {
 }
 
 /// Whether a value that satisfies `given` always satisfies `wanted`.
-fn predicate_implies(given: &Predicate, wanted: &Predicate) -> Result<bool> {
-    let Some((given_set, _)) = bounds::of_predicate(given)? else {
+fn predicate_implies(given: &Predicate, wanted: &Predicate, collation: Collation) -> Result<bool> {
+    let Some((given_set, _)) = bounds::of_predicate(given, collation)? else {
         return Ok(matches!(
             (given, wanted),
             (Predicate::Exists, Predicate::Exists)
@@ -112,19 +113,19 @@ fn predicate_implies(given: &Predicate, wanted: &Predicate) -> Result<bool> {
     };
     match wanted {
         Predicate::Exists => Ok(!given_set.contains(&Bson::Null)),
-        _ => match bounds::of_predicate(wanted)? {
+        _ => match bounds::of_predicate(wanted, collation)? {
             // The same value that satisfies the one satisfies the other.
             Some((wanted_set, Tightness::Exact)) => Ok(given_set.is_subset_of(&wanted_set)),
-            _ => Ok(same_equality(given, wanted)),
+            _ => Ok(same_equality(given, wanted, collation)),
         },
     }
 }
 
-fn same_equality(given: &Predicate, wanted: &Predicate) -> bool {
+fn same_equality(given: &Predicate, wanted: &Predicate, collation: Collation) -> bool {
     match (given, wanted) {
-        (Predicate::Equal(given), Predicate::Equal(wanted)) => {
-            crate::value::compare(given.as_raw_bson_ref(), wanted.as_raw_bson_ref()).is_eq()
-        }
+        (Predicate::Equal(given), Predicate::Equal(wanted)) => collation
+            .compare(given.as_raw_bson_ref(), wanted.as_raw_bson_ref())
+            .is_eq(),
         (Predicate::Type(given), Predicate::Type(wanted)) => given == wanted,
         _ => false,
     }
@@ -145,10 +146,11 @@ mod tests {
         let spec = IndexSpec::parse(&document).expect("a valid index");
         let index = Index::new(Ident::new(1), spec, true, 0);
         let filter = bson::RawDocumentBuf::try_from(filter).expect("a valid filter");
-        let matcher = Matcher::parse(&filter, &Scope::default()).expect("a valid filter");
+        let matcher =
+            Matcher::parse(&filter, &Scope::new(Collation::SIMPLE)).expect("a valid filter");
         let mut conjuncts = Vec::new();
         term::flatten(matcher.root(), &mut conjuncts);
-        let terms = term::collect(&conjuncts).expect("valid terms");
+        let terms = term::collect(&conjuncts, matcher.collation()).expect("valid terms");
         index_is_complete(&index, &conjuncts, &terms).expect("a decision")
     }
 

@@ -12,6 +12,7 @@ use super::interval::{Interval, IntervalSet};
 use crate::Result;
 use crate::catalog::Ident;
 use crate::key::{self, TypeBits};
+use crate::value::Collation;
 
 /// One field's interval in encoded form. In a descending field the ends have changed places.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,11 +24,11 @@ struct ByteInterval {
 }
 
 impl ByteInterval {
-    fn encode(interval: &Interval, descending: bool) -> Result<Self> {
+    fn encode(interval: &Interval, descending: bool, collation: Collation) -> Result<Self> {
         let (mut low, mut high) = (Vec::new(), Vec::new());
         let mut type_bits = TypeBits::default();
-        key::encode_bson(&mut low, &mut type_bits, &interval.start, descending)?;
-        key::encode_bson(&mut high, &mut type_bits, &interval.end, descending)?;
+        collation.encode_key_bson(&mut low, &mut type_bits, &interval.start, descending)?;
+        collation.encode_key_bson(&mut high, &mut type_bits, &interval.end, descending)?;
         let (mut low_inclusive, mut high_inclusive) =
             (interval.start_inclusive, interval.end_inclusive);
         if descending {
@@ -69,7 +70,7 @@ impl FieldBounds {
         let mut intervals = set
             .intervals()
             .iter()
-            .map(|interval| ByteInterval::encode(interval, descending))
+            .map(|interval| ByteInterval::encode(interval, descending, set.collation()))
             .collect::<Result<Vec<_>>>()?;
         if descending {
             intervals.reverse();
@@ -290,7 +291,8 @@ mod tests {
         let mut key = IDENT.prefix().to_vec();
         for (value, descending) in values.into_iter().zip(DESCENDING) {
             let value = Bson::Int32(value);
-            key::encode_bson(&mut key, &mut TypeBits::default(), &value, descending)
+            Collation::SIMPLE
+                .encode_key_bson(&mut key, &mut TypeBits::default(), &value, descending)
                 .expect("a number has a key");
         }
         key
@@ -300,9 +302,9 @@ mod tests {
         let one = (0..4_i32, any::<bool>(), 0..4_i32, any::<bool>())
             .prop_map(|(a, b, c, d)| Interval::new(Bson::Int32(a), b, Bson::Int32(c), d));
         prop_oneof![
-            1 => Just(IntervalSet::all()),
-            1 => (0..4_i32).prop_map(|value| IntervalSet::point(Bson::Int32(value))),
-            3 => proptest::collection::vec(one, 0..4).prop_map(IntervalSet::new),
+            1 => Just(IntervalSet::all(Collation::SIMPLE)),
+            1 => (0..4_i32).prop_map(|value| IntervalSet::point(Bson::Int32(value), Collation::SIMPLE)),
+            3 => proptest::collection::vec(one, 0..4).prop_map(|list| IntervalSet::new(list, Collation::SIMPLE)),
         ]
     }
 
@@ -387,9 +389,12 @@ mod tests {
 
     #[test]
     fn one_interval_behind_points_needs_no_checks() {
-        let point = IntervalSet::point(Bson::Int32(2));
-        let range = IntervalSet::new(vec![Interval::closed(Bson::Int32(1), Bson::Int32(3))]);
-        let all = IntervalSet::all();
+        let point = IntervalSet::point(Bson::Int32(2), Collation::SIMPLE);
+        let range = IntervalSet::new(
+            vec![Interval::closed(Bson::Int32(1), Bson::Int32(3))],
+            Collation::SIMPLE,
+        );
+        let all = IntervalSet::all(Collation::SIMPLE);
         let contiguous = |fields: [&IntervalSet; 3]| {
             let fields: Vec<_> = fields.into_iter().map(|set| (set, false)).collect();
             KeyBounds::new(IDENT, &fields)

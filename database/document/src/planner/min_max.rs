@@ -5,7 +5,7 @@ use bson::Document;
 use super::key_bounds::KeyBounds;
 use crate::catalog::Ident;
 use crate::index::{FieldKind, IndexSpec};
-use crate::key::{self, TypeBits};
+use crate::key::TypeBits;
 use crate::{Error, Result};
 
 /// The keys from `min`, included, up to `max`, excluded.
@@ -53,7 +53,8 @@ fn encode(spec: &IndexSpec, bound: &Document) -> Result<Vec<u8>> {
             return Err(incompatible());
         }
         let descending = field.kind == FieldKind::Descending;
-        key::encode_bson(&mut bytes, &mut type_bits, value, descending)?;
+        spec.collation
+            .encode_key_bson(&mut bytes, &mut type_bits, value, descending)?;
     }
     Ok(bytes)
 }

@@ -4,6 +4,7 @@ use bson::{Document, RawDocumentBuf};
 
 use crate::matcher::Matcher;
 use crate::projection::Projection;
+use crate::value::Collation;
 
 /// Which index, or which direction of the collection, a client insists on.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,12 @@ pub struct Query {
 }
 
 impl Query {
+    /// The rule by which strings are compared: that of the filter, and of the sort.
+    #[must_use]
+    pub const fn collation(&self) -> Collation {
+        self.filter.collation()
+    }
+
     /// Every document that satisfies `filter`, which was parsed from `filter_document`.
     #[must_use]
     pub const fn new(filter: Matcher, filter_document: RawDocumentBuf) -> Self {

@@ -4,7 +4,7 @@ use super::bounds::{self, Bounds, Tightness};
 use super::interval::IntervalSet;
 use crate::Result;
 use crate::matcher::{Node, Predicate};
-use crate::value::Path;
+use crate::value::{Collation, Path};
 
 /// Appends the conditions that all must hold for `node` to hold.
 pub(crate) fn flatten<'a>(node: &'a Node, out: &mut Vec<&'a Node>) {
@@ -48,7 +48,7 @@ impl Term {
         }
         let invertible = *tightness == Tightness::Exact || (self.null && !multikey);
         match (invertible, multikey) {
-            (false, _) => (IntervalSet::all(), Tightness::Inexact),
+            (false, _) => (IntervalSet::all(set.collation()), Tightness::Inexact),
             // A document whose array has the value has keys beside it all the same.
             (true, true) => (set.complement(), Tightness::Inexact),
             (true, false) => (set.complement(), Tightness::Exact),
@@ -69,11 +69,12 @@ impl Term {
     }
 }
 
-/// The terms of `conjuncts`.
-pub(crate) fn collect(conjuncts: &[&Node]) -> Result<Vec<Term>> {
+/// The terms of `conjuncts`, which were parsed for `collation`.
+pub(crate) fn collect(conjuncts: &[&Node], collation: Collation) -> Result<Vec<Term>> {
     let mut collector = Collector {
         terms: Vec::new(),
         element_match_count: 0,
+        collation,
     };
     for (conjunct, node) in conjuncts.iter().enumerate() {
         collector.visit(node, conjunct, None, &[])?;
@@ -84,6 +85,7 @@ pub(crate) fn collect(conjuncts: &[&Node]) -> Result<Vec<Term>> {
 struct Collector {
     terms: Vec<Term>,
     element_match_count: usize,
+    collation: Collation,
 }
 
 impl Collector {
@@ -113,7 +115,7 @@ impl Collector {
             }
             return Ok(());
         }
-        let Some((set, mut tightness)) = bounds::of_predicate(predicate)? else {
+        let Some((set, mut tightness)) = bounds::of_predicate(predicate, self.collation)? else {
             return Ok(());
         };
         let null = set.is_point() && set.contains(&bson::Bson::Null);

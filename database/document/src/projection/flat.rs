@@ -121,6 +121,7 @@ mod tests {
     use super::super::Mode;
     use super::*;
     use crate::expression::Scope;
+    use crate::value::Collation;
 
     /// The fields that a projection leaves of a document with these.
     fn left(projection: &Projection) -> Vec<String> {
@@ -149,7 +150,7 @@ mod tests {
         for spec in specs {
             let raw = RawDocumentBuf::try_from(&spec).expect("BSON");
             let flat = Flat::parse(&raw).unwrap_or_else(|| panic!("{spec} is flat"));
-            let whole = Projection::parse(&spec, Mode::Find, &Scope::default());
+            let whole = Projection::parse(&spec, Mode::Find, &Scope::new(Collation::SIMPLE));
             let whole = whole.unwrap_or_else(|error| panic!("{spec}: {error}"));
             let document = rawdoc! {"_id": 1, "a": 2, "b": 3, "c": 4};
             let mut out = vec![7];

@@ -9,10 +9,10 @@ use crate::Result;
 use crate::expression::{EvaluationContext, Scope, Variables};
 use crate::matcher::tests::operation;
 use crate::matcher::{MatchDetails, Matcher};
-use crate::value::Path;
+use crate::value::{Collation, Path};
 
 fn parse(spec: &Document, mode: Mode) -> Result<Projection> {
-    Projection::parse(spec, mode, &Scope::default())
+    Projection::parse(spec, mode, &Scope::new(Collation::SIMPLE))
 }
 
 /// Projects through bytes and through trees, which must agree.
@@ -23,7 +23,7 @@ fn project(
 ) -> Result<Document> {
     let operation = operation();
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     let raw = RawDocumentBuf::try_from(document)?;
     let from_tree = projection.apply(document.clone(), matched, &context);
     let from_bytes = projection
@@ -216,9 +216,9 @@ fn the_positional_operator_takes_the_matched_element() {
     let run = |spec: Document, query: Document, document: Document| {
         let operation = operation();
         let variables = Variables::new(&operation);
-        let context = EvaluationContext::new(&operation, &variables);
+        let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
         let raw = |document: &Document| RawDocumentBuf::try_from(document).unwrap();
-        let matcher = Matcher::parse(&raw(&query), &Scope::default()).unwrap();
+        let matcher = Matcher::parse(&raw(&query), &Scope::new(Collation::SIMPLE)).unwrap();
         let mut details = MatchDetails::default();
         assert!(
             matcher
@@ -380,7 +380,7 @@ fn add_fields_sets_in_place() {
     let document = doc! {"_id": 1, "a": 2, "b": {"c": 3}, "l": [{"m": 1}, 7, [8]]};
     let operation = operation();
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     for (spec, expected) in [
         (doc! {"a": "$b.c"}, doc! {"_id": 1, "a": 3, "b": {"c": 3}}),
         (
@@ -403,11 +403,11 @@ fn add_fields_sets_in_place() {
     ] {
         let mut document = document.clone();
         document.remove("l");
-        let add_fields = AddFields::parse(&spec, &Scope::default()).unwrap();
+        let add_fields = AddFields::parse(&spec, &Scope::new(Collation::SIMPLE)).unwrap();
         let found = add_fields.apply(document, &context).unwrap();
         assert_eq!(found.to_string(), expected.to_string(), "{spec}");
     }
-    let add_fields = AddFields::parse(&doc! {"l.m": "$a"}, &Scope::default()).unwrap();
+    let add_fields = AddFields::parse(&doc! {"l.m": "$a"}, &Scope::new(Collation::SIMPLE)).unwrap();
     let found = add_fields.apply(document, &context).unwrap();
     assert_eq!(
         found.get("l"),
@@ -426,10 +426,14 @@ fn add_fields_refuses_conflicts() {
         (doc! {"$a": 1}, 16410),
         (doc! {"": 1}, 40352),
     ] {
-        let error = AddFields::parse(&spec, &Scope::default()).unwrap_err();
+        let error = AddFields::parse(&spec, &Scope::new(Collation::SIMPLE)).unwrap_err();
         assert_eq!(error.code().number(), code, "{spec}");
     }
-    let error = AddFields::parse(&doc! {"x": 1, "a.b": 1, "a": 2}, &Scope::default()).unwrap_err();
+    let error = AddFields::parse(
+        &doc! {"x": 1, "a.b": 1, "a": 2},
+        &Scope::new(Collation::SIMPLE),
+    )
+    .unwrap_err();
     let message = "specification contains two conflicting paths. Cannot specify both 'a' and 'a.b'";
     assert_eq!(error.message(), message);
 }

@@ -4,7 +4,7 @@ use bson::{Bson, Document};
 
 /// Whether both values have the same BSON bytes.
 ///
-/// This is stricter than [`compare_bson`](crate::value::compare_bson), for which 1 equals 1.0, and
+/// This is stricter than [`compare_bson`](crate::value::Collation::compare_bson), for which 1 equals 1.0, and
 /// than `Bson`'s `PartialEq`, which ignores the order of fields and takes NaN for different from
 /// itself. An update that leaves every value identical is no change.
 pub(super) fn identical(a: &Bson, b: &Bson) -> bool {

@@ -7,7 +7,7 @@ use super::operators::current_timestamp;
 use super::storage;
 use crate::Result;
 use crate::expression::EvaluationContext;
-use crate::value::compare_bson;
+use crate::value::Collation;
 
 /// Puts the present time in the place of zero timestamps at the top of `document`, except in `_id`.
 pub(super) fn fill_timestamps(document: &mut Document, evaluation: &EvaluationContext<'_>) {
@@ -36,7 +36,8 @@ pub(super) fn replace(before: &Document, document: Document) -> Result<Document>
 /// `ImmutableField` if both have one and they are not equal.
 pub(super) fn with_id_of(before: &Document, document: Document) -> Result<Document> {
     match (before.get("_id"), document.get("_id")) {
-        (Some(earlier), Some(id)) if !compare_bson(earlier, id).is_eq() => {
+        // An `_id` never changes, not even to one that a collation finds equal.
+        (Some(earlier), Some(id)) if !Collation::SIMPLE.compare_bson(earlier, id).is_eq() => {
             storage::check_id(id)?;
             Err(storage::altered_id(id))
         }

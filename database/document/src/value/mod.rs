@@ -1,7 +1,7 @@
 //! BSON values: order, numbers, types, paths.
 //!
 //! # What lives here
-//! - [`compare`] and [`compare_bson`]: MongoDB's total order across all types;
+//! - [`Collation`]: MongoDB's total order across all types, under a rule for strings;
 //! - [`Number`]: the four numeric types, compared by value and combined as the aggregation language
 //!   combines them, on top of [`Decimal`], the 128-bit decimal;
 //! - [`TypeSet`], [`type_alias`]: types as the `$type` operators name them;
@@ -13,6 +13,7 @@
 
 #[cfg(test)]
 pub(crate) mod arbitrary;
+mod collation;
 mod decimal;
 mod elements;
 mod number;
@@ -22,12 +23,13 @@ mod text;
 mod type_set;
 mod writer;
 
+pub use collation::Collation;
 pub(crate) use decimal::digit_count;
 pub use decimal::{Decimal, Rounding};
 pub use elements::{Element, Elements};
 pub use number::Number;
+pub use order::canonical_rank;
 pub(crate) use order::{binary_len, db_pointer, db_pointer_parts, scalar_ref};
-pub use order::{canonical_rank, compare, compare_bson};
 pub use path::{Path, array_index};
 pub use text::{document_text, value_text};
 pub use type_set::{TypeSet, element_type_alias, type_alias};

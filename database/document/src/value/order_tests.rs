@@ -2,6 +2,7 @@ use super::*;
 use bson::{bson, doc, rawdoc};
 use proptest::prelude::*;
 
+use crate::value::Collation;
 use crate::value::arbitrary::{any_bson, db_pointer};
 
 /// The raw form of `value`, inside a document.
@@ -11,7 +12,7 @@ fn raw(value: &Bson) -> RawDocumentBuf {
 
 fn compare_raw(a: &Bson, b: &Bson) -> Ordering {
     let (a, b) = (raw(a), raw(b));
-    compare(a.get("v").unwrap().unwrap(), b.get("v").unwrap().unwrap())
+    Collation::SIMPLE.compare(a.get("v").unwrap().unwrap(), b.get("v").unwrap().unwrap())
 }
 
 fn regex(pattern: &str, options: &str) -> Bson {
@@ -104,7 +105,11 @@ fn all_types_in_order() {
     let values = ascending();
     for (i, a) in values.iter().enumerate() {
         for (j, b) in values.iter().enumerate() {
-            assert_eq!(compare_bson(a, b), i.cmp(&j), "{a:?} and {b:?}");
+            assert_eq!(
+                Collation::SIMPLE.compare_bson(a, b),
+                i.cmp(&j),
+                "{a:?} and {b:?}"
+            );
             assert_eq!(compare_raw(a, b), i.cmp(&j), "raw {a:?} and {b:?}");
         }
     }
@@ -117,7 +122,7 @@ fn equal_although_different() {
         (bson!({"a": 1, "b": [2.0]}), bson!({"a": 1.0, "b": [2_i64]})),
         (bson!([0.0]), bson!([-0.0])),
     ] {
-        assert_eq!(compare_bson(&a, &b), Ordering::Equal);
+        assert_eq!(Collation::SIMPLE.compare_bson(&a, &b), Ordering::Equal);
         assert_eq!(compare_raw(&a, &b), Ordering::Equal);
     }
 }
@@ -137,7 +142,7 @@ fn deep_nesting_does_not_exhaust_the_stack() {
         bytes = outer;
     }
     let a = RawDocumentBuf::from_bytes(bytes).unwrap();
-    let order = compare(RawBsonRef::Document(&a), RawBsonRef::Document(&a));
+    let order = Collation::SIMPLE.compare(RawBsonRef::Document(&a), RawBsonRef::Document(&a));
     assert_eq!(order, Ordering::Equal);
 }
 
@@ -149,23 +154,23 @@ fn invalid_bytes_end_the_document() {
     bytes[place] = 0x77;
     let broken = RawDocumentBuf::from_bytes(bytes).unwrap();
     let (valid, broken) = (RawBsonRef::Document(&valid), RawBsonRef::Document(&broken));
-    assert_eq!(compare(broken, valid), Ordering::Less);
-    assert_eq!(compare(valid, broken), Ordering::Greater);
+    assert_eq!(Collation::SIMPLE.compare(broken, valid), Ordering::Less);
+    assert_eq!(Collation::SIMPLE.compare(valid, broken), Ordering::Greater);
 }
 
 proptest! {
     #[test]
     fn raw_and_owned_agree(a in any_bson(), b in any_bson()) {
-        prop_assert_eq!(compare_bson(&a, &b), compare_raw(&a, &b));
-        prop_assert_eq!(compare_bson(&a, &b), compare_bson(&b, &a).reverse());
-        prop_assert_eq!(compare_bson(&a, &a), Ordering::Equal);
+        prop_assert_eq!(Collation::SIMPLE.compare_bson(&a, &b), compare_raw(&a, &b));
+        prop_assert_eq!(Collation::SIMPLE.compare_bson(&a, &b), Collation::SIMPLE.compare_bson(&b, &a).reverse());
+        prop_assert_eq!(Collation::SIMPLE.compare_bson(&a, &a), Ordering::Equal);
     }
 
     #[test]
     fn order_is_transitive(mut values in prop::collection::vec(any_bson(), 3)) {
-        values.sort_by(compare_bson);
-        prop_assert!(compare_bson(&values[0], &values[1]).is_le());
-        prop_assert!(compare_bson(&values[1], &values[2]).is_le());
-        prop_assert!(compare_bson(&values[0], &values[2]).is_le());
+        values.sort_by(|a, b| Collation::SIMPLE.compare_bson(a, b));
+        prop_assert!(Collation::SIMPLE.compare_bson(&values[0], &values[1]).is_le());
+        prop_assert!(Collation::SIMPLE.compare_bson(&values[1], &values[2]).is_le());
+        prop_assert!(Collation::SIMPLE.compare_bson(&values[0], &values[2]).is_le());
     }
 }

@@ -9,6 +9,7 @@ use bson::{Document, RawDocument, RawDocumentBuf, Uuid, doc};
 use millrace_document::catalog::{Collection, Namespace};
 use millrace_document::collection::{WriteSet, clustered_record_id};
 use millrace_document::committer::{CommitObserver, Detail, LogicalChange};
+use millrace_document::value::Collation;
 use millrace_engine::conformance::hooked::{Hooked, Hooks};
 use millrace_engine::{Engine, Error, ErrorKind, MemoryEngine, Optime};
 
@@ -343,7 +344,9 @@ fn a_commit_of_several_collections_is_one() {
         catalog.share(&namespace).expect("it is there")
     };
     let raw = |document: Document| RawDocumentBuf::try_from(&document).expect("a document");
-    let id = |number: i32| clustered_record_id(bson::RawBsonRef::Int32(number)).expect("a key");
+    let id = |number: i32| {
+        clustered_record_id(bson::RawBsonRef::Int32(number), Collation::SIMPLE).expect("a key")
+    };
     let (a, b) = (share("a"), share("b"));
     // Moves the document 1 from one collection to the other, and back comes another one.
     let transfer = |move_on: &dyn Fn()| {

@@ -2,6 +2,7 @@
 //! `tests/hostile_keys.rs`.
 
 use millrace_document::key::{self, TypeBits, TypeBitsReader};
+use millrace_document::value::Collation;
 
 /// Reads `bytes` as a direction, a count of type bits, the type bits, and a key.
 pub(crate) fn check_input(bytes: &[u8]) {
@@ -21,23 +22,25 @@ pub(crate) fn check(bytes: &[u8], type_bits: &[u8], descending: bool) {
     assert_eq!(rest, skipped);
 
     let (mut first, mut first_bits) = (Vec::new(), TypeBits::new());
-    key::encode(
-        &mut first,
-        &mut first_bits,
-        value.as_raw_bson_ref(),
-        descending,
-    )
-    .expect("a decoded value is valid BSON");
+    Collation::SIMPLE
+        .encode_key(
+            &mut first,
+            &mut first_bits,
+            value.as_raw_bson_ref(),
+            descending,
+        )
+        .expect("a decoded value is valid BSON");
     let mut reader = TypeBitsReader::new(first_bits.as_bytes());
     let again = key::decode(&mut first.as_slice(), &mut reader, descending)
         .expect("an encoded value can be decoded");
     let (mut second, mut second_bits) = (Vec::new(), TypeBits::new());
-    key::encode(
-        &mut second,
-        &mut second_bits,
-        again.as_raw_bson_ref(),
-        descending,
-    )
-    .expect("a decoded value is valid BSON");
+    Collation::SIMPLE
+        .encode_key(
+            &mut second,
+            &mut second_bits,
+            again.as_raw_bson_ref(),
+            descending,
+        )
+        .expect("a decoded value is valid BSON");
     assert_eq!((first, first_bits), (second, second_bits));
 }

@@ -11,6 +11,7 @@ use millrace_document::operation::Limits;
 use millrace_document::pipeline::{
     Context, DocumentStream, Documents, Host, MergeAction, Pipeline,
 };
+use millrace_document::value::Collation;
 use millrace_document::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
 use millrace_engine::{Engine, MemoryEngine, Scratch};
 
@@ -49,6 +50,7 @@ impl Host for Everywhere {
         _database: &str,
         _collection: &str,
         _filter: Option<&Document>,
+        _collation: Collation,
     ) -> Result<Box<dyn DocumentStream>> {
         operation.check()?;
         Ok(Box::new(Documents::new(self.0.clone())))
@@ -71,6 +73,7 @@ impl Host for Everywhere {
         _database: &str,
         _collection: &str,
         _key: &Document,
+        _collation: Collation,
         decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
     ) -> Result<()> {
         decide(None)?;
@@ -136,7 +139,7 @@ pub(crate) fn run(bytes: &[u8]) {
 
 /// Runs the pipeline and counts the documents that come out.
 pub(crate) fn run_stages(stages: &[Document], input: Vec<Document>) -> Result<usize> {
-    let pipeline = Pipeline::parse(stages, &Scope::default())?;
+    let pipeline = Pipeline::parse(stages, &Scope::new(Collation::SIMPLE))?;
     // What explain and the planner ask must not fail either.
     let _ = (
         pipeline.to_bson(),
@@ -154,6 +157,7 @@ pub(crate) fn run_stages(stages: &[Document], input: Vec<Document>) -> Result<us
         database: Arc::from("db"),
         collection: Arc::from("c"),
         variables: Variables::new(&operation),
+        collation: Collation::SIMPLE,
         allow_disk_use: true,
     };
     let mut stream = pipeline.run(Box::new(Documents::new(input)), &context)?;

@@ -9,6 +9,7 @@ use millrace_document::expression::{EvaluationContext, Scope, Variables};
 use millrace_document::matcher::{MatchDetails, Matcher};
 use millrace_document::operation::Limits;
 use millrace_document::update::{Change, Outcome, Update};
+use millrace_document::value::Collation;
 use millrace_document::{Environment, Interrupt, Operation, Result};
 
 /// The deepest nesting of documents in messages, in levels; the wire protocol's decoder checks it.
@@ -51,7 +52,7 @@ pub(crate) fn apply(bytes: &[u8]) -> bool {
         Limits::default(),
     );
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     let Ok(outcome) = run(&before, &arguments, &context) else {
         return false;
     };
@@ -65,7 +66,7 @@ fn run(
     arguments: &Document,
     context: &EvaluationContext<'_>,
 ) -> Result<Option<Outcome>> {
-    let scope = Scope::default();
+    let scope = Scope::new(Collation::SIMPLE);
     let filters: Vec<Document> = match arguments.get("f") {
         Some(Bson::Array(filters)) => filters
             .iter()

@@ -9,6 +9,7 @@ use millrace_document::matcher::Matcher;
 use millrace_document::pipeline::{
     Context, DocumentStream, Documents, Host, MergeAction, Pipeline,
 };
+use millrace_document::value::Collation;
 use millrace_document::{Error, ErrorCode, Operation, Result};
 use millrace_engine::Scratch;
 
@@ -63,10 +64,15 @@ impl Database {
     }
 }
 
-fn matches(filter: &Document, document: &Document, operation: &Operation) -> Result<bool> {
-    let matcher = Matcher::parse(&RawDocumentBuf::try_from(filter)?, &Scope::default())?;
+fn matches(
+    filter: &Document,
+    document: &Document,
+    operation: &Operation,
+    collation: Collation,
+) -> Result<bool> {
+    let matcher = Matcher::parse(&RawDocumentBuf::try_from(filter)?, &Scope::new(collation))?;
     let variables = Variables::new(operation);
-    let eval = EvaluationContext::new(operation, &variables);
+    let eval = EvaluationContext::new(operation, &variables, collation);
     matcher.matches(&RawDocumentBuf::try_from(document)?, &eval)
 }
 
@@ -77,6 +83,7 @@ impl Host for Database {
         _database: &str,
         collection: &str,
         filter: Option<&Document>,
+        collation: Collation,
     ) -> Result<Box<dyn DocumentStream>> {
         self.filters
             .lock()
@@ -85,7 +92,7 @@ impl Host for Database {
         let mut found = Vec::new();
         for document in self.content(collection) {
             let wanted = match filter {
-                Some(filter) => matches(filter, &document, operation)?,
+                Some(filter) => matches(filter, &document, operation, collation)?,
                 None => true,
             };
             if wanted {
@@ -116,13 +123,14 @@ impl Host for Database {
         _database: &str,
         collection: &str,
         key: &Document,
+        collation: Collation,
         decide: &mut dyn FnMut(Option<&Document>) -> Result<MergeAction>,
     ) -> Result<()> {
         let mut collections = self.lock();
         let content = collections.entry(collection.to_owned()).or_default();
         let mut position = None;
         for (index, document) in content.iter().enumerate() {
-            if matches(key, document, operation)? {
+            if matches(key, document, operation, collation)? {
                 position = Some(index);
                 break;
             }
@@ -210,7 +218,7 @@ impl Run {
 
     /// What `stages` make of `input`.
     pub(crate) fn run(&self, stages: &[Document], input: Vec<Document>) -> Result<Vec<Document>> {
-        let pipeline = Pipeline::parse(stages, &Scope::default())?;
+        let pipeline = Pipeline::parse(stages, &Scope::new(Collation::SIMPLE))?;
         let operation = operation(self.memory);
         let host: Arc<dyn Host> = Arc::<Database>::clone(&self.database);
         let context = Context {
@@ -218,6 +226,7 @@ impl Run {
             database: Arc::from("db"),
             collection: Arc::from("source"),
             variables: Variables::new(&operation),
+            collation: Collation::SIMPLE,
             allow_disk_use: self.allow_disk_use,
         };
         let mut stream = pipeline.run(Box::new(Documents::new(input)), &context)?;

@@ -3,6 +3,7 @@
 use bson::{Bson, Document, bson, doc};
 use millrace_document::expression::Scope;
 use millrace_document::pipeline::Pipeline;
+use millrace_document::value::Collation;
 
 use crate::database::failure;
 
@@ -213,7 +214,7 @@ fn pipelines_are_nested_to_a_limit() {
         for _ in 0..depth {
             stages = vec![doc! {"$unionWith": {"coll": "c", "pipeline": stages}}];
         }
-        Pipeline::parse(&stages, &Scope::default())
+        Pipeline::parse(&stages, &Scope::new(Collation::SIMPLE))
     };
     assert!(nested(20).is_ok());
     assert_eq!(nested(21).expect_err("too deep").code().number(), 232);
@@ -249,7 +250,7 @@ fn values_that_cannot_be_processed() {
 #[test]
 fn namespaces_are_checked() {
     let check = |stages: &[Document], has_collection: bool| {
-        let pipeline = Pipeline::parse(stages, &Scope::default()).expect("a pipeline");
+        let pipeline = Pipeline::parse(stages, &Scope::new(Collation::SIMPLE)).expect("a pipeline");
         pipeline
             .check_namespace(has_collection)
             .map_err(|error| error.message().to_owned())

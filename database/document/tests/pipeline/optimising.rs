@@ -3,12 +3,13 @@
 use bson::{Bson, Document, doc};
 use millrace_document::expression::Scope;
 use millrace_document::pipeline::Pipeline;
+use millrace_document::value::Collation;
 use proptest::prelude::*;
 
 use crate::database::run;
 
 fn parse(stages: &[Document]) -> Pipeline {
-    Pipeline::parse(stages, &Scope::default()).expect("a pipeline")
+    Pipeline::parse(stages, &Scope::new(Collation::SIMPLE)).expect("a pipeline")
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, RawDocumentBuf, bson, doc};
 use millrace_document::pipeline::sort::{SortPattern, Sorter};
-use millrace_document::value::compare_bson;
+use millrace_document::value::Collation;
 use millrace_document::{ErrorCode, Result};
 use proptest::prelude::*;
 use std::cmp::Ordering;
@@ -18,7 +18,7 @@ fn sorted(
     memory: usize,
 ) -> Result<Vec<Document>> {
     let operation = operation(memory);
-    let pattern = SortPattern::parse(pattern)?;
+    let pattern = SortPattern::parse(pattern, Collation::SIMPLE)?;
     let mut sorter = Sorter::new(pattern, limit, Box::new(scratch), true);
     for document in documents {
         sorter.push(&operation, document.clone())?;
@@ -134,18 +134,20 @@ fn malformed_patterns_have_mongodbs_codes() {
         (doc! {"a": {"$meta": "textScore"}}, 40218),
         (doc! {"a": {"b": 1}}, 17312),
     ] {
-        let error = SortPattern::parse(&pattern).expect_err("the pattern is malformed");
+        let error =
+            SortPattern::parse(&pattern, Collation::SIMPLE).expect_err("the pattern is malformed");
         assert_eq!(error.code().number(), code, "{pattern}");
     }
     for direction in [bson!(1), bson!(1_i64), bson!(1.0), bson!(-1)] {
-        SortPattern::parse(&doc! {"a": direction}).expect("the pattern is well formed");
+        SortPattern::parse(&doc! {"a": direction}, Collation::SIMPLE)
+            .expect("the pattern is well formed");
     }
 }
 
 #[test]
 fn without_disk_the_limit_is_an_error() {
     let operation = operation(1000);
-    let pattern = SortPattern::parse(&doc! {"a": 1}).expect("a pattern");
+    let pattern = SortPattern::parse(&doc! {"a": 1}, Collation::SIMPLE).expect("a pattern");
     let mut sorter = Sorter::new(pattern, None, Box::new(scratch), false);
     let pushed = (0..100).try_for_each(|a| sorter.push(&operation, doc! {"a": a}));
     let error = pushed.expect_err("100 documents take more than 1000 bytes");
@@ -162,7 +164,7 @@ fn without_disk_the_limit_is_an_error() {
 #[test]
 fn a_limited_sort_of_many_needs_no_disk() {
     let operation = operation(10_000);
-    let pattern = SortPattern::parse(&doc! {"a": -1}).expect("a pattern");
+    let pattern = SortPattern::parse(&doc! {"a": -1}, Collation::SIMPLE).expect("a pattern");
     let mut sorter = Sorter::new(pattern, Some(3), Box::new(scratch), false);
     for a in 0..10_000 {
         sorter
@@ -211,8 +213,12 @@ fn representative(value: Option<&Bson>, descending: bool) -> Bson {
     match value {
         None => Bson::Null,
         Some(Bson::Array(values)) => {
-            let least = values.iter().min_by(|a, b| compare_bson(a, b));
-            let greatest = values.iter().max_by(|a, b| compare_bson(a, b));
+            let least = values
+                .iter()
+                .min_by(|a, b| Collation::SIMPLE.compare_bson(a, b));
+            let greatest = values
+                .iter()
+                .max_by(|a, b| Collation::SIMPLE.compare_bson(a, b));
             let chosen = if descending { greatest } else { least };
             chosen.cloned().unwrap_or(Bson::Undefined)
         }
@@ -227,7 +233,7 @@ fn by_documentation(a: &Document, b: &Document, pattern: &Document) -> Ordering 
             representative(a.get(field), descending),
             representative(b.get(field), descending),
         );
-        let order = compare_bson(&x, &y);
+        let order = Collation::SIMPLE.compare_bson(&x, &y);
         if order != Ordering::Equal {
             return if descending { order.reverse() } else { order };
         }
@@ -272,7 +278,7 @@ proptest! {
         let raw = RawDocumentBuf::try_from(&document).expect("the document encodes");
         let direction = if descending { -1 } else { 1 };
         for pattern in [doc! {"a.b": direction}, doc! {"a": direction, "d.b": 1}, doc! {"a.1": direction}] {
-            let pattern = SortPattern::parse(&pattern).expect("a pattern");
+            let pattern = SortPattern::parse(&pattern, Collation::SIMPLE).expect("a pattern");
             match (pattern.key(&document), pattern.key(&raw)) {
                 (Ok(tree), Ok(bytes)) => prop_assert_eq!(tree, bytes),
                 (Err(tree), Err(bytes)) => prop_assert_eq!(tree.code(), bytes.code()),

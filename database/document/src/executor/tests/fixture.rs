@@ -10,12 +10,13 @@ use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind};
 use crate::executor::Executor;
 use crate::expression::{EvaluationContext, Scope, Variables};
 use crate::index::{IndexEntry, IndexKeys, IndexSpec};
-use crate::key::{self, TypeBits};
+use crate::key::TypeBits;
 use crate::matcher::Matcher;
 use crate::operation::Limits;
 use crate::pipeline::sort::SortPattern;
 use crate::planner::{self, PlannedQuery, Query};
 use crate::projection::{Mode, Projection};
+use crate::value::Collation;
 use crate::{Environment, Interrupt, Operation, ReadView, Result};
 
 #[derive(Debug)]
@@ -120,7 +121,12 @@ impl Fixture {
             RecordKind::Clustered => {
                 let mut record_id = Vec::new();
                 let id = document.get("_id").expect("test documents have an _id");
-                key::encode_bson(&mut record_id, &mut TypeBits::default(), id, false)?;
+                Collation::SIMPLE.encode_key_bson(
+                    &mut record_id,
+                    &mut TypeBits::default(),
+                    id,
+                    false,
+                )?;
                 Ok(record_id)
             }
         }
@@ -170,13 +176,13 @@ impl Fixture {
 /// A query for a filter.
 pub(super) fn query(filter: &Document) -> Query {
     let raw = RawDocumentBuf::try_from(filter).expect("a valid filter");
-    let matcher = Matcher::parse(&raw, &Scope::default()).expect("a valid filter");
+    let matcher = Matcher::parse(&raw, &Scope::new(Collation::SIMPLE)).expect("a valid filter");
     Query::new(matcher, raw)
 }
 
 /// A projection of find.
 pub(super) fn projection(spec: &Document) -> Projection {
-    Projection::parse(spec, Mode::Find, &Scope::default()).expect("a valid projection")
+    Projection::parse(spec, Mode::Find, &Scope::new(Collation::SIMPLE)).expect("a valid projection")
 }
 
 /// What a query finds according to its definition: every document is matched, then all are sorted. The
@@ -184,8 +190,8 @@ pub(super) fn projection(spec: &Document) -> Projection {
 pub(super) fn naive(documents: &[Document], query: &Query) -> Result<Vec<(Vec<u8>, Document)>> {
     let operation = operation();
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
-    let pattern = SortPattern::parse(&query.sort.clone().unwrap_or_default())?;
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
+    let pattern = SortPattern::parse(&query.sort.clone().unwrap_or_default(), Collation::SIMPLE)?;
     let mut found = Vec::new();
     for document in documents {
         let raw = RawDocumentBuf::try_from(document)?;

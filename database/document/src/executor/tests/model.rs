@@ -8,7 +8,7 @@ use super::fixture::{Fixture, naive, operation, operation_with_memory, projectio
 use crate::catalog::RecordKind;
 use crate::matcher::Matcher;
 use crate::planner::{Hint, Query};
-use crate::value::compare_bson;
+use crate::value::Collation;
 use crate::{ErrorCode, Result};
 
 fn indexes() -> Vec<Document> {
@@ -314,7 +314,9 @@ fn ordered(document: &Document) -> Document {
 }
 
 fn same(a: &Document, b: &Document) -> bool {
-    compare_bson(&Bson::Document(ordered(a)), &Bson::Document(ordered(b))).is_eq()
+    Collation::SIMPLE
+        .compare_bson(&Bson::Document(ordered(a)), &Bson::Document(ordered(b)))
+        .is_eq()
 }
 
 /// Whether every document of `part` occurs in `whole` at least as often.
@@ -411,9 +413,11 @@ impl Checked {
             all,
             plan()
         );
-        let pattern =
-            crate::pipeline::sort::SortPattern::parse(&query.sort.clone().unwrap_or_default())
-                .expect("a valid sort");
+        let pattern = crate::pipeline::sort::SortPattern::parse(
+            &query.sort.clone().unwrap_or_default(),
+            Collation::SIMPLE,
+        )
+        .expect("a valid sort");
         for (document, (sort_key, _)) in found.iter().zip(&expected) {
             let key = pattern.key(document).expect("it has a key");
             prop_assert_eq!(&key, sort_key, "{:?}\n{}", found, plan());
@@ -438,7 +442,8 @@ impl Checked {
         let chosen = projection(spec);
         let operation = operation();
         let variables = crate::expression::Variables::new(&operation);
-        let context = crate::expression::EvaluationContext::new(&operation, &variables);
+        let context =
+            crate::expression::EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
         let expected: Vec<Document> = expected
             .into_iter()
             .map(|(_, document)| {
@@ -472,7 +477,7 @@ proptest! {
     #[test]
     fn plans_find_what_the_query_defines(case in prop_oneof![case(), entangled_case()]) {
         let raw = bson::RawDocumentBuf::try_from(&case.filter).expect("a valid filter");
-        prop_assume!(Matcher::parse(&raw, &crate::expression::Scope::default()).is_ok());
+        prop_assume!(Matcher::parse(&raw, &crate::expression::Scope::new(Collation::SIMPLE)).is_ok());
         let checked = Checked::new(&case);
         let base = Query {
             sort: case.sort.clone(),
@@ -494,7 +499,7 @@ proptest! {
     #[test]
     fn a_tight_memory_changes_nothing(case in case()) {
         let raw = bson::RawDocumentBuf::try_from(&case.filter).expect("a valid filter");
-        prop_assume!(Matcher::parse(&raw, &crate::expression::Scope::default()).is_ok());
+        prop_assume!(Matcher::parse(&raw, &crate::expression::Scope::new(Collation::SIMPLE)).is_ok());
         let checked = Checked::new(&case);
         let base = Query { sort: case.sort.clone(), limit: case.limit, ..query(&case.filter) };
         let Ok(expected) = naive(&checked.documents, &base) else { return Ok(()) };

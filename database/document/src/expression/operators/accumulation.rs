@@ -11,13 +11,13 @@ use crate::expression::{
     Custom, EvaluationContext, Expression, Node, Scope, Value, internal, owned,
 };
 use crate::pipeline::accumulator::{
-    Accumulation, Accumulator, Average, Input, Max, Min, Population, Sample, Sum,
+    Accumulation, Accumulator, Average, Collated, Input, Max, Min, Population, Sample, Sum,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::variadic("$avg", 0, None, over::<Average>),
-    Operator::variadic("$max", 0, None, over::<Max>),
-    Operator::variadic("$min", 0, None, over::<Min>),
+    Operator::variadic("$max", 0, None, over_compared::<Max>),
+    Operator::variadic("$min", 0, None, over_compared::<Min>),
     Operator::variadic("$stdDevPop", 0, None, over::<Population>),
     Operator::variadic("$stdDevSamp", 0, None, over::<Sample>),
     Operator::variadic("$sum", 0, None, over::<Sum>),
@@ -34,12 +34,24 @@ fn over<A: Accumulator + Default>(
     operands: &[Value<'_>],
     frame: Frame<'_>,
 ) -> Result<Option<Bson>> {
-    let mut accumulator = A::default();
+    accumulate(&mut A::default(), operands, frame)
+}
+
+/// As [`over`], with an accumulator that compares values.
+fn over_compared<A: Collated>(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson>> {
+    accumulate(&mut A::with_collation(frame.collation()), operands, frame)
+}
+
+fn accumulate(
+    accumulator: &mut dyn Accumulator,
+    operands: &[Value<'_>],
+    frame: Frame<'_>,
+) -> Result<Option<Bson>> {
     match operands {
-        [only] => add_elements(&mut accumulator, only.as_deref(), frame)?,
+        [only] => add_elements(accumulator, only.as_deref(), frame)?,
         several => {
             for value in several {
-                add(&mut accumulator, value.as_deref())?;
+                add(accumulator, value.as_deref())?;
             }
         }
     }
@@ -89,7 +101,7 @@ impl Custom for Quantile {
         let operation = frame
             .operation()
             .ok_or_else(|| internal("an accumulation was folded as a constant"))?;
-        let eval = EvaluationContext::new(operation, frame.variables());
+        let eval = EvaluationContext::new(operation, frame.variables(), frame.collation());
         let mut accumulator = self.0.start(&Bson::Null, &eval)?;
         let input = self.0.expression().eval(frame)?;
         add_elements(accumulator.as_mut(), input.as_deref(), frame)?;

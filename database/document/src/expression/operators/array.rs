@@ -238,7 +238,7 @@ fn concat_arrays(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson
     Ok(Some(Bson::Array(all)))
 }
 
-fn contains(value: Option<&Bson>, array: Option<&Bson>, _: Frame<'_>) -> Result<Option<Bson>> {
+fn contains(value: Option<&Bson>, array: Option<&Bson>, frame: Frame<'_>) -> Result<Option<Bson>> {
     let Some(Bson::Array(items)) = array else {
         return Err(Error::location(
             40081,
@@ -248,11 +248,13 @@ fn contains(value: Option<&Bson>, array: Option<&Bson>, _: Frame<'_>) -> Result<
             ),
         ));
     };
-    let found = items.iter().any(|item| compare(Some(item), value).is_eq());
+    let found = items
+        .iter()
+        .any(|item| compare(Some(item), value, frame).is_eq());
     Ok(Some(Bson::Boolean(found)))
 }
 
-fn index_of_array(operands: &[Value<'_>], _: Frame<'_>) -> Result<Option<Bson>> {
+fn index_of_array(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson>> {
     let items = match present(operands[0].as_deref()) {
         None => return null(),
         Some(Bson::Array(items)) => items,
@@ -272,7 +274,7 @@ fn index_of_array(operands: &[Value<'_>], _: Frame<'_>) -> Result<Option<Bson>> 
     let found = items.get(start..end).and_then(|range| {
         range
             .iter()
-            .position(|item| compare(Some(item), value).is_eq())
+            .position(|item| compare(Some(item), value, frame).is_eq())
     });
     found.map_or(Ok(Some(Bson::Int32(-1))), |at| count(start + at))
 }

@@ -5,40 +5,40 @@ use std::cmp::Ordering;
 use bson::Bson;
 
 use super::Operator;
-use crate::value::compare_bson;
+use crate::expression::frame::Frame;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::binary("$cmp", |a, b, _| {
-        Ok(Some(Bson::Int32(match compare(a, b) {
+    Operator::binary("$cmp", |a, b, frame| {
+        Ok(Some(Bson::Int32(match compare(a, b, frame) {
             Ordering::Less => -1,
             Ordering::Equal => 0,
             Ordering::Greater => 1,
         })))
     }),
-    Operator::binary("$eq", |a, b, _| {
-        Ok(Some(Bson::Boolean(compare(a, b).is_eq())))
+    Operator::binary("$eq", |a, b, frame| {
+        Ok(Some(Bson::Boolean(compare(a, b, frame).is_eq())))
     }),
-    Operator::binary("$ne", |a, b, _| {
-        Ok(Some(Bson::Boolean(compare(a, b).is_ne())))
+    Operator::binary("$ne", |a, b, frame| {
+        Ok(Some(Bson::Boolean(compare(a, b, frame).is_ne())))
     }),
-    Operator::binary("$gt", |a, b, _| {
-        Ok(Some(Bson::Boolean(compare(a, b).is_gt())))
+    Operator::binary("$gt", |a, b, frame| {
+        Ok(Some(Bson::Boolean(compare(a, b, frame).is_gt())))
     }),
-    Operator::binary("$gte", |a, b, _| {
-        Ok(Some(Bson::Boolean(compare(a, b).is_ge())))
+    Operator::binary("$gte", |a, b, frame| {
+        Ok(Some(Bson::Boolean(compare(a, b, frame).is_ge())))
     }),
-    Operator::binary("$lt", |a, b, _| {
-        Ok(Some(Bson::Boolean(compare(a, b).is_lt())))
+    Operator::binary("$lt", |a, b, frame| {
+        Ok(Some(Bson::Boolean(compare(a, b, frame).is_lt())))
     }),
-    Operator::binary("$lte", |a, b, _| {
-        Ok(Some(Bson::Boolean(compare(a, b).is_le())))
+    Operator::binary("$lte", |a, b, frame| {
+        Ok(Some(Bson::Boolean(compare(a, b, frame).is_le())))
     }),
 ];
 
 /// Compares values that may be missing.
-pub(super) fn compare(a: Option<&Bson>, b: Option<&Bson>) -> Ordering {
+pub(super) fn compare(a: Option<&Bson>, b: Option<&Bson>, frame: Frame<'_>) -> Ordering {
     match (a, b) {
-        (Some(a), Some(b)) => compare_bson(a, b),
+        (Some(a), Some(b)) => frame.collation().compare_bson(a, b),
         // Missing sorts with undefined: after MinKey, before null.
         (None, Some(Bson::MinKey)) => Ordering::Greater,
         (Some(Bson::MinKey), None) => Ordering::Less,

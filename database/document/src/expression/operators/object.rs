@@ -78,7 +78,7 @@ fn parse_get_field(parser: &mut Parser, operand: &Bson, scope: &Scope) -> Result
     if let Some(field) = operands[0].as_ref().and_then(Expression::as_constant) {
         field_name("$getField", 3_041_704, Some(field))?;
     }
-    Ok(named_call(&GET_FIELD, operands))
+    Ok(named_call(&GET_FIELD, operands, scope))
 }
 
 /// The name of the field, which a value must be.
@@ -144,7 +144,7 @@ fn parse_set_field(
         ));
     };
     field_name(operator.name, 4_161_107, Some(name))?;
-    Ok(named_call(operator, operands))
+    Ok(named_call(operator, operands, scope))
 }
 
 /// The object to change; `None` if it is null.

@@ -12,7 +12,7 @@ use crate::expression::frame::Frame;
 use crate::expression::memory;
 use crate::expression::parse::Parser;
 use crate::expression::{Custom, Expression, Node, Scope, Value, owned};
-use crate::value::{Number, compare_bson, type_alias};
+use crate::value::{Collation, Number, type_alias};
 use crate::{Error, ErrorCode, Result};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -27,11 +27,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         })
     }),
     Operator::named("$minN", &N_OF, |operands, frame| {
-        n_of(operands, frame, |items, n| extreme(items, n, compare_bson))
+        n_of(operands, frame, |items, n| {
+            extreme(items, n, |a, b| frame.collation().compare_bson(a, b))
+        })
     }),
     Operator::named("$maxN", &N_OF, |operands, frame| {
         n_of(operands, frame, |items, n| {
-            extreme(items, n, |a, b| compare_bson(b, a))
+            extreme(items, n, |a, b| frame.collation().compare_bson(b, a))
         })
     }),
     Operator::custom("$sortArray", SortArray::parse),
@@ -54,7 +56,7 @@ static N_OF: Signature = Signature {
 fn n_of<'a>(
     operands: Operands<'a>,
     frame: Frame<'a>,
-    take: fn(&[Bson], usize) -> Vec<Bson>,
+    take: impl Fn(&[Bson], usize) -> Vec<Bson>,
 ) -> Result<Value<'a>> {
     let n = operands.value(0, frame)?;
     let n = n.as_deref();
@@ -93,7 +95,7 @@ fn n_of<'a>(
 }
 
 /// The first `n` in this order; null does not count.
-fn extreme(items: &[Bson], n: usize, order: fn(&Bson, &Bson) -> Ordering) -> Vec<Bson> {
+fn extreme(items: &[Bson], n: usize, order: impl Fn(&Bson, &Bson) -> Ordering) -> Vec<Bson> {
     let mut kept: Vec<&Bson> = items
         .iter()
         .filter(|item| present(Some(item)).is_some())
@@ -182,17 +184,19 @@ impl SortOrder {
         Ok(Self::Fields(fields.collect::<Result<_>>()?))
     }
 
-    fn compare(&self, a: &Bson, b: &Bson) -> Ordering {
+    fn compare(&self, a: &Bson, b: &Bson, collation: Collation) -> Ordering {
         let fields = match (self, a, b) {
-            (Self::Whole { descending }, _, _) => return directed(compare_bson(a, b), *descending),
+            (Self::Whole { descending }, _, _) => {
+                return directed(collation.compare_bson(a, b), *descending);
+            }
             (Self::Fields(fields), Bson::Document(a), Bson::Document(b)) => {
-                return compare_fields(fields, a, b);
+                return compare_fields(fields, a, b, collation);
             }
             (Self::Fields(fields), _, _) => fields,
         };
         // Elements that are not objects have no fields: they are compared as they are.
         let descending = fields.first().is_some_and(|(_, descending)| *descending);
-        directed(compare_bson(a, b), descending)
+        directed(collation.compare_bson(a, b), descending)
     }
 }
 
@@ -212,11 +216,17 @@ fn directed(order: Ordering, descending: bool) -> Ordering {
     if descending { order.reverse() } else { order }
 }
 
-fn compare_fields(fields: &[(Vec<String>, bool)], a: &Document, b: &Document) -> Ordering {
+fn compare_fields(
+    fields: &[(Vec<String>, bool)],
+    a: &Document,
+    b: &Document,
+    collation: Collation,
+) -> Ordering {
     fields
         .iter()
         .map(|(path, descending)| {
-            directed(compare_bson(nested(a, path), nested(b, path)), *descending)
+            let order = collation.compare_bson(nested(a, path), nested(b, path));
+            directed(order, *descending)
         })
         .find(|order| order.is_ne())
         .unwrap_or(Ordering::Equal)
@@ -256,7 +266,7 @@ impl Custom for SortArray {
         };
         frame.check()?;
         let mut sorted = items.clone();
-        sorted.sort_by(|a, b| self.order.compare(a, b));
+        sorted.sort_by(|a, b| self.order.compare(a, b, frame.collation()));
         Ok(owned(Bson::Array(sorted)))
     }
 

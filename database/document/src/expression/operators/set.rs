@@ -9,7 +9,7 @@ use super::{Operator, null, present, type_name};
 use crate::expression::Value;
 use crate::expression::frame::Frame;
 use crate::expression::memory;
-use crate::value::{compare_bson, is_truthy};
+use crate::value::{Collation, is_truthy};
 use crate::{Error, Result};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -24,11 +24,23 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// A value in MongoDB's order, so that equal numbers of different types are one element.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ordered<'a>(pub(super) &'a Bson);
+struct Ordered<'a> {
+    value: &'a Bson,
+    collation: Collation,
+}
+
+impl<'a> Ordered<'a> {
+    const fn new(value: &'a Bson, frame: Frame<'_>) -> Self {
+        Self {
+            value,
+            collation: frame.collation(),
+        }
+    }
+}
 
 impl Ord for Ordered<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare_bson(self.0, other.0)
+        self.collation.compare_bson(self.value, other.value)
     }
 }
 
@@ -48,11 +60,11 @@ impl Eq for Ordered<'_> {}
 
 fn set_of<'a>(items: &'a [Bson], frame: Frame<'_>) -> Result<BTreeSet<Ordered<'a>>> {
     frame.check()?;
-    Ok(items.iter().map(Ordered).collect())
+    Ok(items.iter().map(|item| Ordered::new(item, frame)).collect())
 }
 
 fn to_array(set: &BTreeSet<Ordered<'_>>) -> Bson {
-    Bson::Array(set.iter().map(|item| item.0.clone()).collect())
+    Bson::Array(set.iter().map(|item| item.value.clone()).collect())
 }
 
 /// The operands' arrays; `None` if one of them is null. An operand of another type is an error with
@@ -116,7 +128,7 @@ fn difference(
     let mut seen = set_of(second, frame)?;
     let rest = first
         .iter()
-        .filter(|item| seen.insert(Ordered(item)))
+        .filter(|item| seen.insert(Ordered::new(item, frame)))
         .cloned()
         .collect();
     Ok(Some(Bson::Array(rest)))
@@ -130,7 +142,9 @@ fn is_subset(
     let (first, second) = two_arrays("$setIsSubset", (17046, 17042), first, second)?;
     let second = set_of(second, frame)?;
     Ok(Some(Bson::Boolean(
-        first.iter().all(|item| second.contains(&Ordered(item))),
+        first
+            .iter()
+            .all(|item| second.contains(&Ordered::new(item, frame))),
     )))
 }
 
@@ -187,7 +201,7 @@ fn union(operands: &[Value<'_>], frame: Frame<'_>) -> Result<Option<Bson>> {
     let meter = frame.meter();
     let mut all = BTreeSet::new();
     for item in arrays.into_iter().flatten() {
-        if all.insert(Ordered(item)) {
+        if all.insert(Ordered::new(item, frame)) {
             frame.check()?;
             meter.add(memory::value_bytes(item))?;
         }

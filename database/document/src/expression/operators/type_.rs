@@ -6,7 +6,7 @@ use super::string::count;
 use super::{Operator, null, present, type_name};
 use crate::expression::frame::Frame;
 use crate::index::hashed_value;
-use crate::value::Number;
+use crate::value::{Collation, Number};
 use crate::{Error, Result};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -27,7 +27,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         })
     }),
     Operator::unary("$toHashedIndexKey", |x, _| {
-        Ok(Some(Bson::Int64(hashed_value(x.unwrap_or(&Bson::Null))?)))
+        // The operator never uses a collation.
+        let value = x.unwrap_or(&Bson::Null);
+        Ok(Some(Bson::Int64(hashed_value(value, Collation::SIMPLE)?)))
     }),
 ];
 

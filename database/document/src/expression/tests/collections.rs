@@ -3,6 +3,7 @@
 use bson::{Bson, bson};
 
 use super::{fails, missing, table};
+use crate::value::Collation;
 
 #[test]
 fn text() {
@@ -286,7 +287,7 @@ fn types_and_sizes() {
         {"$tsSecond": (bson::Timestamp { time: 7, increment: 8 })} => 7_i64;
         {"$tsIncrement": (bson::Timestamp { time: 7, increment: 8 })} => 8_i64;
         {"$tsSecond": 1} => fails(5_687_301, "must be a timestamp, but is int");
-        {"$toHashedIndexKey": 1} => crate::index::hashed_value(&Bson::Int32(1)).unwrap();
+        {"$toHashedIndexKey": 1} => crate::index::hashed_value(&Bson::Int32(1), Collation::SIMPLE).unwrap();
         {"$rand": {}} => 0.5;
         {"$rand": [1]} => fails(3_040_501, "does not currently accept arguments");
         {"$function": {}} => fails(31264, "does not execute JavaScript");

@@ -5,6 +5,7 @@ use bson::{Bson, bson, doc};
 use super::{NOW_MS, check, evaluate, fails, missing, operation, table};
 use crate::ErrorCode;
 use crate::expression::{DEPTH_MAX, EvaluationContext, Expression, Scope, Variables};
+use crate::value::Collation;
 
 #[test]
 fn paths() {
@@ -177,11 +178,11 @@ fn an_interrupted_operation_stops_in_loops() {
     operation.interrupt().kill(ErrorCode::Interrupted);
     let variables = Variables::new(&operation);
     let map = bson!({"$map": {"input": "$a", "in": "$$this"}});
-    let map = Expression::parse(&map, &Scope::default()).unwrap();
+    let map = Expression::parse(&map, &Scope::new(Collation::SIMPLE)).unwrap();
     let error = map
         .evaluate(
             &doc! {"a": [1]},
-            &EvaluationContext::new(&operation, &variables),
+            &EvaluationContext::new(&operation, &variables, Collation::SIMPLE),
         )
         .unwrap_err();
     assert_eq!(error.code(), ErrorCode::Interrupted);
@@ -189,7 +190,8 @@ fn an_interrupted_operation_stops_in_loops() {
 
 #[test]
 fn constants_are_folded_and_failing_ones_are_left() {
-    let parse = |expression: Bson| Expression::parse(&expression, &Scope::default()).unwrap();
+    let parse =
+        |expression: Bson| Expression::parse(&expression, &Scope::new(Collation::SIMPLE)).unwrap();
     assert_eq!(
         parse(bson!({"$eq": [1, 1]})).as_constant(),
         Some(&Bson::Boolean(true))
@@ -208,7 +210,7 @@ fn constants_are_folded_and_failing_ones_are_left() {
 #[test]
 fn dependencies() {
     let of = |expression: Bson| {
-        Expression::parse(&expression, &Scope::default().with("v"))
+        Expression::parse(&expression, &Scope::new(Collation::SIMPLE).with("v"))
             .unwrap()
             .field_paths()
     };
@@ -222,16 +224,20 @@ fn dependencies() {
 #[test]
 fn variables_brought_along() {
     let operation = operation();
-    let (scope, variables) =
-        Variables::from_let(&doc! {"x": {"$add": [1, 2]}, "y": ["$$x"]}, &operation).unwrap();
+    let (scope, variables) = Variables::from_let(
+        &doc! {"x": {"$add": [1, 2]}, "y": ["$$x"]},
+        &operation,
+        Collation::SIMPLE,
+    )
+    .unwrap();
     let expression = Expression::parse(&bson!(["$$x", "$$y", "$a"]), &scope).unwrap();
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     assert_eq!(
         expression.evaluate(&doc! {"a": 5}, &context).unwrap(),
         Some(bson!([3, [3], 5]))
     );
 
-    let error = Variables::from_let(&doc! {"x": "$a"}, &operation).unwrap_err();
+    let error = Variables::from_let(&doc! {"x": "$a"}, &operation, Collation::SIMPLE).unwrap_err();
     assert_eq!(error.code().number(), 4_890_500);
     assert!(evaluate(&bson!("$$x"), &doc! {}).is_err());
 }

@@ -7,7 +7,7 @@ use super::super::walk::field;
 use super::canonical::{all_differ, canonical, order};
 use super::{Additional, Arrays, Dependency, Items, Numbers, Objects, Schema, Strings};
 use crate::Result;
-use crate::value::Number;
+use crate::value::{Collation, Number};
 
 /// Whether `value` conforms. The recursion is as deep as the schema.
 pub(super) fn accepts(schema: &Schema, value: RawBsonRef<'_>) -> Result<bool> {
@@ -67,7 +67,7 @@ fn count_up_to(schemas: &[Schema], value: RawBsonRef<'_>, limit: usize) -> Resul
     Ok(count)
 }
 
-/// Accepts everything that is no number, too.
+/// Accepts everything that is no number, too. Numbers need no collation.
 fn accepts_number(numbers: &Numbers, value: RawBsonRef<'_>) -> bool {
     let Some(number) = Number::from_raw(value) else {
         return true;
@@ -78,7 +78,7 @@ fn accepts_number(numbers: &Numbers, value: RawBsonRef<'_>) -> bool {
         } else {
             Comparison::GreaterOrEqual
         };
-        compare(relation, Some(value), &bound.value)
+        compare(relation, Some(value), &bound.value, Collation::SIMPLE)
     });
     let below = numbers.maximum.as_ref().is_none_or(|bound| {
         let relation = if bound.exclusive {
@@ -86,7 +86,7 @@ fn accepts_number(numbers: &Numbers, value: RawBsonRef<'_>) -> bool {
         } else {
             Comparison::LessOrEqual
         };
-        compare(relation, Some(value), &bound.value)
+        compare(relation, Some(value), &bound.value, Collation::SIMPLE)
     });
     // Decimals make 0.3 a multiple of 0.1.
     let multiple = numbers.multiple_of.is_none_or(|divisor| {

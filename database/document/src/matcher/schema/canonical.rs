@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use bson::{Bson, Document, RawArray, RawBson, RawBsonRef, RawDocument};
 
 use super::super::DEPTH_MAX;
-use crate::value;
+use crate::value::Collation;
 use crate::{Error, ErrorCode, Result};
 
 /// The value with the fields of all objects in the order of their names.
@@ -18,9 +18,9 @@ pub(super) fn canonical(value: RawBsonRef<'_>) -> Result<RawBson> {
     }
 }
 
-/// The order of canonical values.
+/// The order of canonical values. No schema compares strings by a collation.
 pub(super) fn order(a: &RawBson, b: &RawBson) -> Ordering {
-    value::compare(a.as_raw_bson_ref(), b.as_raw_bson_ref())
+    Collation::SIMPLE.compare(a.as_raw_bson_ref(), b.as_raw_bson_ref())
 }
 
 /// Sorts canonical values; returns whether all differ.

@@ -8,6 +8,7 @@ use proptest::sample::select;
 use super::{operation, raw};
 use crate::expression::{EvaluationContext, Scope, Variables};
 use crate::matcher::Matcher;
+use crate::value::Collation;
 use crate::value::arbitrary::any_bson;
 
 /// Names that mean something in a filter or a schema, and some that do not.
@@ -93,13 +94,16 @@ fn exercise(filter: &[u8], document: &[u8]) {
     ) else {
         return;
     };
-    let Ok(matcher) = Matcher::parse(filter, &Scope::default()) else {
+    let Ok(matcher) = Matcher::parse(filter, &Scope::new(Collation::SIMPLE)) else {
         return;
     };
     let operation = operation();
     let variables = Variables::new(&operation);
     // Either answer is right, and so is an error.
-    drop(matcher.matches(document, &EvaluationContext::new(&operation, &variables)));
+    drop(matcher.matches(
+        document,
+        &EvaluationContext::new(&operation, &variables, Collation::SIMPLE),
+    ));
 }
 
 proptest! {

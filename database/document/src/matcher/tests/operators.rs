@@ -6,6 +6,7 @@ use bson::{Binary, Bson, DateTime, Timestamp, doc, oid::ObjectId};
 use super::{check_table, matches, operation, parse, raw, regex, try_matches};
 use crate::expression::{EvaluationContext, Variables};
 use crate::matcher::{Node, Predicate};
+use crate::value::Collation;
 use crate::{ErrorCode, Result};
 
 fn decimal(text: &str) -> Bson {
@@ -286,7 +287,7 @@ fn references_are_values() {
 fn a_sample_follows_its_rate() -> Result<()> {
     let operation = operation();
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     let matcher = parse(&doc! {"$sampleRate": 0.25})?;
     let empty = raw(&doc! {});
     let mut drawn = 0;
@@ -326,7 +327,7 @@ fn killed_operations_stop_between_regular_expressions() {
     let operation = operation();
     operation.interrupt().kill(ErrorCode::Interrupted);
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     let matcher = parse(&doc! {"a": regex("x", "")}).unwrap();
     let error = matcher
         .matches(&raw(&doc! {"a": ["a", "b"]}), &context)
@@ -341,7 +342,7 @@ fn damaged_documents_are_errors() {
     let damaged = bson::RawDocumentBuf::from_bytes(bytes).unwrap();
     let operation = operation();
     let variables = Variables::new(&operation);
-    let context = EvaluationContext::new(&operation, &variables);
+    let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     let error = parse(&doc! {"b": 1})
         .unwrap()
         .matches(&damaged, &context)

@@ -9,6 +9,7 @@ use proptest::sample::select;
 
 use super::try_matches;
 use crate::value;
+use crate::value::Collation;
 
 /// Everything a path leads to; `None` is a missing value.
 fn candidates(start: &Document, path: &[&str]) -> Vec<Option<Bson>> {
@@ -68,7 +69,7 @@ fn holds(operator: &str, candidate: Option<&Bson>, operand: &Bson) -> bool {
         return inclusive && is_nan(candidate) && is_nan(operand);
     }
     matches!(
-        (operator, value::compare_bson(candidate, operand)),
+        (operator, Collation::SIMPLE.compare_bson(candidate, operand)),
         ("$eq" | "$lte" | "$gte", Ordering::Equal)
             | ("$lt" | "$lte", Ordering::Less)
             | ("$gt" | "$gte", Ordering::Greater)

@@ -15,7 +15,7 @@ pub(super) fn parse(_name: &'static str, argument: &Bson, _scope: &Scope) -> Res
             input: Expression::constant(Bson::Int32(1)),
             sort_by: None,
             count: None,
-            start: Arc::new(|_| Box::new(Sum::default())),
+            start: Arc::new(|_, _| Box::new(Sum::default())),
         }),
         _ => Err(Error::new(
             ErrorCode::TypeMismatch,

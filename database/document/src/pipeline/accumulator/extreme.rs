@@ -4,14 +4,15 @@ use std::cmp::Ordering;
 
 use bson::Bson;
 
-use super::{Accumulator, Input, is_nullish};
+use super::{Accumulator, Collated, Input, is_nullish};
 use crate::Result;
 use crate::pipeline::size;
-use crate::value::compare_bson;
+use crate::value::Collation;
 
 /// The least or the greatest value in MongoDB's order; null if there is none but null and missing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Extreme<const GREATEST: bool> {
+    collation: Collation,
     value: Option<Bson>,
     bytes: usize,
 }
@@ -20,6 +21,16 @@ pub(crate) struct Extreme<const GREATEST: bool> {
 pub(crate) type Min = Extreme<false>;
 /// `$max`
 pub(crate) type Max = Extreme<true>;
+
+impl<const GREATEST: bool> Collated for Extreme<GREATEST> {
+    fn with_collation(collation: Collation) -> Self {
+        Self {
+            collation,
+            value: None,
+            bytes: 0,
+        }
+    }
+}
 
 impl<const GREATEST: bool> Accumulator for Extreme<GREATEST> {
     fn add(&mut self, input: Input) -> Result<()> {
@@ -35,7 +46,7 @@ impl<const GREATEST: bool> Accumulator for Extreme<GREATEST> {
             if self
                 .value
                 .as_ref()
-                .is_none_or(|old| compare_bson(&value, old) == wanted)
+                .is_none_or(|old| self.collation.compare_bson(&value, old) == wanted)
             {
                 self.bytes = size::value_bytes(&value);
                 self.value = Some(value);

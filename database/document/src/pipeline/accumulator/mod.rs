@@ -31,7 +31,7 @@ use bson::{Bson, Document};
 use crate::expression::{EvaluationContext, Expression, Scope};
 use crate::pipeline::display;
 use crate::pipeline::sort::SortPattern;
-use crate::value::{Number, type_alias};
+use crate::value::{Collation, Number, type_alias};
 use crate::{Error, Result};
 
 /// What an accumulator is given of one document.
@@ -63,8 +63,15 @@ pub(crate) trait Accumulator: fmt::Debug + Send {
     }
 }
 
-/// Starts an accumulator; the number is the value of `n`, 1 for those without.
-type Start = Arc<dyn Fn(usize) -> Box<dyn Accumulator> + Send + Sync>;
+/// An accumulator that compares values.
+pub(crate) trait Collated: Accumulator + Sized {
+    /// The accumulator that has taken in nothing and compares strings by `collation`.
+    fn with_collation(collation: Collation) -> Self;
+}
+
+/// Starts an accumulator that compares strings by the collation; the number is the value of `n`, 1 for
+/// those without.
+type Start = Arc<dyn Fn(usize, Collation) -> Box<dyn Accumulator> + Send + Sync>;
 
 /// What parsing an argument gives.
 struct Parsed {
@@ -85,7 +92,7 @@ struct Operator {
 const OPERATORS: &[Operator] = &[
     Operator {
         name: "$addToSet",
-        parse: unary::<set::AddToSet>,
+        parse: comparing::<set::AddToSet>,
     },
     Operator {
         name: "$avg",
@@ -121,7 +128,7 @@ const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "$max",
-        parse: unary::<Max>,
+        parse: comparing::<Max>,
     },
     Operator {
         name: "$maxN",
@@ -137,7 +144,7 @@ const OPERATORS: &[Operator] = &[
     },
     Operator {
         name: "$min",
-        parse: unary::<Min>,
+        parse: comparing::<Min>,
     },
     Operator {
         name: "$minN",
@@ -255,11 +262,12 @@ impl Accumulation {
         eval: &EvaluationContext<'_>,
     ) -> Result<Box<dyn Accumulator>> {
         let Some(count) = &self.count else {
-            return Ok((self.start)(1));
+            return Ok((self.start)(1, eval.collation));
         };
         let empty = Document::new();
         let root = group.as_document().unwrap_or(&empty);
-        Ok((self.start)(element_count(count.evaluate(root, eval)?)?))
+        let count = element_count(count.evaluate(root, eval)?)?;
+        Ok((self.start)(count, eval.collation))
     }
 }
 
@@ -268,6 +276,26 @@ fn unary<A>(name: &'static str, argument: &Bson, scope: &Scope) -> Result<Parsed
 where
     A: Accumulator + Default + 'static,
 {
+    any(name, argument, scope, |_, _| Box::new(A::default()))
+}
+
+/// The argument of an accumulator that takes any expression and compares its values.
+fn comparing<A>(name: &'static str, argument: &Bson, scope: &Scope) -> Result<Parsed>
+where
+    A: Collated + 'static,
+{
+    any(name, argument, scope, |_, collation| {
+        Box::new(A::with_collation(collation))
+    })
+}
+
+/// Parses an argument that is any expression.
+fn any(
+    name: &'static str,
+    argument: &Bson,
+    scope: &Scope,
+    start: fn(usize, Collation) -> Box<dyn Accumulator>,
+) -> Result<Parsed> {
     if matches!(argument, Bson::Array(_)) {
         return Err(Error::location(
             40237,
@@ -278,7 +306,7 @@ where
         input: Expression::parse(argument, scope)?,
         sort_by: None,
         count: None,
-        start: Arc::new(|_| Box::new(A::default())),
+        start: Arc::new(start),
     })
 }
 
@@ -287,7 +315,7 @@ fn n_of(
     name: &'static str,
     argument: &Bson,
     scope: &Scope,
-    start: impl Fn(usize) -> Box<dyn Accumulator> + Send + Sync + 'static,
+    start: impl Fn(usize, Collation) -> Box<dyn Accumulator> + Send + Sync + 'static,
 ) -> Result<Parsed> {
     let Bson::Document(fields) = argument else {
         return Err(Error::location(

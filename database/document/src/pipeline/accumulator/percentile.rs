@@ -146,7 +146,7 @@ fn parsed(
         input: Expression::parse(input, scope)?,
         sort_by: None,
         count: None,
-        start: Arc::new(move |_| {
+        start: Arc::new(move |_, _| {
             Box::new(Percentile {
                 ranks: Arc::clone(&ranks),
                 single,

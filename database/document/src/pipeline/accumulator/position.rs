@@ -8,6 +8,7 @@ use super::{Accumulator, Input, Parsed, n_of, state_array};
 use crate::Result;
 use crate::expression::Scope;
 use crate::pipeline::size;
+use crate::value::Collation;
 
 /// `$first`: the value of the first document, even if missing.
 #[derive(Debug, Default)]
@@ -107,7 +108,7 @@ struct Several<const LAST: bool> {
 }
 
 impl<const LAST: bool> Several<LAST> {
-    fn boxed(n: usize) -> Box<dyn Accumulator> {
+    fn boxed(n: usize, _: Collation) -> Box<dyn Accumulator> {
         Box::new(Self {
             n,
             values: VecDeque::new(),

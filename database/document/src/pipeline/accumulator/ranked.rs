@@ -11,9 +11,10 @@ use super::{
     Accumulator, Input, Parsed, check_constant_count, damaged_state, is_nullish, n_of, state_array,
 };
 use crate::expression::{Expression, Scope};
-use crate::key::{self, TypeBits};
+use crate::key::TypeBits;
 use crate::pipeline::sort::SortPattern;
 use crate::pipeline::{display, size};
+use crate::value::Collation;
 use crate::{Error, Result};
 
 /// Where the key of a value comes from.
@@ -22,7 +23,10 @@ enum Order {
     /// From the document, by `sortBy`.
     Given,
     /// From the value itself; null and missing do not take part.
-    ByValue { descending: bool },
+    ByValue {
+        descending: bool,
+        collation: Collation,
+    },
 }
 
 /// The first or last values of an order.
@@ -87,7 +91,11 @@ impl Ranked {
 
 impl Accumulator for Ranked {
     fn add(&mut self, input: Input) -> Result<()> {
-        let Order::ByValue { descending } = self.order else {
+        let Order::ByValue {
+            descending,
+            collation,
+        } = self.order
+        else {
             self.insert(input.key, input.value.unwrap_or(Bson::Null));
             return Ok(());
         };
@@ -96,7 +104,7 @@ impl Accumulator for Ranked {
         }
         if let Some(value) = input.value {
             let mut key = Vec::new();
-            key::encode_bson(&mut key, &mut TypeBits::default(), &value, descending)?;
+            collation.encode_key_bson(&mut key, &mut TypeBits::default(), &value, descending)?;
             self.insert(key, value);
         }
         Ok(())
@@ -146,10 +154,13 @@ impl Accumulator for Ranked {
 
 /// `$minN`
 pub(super) fn parse_min_n(name: &'static str, argument: &Bson, scope: &Scope) -> Result<Parsed> {
-    n_of(name, argument, scope, |n| {
+    n_of(name, argument, scope, |n, collation| {
         Box::new(Ranked::new(
             n,
-            Order::ByValue { descending: false },
+            Order::ByValue {
+                descending: false,
+                collation,
+            },
             false,
             false,
         ))
@@ -158,10 +169,13 @@ pub(super) fn parse_min_n(name: &'static str, argument: &Bson, scope: &Scope) ->
 
 /// `$maxN`
 pub(super) fn parse_max_n(name: &'static str, argument: &Bson, scope: &Scope) -> Result<Parsed> {
-    n_of(name, argument, scope, |n| {
+    n_of(name, argument, scope, |n, collation| {
         Box::new(Ranked::new(
             n,
-            Order::ByValue { descending: true },
+            Order::ByValue {
+                descending: true,
+                collation,
+            },
             false,
             false,
         ))
@@ -218,7 +232,7 @@ fn parse_sorted(
         .get("output")
         .ok_or_else(|| missing(5788004, name, "output"))?;
     let sort_by = match fields.get("sortBy") {
-        Some(Bson::Document(sort_by)) => SortPattern::parse(sort_by)?,
+        Some(Bson::Document(sort_by)) => SortPattern::parse(sort_by, scope.collation())?,
         Some(other) => {
             return Err(Error::location(
                 5788604,
@@ -234,7 +248,7 @@ fn parse_sorted(
         input: Expression::parse(output, scope)?,
         sort_by: Some(sort_by),
         count,
-        start: Arc::new(move |n| Box::new(Ranked::new(n, Order::Given, keep_last, single))),
+        start: Arc::new(move |n, _| Box::new(Ranked::new(n, Order::Given, keep_last, single))),
     })
 }
 

@@ -4,15 +4,16 @@ use std::collections::HashSet;
 
 use bson::Bson;
 
-use super::{Accumulator, Input, state_array};
+use super::{Accumulator, Collated, Input, state_array};
 use crate::Result;
-use crate::key;
 use crate::pipeline::size;
+use crate::value::Collation;
 
 /// `$addToSet`: all different values that are not missing. MongoDB promises no order; they come out in
 /// the order in which they were first seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AddToSet {
+    collation: Collation,
     values: Vec<Bson>,
     seen: HashSet<Vec<u8>>,
     bytes: usize,
@@ -20,11 +21,22 @@ pub(super) struct AddToSet {
 
 impl AddToSet {
     fn insert(&mut self, value: Bson) {
-        let key = key::equality_key(&value);
+        let key = self.collation.equality_key(&value);
         let key_bytes = key.len() + size_of::<Vec<u8>>();
         if self.seen.insert(key) {
             self.bytes += key_bytes + size::value_bytes(&value);
             self.values.push(value);
+        }
+    }
+}
+
+impl Collated for AddToSet {
+    fn with_collation(collation: Collation) -> Self {
+        Self {
+            collation,
+            values: Vec::new(),
+            seen: HashSet::new(),
+            bytes: 0,
         }
     }
 }

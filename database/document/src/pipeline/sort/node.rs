@@ -3,7 +3,8 @@
 use bson::{Bson, Document, RawBsonRef, RawDocument};
 
 use crate::Result;
-use crate::key::{self, TypeBits};
+use crate::key::TypeBits;
+use crate::value::Collation;
 
 /// A value inside a document that a sort key is taken from.
 pub(super) trait Node<'a>: Copy {
@@ -16,7 +17,13 @@ pub(super) trait Node<'a>: Copy {
     /// The elements, if this is an array; nothing otherwise.
     fn elements(self) -> Result<Vec<Self>>;
     /// Appends the memory-comparable form of this value.
-    fn encode(self, out: &mut Vec<u8>, bits: &mut TypeBits, descending: bool) -> Result<()>;
+    fn encode(
+        self,
+        collation: Collation,
+        out: &mut Vec<u8>,
+        bits: &mut TypeBits,
+        descending: bool,
+    ) -> Result<()>;
 }
 
 /// A value of a tree. The whole document is not a [`Bson`], hence two cases.
@@ -50,11 +57,17 @@ impl<'a> Node<'a> for TreeNode<'a> {
         })
     }
 
-    fn encode(self, out: &mut Vec<u8>, bits: &mut TypeBits, descending: bool) -> Result<()> {
+    fn encode(
+        self,
+        collation: Collation,
+        out: &mut Vec<u8>,
+        bits: &mut TypeBits,
+        descending: bool,
+    ) -> Result<()> {
         match self {
             // The walk starts with at least one component, so the root itself is never a value.
             Self::Root(_) => Ok(()),
-            Self::Value(value) => key::encode_bson(out, bits, value, descending),
+            Self::Value(value) => collation.encode_key_bson(out, bits, value, descending),
         }
     }
 }
@@ -92,7 +105,13 @@ impl<'a> Node<'a> for RawNode<'a> {
         }
     }
 
-    fn encode(self, out: &mut Vec<u8>, bits: &mut TypeBits, descending: bool) -> Result<()> {
-        key::encode(out, bits, self.0, descending)
+    fn encode(
+        self,
+        collation: Collation,
+        out: &mut Vec<u8>,
+        bits: &mut TypeBits,
+        descending: bool,
+    ) -> Result<()> {
+        collation.encode_key(out, bits, self.0, descending)
     }
 }

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::node::{Node, RawNode, TreeNode};
-use crate::key::{self, TypeBits};
+use crate::key::TypeBits;
 use crate::pipeline::field_path;
-use crate::value::{Number, Path, array_index};
+use crate::value::{Collation, Number, Path, array_index};
 use crate::{Error, ErrorCode, Result};
 
 /// As many fields as a sort pattern may have, as in a compound index.
@@ -31,6 +31,7 @@ pub struct SortField {
 pub struct SortPattern {
     fields: Vec<SortField>,
     document: Document,
+    collation: Collation,
 }
 
 /// A document that sort keys can be taken from.
@@ -61,12 +62,12 @@ impl SortSource for RawDocumentBuf {
 }
 
 impl SortPattern {
-    /// Parses `{field: 1 or -1, ...}`. An empty document gives a pattern without fields, under which
+    /// Parses `{field: 1 or -1, ...}`; strings are ordered by `collation`. An empty document gives a pattern without fields, under which
     /// all documents are equal.
     ///
     /// # Errors
     /// MongoDB's codes for directions that are not 1 or -1 and for paths that are not valid.
-    pub fn parse(document: &Document) -> Result<Self> {
+    pub fn parse(document: &Document, collation: Collation) -> Result<Self> {
         if document.len() > FIELDS_MAX {
             return Err(Error::location(13103, "too many compound keys"));
         }
@@ -83,6 +84,7 @@ impl SortPattern {
         Ok(Self {
             fields,
             document: document.clone(),
+            collation,
         })
     }
 
@@ -126,7 +128,7 @@ impl SortPattern {
         let start = out.len();
         for field in &self.fields {
             match walk(root, &field.path, 0)? {
-                Step::Value(value) => encode_field(value, field, out)?,
+                Step::Value(value) => self.encode_field(value, field, out)?,
                 Step::Array { .. } => {
                     out.truncate(start);
                     let cursors = vec![
@@ -221,13 +223,32 @@ impl SortPattern {
         let mut key = Vec::new();
         for (step, field) in steps.iter().zip(&self.fields) {
             if let Step::Value(value) = *step {
-                encode_field(value, field, &mut key)?;
+                self.encode_field(value, field, &mut key)?;
             }
         }
         if least.as_ref().is_none_or(|least| key < *least) {
             *least = Some(key);
         }
         Ok(())
+    }
+
+    fn encode_field<'a, N: Node<'a>>(
+        &self,
+        leaf: Leaf<N>,
+        field: &SortField,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let collation = self.collation;
+        let mut bits = TypeBits::default();
+        match leaf {
+            Leaf::Missing => {
+                collation.encode_key(out, &mut bits, RawBsonRef::Null, field.descending)
+            }
+            Leaf::Undefined => {
+                collation.encode_key(out, &mut bits, RawBsonRef::Undefined, field.descending)
+            }
+            Leaf::Value(value) => value.encode(collation, out, &mut bits, field.descending),
+        }
     }
 }
 
@@ -294,19 +315,6 @@ fn walk<'a, N: Node<'a>>(mut node: N, path: &Path, mut consumed: usize) -> Resul
             }
         }
         consumed += 1;
-    }
-}
-
-fn encode_field<'a, N: Node<'a>>(
-    leaf: Leaf<N>,
-    field: &SortField,
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let mut bits = TypeBits::default();
-    match leaf {
-        Leaf::Missing => key::encode(out, &mut bits, RawBsonRef::Null, field.descending),
-        Leaf::Undefined => key::encode(out, &mut bits, RawBsonRef::Undefined, field.descending),
-        Leaf::Value(value) => value.encode(out, &mut bits, field.descending),
     }
 }
 

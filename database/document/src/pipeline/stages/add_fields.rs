@@ -41,6 +41,7 @@ impl Run for AddFields {
         Ok(FilterMap::boxed(
             source,
             context.variables.clone(),
+            context.collation,
             move |document, eval| fields.apply(document, eval).map(Some),
         ))
     }

@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 use super::{Stage, group, shown, sort};
 use crate::expression::Expression;
 use crate::pipeline::context::ParseContext;
-use crate::value::{canonical_rank, compare_bson, type_alias};
+use crate::value::{Collation, canonical_rank, type_alias};
 use crate::{Error, Result};
 
 pub(super) fn parse(_: &str, argument: &Bson, context: &ParseContext) -> Result<Vec<Stage>> {
@@ -77,7 +77,7 @@ impl<'a> Options<'a> {
                 "$bucket requires 'groupBy' and 'boundaries' to be specified.",
             ));
         };
-        check_default(default.as_ref(), &boundaries)?;
+        check_default(default.as_ref(), &boundaries, context.scope.collation())?;
         Ok(Self {
             group_by,
             boundaries,
@@ -169,12 +169,12 @@ fn parse_boundaries(value: &Bson, context: &ParseContext) -> Result<Vec<Bson>> {
         })
         .collect::<Result<Vec<_>>>()?;
     for (index, bounds) in boundaries.windows(2).enumerate() {
-        check_pair(index, &bounds[0], &bounds[1])?;
+        check_pair(index, &bounds[0], &bounds[1], context.scope.collation())?;
     }
     Ok(boundaries)
 }
 
-fn check_pair(index: usize, lower: &Bson, upper: &Bson) -> Result<()> {
+fn check_pair(index: usize, lower: &Bson, upper: &Bson, collation: Collation) -> Result<()> {
     if canonical_rank(lower.element_type()) != canonical_rank(upper.element_type()) {
         return Err(Error::location(
             40193,
@@ -186,7 +186,7 @@ fn check_pair(index: usize, lower: &Bson, upper: &Bson) -> Result<()> {
             ),
         ));
     }
-    if compare_bson(lower, upper) != Ordering::Less {
+    if collation.compare_bson(lower, upper) != Ordering::Less {
         return Err(Error::location(
             40194,
             format!(
@@ -214,12 +214,12 @@ fn parse_default(value: &Bson, context: &ParseContext) -> Result<Bson> {
 }
 
 /// The default must lie outside the boundaries, lest its bucket be confused with another.
-fn check_default(default: Option<&Bson>, boundaries: &[Bson]) -> Result<()> {
+fn check_default(default: Option<&Bson>, boundaries: &[Bson], collation: Collation) -> Result<()> {
     let (Some(default), [lowest, .., highest]) = (default, boundaries) else {
         return Ok(());
     };
-    let inside = compare_bson(default, lowest) != Ordering::Less
-        && compare_bson(default, highest) == Ordering::Less;
+    let inside = collation.compare_bson(default, lowest) != Ordering::Less
+        && collation.compare_bson(default, highest) == Ordering::Less;
     if inside {
         return Err(Error::location(
             40199,

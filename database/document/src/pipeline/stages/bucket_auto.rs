@@ -3,8 +3,8 @@
 use bson::{Bson, Document, doc};
 
 use super::{Run, Stage, group, shown};
-use crate::expression::{EvaluationContext, Expression};
-use crate::key::{self, TypeBits};
+use crate::expression::Expression;
+use crate::key::TypeBits;
 use crate::pipeline::accumulator::{Accumulation, Accumulator};
 use crate::pipeline::context::{Context, ParseContext};
 use crate::pipeline::granularity::Granularity;
@@ -80,7 +80,7 @@ struct Bucket {
 impl BucketAutoStream {
     /// Sorts the documents by the value of the expression.
     fn sort(&self, source: &mut dyn DocumentStream, operation: &Operation) -> Result<Filling> {
-        let eval = EvaluationContext::new(operation, &self.context.variables);
+        let eval = self.context.evaluation(operation);
         let mut sort = ExternalSort::new(None, self.context.scratch(), self.context.allow_disk_use);
         let mut remaining = 0;
         while let Some(document) = source.next(operation)? {
@@ -93,7 +93,12 @@ impl BucketAutoStream {
                 check_rounded(&value)?;
             }
             let mut key = Vec::new();
-            key::encode_bson(&mut key, &mut TypeBits::default(), &value, false)?;
+            self.context.collation.encode_key_bson(
+                &mut key,
+                &mut TypeBits::default(),
+                &value,
+                false,
+            )?;
             sort.push(operation, key, doc! {"v": value, "d": document})?;
             remaining += 1;
         }
@@ -109,7 +114,7 @@ impl BucketAutoStream {
     }
 
     fn start(&self, first: Item, operation: &Operation) -> Result<Bucket> {
-        let eval = EvaluationContext::new(operation, &self.context.variables);
+        let eval = self.context.evaluation(operation);
         let accumulators = self
             .stage
             .fields
@@ -127,7 +132,7 @@ impl BucketAutoStream {
 
     /// Gives the document that was last put into the bucket to its accumulators.
     fn accumulate(&self, bucket: &mut Bucket, operation: &Operation) -> Result<()> {
-        let eval = EvaluationContext::new(operation, &self.context.variables);
+        let eval = self.context.evaluation(operation);
         for ((_, accumulation), accumulator) in
             self.stage.fields.iter().zip(&mut bucket.accumulators)
         {

@@ -8,7 +8,7 @@ use super::{Position, Run, Stage};
 use crate::expression::{EvaluationContext, Expression, Variables};
 use crate::pipeline::context::{Context, ParseContext};
 use crate::pipeline::{DocumentStream, Documents};
-use crate::value::type_alias;
+use crate::value::{Collation, type_alias};
 use crate::{Error, Operation, Result};
 
 /// Gives the documents that an expression makes.
@@ -31,6 +31,7 @@ impl Run for DocumentsStage {
         Ok(Box::new(ExpressionStream {
             expression: Arc::clone(&self.expression),
             variables: context.variables.clone(),
+            collation: context.collation,
             documents: None,
         }))
     }
@@ -47,13 +48,14 @@ impl Run for DocumentsStage {
 struct ExpressionStream {
     expression: Arc<Expression>,
     variables: Variables,
+    collation: Collation,
     /// None until the expression is evaluated.
     documents: Option<Documents>,
 }
 
 impl ExpressionStream {
     fn evaluate(&self, operation: &Operation) -> Result<Documents> {
-        let eval = EvaluationContext::new(operation, &self.variables);
+        let eval = EvaluationContext::new(operation, &self.variables, self.collation);
         let values = match self.expression.evaluate(&Document::new(), &eval)? {
             Some(Bson::Array(values)) => values,
             other => {

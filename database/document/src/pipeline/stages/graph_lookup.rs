@@ -7,12 +7,11 @@ use bson::{Bson, Document, doc};
 
 use super::{Run, Stage, shown};
 use crate::expression::{EvaluationContext, Expression};
-use crate::key;
 use crate::pipeline::context::{Context, ParseContext};
 use crate::pipeline::filter_map::FilterMap;
 use crate::pipeline::{DocumentStream, field_path, join, size};
 use crate::stage_memory::StageMemory;
-use crate::value::{Number, Path, type_alias};
+use crate::value::{Collation, Number, Path, type_alias};
 use crate::{Error, ErrorCode, Result};
 
 /// Adds to every document the array of all documents that are reached from it by following references,
@@ -53,10 +52,11 @@ impl Run for GraphLookup {
         context: &Context,
     ) -> Result<Box<dyn DocumentStream>> {
         let (inner, context) = (Arc::clone(&self.inner), context.clone());
-        let variables = context.variables.clone();
+        let (variables, collation) = (context.variables.clone(), context.collation);
         Ok(FilterMap::boxed(
             source,
             variables,
+            collation,
             move |mut document, eval| {
                 let found = inner.search(&document, &context, eval)?;
                 field_path::set(&mut document, &inner.as_path, Bson::Array(found));
@@ -67,13 +67,22 @@ impl Run for GraphLookup {
 }
 
 /// A set of values under MongoDB's equality, in a stable order.
-#[derive(Default)]
-struct Frontier(BTreeMap<Vec<u8>, Bson>);
+struct Frontier {
+    collation: Collation,
+    values: BTreeMap<Vec<u8>, Bson>,
+}
 
 impl Frontier {
+    const fn new(collation: Collation) -> Self {
+        Self {
+            collation,
+            values: BTreeMap::new(),
+        }
+    }
+
     fn insert(&mut self, value: &Bson) {
-        self.0
-            .entry(key::equality_key(value))
+        self.values
+            .entry(self.collation.equality_key(value))
             .or_insert_with(|| value.clone());
     }
 }
@@ -85,7 +94,7 @@ impl Inner {
         context: &Context,
         eval: &EvaluationContext<'_>,
     ) -> Result<Vec<Bson>> {
-        let mut frontier = Frontier::default();
+        let mut frontier = Frontier::new(context.collation);
         match self
             .start_with
             .evaluate(document, eval)?
@@ -97,15 +106,19 @@ impl Inner {
         let (mut found, mut visited, mut bytes) = (Vec::new(), HashSet::new(), 0);
         let mut memory = StageMemory::default();
         let mut depth = 0;
-        while !frontier.0.is_empty() && self.max_depth.is_none_or(|max| depth <= max) {
-            let filter = self.filter(std::mem::take(&mut frontier));
-            let mut matches =
-                context
-                    .host
-                    .open(eval.operation, &context.database, &self.from, Some(&filter))?;
+        while !frontier.values.is_empty() && self.max_depth.is_none_or(|max| depth <= max) {
+            let filter = self.filter(std::mem::take(&mut frontier.values));
+            let mut matches = context.host.open(
+                eval.operation,
+                &context.database,
+                &self.from,
+                Some(&filter),
+                context.collation,
+            )?;
             while let Some(mut reached) = matches.next(eval.operation)? {
                 eval.operation.check()?;
-                let id = key::equality_key(reached.get("_id").unwrap_or(&Bson::Null));
+                let id = reached.get("_id").unwrap_or(&Bson::Null);
+                let id = context.collation.equality_key(id);
                 bytes += id.len();
                 if !visited.insert(id) {
                     continue;
@@ -131,8 +144,8 @@ impl Inner {
     }
 
     /// The filter for documents that one of the values refers to.
-    fn filter(&self, frontier: Frontier) -> Document {
-        let values = frontier.0.into_values().collect();
+    fn filter(&self, frontier: BTreeMap<Vec<u8>, Bson>) -> Document {
+        let values = frontier.into_values().collect();
         let connected = join::equal_to_any(&self.connect_to, values);
         match &self.restriction {
             Some(restriction) => doc! {"$and": [restriction.clone(), connected]},

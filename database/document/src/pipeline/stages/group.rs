@@ -6,7 +6,6 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 
 use super::{Run, Stage};
 use crate::expression::{EvaluationContext, Expression};
-use crate::key;
 use crate::pipeline::accumulator::{Accumulation, Accumulator};
 use crate::pipeline::context::{Context, ParseContext};
 use crate::pipeline::spill::{Entry, Merge, Spill};
@@ -118,13 +117,13 @@ impl GroupStream {
     }
 
     fn add(&mut self, document: &Document, operation: &Operation) -> Result<()> {
-        let eval = EvaluationContext::new(operation, &self.context.variables);
+        let eval = self.context.evaluation(operation);
         let id = self
             .group
             .id
             .evaluate(document, &eval)?
             .unwrap_or(Bson::Null);
-        let key = key::equality_key(&id);
+        let key = self.context.collation.equality_key(&id);
         let position = match self.table.index.get(&key) {
             Some(position) => *position,
             None => {
@@ -196,7 +195,7 @@ impl GroupStream {
         let Some(Entry { key, payload }) = merge.next(operation)? else {
             return Ok(None);
         };
-        let eval = EvaluationContext::new(operation, &self.context.variables);
+        let eval = self.context.evaluation(operation);
         let (id, states) = decode_spilled(payload)?;
         let mut bucket = self.group.start(id, &eval)?;
         self.group.merge(&mut bucket, states, operation)?;

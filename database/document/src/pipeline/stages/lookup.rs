@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bson::{Bson, Document, doc};
 
 use super::{Match, Run, Stage, Unwind};
-use crate::expression::{EvaluationContext, Expression, Scope, Variables};
+use crate::expression::{Expression, Scope, Variables};
 use crate::pipeline::context::{Context, ParseContext, Place};
 use crate::pipeline::join::{self, SubPipeline};
 use crate::pipeline::{DocumentStream, Documents, Pipeline, field_path, size};
@@ -108,7 +108,7 @@ impl LookupStream {
         operation: &Operation,
     ) -> Result<Box<dyn DocumentStream>> {
         let inner = &*self.inner;
-        let eval = EvaluationContext::new(operation, &self.context.variables);
+        let eval = self.context.evaluation(operation);
         let mut variables = self.context.variables.clone();
         for (name, expression) in &inner.lets {
             variables = variables.with(name, expression.evaluate(document, &eval)?);
@@ -119,15 +119,22 @@ impl LookupStream {
             .map(|(local, foreign)| join::filter(document, local, foreign));
         let source: Box<dyn DocumentStream> = match &inner.from {
             Some((database, collection)) => {
+                let compared_by = self.context.collation;
                 let pushed = match &inner.pipeline {
-                    Some(pipeline) => pipeline.filter(&inner.lets, &variables, operation)?,
+                    Some(pipeline) => {
+                        pipeline.filter(&inner.lets, &variables, operation, compared_by)?
+                    }
                     None => None,
                 };
                 let filter = join::all_of([equality, pushed]);
                 let database = database.as_ref().unwrap_or(&self.context.database);
-                self.context
-                    .host
-                    .open(operation, database, collection, filter.as_ref())?
+                self.context.host.open(
+                    operation,
+                    database,
+                    collection,
+                    filter.as_ref(),
+                    compared_by,
+                )?
             }
             None => return self.made_matches(equality, variables),
         };
@@ -160,7 +167,7 @@ impl LookupStream {
         };
         let (first, rest) = pipeline.split_source();
         let made = first.run(empty, &context)?;
-        let joined = Match::new(equality, &Scope::default())?.run(made, &context)?;
+        let joined = Match::new(equality, &Scope::new(context.collation))?.run(made, &context)?;
         rest.run(joined, &context)
     }
 

@@ -66,6 +66,7 @@ impl Run for Match {
         Ok(FilterMap::boxed(
             source,
             context.variables.clone(),
+            context.collation,
             move |document, eval| {
                 let raw = RawDocumentBuf::try_from(&document)?;
                 Ok(matcher.matches(&raw, eval)?.then_some(document))

@@ -6,7 +6,7 @@ use bson::{Bson, Document, doc};
 
 use super::{Position, Run, Stage, options, shown};
 use crate::collection::new_object_id;
-use crate::expression::{EvaluationContext, Expression, Scope, Variables};
+use crate::expression::{Expression, Scope, Variables};
 use crate::pipeline::context::{Context, ParseContext, Place};
 use crate::pipeline::{DocumentStream, Documents, MergeAction, Pipeline, display, field_path};
 use crate::value::{Path, type_alias};
@@ -122,7 +122,7 @@ impl MergeStream {
             document = with_fresh_id(document, operation);
         }
         let key = self.inner.key(&document)?;
-        let eval = EvaluationContext::new(operation, &self.context.variables);
+        let eval = self.context.evaluation(operation);
         let mut variables = self.context.variables.clone();
         for (name, expression) in &self.inner.lets {
             variables = variables.with(name, expression.evaluate(&document, &eval)?);
@@ -131,7 +131,14 @@ impl MergeStream {
             self.decide(&document, existing, &key, &variables, operation)
         };
         let (host, collection) = (&self.context.host, &self.inner.collection);
-        host.merge(operation, &self.database, collection, &key, decide)
+        host.merge(
+            operation,
+            &self.database,
+            collection,
+            &key,
+            self.context.collation,
+            decide,
+        )
     }
 
     fn decide(

@@ -65,6 +65,7 @@ impl Run for Project {
         Ok(FilterMap::boxed(
             source,
             context.variables.clone(),
+            context.collation,
             move |document, eval| projection.apply(document, None, eval).map(Some),
         ))
     }

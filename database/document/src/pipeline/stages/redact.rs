@@ -40,6 +40,7 @@ impl Run for Redact {
         Ok(FilterMap::boxed(
             source,
             variables,
+            context.collation,
             move |document, eval| {
                 let root = Bson::Document(document);
                 match redact(&root, &root, &expression, eval)? {

@@ -46,6 +46,7 @@ impl Run for ReplaceRoot {
         Ok(FilterMap::boxed(
             source,
             context.variables.clone(),
+            context.collation,
             move |document, eval| replace(&document, &new_root, subject, eval).map(Some),
         ))
     }

@@ -116,14 +116,14 @@ impl DocumentStream for SortStream {
     }
 }
 
-pub(super) fn parse(_: &str, argument: &Bson, _: &ParseContext) -> Result<Vec<Stage>> {
+pub(super) fn parse(_: &str, argument: &Bson, context: &ParseContext) -> Result<Vec<Stage>> {
     let Bson::Document(fields) = argument else {
         return Err(Error::location(
             15973,
             "the $sort key specification must be an object",
         ));
     };
-    let pattern = SortPattern::parse(fields)?;
+    let pattern = SortPattern::parse(fields, context.scope.collation())?;
     if pattern.is_empty() {
         return Err(Error::location(
             15976,

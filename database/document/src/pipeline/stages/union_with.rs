@@ -52,9 +52,17 @@ impl UnionWith {
                 .rest()
                 .run(Box::new(Documents::empty()), &context);
         };
-        let filter = self.pipeline.filter(&[], &context.variables, operation)?;
+        let filter = self
+            .pipeline
+            .filter(&[], &context.variables, operation, context.collation)?;
         let host = &context.host;
-        let source = host.open(operation, &context.database, collection, filter.as_ref())?;
+        let source = host.open(
+            operation,
+            &context.database,
+            collection,
+            filter.as_ref(),
+            context.collation,
+        )?;
         let context = context.nested(collection, context.variables.clone());
         self.pipeline.rest().run(source, &context)
     }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use bson::Bson;
 
 use super::{Context, Effect, Failure, Modifier, Operand, bad_value};
-use crate::key::equality_key;
 use crate::update::trail::Trail;
-use crate::value::{compare_bson, document_text, type_alias};
+use crate::value::{Collation, document_text, type_alias};
 use crate::{Error, ErrorCode, Result};
 
 /// Up to so many new values, each is compared with the elements; for more, a table is built first.
@@ -49,10 +48,10 @@ pub(super) fn parse(operand: &Operand<'_>) -> Result<Arc<dyn Modifier>> {
             document_text(fields)
         )));
     }
-    let mut seen = HashSet::new();
+    let (mut seen, collation) = (HashSet::new(), operand.scope.collation());
     let values = each
         .iter()
-        .filter(|value| seen.insert(equality_key(value)))
+        .filter(|value| seen.insert(collation.equality_key(value)))
         .cloned()
         .collect();
     Ok(Arc::new(AddToSet { values }))
@@ -60,8 +59,8 @@ pub(super) fn parse(operand: &Operand<'_>) -> Result<Arc<dyn Modifier>> {
 
 impl AddToSet {
     /// The values that are not in `array`.
-    fn missing_from(&self, array: &[Bson]) -> Vec<Bson> {
-        let is_equal = |a: &Bson, b: &Bson| compare_bson(a, b).is_eq();
+    fn missing_from(&self, array: &[Bson], collation: Collation) -> Vec<Bson> {
+        let is_equal = |a: &Bson, b: &Bson| collation.compare_bson(a, b).is_eq();
         let new = self.values.iter();
         if self.values.len() <= COMPARE_MAX {
             return new
@@ -69,8 +68,9 @@ impl AddToSet {
                 .cloned()
                 .collect();
         }
-        let present: HashSet<Vec<u8>> = array.iter().map(equality_key).collect();
-        new.filter(|value| !present.contains(&equality_key(value)))
+        let key = |value| collation.equality_key(value);
+        let present: HashSet<Vec<u8>> = array.iter().map(key).collect();
+        new.filter(|value| !present.contains(&key(value)))
             .cloned()
             .collect()
     }
@@ -81,7 +81,7 @@ impl Modifier for AddToSet {
         &self,
         value: &mut Bson,
         trail: &Trail<'_>,
-        _context: &Context<'_>,
+        context: &Context<'_>,
     ) -> Result<Effect, Failure> {
         let Bson::Array(array) = value else {
             return Err(Failure::Final(bad_value(format!(
@@ -91,7 +91,7 @@ impl Modifier for AddToSet {
                 type_alias(value)
             ))));
         };
-        let mut missing = self.missing_from(array);
+        let mut missing = self.missing_from(array, context.evaluation.collation);
         if missing.is_empty() {
             return Ok(Effect::Unchanged);
         }

@@ -8,7 +8,6 @@ use bson::Bson;
 use super::{Context, Effect, Failure, Modifier, Operand};
 use crate::Result;
 use crate::update::trail::Trail;
-use crate::value::compare_bson;
 
 /// Keeps the lesser or the greater of the field and a value, in the order of all types.
 #[derive(Debug)]
@@ -37,9 +36,10 @@ impl Modifier for Extremum {
         &self,
         value: &mut Bson,
         _trail: &Trail<'_>,
-        _context: &Context<'_>,
+        context: &Context<'_>,
     ) -> Result<Effect, Failure> {
-        if compare_bson(&self.value, value) != self.replaces {
+        let collation = context.evaluation.collation;
+        if collation.compare_bson(&self.value, value) != self.replaces {
             return Ok(Effect::Unchanged);
         }
         value.clone_from(&self.value);

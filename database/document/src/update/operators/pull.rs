@@ -7,10 +7,9 @@ use bson::Bson;
 
 use super::{Context, Effect, Failure, Modifier, Operand, bad_value};
 use crate::Result;
-use crate::key::equality_key;
 use crate::matcher::ElementMatcher;
 use crate::update::trail::Trail;
-use crate::value::{compare_bson, type_alias};
+use crate::value::{Collation, type_alias};
 
 /// Takes elements out of an array.
 #[derive(Debug)]
@@ -19,7 +18,7 @@ enum Pull {
     Matching(ElementMatcher),
     /// Those that equal a value.
     Equal(Bson),
-    /// Those that equal one of some values, given by their [`equality_key`].
+    /// Those that equal one of some values, given by their [equality key](Collation::equality_key).
     AnyOf(HashSet<Vec<u8>>),
 }
 
@@ -39,17 +38,20 @@ pub(super) fn parse_all(operand: &Operand<'_>) -> Result<Arc<dyn Modifier>> {
             type_alias(operand.value)
         )));
     };
-    Ok(Arc::new(Pull::AnyOf(
-        values.iter().map(equality_key).collect(),
-    )))
+    let collation = operand.scope.collation();
+    let keys = values.iter().map(|value| collation.equality_key(value));
+    Ok(Arc::new(Pull::AnyOf(keys.collect())))
 }
 
 impl Pull {
     fn takes(&self, element: &Bson, context: &Context<'_>) -> Result<bool> {
+        let collation: Collation = context.evaluation.collation;
         match self {
             Self::Matching(matcher) => matcher.matches(element, context.evaluation),
-            Self::Equal(value) => Ok(compare_bson(value, element).is_eq()),
-            Self::AnyOf(keys) => Ok(!keys.is_empty() && keys.contains(&equality_key(element))),
+            Self::Equal(value) => Ok(collation.compare_bson(value, element).is_eq()),
+            Self::AnyOf(keys) => {
+                Ok(!keys.is_empty() && keys.contains(&collation.equality_key(element)))
+            }
         }
     }
 }

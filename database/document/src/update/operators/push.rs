@@ -7,7 +7,7 @@ use bson::{Bson, Document};
 use super::push_sort::ElementOrder;
 use super::{Context, Effect, Failure, Modifier, Operand, bad_value, parse_integer};
 use crate::update::trail::Trail;
-use crate::value::type_alias;
+use crate::value::{Collation, type_alias};
 use crate::{ErrorCode, Result};
 
 /// Puts values into an array, then sorts it, then cuts it.
@@ -92,11 +92,11 @@ impl Push {
         }
     }
 
-    fn push(&self, array: &mut Vec<Bson>) {
+    fn push(&self, array: &mut Vec<Bson>, collation: Collation) {
         let at = self.insertion_point(array.len());
         array.splice(at..at, self.values.iter().cloned());
         if let Some(order) = &self.sort {
-            order.sort(array);
+            order.sort(array, collation);
         }
         let Some(slice) = self.slice else { return };
         let kept = magnitude(slice).min(array.len());
@@ -113,7 +113,7 @@ impl Modifier for Push {
         &self,
         value: &mut Bson,
         trail: &Trail<'_>,
-        _context: &Context<'_>,
+        context: &Context<'_>,
     ) -> Result<Effect, Failure> {
         let Bson::Array(array) = value else {
             return Err(Failure::Naming {
@@ -128,13 +128,13 @@ impl Modifier for Push {
         if self.values.is_empty() && self.sort.is_none() && self.slice.is_none() {
             return Ok(Effect::Unchanged);
         }
-        self.push(array);
+        self.push(array, context.evaluation.collation);
         Ok(Effect::Changed)
     }
 
-    fn create(&self, _context: &Context<'_>) -> Result<Option<Bson>, Failure> {
+    fn create(&self, context: &Context<'_>) -> Result<Option<Bson>, Failure> {
         let mut array = Vec::new();
-        self.push(&mut array);
+        self.push(&mut array, context.evaluation.collation);
         Ok(Some(Bson::Array(array)))
     }
 }

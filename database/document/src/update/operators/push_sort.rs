@@ -6,7 +6,7 @@ use bson::Bson;
 
 use super::bad_value;
 use crate::Result;
-use crate::value::{Number, Path, array_index, compare_bson};
+use crate::value::{Collation, Number, Path, array_index};
 
 /// An order of array elements.
 #[derive(Debug)]
@@ -82,14 +82,14 @@ impl ElementOrder {
     }
 
     /// Sorts; elements that compare equal keep their order.
-    pub(super) fn sort(&self, array: &mut [Bson]) {
+    pub(super) fn sort(&self, array: &mut [Bson], collation: Collation) {
         match self {
             Self::Whole(direction) => {
-                array.sort_by(|a, b| direction.apply(compare_bson(a, b)));
+                array.sort_by(|a, b| direction.apply(collation.compare_bson(a, b)));
             }
             Self::Fields(fields) => array.sort_by(|a, b| {
                 let orders = fields.iter().map(|(path, direction)| {
-                    direction.apply(compare_bson(field(a, path), field(b, path)))
+                    direction.apply(collation.compare_bson(field(a, path), field(b, path)))
                 });
                 orders.fold(Ordering::Equal, Ordering::then)
             }),

@@ -10,6 +10,7 @@ use crate::matcher::{MatchDetails, Matcher};
 use crate::operation::Limits;
 use crate::update::identical::identical_documents;
 use crate::update::{Outcome, Update};
+use crate::value::Collation;
 use crate::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
 
 /// The wall clock of all tests.
@@ -47,7 +48,11 @@ fn run<T>(body: impl FnOnce(&EvaluationContext<'_>) -> T) -> T {
         Limits::default(),
     );
     let variables = Variables::new(&operation);
-    body(&EvaluationContext::new(&operation, &variables))
+    body(&EvaluationContext::new(
+        &operation,
+        &variables,
+        Collation::SIMPLE,
+    ))
 }
 
 /// A document, an update and what comes out.
@@ -78,7 +83,7 @@ impl Case {
 
     pub(in crate::update) fn run(&self) -> Result<Outcome> {
         let update = Bson::Document(self.update.clone());
-        let update = Update::parse(&update, &self.filters, &Scope::default())?;
+        let update = Update::parse(&update, &self.filters, &Scope::new(Collation::SIMPLE))?;
         run(|evaluation| update.apply(&self.before, self.details.as_ref(), false, evaluation))
     }
 }
@@ -150,7 +155,7 @@ pub(in crate::update) fn check_errors(cases: &[(Document, Document, ErrorCode, &
 }
 
 pub(in crate::update) fn apply(before: &Document, update: &Bson) -> Result<Outcome> {
-    let update = Update::parse(update, &[], &Scope::default())?;
+    let update = Update::parse(update, &[], &Scope::new(Collation::SIMPLE))?;
     run(|evaluation| update.apply(before, None, false, evaluation))
 }
 
@@ -160,19 +165,23 @@ pub(in crate::update) fn apply_matched(
     filters: &[Document],
     index: Option<usize>,
 ) -> Result<Outcome> {
-    let update = Update::parse(update, filters, &Scope::default())?;
+    let update = Update::parse(update, filters, &Scope::new(Collation::SIMPLE))?;
     let details = MatchDetails { array_index: index };
     run(|evaluation| update.apply(before, Some(&details), false, evaluation))
 }
 
 pub(in crate::update) fn upsert(query: &Document, update: &Bson) -> Result<Outcome> {
-    let update = Update::parse(update, &[], &Scope::default())?;
-    let query = Matcher::parse(&RawDocumentBuf::try_from(query)?, &Scope::default())?;
+    let update = Update::parse(update, &[], &Scope::new(Collation::SIMPLE))?;
+    let query = Matcher::parse(
+        &RawDocumentBuf::try_from(query)?,
+        &Scope::new(Collation::SIMPLE),
+    )?;
     let base = update.upsert_base(query.root())?;
     run(|evaluation| update.apply(&base, None, true, evaluation))
 }
 
 #[track_caller]
 pub(in crate::update) fn parse_error(update: &Bson, filters: &[Document]) -> Error {
-    Update::parse(update, filters, &Scope::default()).expect_err("the update is malformed")
+    Update::parse(update, filters, &Scope::new(Collation::SIMPLE))
+        .expect_err("the update is malformed")
 }

@@ -75,7 +75,7 @@ fn parse_part(
                 .is_some_and(|name| name.starts_with('$')) =>
         {
             let operands = parser.named(operator.name, &PART, operand, scope)?;
-            return Ok(named_call(operator, operands));
+            return Ok(named_call(operator, operands, scope));
         }
         Bson::Array(items) => match items.as_slice() {
             [only] => only,
@@ -93,7 +93,7 @@ fn parse_part(
         single => single,
     };
     let operands = vec![Some(parser.operand(date, scope)?), None];
-    Ok(named_call(operator, operands))
+    Ok(named_call(operator, operands, scope))
 }
 
 fn part_of<'a>(
@@ -213,7 +213,7 @@ fn parse_from_parts(parser: &mut Parser, operand: &Bson, scope: &Scope) -> Resul
             "$dateFromParts does not allow mixing ISO dates with natural dates",
         ));
     }
-    Ok(named_call(&FROM_PARTS, operands))
+    Ok(named_call(&FROM_PARTS, operands, scope))
 }
 
 /// A part that may be any 16-bit number, carrying over into the next larger one. `None` if it is null.
