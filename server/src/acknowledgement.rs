@@ -21,7 +21,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 /// How far a write must have come before it is acknowledged. Each level implies those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,7 +51,7 @@ impl Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
     /// The last commit of the request.
-    pub optime: Optime,
+    pub commit_seq: CommitSeq,
     /// How far that commit must have come.
     pub level: Level,
     /// Monotonic time at which the reply is sent with a `writeConcernError` instead; `None` for never.
@@ -61,15 +61,15 @@ pub struct Acknowledgement {
 /// The watermarks of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
-    levels: [Optime; Level::ALL.len()],
+    levels: [CommitSeq; Level::ALL.len()],
     /// Whether no watermark rises any more.
     pub has_failed: bool,
 }
 
 impl Reached {
-    /// The optime up to which every commit has reached `level`.
+    /// The commit sequence number up to which every commit has reached `level`.
     #[must_use]
-    pub const fn optime(&self, level: Level) -> Optime {
+    pub const fn commit_seq(&self, level: Level) -> CommitSeq {
         self.levels[level.index()]
     }
 }
@@ -88,7 +88,7 @@ pub struct Watermarks {
 impl Watermarks {
     /// The watermarks of a server that is alone and whose commits up to `durable` are on stable storage.
     #[must_use]
-    pub const fn alone(durable: Optime) -> Self {
+    pub const fn alone(durable: CommitSeq) -> Self {
         let at = durable.get();
         Self {
             levels: [AtomicU64::new(at), AtomicU64::new(at), AtomicU64::new(at)],
@@ -96,22 +96,22 @@ impl Watermarks {
         }
     }
 
-    /// Raises a level's watermark to `optime`; a lower one changes nothing.
-    pub fn raise(&self, level: Level, optime: Optime) {
+    /// Raises a level's watermark to `commit_seq`; a lower one changes nothing.
+    pub fn raise(&self, level: Level, commit_seq: CommitSeq) {
         let reached = match level {
             Level::Visible => &Level::ALL[..1],
             // Alone, one member is the majority.
             Level::Durable | Level::Majority => &Level::ALL[..],
         };
         for level in reached {
-            self.levels[level.index()].fetch_max(optime.get(), Ordering::Release);
+            self.levels[level.index()].fetch_max(commit_seq.get(), Ordering::Release);
         }
     }
 
-    /// The optime up to which every commit has reached `level`.
+    /// The commit sequence number up to which every commit has reached `level`.
     #[must_use]
-    pub fn optime(&self, level: Level) -> Optime {
-        Optime::new(self.levels[level.index()].load(Ordering::Acquire))
+    pub fn commit_seq(&self, level: Level) -> CommitSeq {
+        CommitSeq::new(self.levels[level.index()].load(Ordering::Acquire))
     }
 
     /// Says that no watermark rises any more.
@@ -130,7 +130,7 @@ impl Watermarks {
     pub fn reached(&self) -> Reached {
         let has_failed = self.has_failed();
         Reached {
-            levels: Level::ALL.map(|level| self.optime(level)),
+            levels: Level::ALL.map(|level| self.commit_seq(level)),
             has_failed,
         }
     }
@@ -142,19 +142,19 @@ mod tests {
 
     #[test]
     fn a_sync_of_a_lone_server_reaches_the_majority_and_nothing_goes_back() {
-        let watermarks = Watermarks::alone(Optime::new(2));
-        let numbers = || Level::ALL.map(|level| watermarks.optime(level).get());
+        let watermarks = Watermarks::alone(CommitSeq::new(2));
+        let numbers = || Level::ALL.map(|level| watermarks.commit_seq(level).get());
         assert_eq!(numbers(), [2, 2, 2]);
-        watermarks.raise(Level::Visible, Optime::new(5));
+        watermarks.raise(Level::Visible, CommitSeq::new(5));
         assert_eq!(numbers(), [5, 2, 2], "a commit that is visible may be lost");
-        watermarks.raise(Level::Durable, Optime::new(4));
+        watermarks.raise(Level::Durable, CommitSeq::new(4));
         assert_eq!(numbers(), [5, 4, 4]);
-        watermarks.raise(Level::Durable, Optime::new(3));
+        watermarks.raise(Level::Durable, CommitSeq::new(3));
         assert_eq!(numbers(), [5, 4, 4]);
         assert!(!watermarks.reached().has_failed);
         watermarks.fail();
         let reached = watermarks.reached();
         assert!(reached.has_failed);
-        assert_eq!(reached.optime(Level::Majority), Optime::new(4));
+        assert_eq!(reached.commit_seq(Level::Majority), CommitSeq::new(4));
     }
 }

@@ -21,7 +21,7 @@ use millrace_document::command::{
     self as documents, CommandRequest, Cost, Effects, OperationKind, WriteConcernSupport,
 };
 use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
 
 use crate::commands::generic::GenericArguments;
@@ -57,7 +57,7 @@ enum Place {
 enum Done {
     /// The reply is written.
     Replied {
-        written: Option<Optime>,
+        written: Option<CommitSeq>,
         concern: WriteConcern,
     },
     /// The same, and another reply follows by itself.
@@ -441,13 +441,13 @@ impl Dispatcher {
     fn acknowledge(
         &self,
         session: &mut Session,
-        written: Option<Optime>,
+        written: Option<CommitSeq>,
         concern: WriteConcern,
         now: Duration,
     ) -> Outcome {
         let syncs_every_write = self.state.journal.syncs_every_write();
-        let wanted =
-            written.and_then(|optime| concern.acknowledgement(optime, syncs_every_write, now));
+        let wanted = written
+            .and_then(|commit_seq| concern.acknowledgement(commit_seq, syncs_every_write, now));
         session.write_concern = concern;
         wanted.map_or(Outcome::Done, Outcome::Acknowledge)
     }

@@ -1,7 +1,7 @@
 //! Group commit: one thread syncs the engine's log for everybody who waits for it.
 //!
 //! ```text
-//!   worker: commit (buffered) -> park the reply -> end of its round: Journal::request(optime)
+//!   worker: commit (buffered) -> park the reply -> end of its round: Journal::request(commit sequence number)
 //!   journal thread: wait for a request -> Engine::sync -> raise the watermarks -> wake workers
 //!   worker: release every parked reply whose level's watermark covers it
 //! ```
@@ -19,12 +19,12 @@
 //!
 //! # A lone writer
 //! Two threads woken cost more than a sync of a quick device. So a worker whose single reply waits, while
-//! there was no other writer at the last sync and that took less than [`HERE_MAX`], syncs itself
-//! ([`Journal::sync_here`]). Its other connections wait as long.
+//! there was no other writer at the last sync and that took less than [`INLINE_MAX`], syncs itself
+//! ([`Journal::sync_inline`]). Its other connections wait as long.
 //!
 //! # Invariants
 //! 1. The watermark of [`Level::Durable`] was returned by [`Engine::sync`], or what the engine began with.
-//! 2. A subscriber that called [`Journal::request`] is woken after the sync that covers its optime,
+//! 2. A subscriber that called [`Journal::request`] is woken after the sync that covers its commit sequence number,
 //!    or after a sync failed.
 //! 3. After a failed sync [`Journal::has_failed`] stays true and no sync is tried again: the engine
 //!    is poisoned.
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millrace_engine::{Engine, Optime};
+use millrace_engine::{CommitSeq, Engine};
 
 pub use self::state::{Action, JournalState};
 use crate::acknowledgement::{Level, Watermarks};
@@ -46,7 +46,7 @@ use crate::clock::Clock;
 pub const GATHERING_MAX: Duration = Duration::from_millis(1);
 
 /// A worker syncs by itself only if the last sync took less.
-pub const HERE_MAX: Duration = Duration::from_micros(300);
+pub const INLINE_MAX: Duration = Duration::from_micros(300);
 
 /// Somebody with replies that wait for a sync.
 pub trait Subscriber: Send + Sync + Debug {
@@ -88,7 +88,7 @@ impl Journal {
     /// A journal for `engine`. With an `interval` above zero it also syncs that often by itself.
     #[must_use]
     pub fn new(engine: Arc<dyn Engine>, interval: Duration, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let durable = engine.durable_optime();
+        let durable = engine.durable_commit_seq();
         let interval = Some(interval).filter(|interval| !interval.is_zero());
         Arc::new(Self {
             engine,
@@ -116,22 +116,22 @@ impl Journal {
         self.lock().subscribers.push(subscriber);
     }
 
-    /// Asks for a sync that covers `optime`, which is visible, for so many `replies` that were parked since the last
-    /// request.
-    pub fn request(&self, optime: Optime, replies: u64) {
+    /// Asks for a sync that covers `commit_seq`, which is visible, for so many `replies` that were parked since the
+    /// last request.
+    pub fn request(&self, commit_seq: CommitSeq, replies: u64) {
         self.parked.fetch_add(replies, Ordering::Relaxed);
-        self.watermarks.raise(Level::Visible, optime);
-        if self.lock().machine.request(optime, replies) {
+        self.watermarks.raise(Level::Visible, commit_seq);
+        if self.lock().machine.request(commit_seq, replies) {
             self.changed.notify_one();
         }
     }
 
-    /// Syncs in the calling thread for a lone reply that waits for `optime`; `false` if there is company, or
+    /// Syncs in the calling thread for a lone reply that waits for `commit_seq`; `false` if there is company, or
     /// the device is slow, so that it is to be [requested](Journal::request). After `true` the watermark of
-    /// [`Level::Durable`] covers `optime`, or [`Journal::has_failed`].
-    pub fn sync_here(&self, optime: Optime) -> bool {
+    /// [`Level::Durable`] covers `commit_seq`, or [`Journal::has_failed`].
+    pub fn sync_inline(&self, commit_seq: CommitSeq) -> bool {
         let now = self.clock.now();
-        if !self.lock().machine.begin_alone(optime, now) {
+        if !self.lock().machine.begin_alone(commit_seq, now) {
             return false;
         }
         self.parked.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl Journal {
         let mut state = self.lock();
         loop {
             let now = self.clock.now();
-            state = match state.machine.poll(now, self.engine.last_optime()) {
+            state = match state.machine.poll(now, self.engine.last_commit_seq()) {
                 Action::Sync => {
                     drop(state);
                     let _ = self.synced(self.engine.sync()); // this is the driver
@@ -195,13 +195,13 @@ impl Journal {
     /// What the driver of the journal has to do now. [`Journal::run`] is one; a journal has one driver.
     #[must_use]
     pub fn poll(&self) -> Action {
-        let (now, last) = (self.clock.now(), self.engine.last_optime());
+        let (now, last) = (self.clock.now(), self.engine.last_commit_seq());
         self.lock().machine.poll(now, last)
     }
 
     /// Ends the sync that [`Journal::poll`] asked for: raises the watermarks to what it covers, or fails, and wakes the
     /// subscribers. Returns whether the driver has to poll again if it was not the driver that synced.
-    pub fn synced(&self, result: millrace_engine::Result<Optime>) -> bool {
+    pub fn synced(&self, result: millrace_engine::Result<CommitSeq>) -> bool {
         match &result {
             Ok(durable) => {
                 self.watermarks.raise(Level::Durable, *durable);
@@ -237,7 +237,7 @@ impl Journal {
 mod tests {
     use std::sync::atomic::AtomicBool;
 
-    use millrace_engine::{Batch, Durability, Guards, MemoryEngine};
+    use millrace_engine::{Batch, Durability, MemoryEngine, ReadSet};
 
     use super::*;
     use crate::simulation::SimulatedClock;
@@ -278,12 +278,12 @@ mod tests {
     }
 
     impl Fixture {
-        fn commit(&self) -> Optime {
+        fn commit(&self) -> CommitSeq {
             let mut batch = Batch::new();
             batch.put(b"key", b"value");
             let commit = self
                 .engine
-                .commit(&batch, &Guards::none(), Durability::Buffered);
+                .commit(&batch, &ReadSet::none(), Durability::Buffered);
             commit.expect("it commits")
         }
 
@@ -291,23 +291,26 @@ mod tests {
             self.waiting.0.swap(false, Ordering::SeqCst)
         }
 
-        fn levels(&self) -> [Optime; 3] {
-            Level::ALL.map(|level| self.journal.watermarks().optime(level))
+        fn levels(&self) -> [CommitSeq; 3] {
+            Level::ALL.map(|level| self.journal.watermarks().commit_seq(level))
         }
     }
 
     #[test]
     fn a_sync_raises_the_watermarks_and_wakes_those_who_wait() {
         let fixture = fixture();
-        let (journal, optime) = (&fixture.journal, fixture.commit());
+        let (journal, commit_seq) = (&fixture.journal, fixture.commit());
         assert_eq!(journal.poll(), Action::Wait);
-        journal.request(optime, 3);
-        assert_eq!(fixture.levels(), [optime, Optime::ZERO, Optime::ZERO]);
+        journal.request(commit_seq, 3);
+        assert_eq!(
+            fixture.levels(),
+            [commit_seq, CommitSeq::ZERO, CommitSeq::ZERO]
+        );
         assert_eq!(journal.poll(), Action::Sync);
         assert!(!fixture.was_woken());
         assert!(!journal.synced(fixture.engine.sync()));
         assert!(fixture.was_woken());
-        assert_eq!(fixture.levels(), [optime; 3]);
+        assert_eq!(fixture.levels(), [commit_seq; 3]);
         let counters = JournalCounters {
             syncs: 1,
             parked: 3,
@@ -320,37 +323,43 @@ mod tests {
         let fixture = fixture();
         let journal = &fixture.journal;
         let first = fixture.commit();
-        assert!(!journal.sync_here(first), "nobody knows yet who is about");
+        assert!(!journal.sync_inline(first), "nobody knows yet who is about");
         journal.request(first, 1);
         assert_eq!(journal.poll(), Action::Sync);
         fixture.clock.advance_to(Duration::from_micros(100));
         assert!(!journal.synced(fixture.engine.sync()));
         let second = fixture.commit();
-        assert!(journal.sync_here(second));
-        assert_eq!(journal.watermarks().optime(Level::Durable), second);
+        assert!(journal.sync_inline(second));
+        assert_eq!(journal.watermarks().commit_seq(Level::Durable), second);
         assert_eq!(journal.counters().syncs, 2);
     }
 
     #[test]
     fn a_failed_sync_wakes_those_who_wait_and_is_the_last() {
         let fixture = fixture();
-        let (journal, optime) = (&fixture.journal, fixture.commit());
-        journal.request(optime, 1);
+        let (journal, commit_seq) = (&fixture.journal, fixture.commit());
+        journal.request(commit_seq, 1);
         assert_eq!(journal.poll(), Action::Sync);
         fixture.engine.poison();
         assert!(journal.synced(fixture.engine.sync()));
         assert!(fixture.was_woken() && journal.has_failed());
-        assert_eq!(journal.watermarks().optime(Level::Durable), Optime::ZERO);
+        assert_eq!(
+            journal.watermarks().commit_seq(Level::Durable),
+            CommitSeq::ZERO
+        );
         assert_eq!(journal.poll(), Action::Stop);
     }
 
     #[test]
     fn the_thread_ends_after_a_last_sync() {
         let fixture = fixture();
-        let optime = fixture.commit();
+        let commit_seq = fixture.commit();
         fixture.journal.stop();
         fixture.journal.run();
-        assert_eq!(fixture.engine.durable_optime(), optime);
-        assert_eq!(fixture.journal.watermarks().optime(Level::Durable), optime);
+        assert_eq!(fixture.engine.durable_commit_seq(), commit_seq);
+        assert_eq!(
+            fixture.journal.watermarks().commit_seq(Level::Durable),
+            commit_seq
+        );
     }
 }

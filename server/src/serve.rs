@@ -17,7 +17,7 @@ use bson::oid::ObjectId;
 use millrace_document::Environment;
 use millrace_document::command::Database;
 use millrace_engine::{Engine, ErrorKind};
-use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
+use millrace_rocksdb::{FileSystem, Options, RocksEngine, UnsyncedLossFs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -42,7 +42,7 @@ use crate::network::{
 };
 use crate::operations::Operations;
 use crate::settings::{DataPlace, Settings};
-use crate::state::{ServerState, Stop, Surroundings};
+use crate::state::{DatabaseHooks, ServerState, Stop};
 use crate::volume::{self, DATA_FOLDER, VolumeError};
 use crate::waiters::Waiters;
 
@@ -291,8 +291,8 @@ fn open_engine(settings: &Settings, clock: SystemClock) -> Result<Arc<dyn Engine
                 "the data folder {} could not be made",
                 folder.display()
             )))?;
-            if settings.forgetful_file_system {
-                options.file_system = FileSystem::Forgetful(ForgetfulFileSystem::new());
+            if settings.loses_unsynced {
+                options.file_system = FileSystem::UnsyncedLoss(UnsyncedLossFs::new());
             }
             folder.as_path()
         }
@@ -360,7 +360,7 @@ pub(crate) fn assemble(
     let notifier = Notifier::new();
     let waiters = Arc::new(Waiters::new(notifier));
     let host = machine::host_name();
-    let surroundings = Surroundings {
+    let hooks = DatabaseHooks {
         operations: Arc::clone(&operations),
         sessions: Arc::clone(&sessions),
         environment: Arc::clone(&environment),
@@ -369,7 +369,7 @@ pub(crate) fn assemble(
     };
     let database = Database::open_observed(
         Arc::clone(&engine),
-        Arc::new(surroundings),
+        Arc::new(hooks),
         vec![Arc::clone(&waiters) as _],
     )
     .map_err(|source| ServeError::Document {

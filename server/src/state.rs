@@ -91,7 +91,7 @@ impl ServerState {
 
 /// What the document layer needs of the server around it.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct DatabaseHooks {
     /// The connections and their running operations.
     pub operations: Arc<Operations>,
     /// The logical sessions of all clients.
@@ -104,7 +104,7 @@ pub struct Surroundings {
     pub cursors: Mutex<Charge>,
 }
 
-impl Surroundings {
+impl DatabaseHooks {
     /// The running operations as `$currentOp` shows them; with `idleConnections` also the connections
     /// that do nothing.
     ///
@@ -201,7 +201,7 @@ impl Surroundings {
     }
 }
 
-impl command::Surroundings for Surroundings {
+impl command::DatabaseHooks for DatabaseHooks {
     fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {
         Self::current_operations(self, spec)
     }

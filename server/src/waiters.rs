@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bson::Document;
 use millrace_document::catalog::{Collection, RecordKind};
 use millrace_document::committer::{CommitObserver, Detail, LogicalChange};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, Notifier, Ticket};
@@ -160,7 +160,7 @@ impl CommitObserver for Waiters {
         (collection.kind == RecordKind::Sequenced).then_some(Detail::Documents)
     }
 
-    fn committed(&self, _: Optime, changes: &[LogicalChange<'_>]) {
+    fn committed(&self, _: CommitSeq, changes: &[LogicalChange<'_>]) {
         let mut last = None;
         for change in changes {
             match change {
@@ -232,7 +232,7 @@ mod tests {
         ];
         for (number, (changes, expected)) in cases.into_iter().enumerate() {
             register();
-            waiters.committed(Optime::ZERO, changes);
+            waiters.committed(CommitSeq::ZERO, changes);
             assert_eq!(left(), expected, "case {number}");
         }
         assert_eq!(waiters.endings(), 2);

@@ -22,8 +22,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bson::doc;
-use millrace_engine::{Engine as _, Optime};
-use millrace_rocksdb::{Fault, FileSystem, ForgetfulFileSystem, Options, RocksEngine};
+use millrace_engine::{CommitSeq, Engine as _};
+use millrace_rocksdb::{Fault, FileSystem, Options, RocksEngine, UnsyncedLossFs};
 
 use bed::{Bed, is_storage};
 use recording::Recording;
@@ -39,11 +39,11 @@ const STEPS_PER_SYNC: usize = 3;
 
 fn open_engine(
     folder: &Path,
-    file_system: &ForgetfulFileSystem,
+    file_system: &UnsyncedLossFs,
 ) -> millrace_engine::Result<Arc<Restless>> {
     let options = Options {
         cache_bytes: 8 << 20,
-        file_system: FileSystem::Forgetful(file_system.clone()),
+        file_system: FileSystem::UnsyncedLoss(file_system.clone()),
         ..Options::default()
     };
     let engine = RocksEngine::open(folder, options)?;
@@ -53,7 +53,7 @@ fn open_engine(
 /// Runs the history where nothing fails; also how many operations on the file system it took, closing included.
 fn record(seed: u64) -> (Recording, u64) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let file_system = ForgetfulFileSystem::new();
+    let file_system = UnsyncedLossFs::new();
     let engine = open_engine(folder.path(), &file_system).expect("it opens");
     let bed = Bed::on(engine).expect("it opens");
     let steps = history(seed, STEPS);
@@ -98,10 +98,10 @@ fn check_poisoned(bed: &Bed, case: &str) {
 fn run_with_fault(recording: &Recording, operation: u64, fault: Fault) -> Ending {
     let case = format!("{fault:?} at {operation}");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let file_system = ForgetfulFileSystem::new();
+    let file_system = UnsyncedLossFs::new();
     file_system.fail_at(operation, fault);
-    let mut durable = Optime::ZERO;
-    let mut last = Optime::ZERO;
+    let mut durable = CommitSeq::ZERO;
+    let mut last = CommitSeq::ZERO;
     let mut ending = match open_engine(folder.path(), &file_system) {
         Err(error) => {
             assert!(!error.to_string().is_empty(), "{case}");
@@ -111,11 +111,11 @@ fn run_with_fault(recording: &Recording, operation: u64, fault: Fault) -> Ending
             let bed = Bed::on(engine).expect("an empty folder has an empty catalog");
             match recording.run(&bed, 0, &mut durable, &case) {
                 None => {
-                    last = bed.engine.last_optime();
+                    last = bed.engine.last_commit_seq();
                     Ending::Finished
                 }
                 Some(failed) => {
-                    last = recording.optimes[failed + 1];
+                    last = recording.commit_seqs[failed + 1];
                     check_poisoned(&bed, &case);
                     Ending::Whole
                 }
@@ -123,21 +123,21 @@ fn run_with_fault(recording: &Recording, operation: u64, fault: Fault) -> Ending
         }
     };
     // The engine is gone, and this file system knows only what was synced.
-    let engine = open_engine(folder.path(), &ForgetfulFileSystem::new());
+    let engine = open_engine(folder.path(), &UnsyncedLossFs::new());
     let engine = engine.unwrap_or_else(|error| panic!("{case}: {error:?}"));
-    let optime = engine.last_optime();
+    let commit_seq = engine.last_commit_seq();
     assert!(
-        optime >= durable,
-        "{case}: {optime} is left, {durable} was acknowledged"
+        commit_seq >= durable,
+        "{case}: {commit_seq} is left, {durable} was acknowledged"
     );
-    assert!(optime <= last, "{case}: {optime} is left of {last}");
+    assert!(commit_seq <= last, "{case}: {commit_seq} is left of {last}");
     let bed = Bed::on(engine).unwrap_or_else(|error| panic!("{case}: {error:?}"));
     bed.check(&case);
-    let whole = recording.check_prefix(&bed, optime, &case);
+    let whole = recording.check_prefix(&bed, commit_seq, &case);
     if whole.is_none() {
         ending = Ending::Partial;
     }
-    if let Some(steps) = whole.filter(|_| bed.engine.last_optime() == optime) {
+    if let Some(steps) = whole.filter(|_| bed.engine.last_commit_seq() == commit_seq) {
         // It is as good as new: the history goes on where it was cut.
         let failed = recording.run(&bed, steps, &mut durable, &case);
         assert_eq!(failed, None, "{case}");
@@ -193,17 +193,17 @@ fn the_check_notices_what_is_lost() {
     // Shows that the tests above can fail: commands that were not synced are lost.
     let (recording, _) = record(3);
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let file_system = ForgetfulFileSystem::new();
+    let file_system = UnsyncedLossFs::new();
     let engine = open_engine(folder.path(), &file_system).expect("it opens");
     let bed = Bed::on(engine).expect("it opens");
     for step in &recording.steps[..3] {
         bed.step(step).expect("nothing fails");
     }
     file_system.fail_at(file_system.operations(), Fault::PowerCut);
-    let optime = bed.engine.last_optime();
+    let commit_seq = bed.engine.last_commit_seq();
     drop(bed);
-    let engine = open_engine(folder.path(), &ForgetfulFileSystem::new()).expect("it opens");
-    assert!(engine.last_optime() < optime);
+    let engine = open_engine(folder.path(), &UnsyncedLossFs::new()).expect("it opens");
+    assert!(engine.last_commit_seq() < commit_seq);
     let bed = Bed::on(engine).expect("it opens");
     assert_ne!(bed.contents(), recording.models[3]);
 }

@@ -10,7 +10,7 @@ const SOURCES: &[&str] = &[
     "cc/blobfs_files.cc",
     "cc/blobfs_fs.cc",
     "cc/blobfs_status.cc",
-    "cc/forgetful_fs.cc",
+    "cc/unsynced_loss_fs.cc",
 ];
 
 fn main() {

@@ -128,7 +128,7 @@ class Killed(unittest.TestCase):
         self.run_kills(KILLS)
 
     def test_kill_on_a_file_layer_that_forgets(self):
-        self.run_kills(KILLS, "--setParameter", "enableTestCommands=1", "--testFileSystem", "forgetful")
+        self.run_kills(KILLS, "--setParameter", "enableTestCommands=1", "--testFileSystem", "unsyncedLoss")
 
     def test_kill_on_a_device(self):
         folder = tempfile.TemporaryDirectory(prefix="millrace-")

@@ -25,13 +25,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bson::{Document, RawDocument, RawDocumentBuf, Uuid};
-use millrace_engine::{Batch, Durability, Engine, Guards, Operation, Optime};
+use millrace_engine::{Batch, CommitSeq, Durability, Engine, Operation, ReadSet};
 
 use crate::Result;
 use crate::catalog::{Collection, Namespace};
 
 /// The durability of every commit: visible at once; an acknowledgement that must wait for the disk waits by
-/// optime, once for the whole command.
+/// commit sequence number, once for the whole command.
 const DURABILITY: Durability = Durability::Buffered;
 
 /// How much of a change of a document an observer wants. The later one has all of the one before it.
@@ -99,7 +99,7 @@ pub trait CommitObserver: Send + Sync + fmt::Debug {
 
     /// A commit took place at `position`. `changes` holds at least what the observer wants of it, and perhaps
     /// what another observer does; it is empty if no observer wants anything of it.
-    fn committed(&self, position: Optime, changes: &[LogicalChange<'_>]);
+    fn committed(&self, position: CommitSeq, changes: &[LogicalChange<'_>]);
 }
 
 /// What commits: the engine's handle for writing, and the observers.
@@ -126,19 +126,19 @@ impl Committer {
         details.map(|observer| observer.detail(collection)).max()?
     }
 
-    /// Commits `changes` if what `guards` name has not been committed since, and returns the position.
+    /// Commits `changes` if what `read_set` name has not been committed since, and returns the position.
     /// `publish` runs once the commit is visible and before it is announced. Without changes nothing is
-    /// committed: the last position is returned if the guards hold.
+    /// committed: the last position is returned if the read set holds.
     ///
     /// # Errors
     /// `WriteConflict`, and those of the engine; then nothing is published or announced.
     pub(crate) fn commit(
         &self,
         changes: &Changes<'_>,
-        guards: &Guards,
+        read_set: &ReadSet,
         publish: impl FnOnce(),
-    ) -> Result<Optime> {
-        let position = self.engine.commit(&changes.batch, guards, DURABILITY)?;
+    ) -> Result<CommitSeq> {
+        let position = self.engine.commit(&changes.batch, read_set, DURABILITY)?;
         publish();
         if !self.observers.is_empty() && !changes.batch.is_empty() {
             let logical = changes.logical();

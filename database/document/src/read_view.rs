@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_engine::{Counter, Cursor, Engine, Guards, KeyRange, Optime, Scratch, Snapshot};
+use millrace_engine::{CommitSeq, Counter, Cursor, Engine, KeyRange, ReadSet, Scratch, Snapshot};
 
 use crate::Result;
 
@@ -58,17 +58,17 @@ impl ReadView {
 
     /// The last commit that a fixed view sees; none for the latest view.
     #[must_use]
-    pub fn optime(&self) -> Option<Optime> {
-        self.snapshot.as_ref().map(|snapshot| snapshot.optime())
+    pub fn commit_seq(&self) -> Option<CommitSeq> {
+        self.snapshot.as_ref().map(|snapshot| snapshot.commit_seq())
     }
 
-    /// Guards for a write that reads at this view: its commit is refused when a key that it read was
+    /// ReadSet for a write that reads at this view: its commit is refused when a key that it read was
     /// committed after the view's state, or after this call at the latest view.
     #[must_use]
-    pub fn guards(&self) -> Guards {
+    pub fn read_set(&self) -> ReadSet {
         match &self.snapshot {
-            Some(snapshot) => Guards::starting_at(snapshot.optime()),
-            None => self.engine.guards(),
+            Some(snapshot) => ReadSet::starting_at(snapshot.commit_seq()),
+            None => self.engine.read_set(),
         }
     }
 
@@ -148,12 +148,12 @@ mod tests {
 
     use super::*;
 
-    fn commit(engine: &dyn Engine, value: &[u8]) -> Optime {
+    fn commit(engine: &dyn Engine, value: &[u8]) -> CommitSeq {
         let mut batch = Batch::new();
         batch.put(b"k", value);
         batch.add(b"c", Counter { count: 1, bytes: 2 });
         engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("a commit")
     }
 
@@ -187,8 +187,11 @@ mod tests {
         assert_eq!(seen(&fixed), all(b"1", 1));
         assert_eq!(seen(&fixed.fixed().expect("the same")), all(b"1", 1));
         assert_eq!(seen(&latest), all(b"2", 2));
-        assert_eq!((fixed.optime(), latest.optime()), (Some(first), None));
-        assert_eq!(fixed.guards().start(), first);
-        assert_eq!(latest.guards().start(), first.next());
+        assert_eq!(
+            (fixed.commit_seq(), latest.commit_seq()),
+            (Some(first), None)
+        );
+        assert_eq!(fixed.read_set().start(), first);
+        assert_eq!(latest.read_set().start(), first.next());
     }
 }

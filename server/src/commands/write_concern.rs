@@ -5,7 +5,7 @@ use std::time::Duration;
 use bson::raw::RawBsonRef;
 use bson::{Document, doc};
 use millrace_document::{Error, ErrorCode, Result};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::{exact_integer, unknown_field};
 use crate::acknowledgement::{Acknowledgement, Level};
@@ -77,12 +77,12 @@ impl WriteConcern {
         }
     }
 
-    /// What a write of this concern waits for when its last commit, at `optime`, is done at the monotonic time `now`;
-    /// `None` if it is acknowledged at once. As in MongoDB, only the wait for other members has a time limit.
+    /// What a write of this concern waits for when its last commit, at `commit_seq`, is done at the monotonic time
+    /// `now`; `None` if it is acknowledged at once. As in MongoDB, only the wait for other members has a time limit.
     #[must_use]
     pub fn acknowledgement(
         &self,
-        optime: Optime,
+        commit_seq: CommitSeq,
         syncs_every_write: bool,
         now: Duration,
     ) -> Option<Acknowledgement> {
@@ -90,7 +90,7 @@ impl WriteConcern {
         let is_limited = level == Level::Majority && self.timeout_ms != 0;
         let timeout = Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0));
         (level > Level::Visible).then_some(Acknowledgement {
-            optime,
+            commit_seq,
             level,
             until: is_limited.then_some(now.saturating_add(timeout)),
         })
@@ -203,7 +203,7 @@ mod tests {
 
     fn waits_for(raw: &bson::RawDocument, syncs_every_write: bool) -> Option<Acknowledgement> {
         let concern = WriteConcern::parse(RawBsonRef::Document(raw)).expect("it is legal");
-        concern.acknowledgement(Optime::new(7), syncs_every_write, Duration::from_secs(1))
+        concern.acknowledgement(CommitSeq::new(7), syncs_every_write, Duration::from_secs(1))
     }
 
     #[test]

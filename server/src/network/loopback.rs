@@ -144,8 +144,8 @@ impl<S: Service> Loopback<S> {
     /// Asks for one sync for everything that was parked since the last time.
     pub(crate) fn request_sync(&mut self, journal: &Journal) {
         let replies = std::mem::take(&mut self.parked_new);
-        if let (Some(optime), true) = (self.parked.last_optime(), replies > 0) {
-            journal.request(optime, replies);
+        if let (Some(commit_seq), true) = (self.parked.last_commit_seq(), replies > 0) {
+            journal.request(commit_seq, replies);
         }
     }
 

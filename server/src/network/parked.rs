@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use crate::acknowledgement::{Acknowledgement, Level, Reached};
 
@@ -27,8 +27,8 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct ParkedReplies<T> {
     /// By level, in the order of what they wait for, each with its deadline.
-    waiting: [BTreeMap<(Optime, T), Option<Duration>>; Level::ALL.len()],
-    deadlines: BTreeSet<(Duration, T, Level, Optime)>,
+    waiting: [BTreeMap<(CommitSeq, T), Option<Duration>>; Level::ALL.len()],
+    deadlines: BTreeSet<(Duration, T, Level, CommitSeq)>,
 }
 
 impl<T: Copy + Ord> ParkedReplies<T> {
@@ -39,7 +39,7 @@ impl<T: Copy + Ord> ParkedReplies<T> {
         }
     }
 
-    fn waiting(&mut self, level: Level) -> &mut BTreeMap<(Optime, T), Option<Duration>> {
+    fn waiting(&mut self, level: Level) -> &mut BTreeMap<(CommitSeq, T), Option<Duration>> {
         let [visible, durable, majority] = &mut self.waiting;
         match level {
             Level::Visible => visible,
@@ -50,22 +50,23 @@ impl<T: Copy + Ord> ParkedReplies<T> {
 
     /// Parks a reply that is not parked.
     pub(crate) fn park(&mut self, token: T, wanted: &Acknowledgement) {
-        let (level, optime) = (wanted.level, wanted.optime);
-        self.waiting(level).insert((optime, token), wanted.until);
+        let (level, commit_seq) = (wanted.level, wanted.commit_seq);
+        self.waiting(level)
+            .insert((commit_seq, token), wanted.until);
         if let Some(until) = wanted.until {
-            self.deadlines.insert((until, token, level, optime));
+            self.deadlines.insert((until, token, level, commit_seq));
         }
     }
 
     /// Takes back a reply that was parked with `wanted`; nothing if it is released already.
     pub(crate) fn remove(&mut self, token: T, wanted: &Acknowledgement) {
-        self.take(wanted.level, wanted.optime, token);
+        self.take(wanted.level, wanted.commit_seq, token);
     }
 
-    fn take(&mut self, level: Level, optime: Optime, token: T) {
-        let until = self.waiting(level).remove(&(optime, token));
+    fn take(&mut self, level: Level, commit_seq: CommitSeq, token: T) {
+        let until = self.waiting(level).remove(&(commit_seq, token));
         if let Some(until) = until.flatten() {
-            self.deadlines.remove(&(until, token, level, optime));
+            self.deadlines.remove(&(until, token, level, commit_seq));
         }
     }
 
@@ -79,8 +80,9 @@ impl<T: Copy + Ord> ParkedReplies<T> {
     }
 
     /// The last commit that a reply waits for.
-    pub(crate) fn last_optime(&self) -> Option<Optime> {
-        let last = |waiting: &BTreeMap<(Optime, T), _>| waiting.keys().next_back().map(|key| key.0);
+    pub(crate) fn last_commit_seq(&self) -> Option<CommitSeq> {
+        let last =
+            |waiting: &BTreeMap<(CommitSeq, T), _>| waiting.keys().next_back().map(|key| key.0);
         self.waiting.iter().filter_map(last).max()
     }
 
@@ -94,12 +96,12 @@ impl<T: Copy + Ord> ParkedReplies<T> {
     pub(crate) fn pop(&mut self, reached: &Reached, now: Duration) -> Option<(T, Verdict)> {
         for level in Level::ALL {
             let first = self.waiting(level).first_key_value();
-            let Some((optime, token)) = first.map(|(key, _)| *key) else {
+            let Some((commit_seq, token)) = first.map(|(key, _)| *key) else {
                 continue;
             };
-            let has_reached = optime <= reached.optime(level);
+            let has_reached = commit_seq <= reached.commit_seq(level);
             if has_reached || reached.has_failed {
-                self.take(level, optime, token);
+                self.take(level, commit_seq, token);
                 let verdict = if has_reached {
                     Verdict::Reached
                 } else {
@@ -108,11 +110,11 @@ impl<T: Copy + Ord> ParkedReplies<T> {
                 return Some((token, verdict));
             }
         }
-        let (until, token, level, optime) = self.deadlines.first().copied()?;
+        let (until, token, level, commit_seq) = self.deadlines.first().copied()?;
         if until > now {
             return None;
         }
-        self.take(level, optime, token);
+        self.take(level, commit_seq, token);
         Some((token, Verdict::TimedOut))
     }
 }
@@ -122,9 +124,9 @@ mod tests {
     use super::*;
     use crate::acknowledgement::Watermarks;
 
-    fn wanted(optime: u64, level: Level, until_ms: Option<u64>) -> Acknowledgement {
+    fn wanted(commit_seq: u64, level: Level, until_ms: Option<u64>) -> Acknowledgement {
         Acknowledgement {
-            optime: Optime::new(optime),
+            commit_seq: CommitSeq::new(commit_seq),
             level,
             until: until_ms.map(Duration::from_millis),
         }
@@ -142,19 +144,19 @@ mod tests {
             parked.park(token, &wanted(3, level, None));
         }
         assert_eq!(
-            (parked.len(), parked.last_optime()),
-            (3, Some(Optime::new(3)))
+            (parked.len(), parked.last_commit_seq()),
+            (3, Some(CommitSeq::new(3)))
         );
-        let watermarks = Watermarks::alone(Optime::new(2));
+        let watermarks = Watermarks::alone(CommitSeq::new(2));
         assert_eq!(parked.pop(&watermarks.reached(), START), None);
-        watermarks.raise(Level::Visible, Optime::new(3));
+        watermarks.raise(Level::Visible, CommitSeq::new(3));
         let reached = watermarks.reached();
         assert_eq!(
             parked.pop(&reached, START),
             Some(("visible", Verdict::Reached))
         );
         assert_eq!(parked.pop(&reached, START), None);
-        watermarks.raise(Level::Durable, Optime::new(3));
+        watermarks.raise(Level::Durable, CommitSeq::new(3));
         let reached = watermarks.reached();
         assert_eq!(
             parked.pop(&reached, START),
@@ -173,7 +175,7 @@ mod tests {
         parked.park("patient", &wanted(1, Level::Majority, None));
         parked.park("first", &wanted(2, Level::Majority, Some(5)));
         parked.park("later", &wanted(1, Level::Majority, Some(9)));
-        let nothing = Watermarks::alone(Optime::ZERO).reached();
+        let nothing = Watermarks::alone(CommitSeq::ZERO).reached();
         let at = Duration::from_millis;
         assert_eq!(parked.next_deadline(), Some(at(5)));
         assert_eq!(parked.pop(&nothing, at(4)), None);
@@ -182,7 +184,7 @@ mod tests {
             Some(("first", Verdict::TimedOut))
         );
         assert_eq!(parked.pop(&nothing, at(5)), None);
-        let one = Watermarks::alone(Optime::new(1)).reached();
+        let one = Watermarks::alone(CommitSeq::new(1)).reached();
         assert_eq!(
             parked.pop(&one, at(9)),
             Some(("later", Verdict::Reached)),
@@ -208,7 +210,7 @@ mod tests {
         let mut parked = ParkedReplies::new();
         parked.park("covered", &wanted(1, Level::Durable, None));
         parked.park("lost", &wanted(2, Level::Durable, Some(5)));
-        let watermarks = Watermarks::alone(Optime::new(1));
+        let watermarks = Watermarks::alone(CommitSeq::new(1));
         watermarks.fail();
         let reached = watermarks.reached();
         assert_eq!(

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bson::rawdoc;
-use millrace_engine::{MemoryEngine, Optime};
+use millrace_engine::{CommitSeq, MemoryEngine};
 use millrace_wire::{Decoder, MsgFlags, encode_msg};
 
 use super::*;
@@ -54,7 +54,7 @@ impl Service for Fixed {
             _ if request.resumed.is_some() => Outcome::Done,
             Answer::Offload => Outcome::Offload,
             Answer::Park => Outcome::Acknowledge(Acknowledgement {
-                optime: Optime::new(1),
+                commit_seq: CommitSeq::new(1),
                 level: Level::Durable,
                 until: None,
             }),
@@ -242,7 +242,7 @@ fn a_reply_that_waits_for_the_journal_has_no_deadline() {
     fixture.receive(0, &first);
     fixture.receive(59, &second);
     assert_eq!(fixture.deadline(), None);
-    let reached = Watermarks::alone(Optime::new(1)).reached();
+    let reached = Watermarks::alone(CommitSeq::new(1)).reached();
     let released = fixture.worker.parked.pop(&reached, fixture.start);
     assert_eq!(released, Some((fixture.token, Verdict::Reached)));
     fixture.worker.now = fixture.start + Duration::from_secs(200);

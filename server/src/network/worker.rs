@@ -426,11 +426,11 @@ impl<S: Service> Worker<S> {
     fn request_sync(&mut self) {
         // What is released may have its next request here already.
         for _ in 0..SYNCS_HERE_MAX {
-            let Some(optime) = self.parked.last_optime() else {
+            let Some(commit_seq) = self.parked.last_commit_seq() else {
                 break;
             };
             let is_alone = self.parked_new == 1 && self.parked.len() == 1;
-            if !is_alone || !self.shared.journal.sync_here(optime) {
+            if !is_alone || !self.shared.journal.sync_inline(commit_seq) {
                 break;
             }
             self.parked_new = 0;
@@ -440,9 +440,9 @@ impl<S: Service> Worker<S> {
         if parked_new == 0 {
             return;
         }
-        if let Some(optime) = self.parked.last_optime() {
+        if let Some(commit_seq) = self.parked.last_commit_seq() {
             self.inbox.set_parked(true);
-            self.shared.journal.request(optime, parked_new);
+            self.shared.journal.request(commit_seq, parked_new);
             if self.shared.journal.has_failed() {
                 // The journal thread has ended and wakes nobody.
                 self.inbox.wake();

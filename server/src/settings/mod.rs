@@ -103,7 +103,7 @@ pub struct Settings {
     /// Whether `configureFailPoint` may be run (`enableTestCommands`).
     pub enable_test_commands: bool,
     /// Whether the engine works on a file system that loses unsynced writes, for tests.
-    pub forgetful_file_system: bool,
+    pub loses_unsynced: bool,
     /// The arguments of the command line, the program's name first.
     pub arguments: Vec<String>,
 }
@@ -122,22 +122,22 @@ impl Settings {
         let enable_test_commands = parameters
             .iter()
             .any(|(name, value)| name == "enableTestCommands" && (value == "1" || value == "true"));
-        let forgetful_file_system = match options.test_file_system.as_deref() {
+        let loses_unsynced = match options.test_file_system.as_deref() {
             None => false,
-            Some("forgetful") if enable_test_commands => true,
-            Some("forgetful") => {
+            Some("unsyncedLoss") if enable_test_commands => true,
+            Some("unsyncedLoss") => {
                 return Err(SettingsError::Invalid(
                     "--testFileSystem needs --setParameter enableTestCommands=1".to_owned(),
                 ));
             }
             Some(other) => {
                 return Err(SettingsError::Invalid(format!(
-                    "--testFileSystem {other}: the only one is 'forgetful'"
+                    "--testFileSystem {other}: the only one is 'unsynced_loss'"
                 )));
             }
         };
         let data = data_place(&options)?;
-        if forgetful_file_system && matches!(data, DataPlace::Device(_)) {
+        if loses_unsynced && matches!(data, DataPlace::Device(_)) {
             return Err(SettingsError::Invalid(
                 "--testFileSystem is for folders, not for --device".to_owned(),
             ));
@@ -163,7 +163,7 @@ impl Settings {
             pid_file: options.pid_file_path,
             parameters,
             enable_test_commands,
-            forgetful_file_system,
+            loses_unsynced,
             arguments,
         })
     }
@@ -449,7 +449,7 @@ mod tests {
                     "--setParameter",
                     "enableTestCommands=1",
                     "--testFileSystem",
-                    "forgetful",
+                    "unsyncedLoss",
                 ],
                 "--testFileSystem",
             ),
@@ -477,14 +477,14 @@ mod tests {
 
     #[test]
     fn dangerous_options_need_enable_test_commands() {
-        assert!(resolve(&["--testFileSystem", "forgetful"]).is_err());
+        assert!(resolve(&["--testFileSystem", "unsyncedLoss"]).is_err());
         let test = [
             "--setParameter",
             "enableTestCommands=1",
             "--testFileSystem",
-            "forgetful",
+            "unsyncedLoss",
         ];
-        assert!(resolve(&test).expect("it is allowed").forgetful_file_system);
+        assert!(resolve(&test).expect("it is allowed").loses_unsynced);
         assert!(resolve(&["--setParameter", "novalue"]).is_err());
         assert!(resolve(&["--cacheSizeGB", "-1"]).is_err());
         assert!(resolve(&["--wiredTigerCacheSizeGB", "0.25"]).is_ok());

@@ -118,7 +118,7 @@ pub struct ServeOptions {
     /// Write the process's number to a file
     #[arg(long = "pidfilepath", value_name = "FILE")]
     pub pid_file_path: Option<PathBuf>,
-    /// For tests: `forgetful` loses what was not synced when the process is killed
+    /// For tests: `unsyncedLoss` loses what was not synced when the process is killed
     #[arg(long = "testFileSystem", value_name = "KIND", hide = true)]
     pub test_file_system: Option<String>,
 }

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use millrace_engine::{
-    Batch, Counter, Cursor, Durability, Engine, Guards, KeyRange, MemoryEngine, Optime, Result,
+    Batch, CommitSeq, Counter, Cursor, Durability, Engine, KeyRange, MemoryEngine, ReadSet, Result,
     Scratch, Snapshot,
 };
 
 /// The log of an engine as its disk has it.
 #[derive(Debug, Default)]
 struct Log {
-    /// Every commit, in order: the first one has optime 1.
+    /// Every commit, in order: the first one has commit sequence number 1.
     commits: Vec<Batch>,
     /// How many of them are on stable storage.
     synced: usize,
@@ -27,10 +27,10 @@ pub(crate) struct VolatileEngine {
 }
 
 impl VolatileEngine {
-    /// Ends a sync that covers the commits up to `optime`.
-    pub(crate) fn sync_up_to(&self, optime: Optime) {
+    /// Ends a sync that covers the commits up to `commit_seq`.
+    pub(crate) fn sync_up_to(&self, commit_seq: CommitSeq) {
         let mut log = self.log();
-        let covered = usize::try_from(optime.get()).expect("few commits");
+        let covered = usize::try_from(commit_seq.get()).expect("few commits");
         assert!(covered <= log.commits.len(), "a sync covers what is there");
         if !log.is_cut {
             log.synced = log.synced.max(covered);
@@ -61,7 +61,7 @@ impl VolatileEngine {
         let memory = MemoryEngine::new();
         for commit in found {
             memory
-                .commit(commit, &Guards::none(), Durability::Buffered)
+                .commit(commit, &ReadSet::none(), Durability::Buffered)
                 .expect("it was committed before");
         }
         Self {
@@ -96,40 +96,45 @@ impl Engine for VolatileEngine {
         self.memory.cursor(range)
     }
 
-    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
-        let optime = self.memory.commit(batch, guards, Durability::Buffered)?;
+    fn commit(
+        &self,
+        batch: &Batch,
+        read_set: &ReadSet,
+        durability: Durability,
+    ) -> Result<CommitSeq> {
+        let commit_seq = self.memory.commit(batch, read_set, Durability::Buffered)?;
         if !batch.is_empty() {
             self.log().commits.push(batch.clone());
         }
         if durability == Durability::Synced {
-            self.sync_up_to(optime);
+            self.sync_up_to(commit_seq);
         }
-        Ok(optime)
+        Ok(commit_seq)
     }
 
     fn counter(&self, key: &[u8]) -> Result<Counter> {
         self.memory.counter(key)
     }
 
-    fn last_optime(&self) -> Optime {
-        self.memory.last_optime()
+    fn last_commit_seq(&self) -> CommitSeq {
+        self.memory.last_commit_seq()
     }
 
-    fn durable_optime(&self) -> Optime {
-        Optime::new(self.log().synced as u64)
+    fn durable_commit_seq(&self) -> CommitSeq {
+        CommitSeq::new(self.log().synced as u64)
     }
 
-    fn sync(&self) -> Result<Optime> {
+    fn sync(&self) -> Result<CommitSeq> {
         self.memory.sync()?;
-        self.sync_up_to(self.last_optime());
-        Ok(self.durable_optime())
+        self.sync_up_to(self.last_commit_seq());
+        Ok(self.durable_commit_seq())
     }
 
     fn scratch(&self) -> Result<Box<dyn Scratch>> {
         self.memory.scratch()
     }
 
-    fn checkpoint(&self, target: &Path) -> Result<Optime> {
+    fn checkpoint(&self, target: &Path) -> Result<CommitSeq> {
         self.memory.checkpoint(target)
     }
 

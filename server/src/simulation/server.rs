@@ -7,7 +7,7 @@ use std::time::Duration;
 use bson::{Document, RawDocumentBuf};
 use clap::Parser;
 use millrace_document::Interrupt;
-use millrace_engine::{Engine, Error, ErrorKind, Optime};
+use millrace_engine::{CommitSeq, Engine, Error, ErrorKind};
 use millrace_random::Random;
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
 
@@ -62,7 +62,7 @@ struct Sync {
     /// Monotonic time of its end.
     end: Duration,
     /// The last commit that was there when it began.
-    covers: Optime,
+    covers: CommitSeq,
     fails: bool,
 }
 
@@ -218,7 +218,7 @@ impl Server {
         };
         let sync = Sync {
             end: self.clock.now() + Duration::from_micros(time_us),
-            covers: self.engine.last_optime(),
+            covers: self.engine.last_commit_seq(),
             fails: random.chance(1, 40),
         };
         if self.mutation == Mutation::ReportsSyncsAtTheirBegin {
@@ -238,7 +238,7 @@ impl Server {
         if !sync.fails {
             self.engine.sync_up_to(sync.covers);
             let covered = if self.mutation == Mutation::CountsWhatCameDuringTheSync {
-                self.engine.last_optime()
+                self.engine.last_commit_seq()
             } else {
                 sync.covers
             };

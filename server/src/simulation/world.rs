@@ -194,9 +194,9 @@ impl World {
             changed: None,
             expected: None,
         };
-        let before = self.server.engine.last_optime().get();
+        let before = self.server.engine.last_commit_seq().get();
         self.server.send(connection(index), body);
-        let commits = self.server.engine.last_optime().get() - before;
+        let commits = self.server.engine.last_commit_seq().get() - before;
         if self.server.is_broken {
             ensure(commits == 0, || "a commit after a failed sync".to_owned())?;
         } else {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
 use millrace_document::catalog::Ident;
-use millrace_document::command::{CommandRequest, Database, Principal, Surroundings};
+use millrace_document::command::{CommandRequest, Database, DatabaseHooks, Principal};
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
-use millrace_engine::{Engine, KeyRange, Optime};
+use millrace_engine::{CommitSeq, Engine, KeyRange};
 
 use crate::model::{Answer, Contents, Model};
 use crate::restless::Restless;
@@ -37,7 +37,7 @@ impl Environment for Steady {
 #[derive(Debug)]
 struct Nobody;
 
-impl Surroundings for Nobody {
+impl DatabaseHooks for Nobody {
     fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
         Ok(Vec::new())
     }
@@ -72,7 +72,7 @@ impl Bed {
         &self,
         database: &str,
         command: &Document,
-    ) -> Result<(Document, Option<Optime>)> {
+    ) -> Result<(Document, Option<CommitSeq>)> {
         let name = command.keys().next().expect("a command has a name");
         let body = RawDocumentBuf::try_from(command)?;
         let request = CommandRequest {
@@ -117,7 +117,7 @@ impl Bed {
     ///
     /// # Errors
     /// When the engine failed.
-    pub(crate) fn step(&self, step: &Step) -> Result<(Answer, Option<Optime>)> {
+    pub(crate) fn step(&self, step: &Step) -> Result<(Answer, Option<CommitSeq>)> {
         let Some((database, command)) = step.command() else {
             self.engine.compact(&KeyRange::all())?;
             return Ok((

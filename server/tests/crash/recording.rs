@@ -1,6 +1,6 @@
 //! A history of commands, and what each of them makes when nothing fails.
 
-use millrace_engine::{Engine as _, Optime};
+use millrace_engine::{CommitSeq, Engine as _};
 
 use crate::bed::Bed;
 use crate::model::{Answer, Model};
@@ -12,26 +12,26 @@ pub(crate) struct Recording {
     answers: Vec<Answer>,
     /// The model before the first step, then after each.
     pub(crate) models: Vec<Model>,
-    /// The engine's optime at the same places.
-    pub(crate) optimes: Vec<Optime>,
+    /// The engine's commit sequence number at the same places.
+    pub(crate) commit_seqs: Vec<CommitSeq>,
     /// After so many steps the engine is synced, and the commands up to there are thereby acknowledged.
     steps_per_sync: usize,
 }
 
 impl Recording {
-    /// Does the steps on an empty database. `after_step` is told of the optime after each step, and of the one
-    /// up to which everything was acknowledged with that step.
+    /// Does the steps on an empty database. `after_step` is told of the commit sequence number after each step, and of
+    /// the one up to which everything was acknowledged with that step.
     pub(crate) fn new(
         bed: &Bed,
         steps: Vec<Step>,
         steps_per_sync: usize,
-        after_step: &mut dyn FnMut(Optime, Option<Optime>),
+        after_step: &mut dyn FnMut(CommitSeq, Option<CommitSeq>),
     ) -> Self {
         let mut recording = Self {
             steps: Vec::new(),
             answers: Vec::new(),
             models: vec![Model::default()],
-            optimes: vec![bed.engine.last_optime()],
+            commit_seqs: vec![bed.engine.last_commit_seq()],
             steps_per_sync,
         };
         let mut model = Model::default();
@@ -39,13 +39,13 @@ impl Recording {
             let expected = model.apply(step);
             let (answer, written) = bed.step(step).expect("nothing fails");
             assert_eq!(answer, expected, "step {number}: {step:?}");
-            let last = bed.engine.last_optime();
+            let last = bed.engine.last_commit_seq();
             let durable = recording
                 .is_synced(number)
                 .then(|| bed.engine.sync().expect("nothing fails"));
             after_step(last, durable);
             assert_eq!(bed.contents(), model, "step {number}: {step:?}");
-            let before = recording.optimes[number];
+            let before = recording.commit_seqs[number];
             let told = written.unwrap_or(before);
             let failed = matches!(answer, Answer::Failed(_));
             assert!(
@@ -54,7 +54,7 @@ impl Recording {
             );
             recording.answers.push(answer);
             recording.models.push(model.clone());
-            recording.optimes.push(last);
+            recording.commit_seqs.push(last);
         }
         recording.steps = steps;
         bed.check("without a fault");
@@ -71,7 +71,7 @@ impl Recording {
         &self,
         bed: &Bed,
         first: usize,
-        durable: &mut Optime,
+        durable: &mut CommitSeq,
         case: &str,
     ) -> Option<usize> {
         for (number, step) in self.steps.iter().enumerate().skip(first) {
@@ -79,10 +79,14 @@ impl Recording {
                 return Some(number);
             };
             assert_eq!(answer, self.answers[number], "{case}: step {number}");
-            assert_eq!(bed.engine.last_optime(), self.optimes[number + 1], "{case}");
+            assert_eq!(
+                bed.engine.last_commit_seq(),
+                self.commit_seqs[number + 1],
+                "{case}"
+            );
             if self.is_synced(number) {
                 match bed.engine.sync() {
-                    Ok(optime) => *durable = optime,
+                    Ok(commit_seq) => *durable = commit_seq,
                     Err(_) => return Some(number),
                 }
             }
@@ -90,23 +94,34 @@ impl Recording {
         None
     }
 
-    /// What is found at `optime` is the history up to there; how many steps that is, if it is a whole
+    /// What is found at `commit_seq` is the history up to there; how many steps that is, if it is a whole
     /// number of them.
-    pub(crate) fn check_prefix(&self, bed: &Bed, optime: Optime, case: &str) -> Option<usize> {
+    pub(crate) fn check_prefix(
+        &self,
+        bed: &Bed,
+        commit_seq: CommitSeq,
+        case: &str,
+    ) -> Option<usize> {
         let found = bed.contents();
-        // Steps that commit nothing share an optime; from the last of them the history can go on.
-        if let Some(steps) = self.optimes.iter().rposition(|&other| other == optime) {
+        // Steps that commit nothing share a commit sequence number; from the last of them the history can go on.
+        if let Some(steps) = self
+            .commit_seqs
+            .iter()
+            .rposition(|&other| other == commit_seq)
+        {
             assert_eq!(
                 found, self.models[steps],
-                "{case}: {optime} is after {steps} steps"
+                "{case}: {commit_seq} is after {steps} steps"
             );
             return Some(steps);
         }
-        let after = self.optimes.partition_point(|&other| other < optime);
+        let after = self
+            .commit_seqs
+            .partition_point(|&other| other < commit_seq);
         let (before, after) = (&self.models[after - 1], &self.models[after]);
         assert!(
             found.is_between(before, after),
-            "{case}: {optime}: {found:#?} of {after:#?}"
+            "{case}: {commit_seq}: {found:#?} of {after:#?}"
         );
         None
     }

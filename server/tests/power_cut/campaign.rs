@@ -102,20 +102,20 @@ impl<'a> Campaign<'a> {
         let disk = MemoryDevice::on(image.clone(), self.cursor.geometry().clone());
         let disk: Arc<dyn Device> = Arc::new(disk.expect("an image is of the geometry's size"));
         stack::check_volume(&disk, case);
-        let (bed, optime) = stack::open_at(Arc::clone(&disk), case);
-        let is_lost = optime < durable;
+        let (bed, commit_seq) = stack::open_at(Arc::clone(&disk), case);
+        let is_lost = commit_seq < durable;
         assert!(
             !is_lost || self.recorded.when == Acknowledged::TooEarly,
-            "{case}: {optime} is left, {durable} was acknowledged"
+            "{case}: {commit_seq} is left, {durable} was acknowledged"
         );
         self.lossy += usize::from(is_lost);
-        assert!(optime <= last, "{case}: {optime} is left of {last}");
+        assert!(commit_seq <= last, "{case}: {commit_seq} is left of {last}");
         bed.check(case);
-        let whole = recording.check_prefix(&bed, optime, case);
-        self.more += usize::from(optime > durable);
+        let whole = recording.check_prefix(&bed, commit_seq, case);
+        self.more += usize::from(commit_seq > durable);
         self.partial += usize::from(whole.is_none());
         // It is as good as new. What was cut off may have been removed by the opening.
-        let steps = whole.filter(|_| bed.engine.last_optime() == optime);
+        let steps = whole.filter(|_| bed.engine.last_commit_seq() == commit_seq);
         match steps.filter(|_| self.random.next() % IMAGES_PER_CONTINUATION == 0) {
             Some(steps) => {
                 let failed = recording.run(&bed, steps, &mut durable.clone(), case);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millrace_block::{Geometry, MemoryDevice};
-use millrace_engine::{Engine as _, Optime};
+use millrace_engine::{CommitSeq, Engine as _};
 use millrace_power_cut::{Options, Order, PowerCut};
 
 use crate::recording::Recording;
@@ -38,10 +38,10 @@ pub(crate) struct Recorded {
     pub(crate) when: Acknowledged,
     pub(crate) device: Arc<PowerCut>,
     pub(crate) recording: Recording,
-    /// The number of events after each step, and the optime.
-    ends: Vec<(usize, Optime)>,
-    /// The number of events when everything up to an optime was acknowledged, in order.
-    acknowledged: Vec<(usize, Optime)>,
+    /// The number of events after each step, and the commit sequence number.
+    ends: Vec<(usize, CommitSeq)>,
+    /// The number of events when everything up to a commit sequence number was acknowledged, in order.
+    acknowledged: Vec<(usize, CommitSeq)>,
 }
 
 impl Recorded {
@@ -63,7 +63,7 @@ impl Recorded {
         let bed = stack::open(Arc::clone(&device) as _, "recording");
         let (mut ends, mut acknowledged) = (Vec::new(), Vec::new());
         let steps_per_sync = if seed % 4 < 2 { 1 } else { 3 };
-        let mut after_step = |last, durable: Option<Optime>| {
+        let mut after_step = |last, durable: Option<CommitSeq>| {
             let events = device.events();
             // Where the step before has ended.
             let before = ends.last().map_or(0, |&(events, _)| events);
@@ -72,7 +72,7 @@ impl Recorded {
                 Acknowledged::WhenDurable => events,
                 Acknowledged::TooEarly => before,
             };
-            acknowledged.extend(durable.map(|optime| (told, optime)));
+            acknowledged.extend(durable.map(|commit_seq| (told, commit_seq)));
         };
         let steps = history(seed, STEPS);
         let recording = Recording::new(&bed, steps, steps_per_sync, &mut after_step);
@@ -90,18 +90,18 @@ impl Recorded {
     }
 
     /// What was acknowledged by then.
-    pub(crate) fn durable_at(&self, point: usize) -> Optime {
+    pub(crate) fn durable_at(&self, point: usize) -> CommitSeq {
         let before = self
             .acknowledged
             .iter()
             .rfind(|(events, _)| *events <= point);
-        before.map_or(Optime::ZERO, |&(_, optime)| optime)
+        before.map_or(CommitSeq::ZERO, |&(_, commit_seq)| commit_seq)
     }
 
     /// What had happened by then, and what the step under way was to make.
-    pub(crate) fn last_at(&self, point: usize) -> Optime {
+    pub(crate) fn last_at(&self, point: usize) -> CommitSeq {
         let after = self.ends.iter().find(|(events, _)| *events > point);
-        let (_, optime) = after.or(self.ends.last()).expect("a history has steps");
-        *optime
+        let (_, commit_seq) = after.or(self.ends.last()).expect("a history has steps");
+        *commit_seq
     }
 }

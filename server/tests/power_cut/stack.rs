@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_blobfs::{CheckOptions, Clock, FormatOptions, MountOptions, Timestamp, Volume, check};
 use millrace_block::Device;
-use millrace_engine::{Engine as _, Optime};
+use millrace_engine::{CommitSeq, Engine as _};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 
 use crate::bed::Bed;
@@ -36,8 +36,8 @@ pub(crate) fn open(device: Arc<dyn Device>, case: &str) -> Bed {
     open_at(device, case).0
 }
 
-/// The same, and the optime that was found: the catalog may go on from there, to remove what was begun.
-pub(crate) fn open_at(device: Arc<dyn Device>, case: &str) -> (Bed, Optime) {
+/// The same, and the commit sequence number that was found: the catalog may go on from there, to remove what was begun.
+pub(crate) fn open_at(device: Arc<dyn Device>, case: &str) -> (Bed, CommitSeq) {
     let mut options = MountOptions::new(clock());
     options.arena_bytes = 4 << 20;
     let volume = Volume::mount(device, options).unwrap_or_else(|error| panic!("{case}: {error:?}"));
@@ -48,12 +48,12 @@ pub(crate) fn open_at(device: Arc<dyn Device>, case: &str) -> (Bed, Optime) {
     };
     let engine = RocksEngine::open(Path::new(DATA), options);
     let engine = engine.unwrap_or_else(|error| panic!("{case}: {error:?}"));
-    let optime = engine.last_optime();
+    let commit_seq = engine.last_commit_seq();
     let restless = Restless::new(engine, OtherClient::default());
     let bed = Bed::on(Arc::new(restless));
     (
         bed.unwrap_or_else(|error| panic!("{case}: {error:?}")),
-        optime,
+        commit_seq,
     )
 }
 

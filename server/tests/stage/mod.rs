@@ -20,7 +20,7 @@ use millrace::network::{
     WindowTotals,
 };
 use millrace_engine::conformance::hooked::{Hooked, Hooks};
-use millrace_engine::{Batch, Durability, Engine, Error, ErrorKind, Guards, MemoryEngine, Result};
+use millrace_engine::{Batch, Durability, Engine, Error, ErrorKind, MemoryEngine, ReadSet, Result};
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
 
 /// Longer than anything here takes; a test that waits this long has failed.
@@ -116,14 +116,14 @@ impl Puppet {
     fn park(&self, session: u64, until: Option<Duration>, reply: &mut ReplyBuffer<'_>) -> Outcome {
         let mut batch = Batch::new();
         batch.put(b"k", b"v");
-        let optime = self
+        let commit_seq = self
             .engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("the memory engine takes everything");
         answer(reply, doc! { "parked": true });
         self.say(Said::Parking(session));
         Outcome::Acknowledge(Acknowledgement {
-            optime,
+            commit_seq,
             level: Level::Majority,
             until,
         })

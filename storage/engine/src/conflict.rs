@@ -1,38 +1,38 @@
 //! Detection of conflicting commits in fixed memory.
 //!
-//! Every commit stamps the slots of the keys it wrote with its optime. A transaction remembers the
-//! optime at which it began and the keys it read; at commit, under the engine's commit lock, it is
+//! Every commit stamps the slots of the keys it wrote with its commit sequence number. A transaction remembers the
+//! commit sequence number at which it began and the keys it read; at commit, under the engine's commit lock, it is
 //! refused if any of those slots carries a later stamp. Two keys may share a slot, so a refusal may be
-//! spurious, never an acceptance. A removed range stamps all slots at once, through one optime beside
-//! the slots: removals of ranges are rare, and what they cost is a retry of the transactions under way. This is the resolver of an optimistic scheme (Kung and Robinson,
-//! "On Optimistic Methods for Concurrency Control", 1981, serial validation), with the write sets of
-//! the past folded into one word a slot so that memory does not grow.
+//! spurious, never an acceptance. A removed range stamps all slots at once, through one commit sequence number beside
+//! the slots: removals of ranges are rare, and what they cost is a retry of the transactions under way. This is the
+//! resolver of an optimistic scheme (Kung and Robinson, "On Optimistic Methods for Concurrency Control", 1981, serial
+//! validation), with the write sets of the past folded into one word a slot so that memory does not grow.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Batch, Operation, Optime};
+use crate::{Batch, CommitSeq, Operation};
 
-/// The keys a transaction read and the optime from which they must not have changed.
+/// The keys a transaction read and the commit sequence number from which they must not have changed.
 #[derive(Clone, Debug)]
-pub struct Guards {
-    start: Optime,
+pub struct ReadSet {
+    start: CommitSeq,
     keys: Vec<Vec<u8>>,
 }
 
-impl Guards {
-    /// No guards: the commit never conflicts.
+impl ReadSet {
+    /// The empty read set: the commit never conflicts.
     #[must_use]
     pub const fn none() -> Self {
         Self {
-            start: Optime::ZERO,
+            start: CommitSeq::ZERO,
             keys: Vec::new(),
         }
     }
 
-    /// Guards for reads made after `start` was read from the engine.
+    /// A read set for reads made after `start` was read from the engine.
     #[must_use]
-    pub const fn starting_at(start: Optime) -> Self {
+    pub const fn starting_at(start: CommitSeq) -> Self {
         Self {
             start,
             keys: Vec::new(),
@@ -44,9 +44,9 @@ impl Guards {
         self.keys.push(key.to_vec());
     }
 
-    /// The optime from which the keys must be unchanged.
+    /// The commit sequence number from which the keys must be unchanged.
     #[must_use]
-    pub const fn start(&self) -> Optime {
+    pub const fn start(&self) -> CommitSeq {
         self.start
     }
 
@@ -56,14 +56,14 @@ impl Guards {
     }
 }
 
-/// The last optime that wrote to each slot of keys.
+/// The last commit sequence number that wrote to each slot of keys.
 ///
 /// Thread safety: stamped and checked only by the holder of the engine's commit lock, which orders all
 /// accesses; the words are atomic so that the table needs no lock of its own, and `Relaxed` suffices.
 #[derive(Debug)]
 pub struct ConflictTable {
     slots: Box<[AtomicU64]>,
-    /// The last optime that removed a range.
+    /// The last commit sequence number that removed a range.
     range: AtomicU64,
     hasher: RandomState,
 }
@@ -95,30 +95,34 @@ impl ConflictTable {
         &self.slots[usize::try_from(index).expect("the mask keeps the index below a usize length")]
     }
 
-    /// Whether a guarded key may have been committed after the guards began.
+    /// Whether a guarded key may have been committed after the read set began.
     #[must_use]
-    pub fn conflicts(&self, guards: &Guards) -> bool {
-        let start = guards.start.get();
-        !guards.keys.is_empty()
+    pub fn conflicts(&self, read_set: &ReadSet) -> bool {
+        let start = read_set.start.get();
+        !read_set.keys.is_empty()
             && (self.range.load(Ordering::Relaxed) > start
-                || guards
+                || read_set
                     .keys()
                     .any(|key| self.slot(key).load(Ordering::Relaxed) > start))
     }
 
-    /// Records that the commit `optime` wrote the keys of `batch`.
-    pub fn stamp_batch(&self, batch: &Batch, optime: Optime) {
+    /// Records that the commit `commit_seq` wrote the keys of `batch`.
+    pub fn stamp_batch(&self, batch: &Batch, commit_seq: CommitSeq) {
         for operation in batch.operations() {
             match operation {
-                Operation::Put { key, .. } | Operation::Delete { key } => self.stamp(key, optime),
-                Operation::DeleteRange { .. } => self.range.store(optime.get(), Ordering::Relaxed),
+                Operation::Put { key, .. } | Operation::Delete { key } => {
+                    self.stamp(key, commit_seq)
+                }
+                Operation::DeleteRange { .. } => {
+                    self.range.store(commit_seq.get(), Ordering::Relaxed)
+                }
             }
         }
     }
 
-    /// Records that the commit `optime` wrote `key`.
-    fn stamp(&self, key: &[u8], optime: Optime) {
-        self.slot(key).store(optime.get(), Ordering::Relaxed);
+    /// Records that the commit `commit_seq` wrote `key`.
+    fn stamp(&self, key: &[u8], commit_seq: CommitSeq) {
+        self.slot(key).store(commit_seq.get(), Ordering::Relaxed);
     }
 }
 
@@ -127,10 +131,10 @@ mod tests {
     use super::*;
     use crate::KeyRange;
 
-    fn guarding(start: u64, key: &[u8]) -> Guards {
-        let mut guards = Guards::starting_at(Optime::new(start));
-        guards.add(key);
-        guards
+    fn guarding(start: u64, key: &[u8]) -> ReadSet {
+        let mut read_set = ReadSet::starting_at(CommitSeq::new(start));
+        read_set.add(key);
+        read_set
     }
 
     #[test]
@@ -139,13 +143,13 @@ mod tests {
         let mut batch = Batch::new();
         batch.put(b"put", b"");
         batch.delete(b"deleted");
-        table.stamp_batch(&batch, Optime::new(5));
+        table.stamp_batch(&batch, CommitSeq::new(5));
         for key in [&b"put"[..], b"deleted"] {
             assert!(table.conflicts(&guarding(4, key)));
             assert!(!table.conflicts(&guarding(5, key)));
         }
-        assert!(!table.conflicts(&Guards::starting_at(Optime::ZERO)));
-        assert!(!table.conflicts(&Guards::none()));
+        assert!(!table.conflicts(&ReadSet::starting_at(CommitSeq::ZERO)));
+        assert!(!table.conflicts(&ReadSet::none()));
     }
 
     #[test]
@@ -153,10 +157,10 @@ mod tests {
         let table = ConflictTable::new(4);
         let mut batch = Batch::new();
         batch.delete_range(&KeyRange::all());
-        table.stamp_batch(&batch, Optime::new(7));
+        table.stamp_batch(&batch, CommitSeq::new(7));
         assert!(table.conflicts(&guarding(6, b"any")));
         assert!(!table.conflicts(&guarding(7, b"any")));
-        assert!(!table.conflicts(&Guards::none()));
+        assert!(!table.conflicts(&ReadSet::none()));
     }
 
     #[test]
@@ -164,7 +168,7 @@ mod tests {
         let table = ConflictTable::new(0);
         let mut batch = Batch::new();
         batch.put(b"a", b"");
-        table.stamp_batch(&batch, Optime::new(1));
+        table.stamp_batch(&batch, CommitSeq::new(1));
         assert!(table.conflicts(&guarding(0, b"a")));
         assert!(table.conflicts(&guarding(0, b"b")));
     }

@@ -8,14 +8,14 @@
 //! `millrace-rocksdb`, which keeps a folder of files.
 //!
 //! # Invariants every engine keeps
-//! 1. **Dense order.** Every commit that succeeds gets the [`Optime`] that follows the one before it;
-//!    there are no holes. A reader that saw optime *n* sees every commit up to *n* and, through a
-//!    [`Snapshot`] of optime *n*, none after it.
+//! 1. **Dense order.** Every commit that succeeds gets the [`CommitSeq`] that follows the one before it;
+//!    there are no holes. A reader that saw commit sequence number *n* sees every commit up to *n* and, through a
+//!    [`Snapshot`] of commit sequence number *n*, none after it.
 //! 2. **Atomicity.** A [`Batch`] is visible and durable as a whole or not at all.
 //! 3. **No lost update.** [`Engine::commit`] refuses a batch with [`ErrorKind::Conflict`] when a key
-//!    guarded by [`Guards`] was committed after the guard was taken. It may also refuse one that did
+//!    guarded by [`ReadSet`] was committed after the guard was taken. It may also refuse one that did
 //!    not conflict (two keys may share a slot of the conflict table); the caller retries.
-//! 4. **Durability.** Once [`Engine::durable_optime`] has reached *n*, every commit up to *n* survives
+//! 4. **Durability.** Once [`Engine::durable_commit_seq`] has reached *n*, every commit up to *n* survives
 //!    the loss of power.
 //! 5. **Poison.** After a write or a sync failed, nothing is acknowledged any more: every later
 //!    commit and sync answers [`ErrorKind::Poisoned`]. Reads go on.
@@ -32,13 +32,13 @@
 //!
 //! # Example
 //! ```
-//! use millrace_engine::{Batch, Durability, Engine, Guards, MemoryEngine};
+//! use millrace_engine::{Batch, Durability, Engine, ReadSet, MemoryEngine};
 //!
 //! let engine = MemoryEngine::new();
 //! let mut batch = Batch::new();
 //! batch.put(b"k", b"v");
-//! let optime = engine.commit(&batch, &Guards::none(), Durability::Synced)?;
-//! assert_eq!(engine.last_optime(), optime);
+//! let commit_seq = engine.commit(&batch, &ReadSet::none(), Durability::Synced)?;
+//! assert_eq!(engine.last_commit_seq(), commit_seq);
 //! assert_eq!(engine.get(b"k")?.as_deref(), Some(&b"v"[..]));
 //! # Ok::<(), millrace_engine::Error>(())
 //! ```
@@ -46,22 +46,22 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod commit_seq;
 mod conflict;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
 mod memory;
-mod optime;
 mod range;
 
 use std::fmt::Debug;
 use std::path::Path;
 
 pub use batch::{Batch, Counter, Operation};
-pub use conflict::{ConflictTable, Guards};
+pub use commit_seq::CommitSeq;
+pub use conflict::{ConflictTable, ReadSet};
 pub use error::{Error, ErrorKind, Result};
 pub use memory::MemoryEngine;
-pub use optime::Optime;
 pub use range::KeyRange;
 
 /// The longest key, in bytes: 64 KiB.
@@ -100,46 +100,51 @@ pub trait Engine: Send + Sync + Debug + 'static {
     /// index and its value if there is one. All are read from one state of the engine.
     fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
 
-    /// The state of the engine at its last optime. Holding one keeps old versions on disk.
+    /// The state of the engine at its last commit sequence number. Holding one keeps old versions on disk.
     fn snapshot(&self) -> Result<Box<dyn Snapshot>>;
 
     /// A cursor over `range` as of now; commits made later are not seen.
     fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>>;
 
-    /// Applies `batch` atomically if no key in `guards` has been committed since it was guarded, and
-    /// returns the commit's optime. With an empty batch only the guards are checked: it gets no optime
-    /// of its own, the last one is returned (and is durable if that was asked for).
+    /// Applies `batch` atomically if no key in `read_set` has been committed since it was guarded, and
+    /// returns the commit sequence number. With an empty batch only the read set is checked: it gets no commit
+    /// sequence number of its own, the last one is returned (and is durable if that was asked for).
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] (retry from the read), [`ErrorKind::TooLarge`], [`ErrorKind::Poisoned`],
     /// [`ErrorKind::Io`] (the engine is poisoned from then on).
-    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime>;
+    fn commit(
+        &self,
+        batch: &Batch,
+        read_set: &ReadSet,
+        durability: Durability,
+    ) -> Result<CommitSeq>;
 
     /// Starts guarding: reads made after this call and registered in the result are checked by
     /// [`Engine::commit`].
-    fn guards(&self) -> Guards {
-        Guards::starting_at(self.last_optime())
+    fn read_set(&self) -> ReadSet {
+        ReadSet::starting_at(self.last_commit_seq())
     }
 
     /// The current value of a counter kept by [`Batch::add`]; zero if it was never added to.
     fn counter(&self, key: &[u8]) -> Result<Counter>;
 
-    /// The optime of the last commit that is visible; zero before the first.
-    fn last_optime(&self) -> Optime;
+    /// The commit sequence number of the last commit that is visible; zero before the first.
+    fn last_commit_seq(&self) -> CommitSeq;
 
-    /// The optime up to which commits are on stable storage.
-    fn durable_optime(&self) -> Optime;
+    /// The commit sequence number up to which commits are on stable storage.
+    fn durable_commit_seq(&self) -> CommitSeq;
 
-    /// Makes every commit visible at the time of the call durable and returns the durable optime,
+    /// Makes every commit visible at the time of the call durable and returns the durable commit sequence number,
     /// which may be later. Concurrent callers share syncs (group commit).
-    fn sync(&self) -> Result<Optime>;
+    fn sync(&self) -> Result<CommitSeq>;
 
     /// Scratch space for spilled sorts and groups. It is lost on restart and freed on drop.
     fn scratch(&self) -> Result<Box<dyn Scratch>>;
 
-    /// Writes a consistent copy of everything up to some optime, which is returned, into the folder
+    /// Writes a consistent copy of everything up to some commit sequence number, which is returned, into the folder
     /// `target`, which must not exist. The copy opens as an engine of its own.
-    fn checkpoint(&self, target: &Path) -> Result<Optime>;
+    fn checkpoint(&self, target: &Path) -> Result<CommitSeq>;
 
     /// About how many bytes the keys and values of `range` take on storage.
     fn size_estimate(&self, range: &KeyRange) -> Result<u64>;
@@ -155,7 +160,7 @@ pub trait Engine: Send + Sync + Debug + 'static {
 /// One state of an engine, unchanged by later commits.
 pub trait Snapshot: Send + Sync + Debug {
     /// The last commit in this state.
-    fn optime(&self) -> Optime;
+    fn commit_seq(&self) -> CommitSeq;
     /// As [`Engine::get_with`].
     fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool>;
     /// As [`Engine::get`].
@@ -168,7 +173,7 @@ pub trait Snapshot: Send + Sync + Debug {
     fn multi_get(&self, keys: &[&[u8]], visit: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<()>;
     /// As [`Engine::cursor`], over this state.
     fn cursor(&self, range: KeyRange) -> Result<Box<dyn Cursor>>;
-    /// As [`Engine::counter`]: the sum that the commits up to [`optime`](Self::optime) made.
+    /// As [`Engine::counter`]: the sum that the commits up to [`commit_seq`](Self::commit_seq) made.
     fn counter(&self, key: &[u8]) -> Result<Counter>;
 }
 

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use self::cursor::MapCursor;
 use crate::{
-    Batch, ConflictTable, Counter, Cursor, Durability, Engine, Error, ErrorKind, Guards, KeyRange,
-    Operation, Optime, Result, Scratch, Snapshot,
+    Batch, CommitSeq, ConflictTable, Counter, Cursor, Durability, Engine, Error, ErrorKind,
+    KeyRange, Operation, ReadSet, Result, Scratch, Snapshot,
 };
 
 /// Keys and values, each shared between the versions of the map that hold it.
@@ -29,7 +29,7 @@ const CONFLICT_SLOTS_LOG2: u32 = 12;
 
 /// An [`Engine`] that keeps everything in memory and loses it when dropped.
 ///
-/// Its durability is simulated: a sync moves the durable optime and nothing else.
+/// Its durability is simulated: a sync moves the durable commit sequence number and nothing else.
 #[derive(Debug)]
 pub struct MemoryEngine {
     state: Mutex<State>,
@@ -41,8 +41,8 @@ pub struct MemoryEngine {
 struct State {
     map: Arc<Map>,
     counters: Arc<Counters>,
-    last: Optime,
-    durable: Optime,
+    last: CommitSeq,
+    durable: CommitSeq,
     syncs: u64,
     poisoned: bool,
 }
@@ -54,7 +54,7 @@ impl Default for MemoryEngine {
 }
 
 impl MemoryEngine {
-    /// An engine without keys and counters, at [`Optime::ZERO`].
+    /// An engine without keys and counters, at [`CommitSeq::ZERO`].
     #[must_use]
     pub fn new() -> Self {
         Self::holding(State::default())
@@ -101,7 +101,7 @@ impl State {
         Ok(())
     }
 
-    fn sync(&mut self) -> Optime {
+    fn sync(&mut self) -> CommitSeq {
         if self.durable < self.last {
             self.durable = self.last;
             self.syncs += 1;
@@ -176,7 +176,7 @@ impl Engine for MemoryEngine {
         Ok(Box::new(MapSnapshot {
             map: Arc::clone(&state.map),
             counters: Arc::clone(&state.counters),
-            optime: state.last,
+            commit_seq: state.last,
         }))
     }
 
@@ -184,11 +184,16 @@ impl Engine for MemoryEngine {
         Ok(Box::new(MapCursor::new(self.map(), range)))
     }
 
-    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
+    fn commit(
+        &self,
+        batch: &Batch,
+        read_set: &ReadSet,
+        durability: Durability,
+    ) -> Result<CommitSeq> {
         batch.validate()?;
         let mut state = self.state();
         state.check_poison()?;
-        if self.conflicts.conflicts(guards) {
+        if self.conflicts.conflicts(read_set) {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 "a guarded key was committed meanwhile",
@@ -198,26 +203,26 @@ impl Engine for MemoryEngine {
             state.apply(batch);
             self.conflicts.stamp_batch(batch, state.last);
         }
-        let optime = state.last;
+        let commit_seq = state.last;
         if durability == Durability::Synced {
             state.sync();
         }
-        Ok(optime)
+        Ok(commit_seq)
     }
 
     fn counter(&self, key: &[u8]) -> Result<Counter> {
         Ok(self.state().counters.get(key).copied().unwrap_or_default())
     }
 
-    fn last_optime(&self) -> Optime {
+    fn last_commit_seq(&self) -> CommitSeq {
         self.state().last
     }
 
-    fn durable_optime(&self) -> Optime {
+    fn durable_commit_seq(&self) -> CommitSeq {
         self.state().durable
     }
 
-    fn sync(&self) -> Result<Optime> {
+    fn sync(&self) -> Result<CommitSeq> {
         let mut state = self.state();
         state.check_poison()?;
         Ok(state.sync())
@@ -227,7 +232,7 @@ impl Engine for MemoryEngine {
         Ok(Box::new(MapScratch::default()))
     }
 
-    fn checkpoint(&self, target: &Path) -> Result<Optime> {
+    fn checkpoint(&self, target: &Path) -> Result<CommitSeq> {
         let state = self.state();
         checkpoint::write(&state, target)?;
         Ok(state.last)
@@ -264,12 +269,12 @@ impl Engine for MemoryEngine {
 struct MapSnapshot {
     map: Arc<Map>,
     counters: Arc<Counters>,
-    optime: Optime,
+    commit_seq: CommitSeq,
 }
 
 impl Snapshot for MapSnapshot {
-    fn optime(&self) -> Optime {
-        self.optime
+    fn commit_seq(&self) -> CommitSeq {
+        self.commit_seq
     }
 
     fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {

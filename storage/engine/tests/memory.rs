@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_engine::conformance::{concurrency, contract, model};
 use millrace_engine::{
-    Batch, Durability, Engine, ErrorKind, Guards, KeyRange, MemoryEngine, Snapshot,
+    Batch, Durability, Engine, ErrorKind, KeyRange, MemoryEngine, ReadSet, Snapshot,
 };
 
 fn make() -> Arc<dyn Engine> {
@@ -30,8 +30,8 @@ fn a_unique_key_has_one_winner() {
 }
 
 #[test]
-fn snapshots_agree_with_their_optime() {
-    concurrency::snapshots_agree_with_their_optime(&make);
+fn snapshots_agree_with_their_commit_seq() {
+    concurrency::snapshots_agree_with_their_commit_seq(&make);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_damaged_checkpoint_is_refused() {
     let mut batch = Batch::new();
     batch.put(b"key", b"value");
     engine
-        .commit(&batch, &Guards::none(), Durability::Synced)
+        .commit(&batch, &ReadSet::none(), Durability::Synced)
         .unwrap();
     engine.checkpoint(&target).unwrap();
     let bytes = fs::read(target.join("memory")).unwrap();
@@ -82,10 +82,10 @@ fn a_poisoned_engine_only_reads() {
     let mut batch = Batch::new();
     batch.put(b"key", b"value");
     engine
-        .commit(&batch, &Guards::none(), Durability::Synced)
+        .commit(&batch, &ReadSet::none(), Durability::Synced)
         .unwrap();
     engine.poison();
-    let refused = engine.commit(&batch, &Guards::none(), Durability::Buffered);
+    let refused = engine.commit(&batch, &ReadSet::none(), Durability::Buffered);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(engine.sync().unwrap_err().kind(), ErrorKind::Poisoned);
     assert_eq!(engine.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));

@@ -92,9 +92,9 @@ fn commit_many(engine: &RocksEngine, thread: u64, commits: u64) -> millrace_engi
         batch.put(&key, &value);
         batch.add(b"collection", delta);
         loop {
-            let mut guards = engine.guards();
-            guards.add(&key);
-            match engine.commit(&batch, &guards, Durability::Buffered) {
+            let mut read_set = engine.read_set();
+            read_set.add(&key);
+            match engine.commit(&batch, &read_set, Durability::Buffered) {
                 Ok(_) => break,
                 // Two keys may share a slot of the conflict table.
                 Err(error) if error.kind() == ErrorKind::Conflict => {}

@@ -4,23 +4,22 @@
 //!
 //! | field       | writer                                | readers                   |
 //! |-------------|---------------------------------------|---------------------------|
-//! | `turn`      | held by the commit under way          |                           |
-//! | `conflicts` | the holder of `turn`                  | the holder of `turn`      |
-//! | `counters`  | the holder of `turn`, after its write | any thread                |
-//! | `last`      | the holder of `turn`, after its write | any thread                |
+//! | `commit_lock`      | held by the commit under way          |                           |
+//! | `conflicts` | the holder of `commit_lock`                  | the holder of `commit_lock`      |
+//! | `counters`  | the holder of `commit_lock`, after its write | any thread                |
+//! | `last`      | the holder of `commit_lock`, after its write | any thread                |
 //!
 //! Invariants:
-//! 1. `last` is the optime stored in RocksDB, except between a commit's write and its publication.
-//! 2. A key is stamped before the optime that wrote it is published. So a thread that reads `last` = *n*
-//!    and then the key sees every commit up to *n*, and every later one conflicts with guards that start
-//!    at *n*.
+//! 1. `last` is the commit sequence number stored in RocksDB, except between a commit's write and its publication.
+//! 2. A key is stamped before the commit sequence number that wrote it is published. So a thread that reads `last` =
+//!    *n* and then the key sees every commit up to *n*, and every later one conflicts with guards that start at *n*.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock};
 
 use millrace_engine::{
-    Batch, ConflictTable, Counter, Error, ErrorKind, Guards, Operation, Optime, Result,
+    Batch, CommitSeq, ConflictTable, Counter, Error, ErrorKind, Operation, ReadSet, Result,
 };
 use rocksdb::{ReadOptions, WriteBatch, WriteOptions};
 
@@ -35,14 +34,14 @@ const CONFLICT_SLOTS_LOG2: u32 = 20;
 const RECORD_BYTES: usize = 12;
 
 pub(crate) struct Commits {
-    turn: Mutex<()>,
+    commit_lock: Mutex<()>,
     conflicts: ConflictTable,
     counters: RwLock<HashMap<Vec<u8>, Counter>>,
     /// The `Release` store pairs with the `Acquire` loads of readers and of the leader of a sync.
     last: AtomicU64,
     commits: AtomicU64,
     clock: Option<fn() -> u64>,
-    /// Time for which commits held `turn`, in nanoseconds of `clock`.
+    /// Time for which commits held `commit_lock`, in nanoseconds of `clock`.
     lock_ns: AtomicU64,
     write_options: WriteOptions,
 }
@@ -50,10 +49,10 @@ pub(crate) struct Commits {
 impl Commits {
     /// Goes on where the database was left.
     pub(crate) fn resume(database: &Database, clock: Option<fn() -> u64>) -> Result<Self> {
-        let last = database.stored_optime(&ReadOptions::default())?;
+        let last = database.stored_commit_seq(&ReadOptions::default())?;
         let counters = database.stored_counters()?.into_iter().collect();
         Ok(Self {
-            turn: Mutex::new(()),
+            commit_lock: Mutex::new(()),
             conflicts: ConflictTable::new(CONFLICT_SLOTS_LOG2),
             counters: RwLock::new(counters),
             last: AtomicU64::new(last.get()),
@@ -64,8 +63,8 @@ impl Commits {
         })
     }
 
-    pub(crate) fn last(&self) -> Optime {
-        Optime::new(self.last.load(Ordering::Acquire))
+    pub(crate) fn last(&self) -> CommitSeq {
+        CommitSeq::new(self.last.load(Ordering::Acquire))
     }
 
     /// How many commits succeeded since the database was opened.
@@ -83,18 +82,21 @@ impl Commits {
         counters.get(key).copied().unwrap_or_default()
     }
 
-    /// Puts `batch` in the order, visible and buffered, if its guards hold.
+    /// Puts `batch` in the order, visible and buffered, if its read set holds.
     pub(crate) fn commit(
         &self,
         database: &Database,
         batch: &Batch,
-        guards: &Guards,
-    ) -> Result<Optime> {
+        read_set: &ReadSet,
+    ) -> Result<CommitSeq> {
         batch.validate()?;
         let records = encode(batch);
-        let _turn = self.turn.lock().expect("no holder of the lock panics");
+        let _commit_lock = self
+            .commit_lock
+            .lock()
+            .expect("no holder of the lock panics");
         let began = self.clock.map(|clock| clock());
-        let committed = self.commit_in_turn(database, batch, guards, records);
+        let committed = self.commit_locked(database, batch, read_set, records);
         if let (Some(clock), Some(began)) = (self.clock, began) {
             self.lock_ns.fetch_add(clock() - began, Ordering::Relaxed);
         }
@@ -102,26 +104,26 @@ impl Commits {
     }
 
     /// The part of [`Commits::commit`] under the lock.
-    fn commit_in_turn(
+    fn commit_locked(
         &self,
         database: &Database,
         batch: &Batch,
-        guards: &Guards,
+        read_set: &ReadSet,
         mut records: WriteBatch,
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         database.poison.check()?;
-        if self.conflicts.conflicts(guards) {
+        if self.conflicts.conflicts(read_set) {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 "a guarded key was committed meanwhile",
             ));
         }
-        // Only the holder of the turn changes `last`.
-        let last = Optime::new(self.last.load(Ordering::Relaxed));
+        // Only the holder of the lock changes `last`.
+        let last = CommitSeq::new(self.last.load(Ordering::Relaxed));
         if batch.is_empty() {
             return Ok(last);
         }
-        let optime = last.next();
+        let commit_seq = last.next();
         let sums = self.sums(batch);
         for (key, sum) in &sums {
             // A counter at zero is as good as none, and collections come and go.
@@ -131,7 +133,7 @@ impl Commits {
                 records.put(keys::counter(key), sum.to_bytes());
             }
         }
-        records.put(keys::OPTIME, optime.get().to_le_bytes());
+        records.put(keys::COMMIT_SEQ, commit_seq.get().to_le_bytes());
         database
             .db()
             .write_opt(records, &self.write_options)
@@ -140,16 +142,19 @@ impl Commits {
                     .poison
                     .record(engine_error("cannot write a commit to the log", error))
             })?;
-        self.conflicts.stamp_batch(batch, optime);
+        self.conflicts.stamp_batch(batch, commit_seq);
         self.publish_sums(sums);
-        self.last.store(optime.get(), Ordering::Release);
+        self.last.store(commit_seq.get(), Ordering::Release);
         self.commits.fetch_add(1, Ordering::Relaxed);
-        Ok(optime)
+        Ok(commit_seq)
     }
 
-    /// Runs `run` with the last optime while no commit goes on.
-    pub(crate) fn between_commits<R>(&self, run: impl FnOnce(Optime) -> R) -> R {
-        let _turn = self.turn.lock().expect("no holder of the lock panics");
+    /// Runs `run` with the last commit sequence number while no commit goes on.
+    pub(crate) fn between_commits<R>(&self, run: impl FnOnce(CommitSeq) -> R) -> R {
+        let _commit_lock = self
+            .commit_lock
+            .lock()
+            .expect("no holder of the lock panics");
         run(self.last())
     }
 
@@ -187,7 +192,7 @@ impl Commits {
     }
 }
 
-/// The changes of `batch` as RocksDB's records, with room for the optime.
+/// The changes of `batch` as RocksDB's records, with room for the commit sequence number.
 fn encode(batch: &Batch) -> WriteBatch {
     let operations = batch.operations();
     let count = operations.size_hint().0 + 2;

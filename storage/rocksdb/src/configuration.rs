@@ -87,7 +87,9 @@ fn database_options(options: &Options, files: &Files) -> rocksdb::Options {
     match files {
         // A log that overwrites an old one keeps its size and its blocks, so that a sync writes the records
         // and no metadata: about 60 % of the time and of the processor that a growing file costs (ext4).
-        Files::System | Files::Forgetful(_) => database.set_recycle_log_file_num(RECYCLED_LOGS_MAX),
+        Files::System | Files::UnsyncedLoss(_) => {
+            database.set_recycle_log_file_num(RECYCLED_LOGS_MAX)
+        }
         // There the sync of a file that grows is one write to the journal.
         Files::Blobfs(_) => database.set_recycle_log_file_num(0),
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use millrace_engine::{Counter, Error, ErrorKind, KeyRange, Optime, Result};
+use millrace_engine::{CommitSeq, Counter, Error, ErrorKind, KeyRange, Result};
 use rocksdb::{
     Cache, ColumnFamilyDescriptor, DBWithThreadMode, MultiThreaded, Range, ReadOptions,
     WriteBufferManager,
@@ -75,22 +75,22 @@ impl Database {
         &self.folder
     }
 
-    /// The optime stored in the state that `options` name.
-    pub(crate) fn stored_optime(&self, options: &ReadOptions) -> Result<Optime> {
+    /// The commit sequence number stored in the state that `options` name.
+    pub(crate) fn stored_commit_seq(&self, options: &ReadOptions) -> Result<CommitSeq> {
         let stored = self
             .db
-            .get_pinned_opt(keys::OPTIME, options)
-            .map_err(|error| engine_error("cannot read the optime", error))?;
+            .get_pinned_opt(keys::COMMIT_SEQ, options)
+            .map_err(|error| engine_error("cannot read the commit sequence number", error))?;
         let Some(stored) = stored else {
-            return Ok(Optime::ZERO);
+            return Ok(CommitSeq::ZERO);
         };
         let bytes: [u8; 8] = stored[..].try_into().map_err(|_| {
             Error::new(
                 ErrorKind::Corruption,
-                "the stored optime is not 8 bytes long",
+                "the stored commit sequence number is not 8 bytes long",
             )
         })?;
-        Ok(Optime::new(u64::from_le_bytes(bytes)))
+        Ok(CommitSeq::new(u64::from_le_bytes(bytes)))
     }
 
     /// The sum of the counter `key` in the state that `options` name; zero if none is stored.

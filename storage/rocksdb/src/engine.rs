@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use millrace_engine::{
-    Batch, Counter, Cursor, Durability, Engine, Error, ErrorKind, Guards, KeyRange, Optime, Result,
-    Scratch, Snapshot,
+    Batch, CommitSeq, Counter, Cursor, Durability, Engine, Error, ErrorKind, KeyRange, ReadSet,
+    Result, Scratch, Snapshot,
 };
 use rocksdb::ReadOptions;
 use rocksdb::checkpoint::Checkpoint;
@@ -61,7 +61,7 @@ impl RocksEngine {
     }
 
     /// Makes everything up to `target` durable.
-    fn make_durable(&self, target: Optime) -> Result<Optime> {
+    fn make_durable(&self, target: CommitSeq) -> Result<CommitSeq> {
         let poison = &self.database.poison;
         let sync = || {
             poison.check()?;
@@ -93,27 +93,32 @@ impl Engine for RocksEngine {
         Ok(Box::new(RocksCursor::new(iterator)))
     }
 
-    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
-        let optime = self.commits.commit(&self.database, batch, guards)?;
+    fn commit(
+        &self,
+        batch: &Batch,
+        read_set: &ReadSet,
+        durability: Durability,
+    ) -> Result<CommitSeq> {
+        let commit_seq = self.commits.commit(&self.database, batch, read_set)?;
         if durability == Durability::Synced {
-            self.make_durable(optime)?;
+            self.make_durable(commit_seq)?;
         }
-        Ok(optime)
+        Ok(commit_seq)
     }
 
     fn counter(&self, key: &[u8]) -> Result<Counter> {
         Ok(self.commits.counter(key))
     }
 
-    fn last_optime(&self) -> Optime {
+    fn last_commit_seq(&self) -> CommitSeq {
         self.commits.last()
     }
 
-    fn durable_optime(&self) -> Optime {
+    fn durable_commit_seq(&self) -> CommitSeq {
         self.group.durable()
     }
 
-    fn sync(&self) -> Result<Optime> {
+    fn sync(&self) -> Result<CommitSeq> {
         self.database.poison.check()?;
         self.make_durable(self.commits.last())
     }
@@ -122,7 +127,7 @@ impl Engine for RocksEngine {
         Ok(Box::new(RocksScratch::new(Arc::clone(&self.scratch))))
     }
 
-    fn checkpoint(&self, target: &Path) -> Result<Optime> {
+    fn checkpoint(&self, target: &Path) -> Result<CommitSeq> {
         let files = &self.database.files;
         if files.exists(target) {
             let context = format!(
@@ -134,16 +139,16 @@ impl Engine for RocksEngine {
         let context = || format!("cannot write the checkpoint {}", target.display());
         let db = self.database.db();
         // A checkpoint flushes the memtables and links their files. The bulk is flushed while commits go
-        // on, the rest while they wait, so that the copy ends with a known optime.
+        // on, the rest while they wait, so that the copy ends with a known commit sequence number.
         db.flush().map_err(|error| engine_error(context(), error))?;
         let name = files.rocksdb_name_of(self.database.folder(), target);
-        let optime = self.commits.between_commits(|last| {
+        let commit_seq = self.commits.between_commits(|last| {
             let checkpoint = Checkpoint::new(db)?;
             checkpoint.create_checkpoint(&name).map(|()| last)
         });
-        let optime = optime.map_err(|error| engine_error(context(), error))?;
+        let commit_seq = commit_seq.map_err(|error| engine_error(context(), error))?;
         folder::write_format(files, target)?;
-        Ok(optime)
+        Ok(commit_seq)
     }
 
     fn size_estimate(&self, range: &KeyRange) -> Result<u64> {
@@ -178,8 +183,8 @@ impl fmt::Debug for RocksEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RocksEngine")
             .field("folder", &self.database.folder())
-            .field("last_optime", &self.last_optime())
-            .field("durable_optime", &self.durable_optime())
+            .field("last_commit_seq", &self.last_commit_seq())
+            .field("durable_commit_seq", &self.durable_commit_seq())
             .finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use millrace_blobfs::{OpenOptions, Volume};
 use millrace_engine::{Error, ErrorKind, Result};
 
-use crate::{FileSystem, ForgetfulFileSystem, blobfs};
+use crate::{FileSystem, UnsyncedLossFs, blobfs};
 
 /// The files of an engine. Folders are named by their full paths.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(crate) enum Files {
     /// The operating system's.
     System,
     /// The operating system's; RocksDB's own go through one that forgets.
-    Forgetful(ForgetfulFileSystem),
+    UnsyncedLoss(UnsyncedLossFs),
     /// A volume's.
     Blobfs(Volume),
 }
@@ -27,7 +27,7 @@ impl Files {
     pub(crate) fn new(file_system: &FileSystem) -> Self {
         match file_system {
             FileSystem::Default => Self::System,
-            FileSystem::Forgetful(forgetful) => Self::Forgetful(forgetful.clone()),
+            FileSystem::UnsyncedLoss(unsynced_loss) => Self::UnsyncedLoss(unsynced_loss.clone()),
             FileSystem::Blobfs(volume) => Self::Blobfs(volume.clone()),
         }
     }
@@ -36,7 +36,7 @@ impl Files {
     pub(crate) fn environment(&self, folder: &Path) -> Result<Option<rocksdb::Env>> {
         Ok(match self {
             Self::System => None,
-            Self::Forgetful(forgetful) => Some(forgetful.environment()),
+            Self::UnsyncedLoss(unsynced_loss) => Some(unsynced_loss.environment()),
             Self::Blobfs(volume) => Some(blobfs::environment(volume, text(folder)?)),
         })
     }
@@ -47,7 +47,7 @@ impl Files {
     /// environment on a volume therefore has the database's folder for its root: that name there is always.
     pub(crate) fn rocksdb_name<'a>(&self, folder: &'a Path) -> &'a Path {
         match self {
-            Self::System | Self::Forgetful(_) => folder,
+            Self::System | Self::UnsyncedLoss(_) => folder,
             Self::Blobfs(_) => Path::new("/"),
         }
     }
@@ -55,7 +55,7 @@ impl Files {
     /// The path of the folder `target` as RocksDB must be given it by the database in `folder`.
     pub(crate) fn rocksdb_name_of(&self, folder: &Path, target: &Path) -> PathBuf {
         match self {
-            Self::System | Self::Forgetful(_) => target.to_path_buf(),
+            Self::System | Self::UnsyncedLoss(_) => target.to_path_buf(),
             Self::Blobfs(_) => {
                 let mut name = PathBuf::from("/");
                 name.extend(names(folder).map(|_| ".."));
@@ -85,7 +85,7 @@ impl Files {
     /// Whether there is a file or folder of this name.
     pub(crate) fn exists(&self, path: &Path) -> bool {
         match self {
-            Self::System | Self::Forgetful(_) => path.exists(),
+            Self::System | Self::UnsyncedLoss(_) => path.exists(),
             Self::Blobfs(volume) => text(path).is_ok_and(|path| volume.status(path).is_ok()),
         }
     }
@@ -142,7 +142,7 @@ impl Files {
     pub(crate) fn sizes(&self, folder: &Path) -> Result<Vec<(String, u64)>> {
         let context = || format!("cannot list {}", folder.display());
         match self {
-            Self::System | Self::Forgetful(_) => {
+            Self::System | Self::UnsyncedLoss(_) => {
                 sizes_of_system(folder).map_err(|error| io_error(context(), error))
             }
             Self::Blobfs(volume) => sizes_of_volume(volume, text(folder)?)

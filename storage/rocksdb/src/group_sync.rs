@@ -1,9 +1,9 @@
 //! Syncs of the log that all waiting threads share (group commit).
 //!
 //! Protocol: a thread that needs a commit durable checks whether a sync covers it already. If not and no
-//! thread is syncing, it becomes the leader: it reads the last published optime, syncs the log and
-//! publishes that optime as durable. Otherwise it waits for the leader to finish and checks again. So any
-//! number of waiters that arrive during one sync share the next one.
+//! thread is syncing, it becomes the leader: it reads the last published commit sequence number, syncs the log and
+//! publishes that commit sequence number as durable. Otherwise it waits for the leader to finish and checks again. So
+//! any number of waiters that arrive during one sync share the next one.
 //!
 //! Invariants:
 //! 1. `durable` only rises, and reaches *n* only after a sync that began when *n* was published.
@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use millrace_engine::{Optime, Result};
+use millrace_engine::{CommitSeq, Result};
 
 #[derive(Debug)]
 pub(crate) struct GroupSync {
@@ -20,8 +20,8 @@ pub(crate) struct GroupSync {
     led: Mutex<bool>,
     /// Signalled when the leader is done.
     done: Condvar,
-    /// The durable optime. The leader's `Release` store pairs with the `Acquire` loads of the threads that
-    /// then report durability.
+    /// The durable commit sequence number. The leader's `Release` store pairs with the `Acquire` loads of the threads
+    /// that then report durability.
     durable: AtomicU64,
     syncs: AtomicU64,
     acknowledgements: AtomicU64,
@@ -29,7 +29,7 @@ pub(crate) struct GroupSync {
 
 impl GroupSync {
     /// At the start everything up to `durable` is durable.
-    pub(crate) fn new(durable: Optime) -> Self {
+    pub(crate) fn new(durable: CommitSeq) -> Self {
         Self {
             led: Mutex::new(false),
             done: Condvar::new(),
@@ -39,8 +39,8 @@ impl GroupSync {
         }
     }
 
-    pub(crate) fn durable(&self) -> Optime {
-        Optime::new(self.durable.load(Ordering::Acquire))
+    pub(crate) fn durable(&self) -> CommitSeq {
+        CommitSeq::new(self.durable.load(Ordering::Acquire))
     }
 
     /// How many syncs there were.
@@ -53,14 +53,14 @@ impl GroupSync {
         self.acknowledgements.load(Ordering::Relaxed)
     }
 
-    /// Returns once everything up to `target` is durable, with the durable optime. `last` gives the last
-    /// published optime, `sync` makes everything published before it was called durable.
+    /// Returns once everything up to `target` is durable, with the durable commit sequence number. `last` gives the
+    /// last published commit sequence number, `sync` makes everything published before it was called durable.
     pub(crate) fn wait(
         &self,
-        target: Optime,
-        last: impl Fn() -> Optime,
+        target: CommitSeq,
+        last: impl Fn() -> CommitSeq,
         sync: impl Fn() -> Result<()>,
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         while self.durable() < target {
             let led = self.lock();
             if *led {
@@ -114,62 +114,62 @@ mod tests {
 
     #[test]
     fn what_is_durable_needs_no_sync() {
-        let group = GroupSync::new(Optime::new(5));
+        let group = GroupSync::new(CommitSeq::new(5));
         let durable = group.wait(
-            Optime::new(5),
+            CommitSeq::new(5),
             || panic!("not asked"),
             || panic!("not synced"),
         );
-        assert_eq!(durable.unwrap(), Optime::new(5));
+        assert_eq!(durable.unwrap(), CommitSeq::new(5));
         assert_eq!((group.syncs(), group.acknowledgements()), (0, 1));
     }
 
     #[test]
     fn a_sync_covers_what_was_published_before_it_and_no_more() {
-        let group = GroupSync::new(Optime::ZERO);
+        let group = GroupSync::new(CommitSeq::ZERO);
         let last = AtomicU64::new(3);
-        let read = || Optime::new(last.load(Ordering::Relaxed));
+        let read = || CommitSeq::new(last.load(Ordering::Relaxed));
         let publish_more = || {
             last.store(9, Ordering::Relaxed);
             Ok(())
         };
         assert_eq!(
-            group.wait(Optime::new(2), read, publish_more).unwrap(),
-            Optime::new(3)
+            group.wait(CommitSeq::new(2), read, publish_more).unwrap(),
+            CommitSeq::new(3)
         );
         assert_eq!(
-            group.wait(Optime::new(9), read, publish_more).unwrap(),
-            Optime::new(9)
+            group.wait(CommitSeq::new(9), read, publish_more).unwrap(),
+            CommitSeq::new(9)
         );
         assert_eq!(group.syncs(), 2);
     }
 
     #[test]
     fn a_failed_sync_makes_nothing_durable_and_lets_the_next_one_try() {
-        let group = GroupSync::new(Optime::ZERO);
+        let group = GroupSync::new(CommitSeq::ZERO);
         let fail = || Err(Error::new(ErrorKind::Io, "the device failed"));
         let error = group
-            .wait(Optime::new(1), || Optime::new(1), fail)
+            .wait(CommitSeq::new(1), || CommitSeq::new(1), fail)
             .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
-        assert_eq!(group.durable(), Optime::ZERO);
+        assert_eq!(group.durable(), CommitSeq::ZERO);
         assert_eq!((group.syncs(), group.acknowledgements()), (0, 0));
-        let durable = group.wait(Optime::new(1), || Optime::new(1), || Ok(()));
-        assert_eq!(durable.unwrap(), Optime::new(1));
+        let durable = group.wait(CommitSeq::new(1), || CommitSeq::new(1), || Ok(()));
+        assert_eq!(durable.unwrap(), CommitSeq::new(1));
     }
 
     #[test]
     fn waiters_share_a_sync() {
         const WAITERS: u64 = 8;
-        let group = GroupSync::new(Optime::ZERO);
+        let group = GroupSync::new(CommitSeq::ZERO);
         let all_published = Barrier::new(8);
         let last = AtomicU64::new(0);
         thread::scope(|scope| {
             for _ in 0..WAITERS {
                 scope.spawn(|| {
-                    let own = Optime::new(last.fetch_add(1, Ordering::SeqCst) + 1);
+                    let own = CommitSeq::new(last.fetch_add(1, Ordering::SeqCst) + 1);
                     all_published.wait();
-                    let read = || Optime::new(last.load(Ordering::SeqCst));
+                    let read = || CommitSeq::new(last.load(Ordering::SeqCst));
                     assert!(group.wait(own, read, || Ok(())).unwrap() >= own);
                 });
             }

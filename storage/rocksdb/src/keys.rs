@@ -8,8 +8,8 @@ use millrace_engine::KeyRange;
 /// The first byte of every user's key.
 const DATA: u8 = 1;
 
-/// The optime of the last commit.
-pub(crate) const OPTIME: &[u8] = &[0, b'o'];
+/// The commit sequence number of the last commit.
+pub(crate) const COMMIT_SEQ: &[u8] = &[0, b'o'];
 
 /// The keys of counters begin with this.
 pub(crate) const COUNTERS: &[u8] = &[0, b'c'];
@@ -86,7 +86,7 @@ mod tests {
             with_stored(&key, |inline| assert_eq!(inline, stored(&key)));
             assert_eq!(user_key(&stored(&key)), key);
             assert!(*stored(&key) < *DATA_END);
-            assert!(*COUNTERS_END < *OPTIME && *OPTIME < *stored(b""));
+            assert!(*COUNTERS_END < *COMMIT_SEQ && *COMMIT_SEQ < *stored(b""));
         }
     }
 }

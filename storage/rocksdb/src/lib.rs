@@ -6,11 +6,11 @@
 //! counters that change with a batch.
 //!
 //! # Life of a commit
-//! One lock is held from the check of the guards to the publication of the optime. Under it a commit
-//! takes its optime, adds the optime and the new sums of its counters to the batch, and gives it to
-//! RocksDB, which appends it to the log's buffer and inserts it into the memtable: no system call, except
-//! when the buffer of 1 MiB is full and is written out. A commit that must be durable then waits, without
-//! the lock, until a sync covers it. One waiter at a time syncs for all; commits go on meanwhile.
+//! One lock is held from the check of the read set to the publication of the commit sequence number. Under it a commit
+//! takes its commit sequence number, adds the commit sequence number and the new sums of its counters to the batch,
+//! and gives it to RocksDB, which appends it to the log's buffer and inserts it into the memtable: no system call,
+//! except when the buffer of 1 MiB is full and is written out. A commit that must be durable then waits, without the
+//! lock, until a sync covers it. One waiter at a time syncs for all; commits go on meanwhile.
 //!
 //! # Format
 //! A folder holds the file `FORMAT` (the line `millrace-rocksdb 1`) and RocksDB's files. The column family
@@ -18,19 +18,19 @@
 //!
 //! ```text
 //! 0x00 'c' key   the sum of the counter `key`: count and bytes, 8 bytes each, little-endian
-//! 0x00 'o'       the optime of the last commit: 8 bytes, little-endian
+//! 0x00 'o'       the commit sequence number of the last commit: 8 bytes, little-endian
 //! 0x01 key       the value of `key`
 //! ```
 //!
 //! The folder `scratch` in it is a database of RocksDB with the scratch space, which is never logged.
 //!
 //! # Recovery
-//! The optime is part of every batch, so what the log holds is a prefix of the commits. Recovery replays
-//! the log up to the first record that is torn, which can only lie behind the last sync: an acknowledged
-//! commit is never dropped and a torn tail never refuses the folder (RocksDB's "point in time" mode).
-//! The price is that a log damaged by the device before its end is cut there too; files of tables are
-//! checksummed and refused. The log is bounded, and with it the work; the statistic
-//! `wal_replayed_bytes` is the length of that log. Scratch space is removed.
+//! The commit sequence number is part of every batch, so what the log holds is a prefix of the commits. Recovery
+//! replays the log up to the first record that is torn, which can only lie behind the last sync: an acknowledged
+//! commit is never dropped and a torn tail never refuses the folder (RocksDB's "point in time" mode). The price is
+//! that a log damaged by the device before its end is cut there too; files of tables are checksummed and refused. The
+//! log is bounded, and with it the work; the statistic `wal_replayed_bytes` is the length of that log. Scratch space
+//! is removed.
 //!
 //! # Durability
 //! [`Durability::Synced`](millrace_engine::Durability::Synced) and
@@ -40,9 +40,9 @@
 //!
 //! # On a volume
 //! With [`FileSystem::Blobfs`] the folder is one of a [volume](millrace_blobfs::Volume): all files of the engine, its
-//! lock, its checkpoints and its scratch space are there, and its threads drive the device. A sync of the log is then one
-//! write to the volume's journal, and logs are not overwritten, as a growing file costs no more there. Any number of
-//! engines can share a volume, each in a folder of its own. The names of checkpoints are names of the volume. The
+//! lock, its checkpoints and its scratch space are there, and its threads drive the device. A sync of the log is then
+//! one write to the volume's journal, and logs are not overwritten, as a growing file costs no more there. Any number
+//! of engines can share a volume, each in a folder of its own. The names of checkpoints are names of the volume. The
 //! last owner of the volume unmounts it; an engine that is dropped keeps it only through what it handed out.
 //! `docs/decisions/rocksdb-on-blobfs.md` says how RocksDB is joined to it.
 //!
@@ -60,18 +60,18 @@
 //!
 //! # Example
 //! ```
-//! use millrace_engine::{Batch, Durability, Engine, Guards};
+//! use millrace_engine::{Batch, Durability, Engine, ReadSet};
 //! use millrace_rocksdb::{Options, RocksEngine};
 //!
 //! let folder = tempfile::tempdir().expect("a temporary folder");
 //! let engine = RocksEngine::open(folder.path(), Options::default())?;
 //! let mut batch = Batch::new();
 //! batch.put(b"k", b"v");
-//! let optime = engine.commit(&batch, &Guards::none(), Durability::Synced)?;
+//! let commit_seq = engine.commit(&batch, &ReadSet::none(), Durability::Synced)?;
 //! drop(engine);
 //!
 //! let engine = RocksEngine::open(folder.path(), Options::default())?;
-//! assert_eq!(engine.last_optime(), optime);
+//! assert_eq!(engine.last_commit_seq(), commit_seq);
 //! assert_eq!(engine.get(b"k")?.as_deref(), Some(&b"v"[..]));
 //! # Ok::<(), millrace_engine::Error>(())
 //! ```
@@ -85,7 +85,6 @@ mod engine;
 mod error;
 mod files;
 mod folder;
-mod forgetful;
 mod group_sync;
 mod held;
 mod keys;
@@ -94,7 +93,8 @@ mod poison;
 mod scratch;
 mod snapshot;
 mod statistics;
+mod unsynced_loss_fs;
 
 pub use engine::RocksEngine;
-pub use forgetful::{Fault, ForgetfulFileSystem};
 pub use options::{FileSystem, Options};
+pub use unsynced_loss_fs::{Fault, UnsyncedLossFs};

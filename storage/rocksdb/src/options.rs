@@ -2,7 +2,7 @@
 
 use millrace_blobfs::Volume;
 
-use crate::ForgetfulFileSystem;
+use crate::UnsyncedLossFs;
 
 /// The memory, threads, files and clock that an engine is opened with.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub enum FileSystem {
     #[default]
     Default,
     /// One for tests that forgets what was not synced when the process is killed.
-    Forgetful(ForgetfulFileSystem),
+    UnsyncedLoss(UnsyncedLossFs),
     /// A volume on a device that this process drives. The engine's folder, and those of checkpoints, are folders
     /// of the volume.
     Blobfs(Volume),

@@ -3,39 +3,39 @@
 use std::fmt;
 use std::sync::Arc;
 
-use millrace_engine::{Counter, Cursor, KeyRange, Optime, Result, Snapshot};
+use millrace_engine::{CommitSeq, Counter, Cursor, KeyRange, Result, Snapshot};
 use rocksdb::ReadOptions;
 
 use crate::cursor::RocksCursor;
 use crate::database::Database;
 use crate::held::{HeldIterator, HeldSnapshot};
 
-/// A snapshot of RocksDB and the optime that is stored in it.
+/// A snapshot of RocksDB and the commit sequence number that is stored in it.
 pub(crate) struct RocksSnapshot {
     // Dropped before the snapshot it refers to.
     options: ReadOptions,
     held: Arc<HeldSnapshot>,
-    optime: Optime,
+    commit_seq: CommitSeq,
 }
 
 impl RocksSnapshot {
-    /// The present state. Its optime is read from the state itself, so the two agree without a lock that
-    /// would let readers wait for commits.
+    /// The present state. Its commit sequence number is read from the state itself, so the two agree without a lock
+    /// that would let readers wait for commits.
     pub(crate) fn new(database: Arc<Database>) -> Result<Self> {
         let held = Arc::new(HeldSnapshot::new(database));
         let options = held.read_options();
-        let optime = held.database().stored_optime(&options)?;
+        let commit_seq = held.database().stored_commit_seq(&options)?;
         Ok(Self {
             options,
             held,
-            optime,
+            commit_seq,
         })
     }
 }
 
 impl Snapshot for RocksSnapshot {
-    fn optime(&self) -> Optime {
-        self.optime
+    fn commit_seq(&self) -> CommitSeq {
+        self.commit_seq
     }
 
     fn get_with(&self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {
@@ -61,7 +61,7 @@ impl Snapshot for RocksSnapshot {
 impl fmt::Debug for RocksSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RocksSnapshot")
-            .field("optime", &self.optime)
+            .field("commit_seq", &self.commit_seq)
             .finish_non_exhaustive()
     }
 }

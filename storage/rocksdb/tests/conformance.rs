@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use millrace_engine::conformance::{concurrency, contract, model};
-use millrace_engine::{Batch, Durability, Engine, Guards, KeyRange};
-use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
+use millrace_engine::{Batch, Durability, Engine, KeyRange, ReadSet};
+use millrace_rocksdb::{FileSystem, Options, RocksEngine, UnsyncedLossFs};
 use place::Place;
 
 /// Makes engines in folders of their own, which live as long as this.
@@ -83,7 +83,7 @@ on_every_place! {
     matches_the_oracle,
     no_update_is_lost,
     a_unique_key_has_one_winner,
-    snapshots_agree_with_their_optime,
+    snapshots_agree_with_their_commit_seq,
     the_contract_is_kept,
     checkpoints_open,
     more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back,
@@ -95,9 +95,9 @@ fn matches_the_oracle(engines: &Engines) {
 }
 
 #[test]
-fn matches_the_oracle_on_the_forgetful_file_system() {
-    let forgetful = FileSystem::Forgetful(ForgetfulFileSystem::new());
-    let engines = Engines::new(Place::folders(forgetful));
+fn matches_the_oracle_on_the_unsynced_loss_fs() {
+    let unsynced_loss = FileSystem::UnsyncedLoss(UnsyncedLossFs::new());
+    let engines = Engines::new(Place::folders(unsynced_loss));
     model::matches_oracle(&|| engines.make(), 16);
 }
 
@@ -109,8 +109,8 @@ fn a_unique_key_has_one_winner(engines: &Engines) {
     concurrency::a_unique_key_has_one_winner(&|| engines.make());
 }
 
-fn snapshots_agree_with_their_optime(engines: &Engines) {
-    concurrency::snapshots_agree_with_their_optime(&|| engines.make());
+fn snapshots_agree_with_their_commit_seq(engines: &Engines) {
+    concurrency::snapshots_agree_with_their_commit_seq(&|| engines.make());
 }
 
 fn the_contract_is_kept(engines: &Engines) {
@@ -139,7 +139,7 @@ fn more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back(en
             &value(number.reverse_bits()),
         );
         engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("commit succeeds");
     }
     let statistic = |name: &str| {
@@ -171,7 +171,7 @@ fn more_than_the_memtables_hold_is_read_back_in_order_and_space_is_given_back(en
     let mut batch = Batch::new();
     batch.delete_range(&KeyRange::all());
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .expect("commit succeeds");
     engine.compact(&KeyRange::all()).expect("it compacts");
     let after = engine.size_estimate(&KeyRange::all()).expect("an estimate");

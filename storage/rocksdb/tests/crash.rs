@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::thread;
 
 use millrace_block::{Device, FileDevice, FileOptions};
-use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Optime};
-use millrace_rocksdb::{FileSystem, ForgetfulFileSystem, Options, RocksEngine};
+use millrace_engine::{Batch, CommitSeq, Counter, Durability, Engine, KeyRange, ReadSet};
+use millrace_rocksdb::{FileSystem, Options, RocksEngine, UnsyncedLossFs};
 use tempfile::TempDir;
 
 const WRITERS: u64 = 4;
@@ -34,19 +34,19 @@ enum Storage {
     /// In a folder: a kill loses nothing that was written.
     Folder,
     /// In a folder of a file system that forgets.
-    Forgetful,
+    UnsyncedLoss,
     /// On a volume whose device is a file: what is not synced is in the process, in part.
     Volume,
 }
 
 impl Storage {
-    const ALL: [Self; 3] = [Self::Folder, Self::Forgetful, Self::Volume];
+    const ALL: [Self; 3] = [Self::Folder, Self::UnsyncedLoss, Self::Volume];
 
     /// The name by which a child is told.
     const fn name(self) -> &'static str {
         match self {
             Self::Folder => "folder",
-            Self::Forgetful => "forgetful",
+            Self::UnsyncedLoss => "unsyncedLoss",
             Self::Volume => "volume",
         }
     }
@@ -77,9 +77,9 @@ impl Scenario {
     fn open(self, home: &Path) -> RocksEngine {
         let (folder, file_system) = match self.storage {
             Storage::Folder => (home, FileSystem::Default),
-            Storage::Forgetful => {
-                let forgetful = ForgetfulFileSystem::new();
-                (home, FileSystem::Forgetful(forgetful))
+            Storage::UnsyncedLoss => {
+                let unsynced_loss = UnsyncedLossFs::new();
+                (home, FileSystem::UnsyncedLoss(unsynced_loss))
             }
             Storage::Volume => {
                 let volume = volumes::mount(device(&home.join(IMAGE)));
@@ -117,7 +117,7 @@ fn child() {
         storage: storage.expect("the parent names the storage"),
     };
     let engine = scenario.open(Path::new(&folder));
-    let generation = engine.last_optime().get();
+    let generation = engine.last_commit_seq().get();
     thread::scope(|scope| {
         for writer in 0..WRITERS {
             let engine = &engine;
@@ -134,12 +134,12 @@ fn write_forever(engine: &RocksEngine, durability: Durability, generation: u64, 
         let mut batch = Batch::new();
         batch.put(key.as_bytes(), &value);
         batch.add(b"keys", Counter { count: 1, bytes: 0 });
-        let optime = engine
-            .commit(&batch, &Guards::none(), durability)
+        let commit_seq = engine
+            .commit(&batch, &ReadSet::none(), durability)
             .expect("commit succeeds");
         // One write for the whole line, so that a kill does not cut it. (A line is less than a pipe's
         // atomic unit, and the lock keeps the writers apart.)
-        let line = format!("{key} {optime}\n");
+        let line = format!("{key} {commit_seq}\n");
         if io::stdout().lock().write_all(line.as_bytes()).is_err() {
             return;
         }
@@ -147,12 +147,12 @@ fn write_forever(engine: &RocksEngine, durability: Durability, generation: u64, 
 }
 
 /// Lets a child write into `folder` until it has been told `acknowledgements` times that a commit was
-/// made, kills it, and returns the keys and optimes of all it was told.
+/// made, kills it, and returns the keys and commit sequence numbers of all it was told.
 fn write_and_kill(
     folder: &Path,
     scenario: Scenario,
     acknowledgements: usize,
-) -> Vec<(String, Optime)> {
+) -> Vec<(String, CommitSeq)> {
     let durability = match scenario.durability {
         Durability::Synced => "synced",
         Durability::Buffered => "buffered",
@@ -169,11 +169,11 @@ fn write_and_kill(
     let mut told = Vec::new();
     // The test runner's own lines are not of this form.
     let mut read = |line: &str| {
-        let Some((key, optime)) = line.split_once(' ') else {
+        let Some((key, commit_seq)) = line.split_once(' ') else {
             return;
         };
-        if let (KEY_LEN, Ok(optime)) = (key.len(), optime.parse()) {
-            told.push((key.to_owned(), Optime::new(optime)));
+        if let (KEY_LEN, Ok(commit_seq)) = (key.len(), commit_seq.parse()) {
+            told.push((key.to_owned(), CommitSeq::new(commit_seq)));
         }
     };
     for line in lines.by_ref().take(acknowledgements) {
@@ -197,7 +197,7 @@ fn next_random(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The commits that are left are a prefix of the order: as many keys as the last optime says.
+/// The commits that are left are a prefix of the order: as many keys as the last commit sequence number says.
 fn check_dense(engine: &RocksEngine) {
     let mut keys = 0;
     let mut cursor = engine.cursor(KeyRange::all()).expect("a cursor");
@@ -207,8 +207,8 @@ fn check_dense(engine: &RocksEngine) {
         assert_eq!(cursor.value(), [0x5A; 3000]);
         standing = cursor.next().expect("the cursor moves");
     }
-    assert_eq!(engine.last_optime(), Optime::new(keys));
-    assert_eq!(engine.durable_optime(), engine.last_optime());
+    assert_eq!(engine.last_commit_seq(), CommitSeq::new(keys));
+    assert_eq!(engine.durable_commit_seq(), engine.last_commit_seq());
     let count = i64::try_from(keys).expect("few keys");
     assert_eq!(
         engine.counter(b"keys").expect("counter answers"),
@@ -227,13 +227,16 @@ fn kill_again_and_again(scenario: Scenario, kills: u64, seed: u64) {
         told.append(&mut write_and_kill(folder.path(), scenario, count));
         let engine = scenario.open(folder.path());
         let case = format!("{scenario:?}, seed {seed}, kill {kill}");
-        for (key, optime) in &told {
+        for (key, commit_seq) in &told {
             let value = engine.get(key.as_bytes()).expect("get answers");
             assert!(
                 value.is_some(),
-                "{case}: the acknowledged {key} of {optime} is lost"
+                "{case}: the acknowledged {key} of {commit_seq} is lost"
             );
-            assert!(*optime <= engine.last_optime(), "{case}: {optime}");
+            assert!(
+                *commit_seq <= engine.last_commit_seq(),
+                "{case}: {commit_seq}"
+            );
         }
         check_dense(&engine);
     }
@@ -278,7 +281,7 @@ fn buffered_commits_on_a_volume_leave_a_prefix_after_a_kill() {
 fn no_acknowledged_commit_is_lost_by_a_power_cut() {
     let scenario = Scenario {
         durability: Durability::Synced,
-        storage: Storage::Forgetful,
+        storage: Storage::UnsyncedLoss,
     };
     kill_again_and_again(scenario, 80, 2);
 }
@@ -288,7 +291,7 @@ fn buffered_commits_are_lost_by_a_power_cut_but_leave_a_prefix() {
     // Shows that the tests above can fail, and that what is lost is the end.
     let scenario = Scenario {
         durability: Durability::Buffered,
-        storage: Storage::Forgetful,
+        storage: Storage::UnsyncedLoss,
     };
     let folder = scenario.home();
     let told = write_and_kill(folder.path(), scenario, 100);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use history::{COMMITS, Told, check, work};
 use millrace_block::{Device, Geometry, MemoryDevice};
-use millrace_engine::{Batch, Durability, Engine as _, Error, ErrorKind, Guards, Optime};
+use millrace_engine::{Batch, CommitSeq, Durability, Engine as _, Error, ErrorKind, ReadSet};
 use millrace_power_cut::{Fault, Kind, PowerCut, Survivors};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 use poisoned::check_poisoned;
@@ -103,7 +103,7 @@ fn requests_without_fault(kind: Kind) -> u64 {
     let engine = open(Arc::clone(&device) as Arc<dyn Device>).expect("it opens");
     let mut told = Told::default();
     work(&engine, Path::new("/checkpoint"), &mut told, &mut |_| {}).expect("nothing fails");
-    assert_eq!(told.durable, Optime::new(COMMITS));
+    assert_eq!(told.durable, CommitSeq::new(COMMITS));
     drop(engine);
     device.counters().since(&before).of(kind).requests
 }
@@ -173,7 +173,7 @@ fn a_full_volume_is_an_error_that_says_so_and_nothing_acknowledged_is_lost() {
     let failure = loop {
         let mut batch = Batch::new();
         batch.put(&durable.to_be_bytes(), &value(durable));
-        match engine.commit(&batch, &Guards::none(), Durability::Synced) {
+        match engine.commit(&batch, &ReadSet::none(), Durability::Synced) {
             Ok(_) => durable += 1,
             Err(failure) => break failure,
         }

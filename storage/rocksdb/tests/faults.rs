@@ -1,6 +1,6 @@
 //! A failure, and a power cut, at every single operation on the file system.
 //!
-//! The forgetful file system counts its operations. The same small workload runs once for each of them
+//! The file system with unsynced loss counts its operations. The same small workload runs once for each of them
 //! with a fault there. Afterwards the folder is opened through a new file system, which sees what was
 //! synced and nothing else, as after a power cut.
 
@@ -13,12 +13,12 @@ use std::path::Path;
 
 use history::{COMMITS, Told, check, work};
 
-use millrace_engine::{Batch, Durability, Engine, Guards, Optime, Result};
-use millrace_rocksdb::{Fault, FileSystem, ForgetfulFileSystem, Options, RocksEngine};
+use millrace_engine::{Batch, CommitSeq, Durability, Engine, ReadSet, Result};
+use millrace_rocksdb::{Fault, FileSystem, Options, RocksEngine, UnsyncedLossFs};
 use poisoned::check_poisoned;
 
-fn open(folder: &Path, file_system: &ForgetfulFileSystem) -> Result<RocksEngine> {
-    let file_system = FileSystem::Forgetful(file_system.clone());
+fn open(folder: &Path, file_system: &UnsyncedLossFs) -> Result<RocksEngine> {
+    let file_system = FileSystem::UnsyncedLoss(file_system.clone());
     RocksEngine::open(
         folder,
         Options {
@@ -41,7 +41,7 @@ enum Ending {
 fn run_with_fault(home: &Path, operation: u64, fault: Fault) -> Ending {
     let case = format!("{fault:?} at {operation}");
     let (folder, checkpoint) = (home.join("data"), home.join("checkpoint"));
-    let file_system = ForgetfulFileSystem::new();
+    let file_system = UnsyncedLossFs::new();
     file_system.fail_at(operation, fault);
     let mut told = Told::default();
     let ending = match open(&folder, &file_system) {
@@ -59,7 +59,7 @@ fn run_with_fault(home: &Path, operation: u64, fault: Fault) -> Ending {
         },
     };
     // The engine is gone, and this file system knows only what was synced.
-    let recovered = open(&folder, &ForgetfulFileSystem::new());
+    let recovered = open(&folder, &UnsyncedLossFs::new());
     let recovered = recovered.unwrap_or_else(|error| panic!("{case}: {error:?}"));
     check(&recovered, &told, &case);
     // It is as good as new.
@@ -68,7 +68,7 @@ fn run_with_fault(home: &Path, operation: u64, fault: Fault) -> Ending {
         .unwrap_or_else(|error| panic!("{case}: {error:?}"));
     drop(recovered);
     check(
-        &open(&folder, &ForgetfulFileSystem::new()).expect("it opens"),
+        &open(&folder, &UnsyncedLossFs::new()).expect("it opens"),
         &told,
         &case,
     );
@@ -78,7 +78,7 @@ fn run_with_fault(home: &Path, operation: u64, fault: Fault) -> Ending {
 /// How many operations the workload takes when nothing fails, closing included.
 fn operations_without_fault() -> u64 {
     let home = tempfile::tempdir().expect("a temporary folder");
-    let file_system = ForgetfulFileSystem::new();
+    let file_system = UnsyncedLossFs::new();
     let engine = open(&home.path().join("data"), &file_system).expect("it opens");
     let mut told = Told::default();
     work(
@@ -88,7 +88,7 @@ fn operations_without_fault() -> u64 {
         &mut |_| {},
     )
     .expect("nothing fails");
-    assert_eq!(told.durable, Optime::new(COMMITS));
+    assert_eq!(told.durable, CommitSeq::new(COMMITS));
     drop(engine);
     file_system.operations()
 }
@@ -123,21 +123,21 @@ fn a_power_cut_anywhere_loses_nothing_that_was_acknowledged() {
 }
 
 #[test]
-fn the_forgetful_file_system_forgets() {
+fn the_unsynced_loss_fs_loses_what_was_not_synced() {
     // Shows that the tests above can fail: without a sync nothing is left.
     let home = tempfile::tempdir().unwrap();
-    let file_system = ForgetfulFileSystem::new();
+    let file_system = UnsyncedLossFs::new();
     let engine = open(home.path(), &file_system).unwrap();
     let mut batch = Batch::new();
     batch.put(b"key", b"value");
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .unwrap();
     assert_eq!(engine.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
     // From here on nothing reaches the device, not even when the engine is closed.
     file_system.fail_at(file_system.operations(), Fault::PowerCut);
     drop(engine);
-    let recovered = open(home.path(), &ForgetfulFileSystem::new()).unwrap();
-    assert_eq!(recovered.last_optime(), Optime::ZERO);
+    let recovered = open(home.path(), &UnsyncedLossFs::new()).unwrap();
+    assert_eq!(recovered.last_commit_seq(), CommitSeq::ZERO);
     assert_eq!(recovered.get(b"key").unwrap(), None);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use millrace_engine::{Batch, Counter, Durability, Engine, Error, ErrorKind, Guards, Optime};
+use millrace_engine::{Batch, CommitSeq, Counter, Durability, Engine, Error, ErrorKind, ReadSet};
 use millrace_rocksdb::{Options, RocksEngine};
 
 fn open(folder: &Path) -> RocksEngine {
@@ -14,12 +14,12 @@ fn refusal(folder: &Path) -> Error {
     RocksEngine::open(folder, Options::default()).expect_err("the folder must be refused")
 }
 
-fn put(engine: &dyn Engine, key: &[u8], durability: Durability) -> Optime {
+fn put(engine: &dyn Engine, key: &[u8], durability: Durability) -> CommitSeq {
     let mut batch = Batch::new();
     batch.put(key, b"value");
     batch.add(b"keys", Counter { count: 1, bytes: 8 });
     engine
-        .commit(&batch, &Guards::none(), durability)
+        .commit(&batch, &ReadSet::none(), durability)
         .expect("commit succeeds")
 }
 
@@ -29,15 +29,15 @@ fn a_folder_is_created_and_opens_again_with_everything_in_it() {
     let folder = home.path().join("a").join("b");
     for round in 1..=5_u64 {
         let engine = open(&folder);
-        assert_eq!(engine.last_optime(), Optime::new(round - 1));
-        assert_eq!(engine.durable_optime(), engine.last_optime());
+        assert_eq!(engine.last_commit_seq(), CommitSeq::new(round - 1));
+        assert_eq!(engine.durable_commit_seq(), engine.last_commit_seq());
         let keys = Counter { count: 1, bytes: 8 };
         let sum = (1..round).fold(Counter::default(), |sum, _| sum.plus(keys));
         assert_eq!(engine.counter(b"keys").unwrap(), sum);
         // Closing syncs: a buffered commit is there, too.
         assert_eq!(
             put(&engine, &round.to_be_bytes(), Durability::Buffered),
-            Optime::new(round)
+            CommitSeq::new(round)
         );
         for key in 1..=round {
             assert!(engine.get(&key.to_be_bytes()).unwrap().is_some());
@@ -195,8 +195,8 @@ fn a_log_overwrites_an_older_one() {
     drop(engine);
     let engine = open(&folder);
     assert_eq!(
-        engine.last_optime(),
-        Optime::new(6),
+        engine.last_commit_seq(),
+        CommitSeq::new(6),
         "nothing of an old log comes back"
     );
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use history::{Told, check, work};
 use millrace_blobfs::CheckOptions;
 use millrace_block::{Device, Geometry, MemoryDevice};
-use millrace_engine::{Batch, Durability, Engine as _, Guards, Optime};
+use millrace_engine::{Batch, CommitSeq, Durability, Engine as _, ReadSet};
 use millrace_power_cut::{Order, PowerCut, Survivors};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 
@@ -53,9 +53,9 @@ fn geometry(write_through: bool) -> Geometry {
 /// What was told up to which event.
 struct Recording {
     device: Arc<PowerCut>,
-    /// The number of events when an optime was called durable, in order.
-    acknowledged: Vec<(usize, Optime)>,
-    last: Optime,
+    /// The number of events when a commit sequence number was called durable, in order.
+    acknowledged: Vec<(usize, CommitSeq)>,
+    last: CommitSeq,
 }
 
 impl Recording {
@@ -73,7 +73,7 @@ impl Recording {
         let mut told = Told::default();
         let mut acknowledged = Vec::new();
         let events = Arc::clone(&device);
-        let mut note = |optime| acknowledged.push((events.events(), optime));
+        let mut note = |commit_seq| acknowledged.push((events.events(), commit_seq));
         work(&engine, Path::new("/checkpoint"), &mut told, &mut note).expect("nothing fails");
         drop(engine);
         Self {
@@ -85,10 +85,10 @@ impl Recording {
 
     /// What was told at a point.
     fn told(&self, point: usize) -> Told {
-        let before = |&&(events, _): &&(usize, Optime)| events <= point;
+        let before = |&&(events, _): &&(usize, CommitSeq)| events <= point;
         let durable = self.acknowledged.iter().rfind(before);
         Told {
-            durable: durable.map_or(Optime::ZERO, |&(_, optime)| optime),
+            durable: durable.map_or(CommitSeq::ZERO, |&(_, commit_seq)| commit_seq),
             last: self.last,
         }
     }
@@ -150,7 +150,11 @@ fn nothing_acknowledged_is_lost(recording: &Recording, seed: u64) {
                 .unwrap_or_else(|error| panic!("{case}: {error:?}"));
             drop(engine);
             let again = open(Arc::clone(&disk) as Arc<dyn Device>, &case);
-            assert_eq!(again.last_optime(), Optime::new(history::COMMITS), "{case}");
+            assert_eq!(
+                again.last_commit_seq(),
+                CommitSeq::new(history::COMMITS),
+                "{case}"
+            );
             check(&again, &later, &case);
             drop(again);
             check_volume(&(disk as _), &case);
@@ -175,16 +179,16 @@ fn what_was_not_synced_can_be_lost() {
     let mut batch = Batch::new();
     batch.put(b"key", b"value");
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .unwrap();
     let point = device.events();
     let left = |point| {
         let disk = Arc::new(device.disk(point, Survivors::Everything, 0));
-        open(disk, "after the cut").last_optime()
+        open(disk, "after the cut").last_commit_seq()
     };
-    assert_eq!(left(point), Optime::ZERO);
+    assert_eq!(left(point), CommitSeq::ZERO);
     engine.sync().unwrap();
-    assert_eq!(left(device.events()), Optime::new(1));
+    assert_eq!(left(device.events()), CommitSeq::new(1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use bson::{Document, Uuid};
-use millrace_engine::{Batch, Counter, Engine, Guards, Optime};
+use millrace_engine::{Batch, CommitSeq, Counter, Engine, ReadSet};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RawRwLock, RwLock};
 
 use super::collection::Shared;
@@ -288,7 +288,7 @@ impl Catalog {
         });
         put_entry(batch, &collection)?;
         logical::create(&mut changes_made, &collection);
-        self.committer.commit(&changes_made, &Guards::none(), || {
+        self.committer.commit(&changes_made, &ReadSet::none(), || {
             let slot = Arc::new(RwLock::new(Arc::clone(&collection)));
             self.collections.write().insert(namespace.clone(), slot);
         })?;
@@ -317,7 +317,7 @@ impl Catalog {
         }
     }
 
-    /// Removes a collection with its documents and indexes. Returns it and the commit's optime, or
+    /// Removes a collection with its documents and indexes. Returns it and the commit sequence number, or
     /// none when there was none.
     ///
     /// # Errors
@@ -325,12 +325,12 @@ impl Catalog {
     pub fn drop_collection(
         &self,
         namespace: &Namespace,
-    ) -> Result<Option<(Arc<Collection>, Optime)>> {
+    ) -> Result<Option<(Arc<Collection>, CommitSeq)>> {
         let _changes = self.changes.lock();
         self.drop_locked(namespace)
     }
 
-    fn drop_locked(&self, namespace: &Namespace) -> Result<Option<(Arc<Collection>, Optime)>> {
+    fn drop_locked(&self, namespace: &Namespace) -> Result<Option<(Arc<Collection>, CommitSeq)>> {
         let Some(slot) = self.slot(namespace) else {
             return Ok(None);
         };
@@ -339,14 +339,14 @@ impl Catalog {
         let mut changes = Changes::default();
         self.delete_collection(&mut changes.batch, &dropped)?;
         logical::drop(&mut changes, &dropped);
-        let optime = self.commit_removal(&changes, Some(&dropped), &[], move || {
+        let commit_seq = self.commit_removal(&changes, Some(&dropped), &[], move || {
             drop(current);
             self.collections.write().remove(namespace);
             if namespace.collection() == SYSTEM_VIEWS {
                 self.views.write().remove_database(namespace.database());
             }
         })?;
-        Ok(Some((dropped, optime)))
+        Ok(Some((dropped, commit_seq)))
     }
 
     /// Commits `changes`, which remove the keys of a collection and of indexes, and publishes them. Both
@@ -358,7 +358,7 @@ impl Catalog {
         collection: Option<&Collection>,
         indexes: &[Arc<Index>],
         publish: impl FnOnce(),
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         let mark = |dropped: bool| {
             if let Some(collection) = collection {
                 collection.shared.dropped.store(dropped, Ordering::Release);
@@ -366,7 +366,7 @@ impl Catalog {
             indexes.iter().for_each(|index| index.set_dropped(dropped));
         };
         mark(true);
-        let committed = self.committer.commit(changes, &Guards::none(), publish);
+        let committed = self.committer.commit(changes, &ReadSet::none(), publish);
         if committed.is_err() {
             mark(false);
         }
@@ -401,7 +401,7 @@ impl Catalog {
         source: &Namespace,
         target: &Namespace,
         drop_target: bool,
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         let _changes = self.changes.lock();
         if self.view(source).is_some() {
             return Err(Error::new(
@@ -474,7 +474,7 @@ impl Catalog {
         &self,
         namespace: &Namespace,
         change: impl FnOnce(&mut Document) -> Result<()>,
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         let _changes = self.changes.lock();
         let slot = self
             .slot(namespace)
@@ -487,7 +487,7 @@ impl Catalog {
         put_entry(&mut changes.batch, &changed)?;
         logical::change_options(&mut changes, &current, &changed);
         self.committer
-            .commit(&changes, &Guards::none(), move || *current = changed)
+            .commit(&changes, &ReadSet::none(), move || *current = changed)
     }
 
     /// Changes a collection's list of indexes; those that are gone afterwards lose their keys in the
@@ -499,7 +499,7 @@ impl Catalog {
         &self,
         namespace: &Namespace,
         change: impl FnOnce(&mut Vec<Arc<Index>>) -> Result<()>,
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         let _changes = self.changes.lock();
         let slot = self
             .slot(namespace)
@@ -576,7 +576,7 @@ impl Catalog {
         put_entry(&mut changes.batch, &changed)?;
         logical::change_indexes(&mut changes, &current, &changed);
         self.committer
-            .commit(&changes, &Guards::none(), move || *current = changed)?;
+            .commit(&changes, &ReadSet::none(), move || *current = changed)?;
         Ok(added)
     }
 
@@ -584,7 +584,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `NamespaceNotFound` when the collection was dropped, `IndexBuildAborted` when an index was.
-    pub fn finish_indexes(&self, namespace: &Namespace, built: &[Arc<Index>]) -> Result<Optime> {
+    pub fn finish_indexes(&self, namespace: &Namespace, built: &[Arc<Index>]) -> Result<CommitSeq> {
         self.change_indexes(namespace, |indexes| {
             for index in built {
                 let position = indexes.iter().position(|other| other.ident == index.ident);

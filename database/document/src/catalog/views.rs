@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Document, RawDocument, RawDocumentBuf};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::{Catalog, Collection, Namespace, View, entry};
 use crate::collection::{WriteSet, clustered_record_id};
@@ -225,7 +225,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `NamespaceExists`, `GraphContainsCycle`, `ViewDepthLimitExceeded`.
-    pub fn create_view(&self, view: View, environment: &dyn Environment) -> Result<Optime> {
+    pub fn create_view(&self, view: View, environment: &dyn Environment) -> Result<CommitSeq> {
         let mut changes = self.changes.lock();
         if self.find(&view.namespace).is_some() || self.view(&view.namespace).is_some() {
             return Err(Error::new(
@@ -238,12 +238,12 @@ impl Catalog {
         if self.find(&system_views).is_none() {
             self.create_locked(&mut changes, &system_views, Document::new(), environment)?;
         }
-        let optime = self.write_view(&view.namespace, None, Some(&view))?;
+        let commit_seq = self.write_view(&view.namespace, None, Some(&view))?;
         self.views
             .write()
             .0
             .insert(view.namespace.clone(), Arc::new(view));
-        Ok(optime)
+        Ok(commit_seq)
     }
 
     /// Gives a view another definition.
@@ -254,7 +254,7 @@ impl Catalog {
         &self,
         namespace: &Namespace,
         change: impl FnOnce(&mut View) -> Result<()>,
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         let _changes = self.changes.lock();
         let before = self
             .view(namespace)
@@ -262,26 +262,26 @@ impl Catalog {
         let mut after = View::clone(&before);
         change(&mut after)?;
         self.views.read().check(&after)?;
-        let optime = self.write_view(namespace, Some(&before), Some(&after))?;
+        let commit_seq = self.write_view(namespace, Some(&before), Some(&after))?;
         self.views
             .write()
             .0
             .insert(namespace.clone(), Arc::new(after));
-        Ok(optime)
+        Ok(commit_seq)
     }
 
     /// Removes a view; none when there was none.
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn drop_view(&self, namespace: &Namespace) -> Result<Option<Optime>> {
+    pub fn drop_view(&self, namespace: &Namespace) -> Result<Option<CommitSeq>> {
         let _changes = self.changes.lock();
         let Some(view) = self.view(namespace) else {
             return Ok(None);
         };
-        let optime = self.write_view(namespace, Some(&view), None)?;
+        let commit_seq = self.write_view(namespace, Some(&view), None)?;
         self.views.write().0.remove(namespace);
-        Ok(Some(optime))
+        Ok(Some(commit_seq))
     }
 
     /// Writes the new state of a view's document. The caller holds `changes`, so that no other thread
@@ -291,7 +291,7 @@ impl Catalog {
         namespace: &Namespace,
         before: Option<&View>,
         after: Option<&View>,
-    ) -> Result<Optime> {
+    ) -> Result<CommitSeq> {
         let system_views = Namespace::new(namespace.database(), SYSTEM_VIEWS)?;
         let guard = self
             .share(&system_views)
@@ -312,8 +312,8 @@ impl Catalog {
             (Some(old), None) => set.delete(&record_id, &old)?,
             (None, None) => {}
         }
-        let optime = set.commit()?;
-        Ok(optime.unwrap_or_else(|| self.engine().last_optime()))
+        let commit_seq = set.commit()?;
+        Ok(commit_seq.unwrap_or_else(|| self.engine().last_commit_seq()))
     }
 
     /// Reads the views of all databases.

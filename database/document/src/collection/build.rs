@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::RawDocumentBuf;
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::{BYTES_PER_COMMIT, WriteSet, retry_conflicts};
 use crate::catalog::{Catalog, Collection, Ident, Index, Namespace};
@@ -30,7 +30,7 @@ pub fn build_indexes(
     added: &[Arc<Index>],
     joined: &[Arc<Index>],
     operation: &Operation,
-) -> Result<Option<Optime>> {
+) -> Result<Option<CommitSeq>> {
     let wanted = added.iter().chain(joined);
     let unfinished: Vec<_> = wanted.filter(|index| !index.ready).cloned().collect();
     if unfinished.is_empty() {
@@ -39,7 +39,7 @@ pub fn build_indexes(
     let built = enter_all(catalog, namespace, &unfinished, operation)
         .and_then(|()| catalog.finish_indexes(namespace, &unfinished));
     match built {
-        Ok(optime) => Ok(Some(optime)),
+        Ok(commit_seq) => Ok(Some(commit_seq)),
         Err(error) => {
             let removed = catalog.change_indexes(namespace, |present| {
                 present.retain(|index| !added.iter().any(|gone| gone.ident == index.ident));

@@ -1,7 +1,7 @@
 //! Removal of documents.
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::{BYTES_PER_COMMIT, WriteSet, latest, retry_conflicts};
 use crate::catalog::{Catalog, Collection, Ident, Namespace};
@@ -18,7 +18,7 @@ pub fn delete_record(
     record_id: &[u8],
     operation: &Operation,
     mut is_wanted: impl FnMut(&RawDocument) -> Result<bool>,
-) -> Result<Option<(RawDocumentBuf, Option<Optime>)>> {
+) -> Result<Option<(RawDocumentBuf, Option<CommitSeq>)>> {
     retry_conflicts(operation, || {
         let Some(guard) = catalog.share_same(collection) else {
             return Ok(None);
@@ -33,8 +33,8 @@ pub fn delete_record(
             return Ok(None);
         }
         set.delete(record_id, &document)?;
-        let optime = set.commit()?;
-        Ok(Some((document, optime)))
+        let commit_seq = set.commit()?;
+        Ok(Some((document, commit_seq)))
     })
 }
 
@@ -50,7 +50,7 @@ pub fn delete_all_records(
     catalog: &Catalog,
     namespace: &Namespace,
     operation: &Operation,
-) -> Result<(u64, Option<Optime>)> {
+) -> Result<(u64, Option<CommitSeq>)> {
     let mut sweep = Sweep::default();
     while !sweep.ended {
         operation.check()?;
@@ -64,7 +64,7 @@ pub fn delete_all_records(
             sweep.go_on(catalog, catalog.read_view(operation), guard.collection())
         })?;
     }
-    Ok((sweep.removed, sweep.optime))
+    Ok((sweep.removed, sweep.commit_seq))
 }
 
 /// How far the removal of all documents has come.
@@ -76,7 +76,7 @@ struct Sweep {
     /// No key behind this one was there at the beginning.
     last: Vec<u8>,
     removed: u64,
-    optime: Option<Optime>,
+    commit_seq: Option<CommitSeq>,
     ended: bool,
 }
 
@@ -111,7 +111,7 @@ impl Sweep {
             found = cursor.next()?;
         }
         drop(cursor);
-        next.optime = latest(self.optime, set.commit()?);
+        next.commit_seq = latest(self.commit_seq, set.commit()?);
         next.removed += count;
         next.ended = !found;
         Ok(next)

@@ -1,7 +1,7 @@
 //! Insertion of documents.
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::write_set::{WriteSet, clustered_record_id};
 use super::{BYTES_PER_COMMIT, latest, prepare_document, retry_conflicts};
@@ -20,8 +20,8 @@ pub struct InsertOutcome {
     /// The errors of the documents that were not inserted, each with the position of its document
     /// from 0, in ascending order.
     pub errors: Vec<(usize, Error)>,
-    /// The optime of the last commit; `None` if nothing was committed.
-    pub optime: Option<Optime>,
+    /// The commit sequence number of the last commit; `None` if nothing was committed.
+    pub commit_seq: Option<CommitSeq>,
 }
 
 /// Inserts documents. If `ordered`, the first failure ends it; otherwise the rest are still tried.
@@ -53,7 +53,7 @@ pub fn insert_documents(
         })?;
         next += taken.inserted;
         outcome.inserted += taken.inserted as u64;
-        outcome.optime = latest(outcome.optime, taken.optime);
+        outcome.commit_seq = latest(outcome.commit_seq, taken.commit_seq);
         if let Some(error) = taken.failed {
             outcome.errors.push((next, error));
             next += 1;
@@ -83,7 +83,7 @@ struct Taken {
     inserted: usize,
     /// Why the document after the inserted ones was not.
     failed: Option<Error>,
-    optime: Option<Optime>,
+    commit_seq: Option<CommitSeq>,
 }
 
 fn insert_some(
@@ -100,7 +100,7 @@ fn insert_some(
             return Ok(Taken {
                 inserted: 0,
                 failed: Some(error),
-                optime: None,
+                commit_seq: None,
             });
         }
         other => other?,
@@ -145,7 +145,7 @@ fn insert_some(
         }
         inserted += 1;
     }
-    let optime = set.commit_and(|| {
+    let commit_seq = set.commit_and(|| {
         if let Some(capped) = &mut sequence {
             capped.committed();
         }
@@ -153,7 +153,7 @@ fn insert_some(
     Ok(Taken {
         inserted,
         failed,
-        optime,
+        commit_seq,
     })
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn insert_one(
     document: &RawDocumentBuf,
     bypass_validation: bool,
     operation: &Operation,
-) -> Result<Option<Optime>> {
+) -> Result<Option<CommitSeq>> {
     retry_conflicts(operation, || {
         let guard = catalog.find_or_create(namespace, &**operation.environment())?;
         let collection = guard.collection();
@@ -194,7 +194,7 @@ fn insert_into(
     view: &ReadView,
     collection: &Collection,
     document: &RawDocumentBuf,
-) -> Result<Option<Optime>> {
+) -> Result<Option<CommitSeq>> {
     let mut set = WriteSet::new(catalog, view, collection);
     match collection.kind {
         RecordKind::Clustered => {

@@ -1,6 +1,6 @@
 //! Writes to collections: documents, their index entries and the counters, in one atomic batch.
 //!
-//! Every write follows one pattern, optimistic: take guards, read what the write depends on (the
+//! Every write follows one pattern, optimistic: take a read set, read what the write depends on (the
 //! document, the unique keys), put the changes into a batch, commit. The engine refuses the commit
 //! when another commit wrote something that was read in between, and the write begins anew. Nothing
 //! is locked while documents are computed, and no write waits for another.
@@ -21,7 +21,7 @@ pub(crate) use insert::{insert_one, is_fatal};
 pub use replace::{Replaced, replace_record};
 pub use write_set::{WriteSet, clustered_key, clustered_record_id};
 
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use crate::{Error, ErrorCode, Operation, Result};
 
@@ -50,9 +50,9 @@ pub(crate) fn retry_conflicts<T>(
 /// At how many bytes a commit takes no further document.
 const BYTES_PER_COMMIT: usize = 1024 * 1024;
 
-/// The later of two optimes, where either may be missing.
+/// The later of two commit sequence numbers, where either may be missing.
 #[must_use]
-pub fn latest(a: Option<Optime>, b: Option<Optime>) -> Option<Optime> {
+pub fn latest(a: Option<CommitSeq>, b: Option<CommitSeq>) -> Option<CommitSeq> {
     a.max(b)
 }
 

@@ -1,7 +1,7 @@
 //! Replacement of one document by a new version of it.
 
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::{WriteSet, retry_conflicts};
 use crate::catalog::{Catalog, Collection};
@@ -24,7 +24,7 @@ pub enum Replaced {
         /// The new version.
         after: RawDocumentBuf,
         /// The commit.
-        optime: Option<Optime>,
+        commit_seq: Option<CommitSeq>,
     },
 }
 
@@ -68,11 +68,11 @@ pub fn replace_record(
             ));
         }
         set.replace(record_id, &before, &after)?;
-        let optime = set.commit()?;
+        let commit_seq = set.commit()?;
         Ok(Replaced::Changed {
             before,
             after,
-            optime,
+            commit_seq,
         })
     })
 }

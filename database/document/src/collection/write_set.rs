@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument};
-use millrace_engine::{Counter, Guards, KEY_LEN_MAX, Optime};
+use millrace_engine::{CommitSeq, Counter, KEY_LEN_MAX, ReadSet};
 
 use super::internal;
 use crate::catalog::{Catalog, Collection, Ident, Index, RecordKind, multikey_key};
@@ -31,7 +31,7 @@ pub struct WriteSet<'a> {
     committer: &'a Committer,
     view: &'a ReadView,
     target: Target<'a>,
-    guards: Guards,
+    read_set: ReadSet,
     changes: Changes<'a>,
     /// What the selected collection grows by.
     counted: Counter,
@@ -52,7 +52,7 @@ impl<'a> WriteSet<'a> {
             committer,
             view,
             target: target(committer, collection),
-            guards: view.guards(),
+            read_set: view.read_set(),
             changes: Changes::default(),
             counted: Counter::default(),
             pending: HashMap::new(),
@@ -91,7 +91,7 @@ impl<'a> WriteSet<'a> {
         if let Some(pending) = self.pending.get(key) {
             return Ok(pending.clone());
         }
-        self.guards.add(key);
+        self.read_set.add(key);
         self.view.get(key)
     }
 
@@ -99,7 +99,7 @@ impl<'a> WriteSet<'a> {
         if let Some(pending) = self.pending.get(key) {
             return Ok(pending.is_some());
         }
-        self.guards.add(key);
+        self.read_set.add(key);
         self.view.get_with(key, &mut |_| {})
     }
 
@@ -227,13 +227,13 @@ impl<'a> WriteSet<'a> {
     ///
     /// # Errors
     /// `WriteConflict` when something read has changed since.
-    pub fn commit(self) -> Result<Option<Optime>> {
+    pub fn commit(self) -> Result<Option<CommitSeq>> {
         self.commit_and(|| {})
     }
 
     /// As [`commit`](Self::commit); `publish` runs once the changes are visible and before observers learn of
     /// them.
-    pub(crate) fn commit_and(mut self, publish: impl FnOnce()) -> Result<Option<Optime>> {
+    pub(crate) fn commit_and(mut self, publish: impl FnOnce()) -> Result<Option<CommitSeq>> {
         if self.changes.batch.is_empty() {
             return Ok(None);
         }
@@ -241,13 +241,13 @@ impl<'a> WriteSet<'a> {
         for (index, mask) in &self.multikey {
             index.add_multikey(*mask);
         }
-        let optime = self.committer.commit(&self.changes, &self.guards, || {
+        let commit_seq = self.committer.commit(&self.changes, &self.read_set, || {
             for (index, mask) in &self.multikey {
                 index.multikey_committed(*mask);
             }
             publish();
         })?;
-        Ok(Some(optime))
+        Ok(Some(commit_seq))
     }
 
     /// Puts what the selected collection grows by into the batch.

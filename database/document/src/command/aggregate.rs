@@ -254,7 +254,7 @@ pub(super) fn aggregate(
     let batch_size = parsed.batch_size.unwrap_or(FIRST_BATCH_COUNT);
     let mut effects = first_batch(database, cursor, batch_size, false, operation, reply)?;
     if writes {
-        effects.written = Some(database.engine().last_optime());
+        effects.written = Some(database.engine().last_commit_seq());
     }
     Ok(effects)
 }

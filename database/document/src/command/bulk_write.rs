@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::arguments::Arguments;
 use super::batch::statements;
@@ -49,7 +49,7 @@ struct Totals {
     modified: u64,
     upserted: u64,
     deleted: u64,
-    optime: Option<Optime>,
+    commit_seq: Option<CommitSeq>,
 }
 
 /// What surrounds each operation.
@@ -143,7 +143,7 @@ pub(super) fn bulk_write(
     };
     Ok(Effects {
         counts,
-        ..Effects::written(totals.optime)
+        ..Effects::written(totals.commit_seq)
     })
 }
 
@@ -217,7 +217,7 @@ fn run_insert(
         surrounding.bypass_validation,
         surrounding.operation,
     )?;
-    totals.optime = latest(totals.optime, outcome.optime);
+    totals.commit_seq = latest(totals.commit_seq, outcome.commit_seq);
     if let Some((_, error)) = outcome.errors.into_iter().next() {
         return Err(error);
     }
@@ -275,7 +275,7 @@ fn run_one_update(
     totals.matched += result.matched;
     totals.modified += result.modified;
     totals.upserted += u64::from(result.upserted.is_some());
-    totals.optime = latest(totals.optime, result.optime);
+    totals.commit_seq = latest(totals.commit_seq, result.commit_seq);
     let matched = i32::try_from(result.matched).unwrap_or(i32::MAX);
     let modified = i32::try_from(result.modified).unwrap_or(i32::MAX);
     let mut document =
@@ -312,7 +312,7 @@ fn run_one_delete(
         surrounding.operation,
     )?;
     totals.deleted += result.deleted;
-    totals.optime = latest(totals.optime, result.optime);
+    totals.commit_seq = latest(totals.commit_seq, result.commit_seq);
     Ok(doc! {"n": i32::try_from(result.deleted).unwrap_or(i32::MAX)})
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 
-use super::Surroundings;
+use super::DatabaseHooks;
 use super::document_list::DocumentList;
 use super::host::OpenQueries;
 use crate::catalog::Namespace;
@@ -191,7 +191,7 @@ struct Entry {
 pub struct Cursors {
     entries: Mutex<Entries>,
     counters: Mutex<CursorStatistics>,
-    surroundings: Arc<dyn Surroundings>,
+    hooks: Arc<dyn DatabaseHooks>,
 }
 
 /// The registry. Its `bytes` are the sum over the entries; they change only within [`Cursors::change`].
@@ -284,11 +284,11 @@ impl std::fmt::Debug for Cursors {
 }
 
 impl Cursors {
-    pub(crate) fn new(surroundings: Arc<dyn Surroundings>) -> Self {
+    pub(crate) fn new(hooks: Arc<dyn DatabaseHooks>) -> Self {
         Self {
             entries: Mutex::default(),
             counters: Mutex::default(),
-            surroundings,
+            hooks,
         }
     }
 
@@ -321,7 +321,7 @@ impl Cursors {
         })
     }
 
-    /// Changes the registry. A change of the bytes that its cursors hold is reported to the surroundings;
+    /// Changes the registry. A change of the bytes that its cursors hold is reported to the hooks;
     /// when they refuse it, the longest unused cursors are closed.
     fn change<T>(&self, change: impl FnOnce(&mut Entries) -> T) -> T {
         let mut entries = self.entries.lock();
@@ -337,7 +337,7 @@ impl Cursors {
     /// Closes the longest unused cursors until the others may hold what they do; returns how many.
     fn make_room(&self, entries: &mut Entries) -> u64 {
         let mut closed = 0;
-        while !self.surroundings.cursors_may_hold(entries.bytes) {
+        while !self.hooks.cursors_may_hold(entries.bytes) {
             let Some(oldest) = entries.oldest() else {
                 break;
             };

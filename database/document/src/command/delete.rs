@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::arguments::Arguments;
 use super::batch::{statements, write_errors};
@@ -33,7 +33,7 @@ pub(crate) struct DeleteStatement<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct DeleteResult {
     pub(crate) deleted: u64,
-    pub(crate) optime: Option<Optime>,
+    pub(crate) commit_seq: Option<CommitSeq>,
     /// The document, of the last one if there were several.
     pub(crate) document: Option<bson::RawDocumentBuf>,
 }
@@ -105,7 +105,7 @@ pub(super) fn delete(
         match result {
             Ok(result) => {
                 totals.deleted += result.deleted;
-                totals.optime = latest(totals.optime, result.optime);
+                totals.commit_seq = latest(totals.commit_seq, result.commit_seq);
             }
             Err(error) if is_fatal(&error) => return Err(error),
             Err(error) => {
@@ -126,7 +126,7 @@ pub(super) fn delete(
     };
     Ok(Effects {
         counts,
-        ..Effects::written(totals.optime)
+        ..Effects::written(totals.commit_seq)
     })
 }
 
@@ -147,10 +147,10 @@ pub(crate) fn run_delete(
         return Ok(result);
     };
     if is_empty(statement.filter) && !statement.one && statement.hint.is_none() {
-        let (deleted, optime) = delete_all_records(&database.catalog, namespace, operation)?;
+        let (deleted, commit_seq) = delete_all_records(&database.catalog, namespace, operation)?;
         return Ok(DeleteResult {
             deleted,
-            optime,
+            commit_seq,
             document: None,
         });
     }
@@ -163,9 +163,9 @@ pub(crate) fn run_delete(
             operation,
             |document| statement.matcher.matches(document, &context),
         )?;
-        if let Some((document, optime)) = deleted {
+        if let Some((document, commit_seq)) = deleted {
             result.deleted += 1;
-            result.optime = latest(result.optime, optime);
+            result.commit_seq = latest(result.commit_seq, commit_seq);
             result.document = Some(document);
         }
         Ok(())

@@ -145,7 +145,7 @@ fn write(reply: &mut Vec<u8>, document: &Document) -> Result<Effects> {
 fn surroundings(database: &Database, name: &str, body: &RawDocument) -> Result<Document> {
     let mut command = Document::try_from(body)?;
     command.insert("$db", name);
-    let address = database.surroundings.address();
+    let address = database.hooks.address();
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, "0"));
     Ok(doc! {
         "command": command,

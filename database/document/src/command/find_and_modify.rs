@@ -101,7 +101,7 @@ pub(super) fn find_and_modify(
     })?;
     Ok(Effects {
         counts: done.counts,
-        ..Effects::written(done.optime)
+        ..Effects::written(done.commit_seq)
     })
 }
 
@@ -110,7 +110,7 @@ struct Done {
     matched: u64,
     upserted: Option<Bson>,
     value: Option<RawDocumentBuf>,
-    optime: Option<millrace_engine::Optime>,
+    commit_seq: Option<millrace_engine::CommitSeq>,
     counts: Counts,
 }
 
@@ -157,7 +157,7 @@ fn remove_one(
         matched: result.deleted,
         upserted: None,
         value: result.document,
-        optime: result.optime,
+        commit_seq: result.commit_seq,
         counts: Counts {
             deleted: result.deleted,
             ..Counts::default()
@@ -192,7 +192,7 @@ fn update_one(
     Ok(Done {
         matched: result.matched,
         value,
-        optime: result.optime,
+        commit_seq: result.commit_seq,
         counts: Counts {
             updated: result.modified,
             inserted: u64::from(result.upserted.is_some()),

@@ -282,11 +282,11 @@ impl Host for PipelineHost {
     }
 
     fn current_operations(&self, _operation: &Operation, spec: &Document) -> Result<Vec<Document>> {
-        self.database.surroundings.current_operations(spec)
+        self.database.hooks.current_operations(spec)
     }
 
     fn sessions(&self, _operation: &Operation, spec: &Document) -> Result<Vec<Document>> {
-        self.database.surroundings.sessions(spec)
+        self.database.hooks.sessions(spec)
     }
 
     fn scratch(&self) -> Result<Box<dyn Scratch>> {

@@ -71,7 +71,7 @@ pub(super) fn create_indexes(
         }
         Ok(())
     })?;
-    Ok(Effects::written(Some(database.engine().last_optime())))
+    Ok(Effects::written(Some(database.engine().last_commit_seq())))
 }
 
 /// Names the specification an error is about, as MongoDB does.
@@ -200,7 +200,7 @@ pub(super) fn drop_indexes(
         _ => return Err(wrong_selection()),
     };
     let mut before = 0;
-    let optime = database.catalog.change_indexes(&namespace, |indexes| {
+    let commit_seq = database.catalog.change_indexes(&namespace, |indexes| {
         before = indexes.len();
         remove(indexes, &selection)
     })?;
@@ -211,7 +211,7 @@ pub(super) fn drop_indexes(
         }
         Ok(())
     })?;
-    Ok(Effects::written(Some(optime)))
+    Ok(Effects::written(Some(commit_seq)))
 }
 
 fn wrong_selection() -> Error {

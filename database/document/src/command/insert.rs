@@ -65,7 +65,7 @@ pub(super) fn insert(
     };
     Ok(Effects {
         counts,
-        ..Effects::written(outcome.optime)
+        ..Effects::written(outcome.commit_seq)
     })
 }
 

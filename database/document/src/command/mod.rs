@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Document, RawDocument, RawDocumentBuf};
-use millrace_engine::{Engine, Optime};
+use millrace_engine::{CommitSeq, Engine};
 
 use crate::catalog::{Catalog, CatalogState, Collection, Namespace};
 use crate::committer::{CommitObserver, Committer};
@@ -77,7 +77,7 @@ pub struct CommandRequest<'a> {
 #[derive(Debug, Default)]
 pub struct Effects {
     /// The last commit the command made: its acknowledgement waits until it is durable.
-    pub written: Option<Optime>,
+    pub written: Option<CommitSeq>,
     /// Set when a tailable cursor had nothing to return and wants to wait for data.
     pub wait: Option<Await>,
     /// Documents returned, inserted, updated and deleted, for the server's counters.
@@ -85,9 +85,9 @@ pub struct Effects {
 }
 
 impl Effects {
-    fn written(optime: Option<Optime>) -> Self {
+    fn written(commit_seq: Option<CommitSeq>) -> Self {
         Self {
-            written: optime,
+            written: commit_seq,
             ..Self::default()
         }
     }
@@ -132,13 +132,13 @@ impl Await {
 pub struct Database {
     catalog: Catalog,
     cursors: Cursors,
-    surroundings: Arc<dyn Surroundings>,
+    hooks: Arc<dyn DatabaseHooks>,
     /// How many documents were deleted because they were past their time.
     expired_documents: AtomicU64,
 }
 
 /// What the database needs of the server around it.
-pub trait Surroundings: Send + Sync + fmt::Debug {
+pub trait DatabaseHooks: Send + Sync + fmt::Debug {
     /// The operations that are running (`$currentOp`), one document each.
     fn current_operations(&self, spec: &Document) -> Result<Vec<Document>>;
 
@@ -170,8 +170,8 @@ impl Database {
     ///
     /// # Errors
     /// When the catalog cannot be read.
-    pub fn open(engine: Arc<dyn Engine>, surroundings: Arc<dyn Surroundings>) -> Result<Self> {
-        Self::open_observed(engine, surroundings, Vec::new())
+    pub fn open(engine: Arc<dyn Engine>, hooks: Arc<dyn DatabaseHooks>) -> Result<Self> {
+        Self::open_observed(engine, hooks, Vec::new())
     }
 
     /// The database kept in `engine`. Its commits are announced to `observers`, those among them that remove
@@ -181,13 +181,13 @@ impl Database {
     /// When the catalog cannot be read.
     pub fn open_observed(
         engine: Arc<dyn Engine>,
-        surroundings: Arc<dyn Surroundings>,
+        hooks: Arc<dyn DatabaseHooks>,
         observers: Vec<Arc<dyn CommitObserver>>,
     ) -> Result<Self> {
         Ok(Self {
             catalog: Catalog::open(Committer::new(engine, observers))?,
-            cursors: Cursors::new(Arc::clone(&surroundings)),
-            surroundings,
+            cursors: Cursors::new(Arc::clone(&hooks)),
+            hooks,
             expired_documents: AtomicU64::new(0),
         })
     }
@@ -235,7 +235,7 @@ impl Database {
     ///
     /// # Errors
     /// Interruption, and those of the engine.
-    pub fn delete_expired(self: &Arc<Self>, operation: &Operation) -> Result<Option<Optime>> {
+    pub fn delete_expired(self: &Arc<Self>, operation: &Operation) -> Result<Option<CommitSeq>> {
         ttl::delete_expired(self, operation)
     }
 

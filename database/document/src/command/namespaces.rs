@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::arguments::Arguments;
 use super::cursors::{OpenCursor, Source};
@@ -71,9 +71,9 @@ pub(super) fn create(
     super::insert::check_writable(&namespace)?;
     if arguments.contains("viewOn") || arguments.contains("pipeline") {
         let known = CREATE_FIELDS;
-        let optime = views::create_view(database, &namespace, &arguments, known, operation)?;
+        let commit_seq = views::create_view(database, &namespace, &arguments, known, operation)?;
         reply_ok(reply, |_| Ok(()))?;
-        return Ok(Effects::written(Some(optime)));
+        return Ok(Effects::written(Some(commit_seq)));
     }
     for unsupported in ["timeseries", "encryptedFields"] {
         if arguments.contains(unsupported) {
@@ -107,7 +107,7 @@ pub(super) fn create(
         }
     }
     reply_ok(reply, |_| Ok(()))?;
-    Ok(Effects::written(Some(database.engine().last_optime())))
+    Ok(Effects::written(Some(database.engine().last_commit_seq())))
 }
 
 /// The options of a new collection, checked.
@@ -234,14 +234,14 @@ pub(super) fn drop_collection(
 ) -> Result<Effects> {
     let arguments = Arguments::of_command("drop", request.body, &["collectionUUID"])?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
-    if let Some(optime) = database.catalog.drop_view(&namespace)? {
+    if let Some(commit_seq) = database.catalog.drop_view(&namespace)? {
         reply_ok(reply, |writer| {
             writer.string("ns", namespace.as_str());
             Ok(())
         })?;
-        return Ok(Effects::written(Some(optime)));
+        return Ok(Effects::written(Some(commit_seq)));
     }
-    let Some((collection, optime)) = database.catalog.drop_collection(&namespace)? else {
+    let Some((collection, commit_seq)) = database.catalog.drop_collection(&namespace)? else {
         // Since 7.0 dropping what is not there succeeds.
         reply_ok(reply, |_| Ok(()))?;
         return Ok(Effects::default());
@@ -251,7 +251,7 @@ pub(super) fn drop_collection(
         writer.string("ns", namespace.as_str());
         Ok(())
     })?;
-    Ok(Effects::written(Some(optime)))
+    Ok(Effects::written(Some(commit_seq)))
 }
 
 /// `dropDatabase`.
@@ -264,11 +264,11 @@ pub(super) fn drop_database(
     Arguments::of_command("dropDatabase", request.body, &[])?;
     Namespace::check_database(request.database)?;
     let collections = database.catalog.collections(request.database);
-    let mut optime: Option<Optime> = None;
+    let mut commit_seq: Option<CommitSeq> = None;
     for collection in &collections {
         operation.check()?;
         if let Some((_, at)) = database.catalog.drop_collection(&collection.namespace)? {
-            optime = latest(optime, Some(at));
+            commit_seq = latest(commit_seq, Some(at));
         }
     }
     reply_ok(reply, |writer| {
@@ -277,7 +277,7 @@ pub(super) fn drop_database(
         }
         Ok(())
     })?;
-    Ok(Effects::written(optime))
+    Ok(Effects::written(commit_seq))
 }
 
 /// `renameCollection`, which is given whole namespaces and runs on `admin`.
@@ -306,9 +306,9 @@ pub(super) fn rename_collection(
     super::insert::check_writable(&source)?;
     super::insert::check_writable(&target)?;
     let drop_target = arguments.flag("dropTarget")?;
-    let optime = database.catalog.rename(&source, &target, drop_target)?;
+    let commit_seq = database.catalog.rename(&source, &target, drop_target)?;
     reply_ok(reply, |_| Ok(()))?;
-    Ok(Effects::written(Some(optime)))
+    Ok(Effects::written(Some(commit_seq)))
 }
 
 /// `collMod`: validator, limits of a capped collection, `expireAfterSeconds` and `hidden` of an index.
@@ -337,20 +337,20 @@ pub(super) fn coll_mod(
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     if let Some(view) = database.catalog.view(&namespace) {
-        let optime = views::change_view(database, &view, &arguments)?;
+        let commit_seq = views::change_view(database, &view, &arguments)?;
         reply_ok(reply, |_| Ok(()))?;
-        return Ok(Effects::written(Some(optime)));
+        return Ok(Effects::written(Some(commit_seq)));
     }
     let collection = database
         .catalog
         .find(&namespace)
         .ok_or_else(|| database.catalog.missing(&namespace))?;
     views::refuse_view_changes(&arguments)?;
-    let mut optime = change_options(database, &collection, &arguments)?;
+    let mut commit_seq = change_options(database, &collection, &arguments)?;
     let mut changes = Document::new();
     if let Some(index) = arguments.tree("index")? {
         let changed = change_index(database, &collection, &index, &mut changes)?;
-        optime = latest(optime, Some(changed));
+        commit_seq = latest(commit_seq, Some(changed));
     }
     reply_ok(reply, |writer| {
         for (name, value) in &changes {
@@ -358,14 +358,14 @@ pub(super) fn coll_mod(
         }
         Ok(())
     })?;
-    Ok(Effects::written(optime))
+    Ok(Effects::written(commit_seq))
 }
 
 fn change_options(
     database: &Arc<Database>,
     collection: &Collection,
     arguments: &Arguments<'_>,
-) -> Result<Option<Optime>> {
+) -> Result<Option<CommitSeq>> {
     let mut changed = Document::new();
     if let Some(validator) = arguments.document("validator")? {
         changed.insert("validator", Document::try_from(validator)?);
@@ -407,13 +407,13 @@ fn change_options(
         return Ok(None);
     }
     Validator::from_options(&changed, collection.collation())?;
-    let optime = database
+    let commit_seq = database
         .catalog
         .change_options(&collection.namespace, |options| {
             options.extend(changed);
             Ok(())
         })?;
-    Ok(Some(optime))
+    Ok(Some(commit_seq))
 }
 
 fn change_index(
@@ -421,7 +421,7 @@ fn change_index(
     collection: &Collection,
     request: &Document,
     changes: &mut Document,
-) -> Result<Optime> {
+) -> Result<CommitSeq> {
     if !["expireAfterSeconds", "hidden"]
         .iter()
         .any(|name| request.contains_key(name))

@@ -216,7 +216,7 @@ pub(super) fn coll_stats_stage(
     let collection = database.catalog.at(view).find(namespace)?;
     let mut document = doc! {
         "ns": namespace.as_str(),
-        "host": database.surroundings.address(),
+        "host": database.hooks.address(),
         "localTime": DateTime::from_millis(operation.environment().wall_clock_ms()),
     };
     for (name, options) in spec {
@@ -287,7 +287,7 @@ pub(super) fn index_stats_stage(
             doc! {
                 "name": index.spec.name.clone(),
                 "key": key,
-                "host": database.surroundings.address(),
+                "host": database.hooks.address(),
                 "accesses": {
                     "ops": i64::try_from(index.accesses()).unwrap_or(i64::MAX),
                     "since": since,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bson::{DateTime, Document, RawDocumentBuf, doc};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::Database;
 use super::delete::{DeleteStatement, run_delete};
@@ -23,8 +23,8 @@ use crate::{ErrorCode, Operation, Result};
 pub(super) fn delete_expired(
     database: &Arc<Database>,
     operation: &Operation,
-) -> Result<Option<Optime>> {
-    let mut optime = None;
+) -> Result<Option<CommitSeq>> {
+    let mut commit_seq = None;
     for name in database.catalog.databases() {
         for collection in database.catalog.collections(&name) {
             for index in collection.indexes.iter().filter(|index| index.ready) {
@@ -39,7 +39,7 @@ pub(super) fn delete_expired(
                     &index.spec,
                     operation,
                 ) {
-                    Ok(deleted) => optime = latest(optime, deleted),
+                    Ok(deleted) => commit_seq = latest(commit_seq, deleted),
                     Err(error) if error.code() == ErrorCode::InternalError => return Err(error),
                     Err(error) => tracing::warn!(
                         namespace = %collection.namespace,
@@ -51,7 +51,7 @@ pub(super) fn delete_expired(
             }
         }
     }
-    Ok(optime)
+    Ok(commit_seq)
 }
 
 /// What the documents past their time look like; none if the index lets nothing expire.
@@ -81,7 +81,7 @@ fn delete_by(
     filter: &Document,
     spec: &IndexSpec,
     operation: &Operation,
-) -> Result<Option<Optime>> {
+) -> Result<Option<CommitSeq>> {
     let raw = RawDocumentBuf::try_from(filter)?;
     let bindings = Bindings::system(operation, spec.collation);
     let statement = DeleteStatement {
@@ -96,5 +96,5 @@ fn delete_by(
     database
         .expired_documents
         .fetch_add(result.deleted, Ordering::Relaxed);
-    Ok(result.optime)
+    Ok(result.commit_seq)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::arguments::Arguments;
 use super::batch::{statements, write_errors};
@@ -48,7 +48,7 @@ pub(crate) struct UpdateResult {
     pub(crate) matched: u64,
     pub(crate) modified: u64,
     pub(crate) upserted: Option<Bson>,
-    pub(crate) optime: Option<Optime>,
+    pub(crate) commit_seq: Option<CommitSeq>,
     /// The versions of the document, for findAndModify; of the last one if there were several.
     pub(crate) before: Option<RawDocumentBuf>,
     pub(crate) after: Option<RawDocumentBuf>,
@@ -224,7 +224,7 @@ pub(super) fn update(
             Ok(result) => {
                 totals.matched += result.matched;
                 totals.modified += result.modified;
-                totals.optime = latest(totals.optime, result.optime);
+                totals.commit_seq = latest(totals.commit_seq, result.commit_seq);
                 if let Some(id) = result.upserted {
                     upserted.push((index, id));
                 }
@@ -261,7 +261,7 @@ pub(super) fn update(
     };
     Ok(Effects {
         counts,
-        ..Effects::written(totals.optime)
+        ..Effects::written(totals.commit_seq)
     })
 }
 
@@ -398,18 +398,19 @@ fn update_record(
         Replaced::Unchanged { document } => {
             result.matched += 1;
             // Nothing was written, but a client that receives this reply may rely on the document.
-            result.optime = latest(result.optime, Some(database.engine().last_optime()));
+            result.commit_seq =
+                latest(result.commit_seq, Some(database.engine().last_commit_seq()));
             result.before = Some(document.clone());
             result.after = Some(document);
         }
         Replaced::Changed {
             before,
             after,
-            optime,
+            commit_seq,
         } => {
             result.matched += 1;
             result.modified += 1;
-            result.optime = latest(result.optime, optime);
+            result.commit_seq = latest(result.commit_seq, commit_seq);
             result.before = Some(before);
             result.after = Some(after);
         }
@@ -445,10 +446,10 @@ fn upsert(
     check_id(id)?;
     let id = Bson::try_from(id)?;
     let bypass = statement.bypass_validation;
-    let optime = insert_one(&database.catalog, namespace, &raw, bypass, operation)?;
+    let commit_seq = insert_one(&database.catalog, namespace, &raw, bypass, operation)?;
     Ok(UpdateResult {
         upserted: Some(id),
-        optime,
+        commit_seq,
         after: Some(raw),
         ..UpdateResult::default()
     })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::{Document, doc};
-use millrace_engine::Optime;
+use millrace_engine::CommitSeq;
 
 use super::Database;
 use super::aggregate::{AggregateRequest, open_stream};
@@ -45,7 +45,7 @@ pub(super) fn create_view(
     arguments: &Arguments<'_>,
     known: &[&str],
     operation: &Operation,
-) -> Result<Optime> {
+) -> Result<CommitSeq> {
     let mut for_collections = known.iter().filter(|name| !CREATE_FIELDS.contains(name));
     if let Some(name) = for_collections.find(|name| arguments.contains(name)) {
         return Err(invalid_options(format!(
@@ -68,7 +68,7 @@ pub(super) fn create_view(
         Err(error) if error.code() == ErrorCode::NamespaceExists => {
             match catalog.view(namespace) {
                 // Creating what is there already, just so, is no error.
-                Some(present) if *present == view => Ok(database.engine().last_optime()),
+                Some(present) if *present == view => Ok(database.engine().last_commit_seq()),
                 Some(_) => Err(Error::new(
                     ErrorCode::NamespaceExists,
                     format!("namespace {namespace} already exists, but with different options"),
@@ -85,7 +85,7 @@ pub(super) fn change_view(
     database: &Database,
     view: &View,
     arguments: &Arguments<'_>,
-) -> Result<Optime> {
+) -> Result<CommitSeq> {
     if let Some(name) = COLLECTION_CHANGES
         .iter()
         .find(|name| arguments.contains(name))

@@ -188,7 +188,7 @@ fn step(cursor: &mut dyn Cursor, backward: bool) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use millrace_engine::{Batch, Durability, Engine, Guards, MemoryEngine};
+    use millrace_engine::{Batch, Durability, Engine, MemoryEngine, ReadSet};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
             batch.put(key, b"");
         }
         engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("a commit");
         engine
     }
@@ -254,7 +254,7 @@ mod tests {
             let mut batch = Batch::new();
             batch.put(added, b"");
             engine
-                .commit(&batch, &Guards::none(), Durability::Buffered)
+                .commit(&batch, &ReadSet::none(), Durability::Buffered)
                 .expect("a commit");
             subject.attach(engine.cursor(subject.range().clone()).expect("a cursor"));
             assert_eq!(subject.advance(true).expect("an advance"), Arrival::Moved);
@@ -271,7 +271,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.delete(b"a");
         engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("a commit");
         subject.attach(engine.cursor(KeyRange::all()).expect("a cursor"));
         assert_eq!(

@@ -277,7 +277,7 @@ fn outer_range(ident: Ident, fields: &[FieldBounds], points: usize) -> KeyRange 
 #[cfg(test)]
 mod tests {
     use bson::Bson;
-    use millrace_engine::{Batch, Cursor, Durability, Engine, Guards, MemoryEngine};
+    use millrace_engine::{Batch, Cursor, Durability, Engine, MemoryEngine, ReadSet};
     use proptest::prelude::*;
 
     use super::*;
@@ -318,7 +318,7 @@ mod tests {
             batch.put(&key_of([number / 16, number / 4 % 4, number % 4]), b"");
         }
         engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("the engine in memory commits");
         engine
     }

@@ -259,7 +259,7 @@ fn an_update_that_changes_nothing_waits_for_what_it_saw() {
     let set = doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": 1}}}]};
     let (reply, effects) = bed.try_run(set).expect("it succeeds");
     assert_eq!(reply.get_i32("nModified").ok(), Some(0));
-    assert_eq!(effects.written, Some(bed.engine.last_optime()));
+    assert_eq!(effects.written, Some(bed.engine.last_commit_seq()));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use millrace_document::collection::{WriteSet, clustered_record_id};
 use millrace_document::committer::{CommitObserver, Detail, LogicalChange};
 use millrace_document::value::Collation;
 use millrace_engine::conformance::hooked::{Hooked, Hooks};
-use millrace_engine::{Engine, Error, ErrorKind, MemoryEngine, Optime};
+use millrace_engine::{CommitSeq, Engine, Error, ErrorKind, MemoryEngine};
 
 use crate::support::Fixture;
 
@@ -56,8 +56,8 @@ impl CommitObserver for Recorder {
         self.detail
     }
 
-    fn committed(&self, position: Optime, changes: &[LogicalChange<'_>]) {
-        assert!(self.engine.last_optime() >= position, "it is visible");
+    fn committed(&self, position: CommitSeq, changes: &[LogicalChange<'_>]) {
+        assert!(self.engine.last_commit_seq() >= position, "it is visible");
         let lines = changes.iter().map(line).collect();
         let mut all = self.lines.lock().expect("no holder panics");
         all.push((position.get(), lines));
@@ -180,7 +180,7 @@ fn writes_of_documents_are_announced_in_their_order() {
     bed.run(doc! {"update": "c", "updates": [{"q": {"_id": 99}, "u": {"$set": {"a": 1}}}]});
     bed.run(doc! {"create": "log", "capped": true, "size": 4096, "max": 1});
     check(vec![]);
-    assert_eq!(bed.engine.last_optime().next().get(), next);
+    assert_eq!(bed.engine.last_commit_seq().next().get(), next);
 }
 
 #[test]
@@ -402,7 +402,7 @@ impl CommitObserver for Counts {
         None
     }
 
-    fn committed(&self, _: Optime, _: &[LogicalChange<'_>]) {
+    fn committed(&self, _: CommitSeq, _: &[LogicalChange<'_>]) {
         if let Some(collection) = self.collection.get() {
             let mut seen = self.seen.lock().expect("no holder panics");
             seen.push(collection.inserts());
@@ -435,7 +435,7 @@ impl CommitObserver for Identities {
         (collection.namespace.collection() == "seen").then_some(Detail::Documents)
     }
 
-    fn committed(&self, _: Optime, changes: &[LogicalChange<'_>]) {
+    fn committed(&self, _: CommitSeq, changes: &[LogicalChange<'_>]) {
         let mut identities = self.0.lock().expect("no holder panics");
         for change in changes {
             if let LogicalChange::Insert {
@@ -472,7 +472,7 @@ fn every_position_is_announced_once_whatever_the_threads() {
     });
     let mut positions: Vec<u64> = recorder.take().into_iter().map(|(at, _)| at).collect();
     positions.sort_unstable();
-    let last = bed.engine.last_optime().get();
+    let last = bed.engine.last_commit_seq().get();
     assert!(positions.into_iter().eq(1..=last));
     let seen = bed
         .database

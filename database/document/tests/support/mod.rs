@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf};
-use millrace_document::command::{CommandRequest, Database, Effects, Principal, Surroundings};
+use millrace_document::command::{CommandRequest, Database, DatabaseHooks, Effects, Principal};
 use millrace_document::committer::CommitObserver;
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, Interrupt, Operation, ReadView, Result};
@@ -42,7 +42,7 @@ impl Environment for Steady {
 #[derive(Debug)]
 struct Nobody;
 
-impl Surroundings for Nobody {
+impl DatabaseHooks for Nobody {
     fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
         Ok(Vec::new())
     }

@@ -5,7 +5,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use super::Factory;
-use crate::{Batch, Counter, Durability, Engine, ErrorKind, KeyRange, Optime};
+use crate::{Batch, CommitSeq, Counter, Durability, Engine, ErrorKind, KeyRange};
 
 const THREADS: usize = 16;
 
@@ -13,11 +13,11 @@ const THREADS: usize = 16;
 /// additions is lost. A counter is added to beside it without any guard.
 ///
 /// # Panics
-/// When an update is lost or an optime is given twice or left out.
+/// When an update is lost or a commit sequence number is given twice or left out.
 pub fn no_update_is_lost(make: Factory<'_>) {
     const ADDITIONS_PER_THREAD: u64 = 100;
     let engine = make();
-    let optimes = Mutex::new(Vec::new());
+    let commit_seqs = Mutex::new(Vec::new());
     race(|thread| {
         // Half of the threads wait for the device, so that syncs and commits overlap.
         let durability = if thread % 2 == 0 {
@@ -29,7 +29,7 @@ pub fn no_update_is_lost(make: Factory<'_>) {
         for _ in 0..ADDITIONS_PER_THREAD {
             own.push(add_one(engine.as_ref(), b"sum", durability));
         }
-        optimes
+        commit_seqs
             .lock()
             .expect("no holder of the lock panics")
             .append(&mut own);
@@ -44,28 +44,30 @@ pub fn no_update_is_lost(make: Factory<'_>) {
             bytes: 3200
         }
     );
-    let mut optimes = optimes
+    let mut commit_seqs = commit_seqs
         .into_inner()
         .expect("no holder of the lock panicked");
-    optimes.sort_unstable();
+    commit_seqs.sort_unstable();
     assert!(
-        optimes.into_iter().eq((1..=additions).map(Optime::new)),
-        "the optimes are not dense"
+        commit_seqs
+            .into_iter()
+            .eq((1..=additions).map(CommitSeq::new)),
+        "the commit_seqs are not dense"
     );
-    assert_eq!(engine.last_optime(), Optime::new(additions));
+    assert_eq!(engine.last_commit_seq(), CommitSeq::new(additions));
 }
 
-fn add_one(engine: &dyn Engine, key: &[u8], durability: Durability) -> Optime {
+fn add_one(engine: &dyn Engine, key: &[u8], durability: Durability) -> CommitSeq {
     let mut batch = Batch::new();
     loop {
-        let mut guards = engine.guards();
-        guards.add(key);
+        let mut read_set = engine.read_set();
+        read_set.add(key);
         let sum = read_number(engine, key) + 1;
         batch.clear();
         batch.put(key, &sum.to_be_bytes());
         batch.add(b"additions", Counter { count: 1, bytes: 2 });
-        match engine.commit(&batch, &guards, durability) {
-            Ok(optime) => return optime,
+        match engine.commit(&batch, &read_set, durability) {
+            Ok(commit_seq) => return commit_seq,
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
         }
     }
@@ -100,19 +102,19 @@ pub fn a_unique_key_has_one_winner(make: Factory<'_>) {
     for (number, wins) in wins.iter().enumerate() {
         assert_eq!(wins.load(Ordering::Relaxed), 1, "key {number}");
     }
-    assert_eq!(engine.last_optime(), Optime::new(u64::from(KEYS)));
+    assert_eq!(engine.last_commit_seq(), CommitSeq::new(u64::from(KEYS)));
 }
 
 fn insert_unique(engine: &dyn Engine, key: &[u8], value: &[u8]) -> bool {
     loop {
-        let mut guards = engine.guards();
-        guards.add(key);
+        let mut read_set = engine.read_set();
+        read_set.add(key);
         if engine.get(key).expect("get answers").is_some() {
             return false;
         }
         let mut batch = Batch::new();
         batch.put(key, value);
-        match engine.commit(&batch, &guards, Durability::Buffered) {
+        match engine.commit(&batch, &read_set, Durability::Buffered) {
             Ok(_) => return true,
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
         }
@@ -120,24 +122,24 @@ fn insert_unique(engine: &dyn Engine, key: &[u8], value: &[u8]) -> bool {
 }
 
 /// Writers put their commit's number under two keys while readers check that a snapshot always sees the
-/// same number under both, that it is the snapshot's optime and the number of commits that a counter
-/// counts in it, and that a durable optime is never taken back.
+/// same number under both, that it is the snapshot's commit sequence number and the number of commits that a counter
+/// counts in it, and that a durable commit sequence number is never taken back.
 ///
 /// # Panics
-/// When a batch is seen in part or at the wrong optime.
-pub fn snapshots_agree_with_their_optime(make: Factory<'_>) {
+/// When a batch is seen in part or at the wrong commit sequence number.
+pub fn snapshots_agree_with_their_commit_seq(make: Factory<'_>) {
     const COMMITS_PER_WRITER: usize = 200;
     let engine = make();
     let writers = AtomicUsize::new(THREADS / 2);
     race(|thread| {
         if thread % 2 == 0 {
             for _ in 0..COMMITS_PER_WRITER {
-                commit_own_optime(engine.as_ref());
+                commit_own_commit_seq(engine.as_ref());
             }
             writers.fetch_sub(1, Ordering::Release);
             return;
         }
-        let mut durable = Optime::ZERO;
+        let mut durable = CommitSeq::ZERO;
         // The check runs at least once more after the last writer is done.
         loop {
             let done = writers.load(Ordering::Acquire) == 0;
@@ -145,11 +147,11 @@ pub fn snapshots_agree_with_their_optime(make: Factory<'_>) {
             let now = if thread == 1 {
                 engine.sync().expect("sync")
             } else {
-                engine.durable_optime()
+                engine.durable_commit_seq()
             };
             assert!(
                 now >= durable,
-                "the durable optime went back from {durable} to {now}"
+                "the durable commit_seq went back from {durable} to {now}"
             );
             durable = now;
             if done {
@@ -158,33 +160,33 @@ pub fn snapshots_agree_with_their_optime(make: Factory<'_>) {
         }
     });
     assert_eq!(
-        engine.last_optime(),
-        Optime::new((THREADS / 2 * COMMITS_PER_WRITER) as u64)
+        engine.last_commit_seq(),
+        CommitSeq::new((THREADS / 2 * COMMITS_PER_WRITER) as u64)
     );
 }
 
-/// Commits a batch that holds the optime it will get, by guarding a key that every writer writes.
-fn commit_own_optime(engine: &dyn Engine) {
+/// Commits a batch that holds the commit sequence number it will get, by guarding a key that every writer writes.
+fn commit_own_commit_seq(engine: &dyn Engine) {
     loop {
-        let mut guards = engine.guards();
-        guards.add(b"left");
-        let optime = guards.start().next();
+        let mut read_set = engine.read_set();
+        read_set.add(b"left");
+        let commit_seq = read_set.start().next();
         let mut batch = Batch::new();
-        batch.put(b"left", &optime.get().to_be_bytes());
-        batch.put(b"right", &optime.get().to_be_bytes());
+        batch.put(b"left", &commit_seq.get().to_be_bytes());
+        batch.put(b"right", &commit_seq.get().to_be_bytes());
         batch.add(b"commits", Counter { count: 1, bytes: 3 });
-        match engine.commit(&batch, &guards, Durability::Buffered) {
-            Ok(committed) => return assert_eq!(committed, optime),
+        match engine.commit(&batch, &read_set, Durability::Buffered) {
+            Ok(committed) => return assert_eq!(committed, commit_seq),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
         }
     }
 }
 
 fn check_snapshot(engine: &dyn Engine) {
-    let seen_before = engine.last_optime();
+    let seen_before = engine.last_commit_seq();
     let snapshot = engine.snapshot().expect("a snapshot");
-    assert!(snapshot.optime() >= seen_before);
-    let commits = i64::try_from(snapshot.optime().get()).expect("few commits");
+    assert!(snapshot.commit_seq() >= seen_before);
+    let commits = i64::try_from(snapshot.commit_seq().get()).expect("few commits");
     let counted = Counter {
         count: commits,
         bytes: 3 * commits,
@@ -194,7 +196,7 @@ fn check_snapshot(engine: &dyn Engine) {
         counted
     );
     let mut cursor = snapshot.cursor(KeyRange::all()).expect("a cursor");
-    if snapshot.optime() == Optime::ZERO {
+    if snapshot.commit_seq() == CommitSeq::ZERO {
         assert!(!cursor.seek_first().expect("the cursor moves"));
         return;
     }
@@ -203,7 +205,7 @@ fn check_snapshot(engine: &dyn Engine) {
             .get(key)
             .expect("get answers")
             .expect("both keys are there");
-        assert_eq!(value, snapshot.optime().get().to_be_bytes());
+        assert_eq!(value, snapshot.commit_seq().get().to_be_bytes());
         assert!(cursor.seek(key).expect("the cursor moves"));
         assert_eq!(cursor.value(), value);
     }

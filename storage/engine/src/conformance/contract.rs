@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use super::Factory;
 use crate::{
-    Batch, Counter, Durability, Engine, ErrorKind, Guards, KEY_LEN_MAX, KeyRange, Optime, Result,
-    VALUE_LEN_MAX,
+    Batch, CommitSeq, Counter, Durability, Engine, ErrorKind, KEY_LEN_MAX, KeyRange, ReadSet,
+    Result, VALUE_LEN_MAX,
 };
 
-fn put(engine: &dyn Engine, key: &[u8], value: &[u8]) -> Optime {
+fn put(engine: &dyn Engine, key: &[u8], value: &[u8]) -> CommitSeq {
     let mut batch = Batch::new();
     batch.put(key, value);
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .expect("commit succeeds")
 }
 
@@ -24,7 +24,7 @@ fn put(engine: &dyn Engine, key: &[u8], value: &[u8]) -> Optime {
 pub fn limits_are_kept(make: Factory<'_>) {
     let engine = make();
     let (long_key, long_value) = (vec![0xFF; KEY_LEN_MAX], vec![0xAB; VALUE_LEN_MAX]);
-    let optime = put(engine.as_ref(), &long_key, &long_value);
+    let commit_seq = put(engine.as_ref(), &long_key, &long_value);
     assert_eq!(
         engine.get(&long_key).expect("get answers").as_ref(),
         Some(&long_value)
@@ -34,13 +34,13 @@ pub fn limits_are_kept(make: Factory<'_>) {
     let mut batch = Batch::new();
     batch.put(b"written with it", b"");
     batch.put(&too_long_key, b"");
-    let refused = engine.commit(&batch, &Guards::none(), Durability::Buffered);
+    let refused = engine.commit(&batch, &ReadSet::none(), Durability::Buffered);
     assert_eq!(
         refused.expect_err("a key is too long").kind(),
         ErrorKind::TooLarge
     );
     assert_eq!(engine.get(b"written with it").expect("get answers"), None);
-    assert_eq!(engine.last_optime(), optime);
+    assert_eq!(engine.last_commit_seq(), commit_seq);
 
     let mut scratch = engine.scratch().expect("scratch space");
     let refused = scratch.put(&too_long_key, b"");
@@ -49,7 +49,7 @@ pub fn limits_are_kept(make: Factory<'_>) {
         ErrorKind::TooLarge
     );
     // The engine is as good as before.
-    assert_eq!(put(engine.as_ref(), b"k", b"v"), optime.next());
+    assert_eq!(put(engine.as_ref(), b"k", b"v"), commit_seq.next());
 }
 
 /// A range without an end takes the longest keys with it, and one range's removal leaves its
@@ -68,7 +68,7 @@ pub fn ranges_are_removed_exactly(make: Factory<'_>) {
     batch.delete_range(&KeyRange::new(*b"b", *b"c"));
     batch.put(b"b\x01", b"there, for it comes later");
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .expect("commit succeeds");
     assert_eq!(
         keys(engine.as_ref()),
@@ -81,14 +81,14 @@ pub fn ranges_are_removed_exactly(make: Factory<'_>) {
         end: None,
     });
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .expect("commit succeeds");
     assert_eq!(keys(engine.as_ref()), [&b""[..], b"a"]);
 
     batch.clear();
     batch.delete_range(&KeyRange::all());
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .expect("commit succeeds");
     assert!(keys(engine.as_ref()).is_empty());
 }
@@ -104,39 +104,39 @@ fn keys(engine: &dyn Engine) -> Vec<Vec<u8>> {
     keys
 }
 
-/// An empty batch gets no optime, and its guards are checked all the same.
+/// An empty batch gets no commit sequence number, and its read set is checked all the same.
 ///
 /// # Panics
 /// When it gets one or they are not.
 pub fn an_empty_batch_only_checks(make: Factory<'_>) {
     let engine = make();
-    let (empty, none) = (Batch::new(), Guards::none());
-    let commit = |guards: &Guards, durability| engine.commit(&empty, guards, durability);
+    let (empty, none) = (Batch::new(), ReadSet::none());
+    let commit = |read_set: &ReadSet, durability| engine.commit(&empty, read_set, durability);
     assert_eq!(
         commit(&none, Durability::Buffered).expect("nothing to refuse"),
-        Optime::ZERO
+        CommitSeq::ZERO
     );
-    let mut guards = engine.guards();
-    guards.add(b"k");
-    let optime = put(engine.as_ref(), b"k", b"v");
-    let refused = commit(&guards, Durability::Buffered);
+    let mut read_set = engine.read_set();
+    read_set.add(b"k");
+    let commit_seq = put(engine.as_ref(), b"k", b"v");
+    let refused = commit(&read_set, Durability::Buffered);
     assert_eq!(
         refused.expect_err("k was written").kind(),
         ErrorKind::Conflict
     );
     assert_eq!(
         commit(&none, Durability::Synced).expect("nothing to refuse"),
-        optime
+        commit_seq
     );
-    assert_eq!(engine.durable_optime(), optime);
-    assert_eq!(engine.last_optime(), optime);
+    assert_eq!(engine.durable_commit_seq(), commit_seq);
+    assert_eq!(engine.last_commit_seq(), commit_seq);
 }
 
-/// A snapshot keeps the counters of its optime: sums, sums that return to zero, and counters that were
+/// A snapshot keeps the counters of its commit_seq: sums, sums that return to zero, and counters that were
 /// never added to.
 ///
 /// # Panics
-/// When a snapshot's counter differs from the engine's counter at the snapshot's optime.
+/// When a snapshot's counter differs from the engine's counter at the snapshot's commit sequence number.
 pub fn snapshots_keep_their_counters(make: Factory<'_>) {
     let engine = make();
     let keys = [&b"a"[..], b"b", b"never"];
@@ -155,17 +155,17 @@ pub fn snapshots_keep_their_counters(make: Factory<'_>) {
     ] {
         let mut batch = Batch::new();
         batch.add(key, Counter { count, bytes });
-        let optime = engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+        let commit_seq = engine
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("commit succeeds");
         let snapshot = engine.snapshot().expect("a snapshot");
-        assert_eq!(snapshot.optime(), optime);
+        assert_eq!(snapshot.commit_seq(), commit_seq);
         held.push((snapshot, counters(&|key| engine.counter(key))));
     }
     assert_eq!(held[3].1[0], Counter::default(), "the sum is zero again");
     for (snapshot, expected) in &held {
         let seen = counters(&|key| snapshot.counter(key));
-        assert_eq!(seen, *expected, "at {}", snapshot.optime());
+        assert_eq!(seen, *expected, "at {}", snapshot.commit_seq());
     }
 }
 
@@ -198,7 +198,7 @@ pub fn scratch_spaces_are_apart(make: Factory<'_>) {
     assert!(!cursor.next().expect("the cursor moves"));
     assert_eq!(second.bytes_stored(), 16);
     assert!(keys(engine.as_ref()).is_empty());
-    assert_eq!(engine.last_optime(), Optime::ZERO);
+    assert_eq!(engine.last_commit_seq(), CommitSeq::ZERO);
     // A cursor outlives its scratch space, and the engine's handle.
     assert!(cursor.seek(b"j").expect("the cursor moves"));
     drop(second);
@@ -206,7 +206,7 @@ pub fn scratch_spaces_are_apart(make: Factory<'_>) {
     assert_eq!(cursor.value(), b"second");
 }
 
-/// A checkpoint opens as an engine with the same keys, counters and optime, and goes on from there;
+/// A checkpoint opens as an engine with the same keys, counters and commit_seq, and goes on from there;
 /// what the original commits later is not in it. A folder that exists is refused.
 ///
 /// # Panics
@@ -223,13 +223,13 @@ pub fn checkpoints_open(make: Factory<'_>, folder: &Path, open: &dyn Fn(&Path) -
         },
     );
     engine
-        .commit(&batch, &Guards::none(), Durability::Buffered)
+        .commit(&batch, &ReadSet::none(), Durability::Buffered)
         .expect("commit succeeds");
-    let optime = put(engine.as_ref(), b"kept too", b"2");
+    let commit_seq = put(engine.as_ref(), b"kept too", b"2");
     let target = folder.join("checkpoint");
     assert_eq!(
         engine.checkpoint(&target).expect("checkpoint succeeds"),
-        optime
+        commit_seq
     );
     put(engine.as_ref(), b"later", b"3");
     let refused = engine.checkpoint(&target).expect_err("the folder exists");
@@ -238,8 +238,8 @@ pub fn checkpoints_open(make: Factory<'_>, folder: &Path, open: &dyn Fn(&Path) -
     let copy = open(&target);
     assert_eq!(keys(copy.as_ref()), [&b"kept"[..], b"kept too"]);
     assert_eq!(
-        (copy.last_optime(), copy.durable_optime()),
-        (optime, optime)
+        (copy.last_commit_seq(), copy.durable_commit_seq()),
+        (commit_seq, commit_seq)
     );
     let counter = copy.counter(b"c").expect("counter answers");
     assert_eq!(
@@ -249,7 +249,7 @@ pub fn checkpoints_open(make: Factory<'_>, folder: &Path, open: &dyn Fn(&Path) -
             bytes: -4
         }
     );
-    assert_eq!(put(copy.as_ref(), b"own", b"4"), optime.next());
+    assert_eq!(put(copy.as_ref(), b"own", b"4"), commit_seq.next());
     assert_eq!(keys(engine.as_ref()), [&b"kept"[..], b"kept too", b"later"]);
 }
 

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use crate::{
-    Batch, Counter, Cursor, Durability, Engine, Guards, KeyRange, Optime, Result, Scratch, Snapshot,
+    Batch, CommitSeq, Counter, Cursor, Durability, Engine, KeyRange, ReadSet, Result, Scratch,
+    Snapshot,
 };
 
 /// The actions of a test before and after the operations of a [`Hooked`] engine; each does nothing by default.
@@ -74,27 +75,32 @@ impl<E: Engine, H: Hooks> Engine for Hooked<E, H> {
         self.inner.cursor(range)
     }
 
-    fn commit(&self, batch: &Batch, guards: &Guards, durability: Durability) -> Result<Optime> {
+    fn commit(
+        &self,
+        batch: &Batch,
+        read_set: &ReadSet,
+        durability: Durability,
+    ) -> Result<CommitSeq> {
         self.hooks.before_commit();
         self.hooks.refuse_commit()?;
-        let optime = self.inner.commit(batch, guards, durability)?;
+        let commit_seq = self.inner.commit(batch, read_set, durability)?;
         self.hooks.after_commit(&self.inner);
-        Ok(optime)
+        Ok(commit_seq)
     }
 
     fn counter(&self, key: &[u8]) -> Result<Counter> {
         self.inner.counter(key)
     }
 
-    fn last_optime(&self) -> Optime {
-        self.inner.last_optime()
+    fn last_commit_seq(&self) -> CommitSeq {
+        self.inner.last_commit_seq()
     }
 
-    fn durable_optime(&self) -> Optime {
-        self.inner.durable_optime()
+    fn durable_commit_seq(&self) -> CommitSeq {
+        self.inner.durable_commit_seq()
     }
 
-    fn sync(&self) -> Result<Optime> {
+    fn sync(&self) -> Result<CommitSeq> {
         self.hooks.before_sync()?;
         self.inner.sync()
     }
@@ -103,7 +109,7 @@ impl<E: Engine, H: Hooks> Engine for Hooked<E, H> {
         self.inner.scratch()
     }
 
-    fn checkpoint(&self, target: &Path) -> Result<Optime> {
+    fn checkpoint(&self, target: &Path) -> Result<CommitSeq> {
         self.inner.checkpoint(target)
     }
 

@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::Factory;
 use crate::{
-    Batch, Counter, Cursor, Durability, Engine, Guards, KeyRange, MemoryEngine, Scratch, Snapshot,
+    Batch, Counter, Cursor, Durability, Engine, KeyRange, MemoryEngine, ReadSet, Scratch, Snapshot,
 };
 
 type Key = Vec<u8>;
@@ -39,7 +39,7 @@ enum Step {
 #[derive(Clone, Debug)]
 enum Action {
     Commit(Vec<Change>, Durability),
-    /// Guards a key, lets another commit go first, then tries its own.
+    /// ReadSet a key, lets another commit go first, then tries its own.
     Guarded(Key, Vec<Change>, Vec<Change>),
     Get(Key),
     MultiGet(Vec<Key>),
@@ -174,7 +174,7 @@ impl<'a> Pair<'a> {
     fn run(&mut self, action: &Action) {
         match action {
             Action::Commit(changes, durability) => {
-                self.commit(changes, &Guards::none(), *durability)
+                self.commit(changes, &ReadSet::none(), *durability)
             }
             Action::Guarded(key, first, own) => self.guarded(key, first, own),
             Action::Get(key) => {
@@ -188,7 +188,7 @@ impl<'a> Pair<'a> {
             }
             Action::WalkLater(range, changes, steps) => {
                 let (oracle, engine) = self.cursors(range);
-                self.commit(changes, &Guards::none(), Durability::Buffered);
+                self.commit(changes, &ReadSet::none(), Durability::Buffered);
                 self.walk(oracle, engine, steps);
             }
             Action::Snapshot => self.snapshots = snapshots(self.oracle, self.engine),
@@ -227,26 +227,26 @@ impl<'a> Pair<'a> {
         (oracle, engine)
     }
 
-    fn commit(&self, changes: &[Change], guards: &Guards, durability: Durability) {
+    fn commit(&self, changes: &[Change], read_set: &ReadSet, durability: Durability) {
         let batch = batch(changes);
-        let expected = self.oracle.commit(&batch, &Guards::none(), durability);
-        let optime = self
+        let expected = self.oracle.commit(&batch, &ReadSet::none(), durability);
+        let commit_seq = self
             .engine
-            .commit(&batch, guards, durability)
+            .commit(&batch, read_set, durability)
             .expect("commit succeeds");
-        assert_eq!(optime, expected.expect("the oracle commits"));
-        assert_eq!(self.engine.last_optime(), optime);
+        assert_eq!(commit_seq, expected.expect("the oracle commits"));
+        assert_eq!(self.engine.last_commit_seq(), commit_seq);
         if durability == Durability::Synced {
-            assert_eq!(self.engine.durable_optime(), optime);
+            assert_eq!(self.engine.durable_commit_seq(), commit_seq);
         }
-        assert!(self.engine.durable_optime() <= self.engine.last_optime());
+        assert!(self.engine.durable_commit_seq() <= self.engine.last_commit_seq());
     }
 
     /// The engine must refuse its second commit if the first wrote the guarded key. It may refuse more.
     fn guarded(&self, key: &Key, first: &[Change], own: &[Change]) {
-        let mut guards = self.engine.guards();
-        guards.add(key);
-        self.commit(first, &Guards::none(), Durability::Buffered);
+        let mut read_set = self.engine.read_set();
+        read_set.add(key);
+        self.commit(first, &ReadSet::none(), Durability::Buffered);
         let own_batch = batch(own);
         let must_conflict = first.iter().any(|change| match change {
             Change::Put(k, _) | Change::Delete(k) => k == key,
@@ -255,19 +255,19 @@ impl<'a> Pair<'a> {
         });
         match self
             .engine
-            .commit(&own_batch, &guards, Durability::Buffered)
+            .commit(&own_batch, &read_set, Durability::Buffered)
         {
-            Ok(optime) => {
+            Ok(commit_seq) => {
                 assert!(!must_conflict, "a change of a guarded key was overlooked");
                 let expected = self
                     .oracle
-                    .commit(&own_batch, &guards, Durability::Buffered);
+                    .commit(&own_batch, &read_set, Durability::Buffered);
                 // The oracle's table is smaller: it may refuse what the engine accepts.
                 let expected = expected.or_else(|_| {
                     self.oracle
-                        .commit(&own_batch, &Guards::none(), Durability::Buffered)
+                        .commit(&own_batch, &ReadSet::none(), Durability::Buffered)
                 });
-                assert_eq!(optime, expected.expect("the oracle commits"));
+                assert_eq!(commit_seq, expected.expect("the oracle commits"));
             }
             Err(error) => assert_eq!(error.kind(), crate::ErrorKind::Conflict, "{error}"),
         }
@@ -289,7 +289,7 @@ impl<'a> Pair<'a> {
 
     fn compare_snapshots(&self, keys: &[Key]) {
         let [oracle, engine] = &self.snapshots;
-        assert_eq!(engine.optime(), oracle.optime());
+        assert_eq!(engine.commit_seq(), oracle.commit_seq());
         for key in keys {
             let value = engine.get(key).expect("get answers");
             assert_eq!(value, oracle.get(key).expect("the oracle answers"));
@@ -310,8 +310,8 @@ impl<'a> Pair<'a> {
 
     fn sync(&self) {
         let durable = self.engine.sync().expect("sync succeeds");
-        assert_eq!(durable, self.engine.last_optime());
-        assert_eq!(durable, self.engine.durable_optime());
+        assert_eq!(durable, self.engine.last_commit_seq());
+        assert_eq!(durable, self.engine.durable_commit_seq());
         assert_eq!(durable, self.oracle.sync().expect("the oracle syncs"));
     }
 

@@ -3,7 +3,7 @@
 //! # Format
 //! ```text
 //! "millrace memory\n"   16 bytes
-//! optime                8 bytes, little-endian
+//! commit sequence number                8 bytes, little-endian
 //! number of counters    8 bytes, then for each: string (key), 16 bytes (counter)
 //! number of keys        8 bytes, then for each: string (key), string (value)
 //! string                8 bytes length, then the bytes
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Counters, Map, State};
-use crate::{Counter, Error, ErrorKind, Optime, Result};
+use crate::{CommitSeq, Counter, Error, ErrorKind, Result};
 
 const FILE_NAME: &str = "memory";
 const MAGIC: &[u8; 16] = b"millrace memory\n";
@@ -71,7 +71,7 @@ fn push_string(bytes: &mut Vec<u8>, string: &[u8]) {
 
 fn decode(bytes: &[u8]) -> Option<State> {
     let mut rest = bytes.strip_prefix(MAGIC)?;
-    let last = Optime::new(take_number(&mut rest)?);
+    let last = CommitSeq::new(take_number(&mut rest)?);
     let mut state = State {
         last,
         durable: last,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millrace_blobfs::{Clock, FormatOptions, MountOptions, OpenOptions, Timestamp, Volume};
 use millrace_block::{Device, MemoryDevice};
-use millrace_engine::{Batch, Durability, Engine as _, ErrorKind, Guards};
+use millrace_engine::{Batch, Durability, Engine as _, ErrorKind, ReadSet};
 use rocksdb::backup::{BackupEngine, BackupEngineOptions, RestoreOptions};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{DB, DBCompressionType, IteratorMode, Options, ReadOptions, WriteOptions};
@@ -274,7 +274,7 @@ fn engine(volume: &Volume, folder: &str) -> millrace_engine::Result<RocksEngine>
 fn commit(engine: &RocksEngine, key: &[u8]) {
     let mut batch = Batch::new();
     batch.put(key, b"value");
-    let committed = engine.commit(&batch, &Guards::none(), Durability::Synced);
+    let committed = engine.commit(&batch, &ReadSet::none(), Durability::Synced);
     committed.expect("it is committed");
 }
 

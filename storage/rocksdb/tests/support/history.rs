@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use millrace_engine::{Batch, Counter, Durability, Engine, Guards, KeyRange, Optime, Result};
+use millrace_engine::{Batch, CommitSeq, Counter, Durability, Engine, KeyRange, ReadSet, Result};
 use millrace_rocksdb::RocksEngine;
 
 /// Enough for several syncs of each log.
@@ -15,22 +15,23 @@ const CHECKPOINT_INTERVAL: u64 = 9;
 /// What a workload was told.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
-    /// The last optime that was called durable.
-    pub(crate) durable: Optime,
-    /// The last optime that was given out at all.
-    pub(crate) last: Optime,
+    /// The last commit sequence number that was called durable.
+    pub(crate) durable: CommitSeq,
+    /// The last commit sequence number that was given out at all.
+    pub(crate) last: CommitSeq,
 }
 
-/// Commits from the engine's last optime on, each with a key named after its optime. Every third commit waits for
-/// the device, and checkpoints flush the memtables. `acknowledged` is called whenever more is durable.
+/// Commits from the engine's last commit sequence number on, each with a key named after its commit sequence number.
+/// Every third commit waits for the device, and checkpoints flush the memtables. `acknowledged` is called whenever
+/// more is durable.
 pub(crate) fn work(
     engine: &RocksEngine,
     checkpoint: &Path,
     told: &mut Told,
-    acknowledged: &mut dyn FnMut(Optime),
+    acknowledged: &mut dyn FnMut(CommitSeq),
 ) -> Result<()> {
-    while engine.last_optime() < Optime::new(COMMITS) {
-        let number = engine.last_optime().next().get();
+    while engine.last_commit_seq() < CommitSeq::new(COMMITS) {
+        let number = engine.last_commit_seq().next().get();
         let mut batch = Batch::new();
         batch.put(&number.to_be_bytes(), &[0xAB; 1000]);
         batch.add(
@@ -46,12 +47,12 @@ pub(crate) fn work(
         } else {
             Durability::Buffered
         };
-        let optime = engine.commit(&batch, &Guards::none(), durability)?;
-        assert_eq!(optime, Optime::new(number));
-        told.last = optime;
+        let commit_seq = engine.commit(&batch, &ReadSet::none(), durability)?;
+        assert_eq!(commit_seq, CommitSeq::new(number));
+        told.last = commit_seq;
         if synced {
-            told.durable = optime;
-            acknowledged(optime);
+            told.durable = commit_seq;
+            acknowledged(commit_seq);
         }
         if number % CHECKPOINT_INTERVAL == 0 {
             engine.checkpoint(&checkpoint.with_extension(number.to_string()))?;
@@ -62,10 +63,10 @@ pub(crate) fn work(
     Ok(())
 }
 
-/// Every commit up to some optime is there, and none after it: the keys, the counter and the optime say the same,
-/// and it is at least what was called durable.
+/// Every commit up to some commit sequence number is there, and none after it: the keys, the counter and the commit
+/// sequence number say the same, and it is at least what was called durable.
 pub(crate) fn check(engine: &RocksEngine, told: &Told, case: &str) {
-    let last = engine.last_optime();
+    let last = engine.last_commit_seq();
     assert!(last >= told.durable, "{case}: {last} is left of {told:?}");
     // A commit that failed may have reached the device all the same, but only the first one to fail.
     assert!(
@@ -80,7 +81,7 @@ pub(crate) fn check(engine: &RocksEngine, told: &Told, case: &str) {
         assert_eq!(cursor.value(), [0xAB; 1000], "{case}");
         standing = cursor.next().expect("the cursor moves");
     }
-    assert!(!standing, "{case}: there are keys after optime {last}");
+    assert!(!standing, "{case}: there are keys after commit_seq {last}");
     let keys = i64::try_from(last.get()).expect("few commits");
     let expected = Counter {
         count: keys,

@@ -1,6 +1,6 @@
 //! An engine after a failure.
 
-use millrace_engine::{Batch, Durability, Engine, Error, ErrorKind, Guards, Optime};
+use millrace_engine::{Batch, CommitSeq, Durability, Engine, Error, ErrorKind, ReadSet};
 use millrace_rocksdb::RocksEngine;
 
 use crate::history::Told;
@@ -20,7 +20,7 @@ pub(crate) fn check_poisoned(
     let mut batch = Batch::new();
     batch.put(b"after the failure", b"");
     for durability in [Durability::Buffered, Durability::Synced] {
-        let refused = engine.commit(&batch, &Guards::none(), durability);
+        let refused = engine.commit(&batch, &ReadSet::none(), durability);
         let refused = refused.expect_err("nothing is acknowledged");
         assert_eq!(refused.kind(), ErrorKind::Poisoned, "{case}");
         let cause = refused.to_string();
@@ -28,9 +28,9 @@ pub(crate) fn check_poisoned(
     }
     let refused = engine.sync().expect_err("nothing is acknowledged");
     assert_eq!(refused.kind(), ErrorKind::Poisoned, "{case}");
-    assert!(engine.durable_optime() >= told.durable, "{case}");
-    assert!(engine.durable_optime() <= told.last.next(), "{case}");
-    if told.last > Optime::ZERO {
+    assert!(engine.durable_commit_seq() >= told.durable, "{case}");
+    assert!(engine.durable_commit_seq() <= told.last.next(), "{case}");
+    if told.last > CommitSeq::ZERO {
         let value = engine
             .get(&told.last.get().to_be_bytes())
             .expect("reads go on");

@@ -1,4 +1,4 @@
-//! The bytes of open cursors that are reported to the surroundings, after every kind of operation.
+//! The bytes of open cursors that are reported to the hooks, after every kind of operation.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -35,7 +35,7 @@ struct Ledger {
     told: AtomicUsize,
 }
 
-impl Surroundings for Ledger {
+impl DatabaseHooks for Ledger {
     fn current_operations(&self, _: &Document) -> Result<Vec<Document>> {
         Ok(Vec::new())
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf, Uuid, doc};
-use millrace_engine::{Batch, Durability, Engine, Guards, MemoryEngine};
+use millrace_engine::{Batch, Durability, Engine, MemoryEngine, ReadSet};
 
 use crate::catalog::{Collection, Ident, Index, Namespace, RecordKind};
 use crate::executor::Executor;
@@ -110,7 +110,7 @@ impl Fixture {
             index.add_multikey(mask);
         }
         self.engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)?;
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)?;
         self.next_sequence += 1;
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Fixture {
         let mut batch = Batch::new();
         batch.delete(&self.collection.record_key(&sequence.to_be_bytes()));
         self.engine
-            .commit(&batch, &Guards::none(), Durability::Buffered)
+            .commit(&batch, &ReadSet::none(), Durability::Buffered)
             .expect("the engine in memory commits");
     }
 

@@ -24,7 +24,7 @@
 // Faults: all operations that change something are counted. The operation with a chosen number fails,
 // and with it, if the power is cut there, all later ones.
 //
-// Thread safety: ForgetfulFileSystem::mutex_ guards the names, Inode::mutex guards one file; the former
+// Thread safety: UnsyncedLossFs::mutex_ guards the names, Inode::mutex guards one file; the former
 // is taken before the latter, never after.
 
 #include <algorithm>
@@ -146,9 +146,9 @@ std::string FolderOf(const std::string& path) {
   return slash == std::string::npos ? std::string(".") : path.substr(0, slash);
 }
 
-class ForgetfulWritableFile : public FSWritableFile {
+class UnsyncedLossWritableFile : public FSWritableFile {
  public:
-  ForgetfulWritableFile(const FileOptions& options, std::shared_ptr<FileSystem> target,
+  UnsyncedLossWritableFile(const FileOptions& options, std::shared_ptr<FileSystem> target,
                         std::shared_ptr<Faults> faults, InodePtr inode)
       : FSWritableFile(options),
         target_(std::move(target)),
@@ -229,9 +229,9 @@ class ForgetfulWritableFile : public FSWritableFile {
 };
 
 // Reads the real part of a file and its tail as one.
-class ForgetfulReader {
+class UnsyncedLossReader {
  public:
-  ForgetfulReader(std::shared_ptr<FileSystem> target, InodePtr inode)
+  UnsyncedLossReader(std::shared_ptr<FileSystem> target, InodePtr inode)
       : target_(std::move(target)), inode_(std::move(inode)) {}
 
   IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result, char* scratch,
@@ -286,9 +286,9 @@ class ForgetfulReader {
   std::unique_ptr<FSRandomAccessFile> real_;
 };
 
-class ForgetfulRandomAccessFile : public FSRandomAccessFile {
+class UnsyncedLossRandomAccessFile : public FSRandomAccessFile {
  public:
-  ForgetfulRandomAccessFile(std::shared_ptr<FileSystem> target, InodePtr inode)
+  UnsyncedLossRandomAccessFile(std::shared_ptr<FileSystem> target, InodePtr inode)
       : reader_(std::move(target), std::move(inode)) {}
 
   IOStatus Read(uint64_t offset, size_t n, const IOOptions& options, Slice* result, char* scratch,
@@ -297,12 +297,12 @@ class ForgetfulRandomAccessFile : public FSRandomAccessFile {
   }
 
  private:
-  mutable ForgetfulReader reader_;
+  mutable UnsyncedLossReader reader_;
 };
 
-class ForgetfulSequentialFile : public FSSequentialFile {
+class UnsyncedLossSequentialFile : public FSSequentialFile {
  public:
-  ForgetfulSequentialFile(std::shared_ptr<FileSystem> target, InodePtr inode)
+  UnsyncedLossSequentialFile(std::shared_ptr<FileSystem> target, InodePtr inode)
       : reader_(std::move(target), std::move(inode)) {}
 
   IOStatus Read(size_t n, const IOOptions& options, Slice* result, char* scratch,
@@ -320,16 +320,16 @@ class ForgetfulSequentialFile : public FSSequentialFile {
   }
 
  private:
-  ForgetfulReader reader_;
+  UnsyncedLossReader reader_;
   uint64_t position_ = 0;
 };
 
-class ForgetfulFileSystem : public FileSystemWrapper {
+class UnsyncedLossFs : public FileSystemWrapper {
  public:
-  ForgetfulFileSystem()
+  UnsyncedLossFs()
       : FileSystemWrapper(FileSystem::Default()), faults_(std::make_shared<Faults>()) {}
 
-  const char* Name() const override { return "ForgetfulFileSystem"; }
+  const char* Name() const override { return "UnsyncedLossFs"; }
 
   Faults& faults() { return *faults_; }
 
@@ -357,7 +357,7 @@ class ForgetfulFileSystem : public FileSystemWrapper {
       }
     }
     inodes_[path] = inode;
-    result->reset(new ForgetfulWritableFile(options, target_, faults_, std::move(inode)));
+    result->reset(new UnsyncedLossWritableFile(options, target_, faults_, std::move(inode)));
     return IOStatus::OK();
   }
 
@@ -389,7 +389,7 @@ class ForgetfulFileSystem : public FileSystemWrapper {
       inode->file = std::move(file);
     }
     if (status.ok()) {
-      result->reset(new ForgetfulWritableFile(options, target_, faults_, inode));
+      result->reset(new UnsyncedLossWritableFile(options, target_, faults_, inode));
     }
     return status;
   }
@@ -416,19 +416,19 @@ class ForgetfulFileSystem : public FileSystemWrapper {
     if (status.ok()) {
       std::lock_guard<std::mutex> guard(mutex_);
       inodes_[path] = inode;
-      result->reset(new ForgetfulWritableFile(options, target_, faults_, std::move(inode)));
+      result->reset(new UnsyncedLossWritableFile(options, target_, faults_, std::move(inode)));
     }
     return status;
   }
 
   IOStatus NewRandomRWFile(const std::string&, const FileOptions&, std::unique_ptr<FSRandomRWFile>*,
                            IODebugContext*) override {
-    return IOStatus::NotSupported("the forgetful file system overwrites no files");
+    return IOStatus::NotSupported("the file system with unsynced loss overwrites no files");
   }
 
   IOStatus NewMemoryMappedFileBuffer(const std::string&,
                                      std::unique_ptr<MemoryMappedFileBuffer>*) override {
-    return IOStatus::NotSupported("the forgetful file system maps no files");
+    return IOStatus::NotSupported("the file system with unsynced loss maps no files");
   }
 
   IOStatus NewRandomAccessFile(const std::string& name, const FileOptions& options,
@@ -438,7 +438,7 @@ class ForgetfulFileSystem : public FileSystemWrapper {
     if (!inode) {
       return target_->NewRandomAccessFile(name, options, result, debug);
     }
-    result->reset(new ForgetfulRandomAccessFile(target_, std::move(inode)));
+    result->reset(new UnsyncedLossRandomAccessFile(target_, std::move(inode)));
     return IOStatus::OK();
   }
 
@@ -449,7 +449,7 @@ class ForgetfulFileSystem : public FileSystemWrapper {
     if (!inode) {
       return target_->NewSequentialFile(name, options, result, debug);
     }
-    result->reset(new ForgetfulSequentialFile(target_, std::move(inode)));
+    result->reset(new UnsyncedLossSequentialFile(target_, std::move(inode)));
     return IOStatus::OK();
   }
 
@@ -580,7 +580,7 @@ class ForgetfulFileSystem : public FileSystemWrapper {
   }
 
   IOStatus Truncate(const std::string&, size_t, const IOOptions&, IODebugContext*) override {
-    return IOStatus::NotSupported("the forgetful file system truncates no closed files");
+    return IOStatus::NotSupported("the file system with unsynced loss truncates no closed files");
   }
 
   IOStatus CreateDir(const std::string& name, const IOOptions& options,
@@ -653,9 +653,9 @@ class ForgetfulFileSystem : public FileSystemWrapper {
   std::map<std::string, InodePtr> inodes_;
 };
 
-class ForgetfulDirectory : public FSDirectory {
+class UnsyncedLossDirectory : public FSDirectory {
  public:
-  ForgetfulDirectory(ForgetfulFileSystem* file_system, std::string folder,
+  UnsyncedLossDirectory(UnsyncedLossFs* file_system, std::string folder,
                      std::unique_ptr<FSDirectory> target)
       : file_system_(file_system), folder_(std::move(folder)), target_(std::move(target)) {}
 
@@ -673,18 +673,18 @@ class ForgetfulDirectory : public FSDirectory {
 
  private:
   // Outlives every file and folder opened through it, as RocksDB requires of each Env.
-  ForgetfulFileSystem* const file_system_;
+  UnsyncedLossFs* const file_system_;
   const std::string folder_;
   const std::unique_ptr<FSDirectory> target_;
 };
 
-IOStatus ForgetfulFileSystem::NewDirectory(const std::string& name, const IOOptions& options,
+IOStatus UnsyncedLossFs::NewDirectory(const std::string& name, const IOOptions& options,
                                            std::unique_ptr<FSDirectory>* result,
                                            IODebugContext* debug) {
   std::unique_ptr<FSDirectory> target;
   IOStatus status = target_->NewDirectory(name, options, &target, debug);
   if (status.ok()) {
-    result->reset(new ForgetfulDirectory(this, Normalize(name), std::move(target)));
+    result->reset(new UnsyncedLossDirectory(this, Normalize(name), std::move(target)));
   }
   return status;
 }
@@ -695,29 +695,29 @@ IOStatus ForgetfulFileSystem::NewDirectory(const std::string& name, const IOOpti
 // unwinds into Rust.
 extern "C" {
 
-struct millrace_forgetful_t {
-  std::shared_ptr<ForgetfulFileSystem> file_system;
+struct millrace_unsynced_loss_t {
+  std::shared_ptr<UnsyncedLossFs> file_system;
 };
 
-millrace_forgetful_t* millrace_forgetful_create() noexcept {
-  return new millrace_forgetful_t{std::make_shared<ForgetfulFileSystem>()};
+millrace_unsynced_loss_t* millrace_unsynced_loss_create() noexcept {
+  return new millrace_unsynced_loss_t{std::make_shared<UnsyncedLossFs>()};
 }
 
-void millrace_forgetful_destroy(millrace_forgetful_t* forgetful) noexcept { delete forgetful; }
+void millrace_unsynced_loss_destroy(millrace_unsynced_loss_t* handle) noexcept { delete handle; }
 
 // A new environment that shares ownership of the file system. It is released by rocksdb_env_destroy.
-rocksdb_env_t* millrace_forgetful_env(const millrace_forgetful_t* forgetful) noexcept {
-  return new rocksdb_env_t{ROCKSDB_NAMESPACE::NewCompositeEnv(forgetful->file_system).release(),
+rocksdb_env_t* millrace_unsynced_loss_env(const millrace_unsynced_loss_t* handle) noexcept {
+  return new rocksdb_env_t{ROCKSDB_NAMESPACE::NewCompositeEnv(handle->file_system).release(),
                            false};
 }
 
-uint64_t millrace_forgetful_operations(const millrace_forgetful_t* forgetful) noexcept {
-  return forgetful->file_system->faults().operations();
+uint64_t millrace_unsynced_loss_operations(const millrace_unsynced_loss_t* handle) noexcept {
+  return handle->file_system->faults().operations();
 }
 
-void millrace_forgetful_fail_at(const millrace_forgetful_t* forgetful, uint64_t operation,
+void millrace_unsynced_loss_fail_at(const millrace_unsynced_loss_t* handle, uint64_t operation,
                                 bool cut_power) noexcept {
-  forgetful->file_system->faults().FailAt(operation, cut_power);
+  handle->file_system->faults().FailAt(operation, cut_power);
 }
 
 }  // extern "C"
