@@ -157,7 +157,7 @@ impl Arena {
         self.mapping.domain()
     }
 
-    /// Memory region of all blocks.
+    /// Memory region in which all blocks lie.
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {
         self.mapping.region()

@@ -68,7 +68,7 @@ impl DeviceMemory {
         self.buffer.len()
     }
 
-    /// Whether the length is zero.
+    /// Whether the memory has a length of zero bytes.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {

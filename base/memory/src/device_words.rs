@@ -39,7 +39,7 @@ impl DeviceWords {
         self.0.len()
     }
 
-    /// Whether the length is zero.
+    /// Whether the memory has a length of zero bytes.
     #[must_use]
     #[inline]
     pub const fn is_empty(&self) -> bool {

@@ -18,7 +18,7 @@ impl fmt::Display for Iova {
 /// Device addresses from `first` to `last`, both included, so that a range can end at 2^64 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IovaRange {
-    /// Lowest address of the range.
+    /// Lowest address of the range, included.
     pub first: Iova,
     /// Highest address of the range, included.
     pub last: Iova,

@@ -2,7 +2,7 @@
 
 use crate::{Error, ErrorKind, Result};
 
-/// Blocks of one size.
+/// Number and size of those blocks of an arena that are equally large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeClass {
     /// The size of a block in bytes: a power of two from [`SizeClass::SIZE_MIN`] to
@@ -15,7 +15,7 @@ pub struct SizeClass {
 impl SizeClass {
     /// The smallest block: a cache line, so that no two blocks share one.
     pub const SIZE_MIN: usize = 64;
-    /// The largest block: 2 GiB.
+    /// The largest block in bytes: 2 GiB.
     pub const SIZE_MAX: usize = 1 << 31;
 }
 

@@ -69,10 +69,10 @@ const fn smaller_pages_mend(kind: ErrorKind) -> bool {
     )
 }
 
-/// Options of [`Region::new`].
+/// Options of [`Region::new`]: kind, NUMA node and locking of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionOptions {
-    /// Page size of the region.
+    /// Choice of the page size; with [`Pages::Auto`] it depends on the size and on the free huge pages.
     pub pages: Pages,
     /// The NUMA node that they must come from; anywhere if none.
     pub node: Option<u32>,
@@ -142,7 +142,7 @@ impl Region {
         })
     }
 
-    /// Size in bytes: whole pages.
+    /// Size in bytes: a multiple of [`Region::page_size`].
     #[must_use]
     pub const fn size(&self) -> usize {
         self.size

@@ -39,7 +39,7 @@ fn check(region: &Region, size_min: usize) {
         let byte = unsafe { region.address().add(offset) };
         // SAFETY: the region is this test's alone, and no reference to it exists.
         assert_eq!(unsafe { byte.read_volatile() }, 0);
-        // SAFETY: as above.
+        // SAFETY: the byte lies in the region, which is mapped for writing and which no reference or other thread uses.
         unsafe { byte.write_volatile(0x5a) };
     }
 }

@@ -57,7 +57,7 @@ impl<P: Platform<Parker: Default>> Default for Event<P> {
 }
 
 impl<P: Platform> Event<P> {
-    /// An event without waiters.
+    /// An event without waiters, on a new default parker.
     #[must_use]
     pub fn new() -> Self
     where
@@ -150,7 +150,7 @@ pub struct Announced<'a, P: Platform> {
 }
 
 impl<P: Platform> Announced<'_, P> {
-    /// What to give to [`Parker::sleep`].
+    /// Ticket for [`Parker::sleep`], taken before the caller's last check of its condition.
     #[must_use]
     pub const fn ticket(&self) -> u32 {
         self.ticket

@@ -198,8 +198,9 @@ fn a_ring_on_words_that_are_used_is_refused() {
 }
 
 thread_local! {
-    /// Who looks into the ring while an item is taken out, and what it has seen.
+    /// Consumer that looks into the ring while another takes an item out.
     static BYSTANDER: RefCell<Option<Consumer<Watched, Multi>>> = const { RefCell::new(None) };
+    /// Observations of the bystander: whether the ring was empty, and the item that it popped.
     static SEEN: RefCell<Vec<(bool, Option<u64>)>> = const { RefCell::new(Vec::new()) };
 }
 

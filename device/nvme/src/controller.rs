@@ -258,7 +258,7 @@ impl Controller {
         Ok(namespace)
     }
 
-    /// Its health.
+    /// The controller's SMART / Health Information log page (Base 5.14.1.2).
     ///
     /// # Errors
     /// As [`Controller::namespaces`].

@@ -20,7 +20,7 @@ pub enum EventKind {
 /// An asynchronous event of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// Type of the event.
+    /// Type of the event (bits 2:0 of dword 0).
     pub kind: EventKind,
     /// Which of its kind (Base figures 146 to 150).
     pub information: u8,

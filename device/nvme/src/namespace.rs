@@ -107,7 +107,7 @@ impl Namespace {
         1 << self.block_shift
     }
 
-    /// Binary logarithm of [`Namespace::block_size`].
+    /// Binary logarithm of [`Namespace::block_size`], from 9 to 16.
     #[must_use]
     pub const fn block_shift(&self) -> u32 {
         self.block_shift

@@ -13,7 +13,7 @@ pub enum ScatterGather {
     Always,
 }
 
-/// Options of [`Controller::open`](crate::Controller::open).
+/// Options of [`Controller::open`](crate::Controller::open): time limits, retries, queues and transfers.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Time without completion after which a command is aborted; after the same time again the controller is reset.
@@ -25,7 +25,7 @@ pub struct Options {
     pub retries: u8,
     /// The longest single command in bytes; the controller's own limit, and 512 device pages, may be lower.
     pub transfer_max: u64,
-    /// When scatter-gather lists are used.
+    /// Use of scatter-gather lists, where the controller supports them.
     pub scatter_gather: ScatterGather,
     /// Whether shadow doorbells are used where the controller offers them.
     pub shadow_doorbells: bool,

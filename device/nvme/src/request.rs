@@ -16,7 +16,7 @@ impl fmt::Display for Lba {
     }
 }
 
-/// Operation of a request.
+/// Operation of a request on the blocks of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Read blocks into the data buffers.
@@ -71,7 +71,7 @@ impl Data {
         self.buffers().iter().map(Buffer::len).sum()
     }
 
-    /// Whether the length is zero.
+    /// Whether the buffers have no bytes in all.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -266,7 +266,7 @@ impl fmt::Display for Refusal {
 pub struct Refused {
     /// The refused request, with its data.
     pub request: Request,
-    /// Reason for the refusal.
+    /// Reason for which the queue pair did not accept it.
     pub reason: Refusal,
 }
 

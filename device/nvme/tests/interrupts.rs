@@ -148,7 +148,7 @@ fn a_completion_interrupts_after_a_reset() -> Outcome {
     Ok(())
 }
 
-/// Who watches the event with a loop that is level-triggered would turn in circles.
+/// With an event that stays readable a level-triggered event loop would never block.
 #[test]
 fn waiting_empties_the_event() -> Outcome {
     let scene = Scene::new()?;

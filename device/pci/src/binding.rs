@@ -21,7 +21,7 @@ use crate::{Address, Error, ErrorKind, Result};
 /// A function as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// PCI address of the function.
+    /// PCI address of the listed function.
     pub address: Address,
     /// PCI vendor id of the function.
     pub vendor: u16,
@@ -55,11 +55,11 @@ pub enum Purpose {
 /// One write to a file of the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Purpose of the write.
+    /// Purpose of the write in its plan.
     pub purpose: Purpose,
-    /// Path of the file.
+    /// Path of the file, which must exist.
     pub path: PathBuf,
-    /// Text to write to it.
+    /// Text to write, as the kernel expects it.
     pub value: String,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Step {
 /// What has to be written, in this order; nothing if the function is where it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// PCI address of the function.
+    /// PCI address of the function to bind or release.
     pub address: Address,
     /// Writes in the order of their execution.
     pub steps: Vec<Step>,
@@ -98,7 +98,7 @@ pub struct Binder {
     write: Write,
 }
 
-/// Executor of a step.
+/// Executor of one step: writes [`Step::value`] to [`Step::path`].
 pub type Write = fn(&Step) -> Result<()>;
 
 impl Default for Binder {

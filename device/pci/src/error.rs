@@ -42,7 +42,7 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// Result with this crate's [`Error`].
+/// Result whose error is this crate's [`Error`].
 pub type Result<T> = result::Result<T, Error>;
 
 impl Error {

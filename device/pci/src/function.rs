@@ -25,7 +25,7 @@ pub struct Identity {
     pub device: u16,
     /// Class, subclass and programming interface in the low 24 bits: 0x010802 is NVMe.
     pub class: u32,
-    /// Revision id of the function.
+    /// Revision of the device, in the vendor's own counting.
     pub revision: u8,
 }
 

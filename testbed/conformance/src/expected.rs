@@ -11,7 +11,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Keeps what was found.
+    /// Records `value` as the finding with this name; it replaces an earlier one.
     pub fn insert(&mut self, name: &'static str, value: impl Into<String>) {
         self.found.insert(name, value.into());
     }

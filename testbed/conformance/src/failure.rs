@@ -10,11 +10,11 @@ pub struct Failure {
     what: String,
 }
 
-/// A result of this crate.
+/// Result whose error is this crate's [`Failure`].
 pub type Result<T> = result::Result<T, Failure>;
 
 impl Failure {
-    /// Something that must not be.
+    /// A failure with `what` as its message: the deviation, with the values found and expected.
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self { what: what.into() }

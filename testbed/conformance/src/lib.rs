@@ -9,8 +9,8 @@
 //! controller that is well it has nothing to mend, so every phase ends by asking it ([`millrace_nvme::Recovery`]):
 //! after a reset that was asked for it may have sent again what was in flight, and otherwise nothing.
 //!
-//! A driver that does not see what a controller offers passes by testing less. Who knows the machine says what
-//! must be there ([`Expected`]).
+//! A driver that does not see what a controller offers passes by testing less. A caller with knowledge of the
+//! machine names what must be there ([`Expected`]).
 //!
 //! **All data of the controller is lost.**
 
@@ -35,16 +35,16 @@ pub use failure::{Failure, Result};
 pub use report::Report;
 pub use stray::provoke_stray_read;
 
-/// What to run.
+/// Extent of a run, and the properties that the machine must have.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Everything random follows from it.
+    /// Seed of the block contents and of all random choices.
     pub seed: u64,
     /// Writes and reads of the main phase, over all namespaces.
     pub operations: u32,
     /// Whether the function's interrupts are to be tested; then it must have some.
     pub interrupts: bool,
-    /// What the machine must have.
+    /// Properties that the machine must have; the run fails at the first difference.
     pub expected: Expected,
 }
 

@@ -5,13 +5,13 @@ use std::fmt;
 /// How much of everything was done and found right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Writes that completed.
+    /// Write requests that completed without an error.
     pub writes: u64,
     /// Reads whose every block was verified.
     pub reads: u64,
-    /// Bytes of both.
+    /// Bytes of the workload's queued reads and writes; other requests are not included.
     pub bytes: u64,
-    /// Flushes that completed.
+    /// Flush requests that completed without an error.
     pub flushes: u64,
     /// Write Zeroes and deallocations that completed.
     pub erasures: u64,
@@ -21,9 +21,9 @@ pub struct Report {
     pub resets: u64,
     /// Interrupts that were waited for before anybody looked for the completion.
     pub interrupts: u64,
-    /// Asynchronous events.
+    /// Asynchronous events of stray doorbells, provoked and received.
     pub events: u64,
-    /// Namespaces tested.
+    /// Active namespaces, all of which were tested.
     pub namespaces: u64,
 }
 

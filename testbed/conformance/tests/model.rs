@@ -17,7 +17,7 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 /// Looks at what the driver did against the rules when a phase has ended, and forgets it.
 fn check_phase(controller: &Controller, phase: &str) {
     let violations = controller.violations();
-    // Who rings a queue may not have heard yet that somebody has reset the controller: nothing comes of it.
+    // A thread may ring a queue before it sees that another thread has reset the controller: harmless.
     let may_be_late = phase.contains("reset") || phase.contains("stray doorbells");
     let others = violations
         .iter()

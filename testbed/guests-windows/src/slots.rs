@@ -56,7 +56,7 @@ pub(crate) fn exchange(window: &Window, start: usize, side: Side, seed: u64) -> 
     for speaker in [Side::Connecting, Side::Accepting] {
         slots.fill(speaker)?;
     }
-    // Who spoke last leaves when the other has heard it.
+    // Another round of turns: neither side returns before the other has received the bytes of `fill`.
     slots.take_turns()?;
     Ok(slots.messages)
 }

@@ -103,7 +103,7 @@ impl Controller {
         done
     }
 
-    /// How many steps there were.
+    /// Number of steps since the controller was made; resets and power cuts do not clear it.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.inner.state().steps()
@@ -159,7 +159,7 @@ impl Controller {
         self.inner.state().clear_records();
     }
 
-    /// What was counted.
+    /// Counts of commands, completions and interrupts since the controller was made.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.inner.state().counters()

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::result;
 
-/// What went wrong.
+/// Kinds of failure that a caller can distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -24,7 +24,7 @@ pub struct Error {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
-/// A result of this crate.
+/// Result whose error is this crate's [`Error`].
 pub type Result<T> = result::Result<T, Error>;
 
 impl Error {
@@ -41,7 +41,7 @@ impl Error {
         self
     }
 
-    /// What went wrong.
+    /// Kind of the failure, for decisions by the caller.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind

@@ -46,7 +46,7 @@ const PLAIN: [(&str, Fault); 11] = [
 ];
 
 impl Faults {
-    /// The words that [`Faults::add`] knows.
+    /// Syntax of the words that [`Faults::add`] accepts, for help texts and errors.
     pub const WORDS: &str = "\
 COMMANDS[@WHEN]=WHAT, or what the controller does as a whole:
   COMMANDS  io, admin; read, write, flush, compare, zeroes, deallocate; identify, log, get-features,

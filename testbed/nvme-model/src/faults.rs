@@ -29,7 +29,7 @@ pub enum When {
     OneIn(u32),
 }
 
-/// What happens to a command.
+/// Deviation from the normal execution or completion of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It is not executed and ends with this status.
@@ -68,22 +68,22 @@ pub enum Fault {
 /// A fault and when it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultRule {
-    /// Among which commands.
+    /// Commands that the rule counts and may strike.
     pub target: Target,
-    /// How often.
+    /// Selection among the commands of `target`, by count or by chance.
     pub when: When,
-    /// What happens.
+    /// Fault of the commands that the rule selects.
     pub fault: Fault,
 }
 
 /// Bytes that are replaced in what an Identify command returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentifyLie {
-    /// Which data structure.
+    /// CNS value of the Identify data structure to change (section 5.15).
     pub cns: u8,
-    /// Where.
+    /// Offset of the first replaced byte in the 4,096 bytes of the structure.
     pub offset: usize,
-    /// By what.
+    /// Bytes to write at `offset`; ignored if they end beyond the structure.
     pub bytes: Vec<u8>,
 }
 
@@ -92,9 +92,9 @@ pub struct IdentifyLie {
 pub struct Faults {
     /// Rules for commands; the first that strikes counts.
     pub rules: Vec<FaultRule>,
-    /// CSTS.RDY never becomes one.
+    /// Whether CSTS.RDY stays zero after the host has set CC.EN.
     pub never_ready: bool,
-    /// CSTS.RDY never becomes zero again.
+    /// Whether CSTS.RDY stays one after the host has cleared CC.EN.
     pub never_disabled: bool,
     /// CSTS.SHST never says that the shutdown is complete.
     pub never_shut_down: bool,
@@ -110,11 +110,11 @@ pub struct Faults {
     pub capabilities_clear: u64,
     /// Bits of CAP that are set.
     pub capabilities_set: u64,
-    /// Lies in identify data.
+    /// Replacements in Identify data, applied in this order.
     pub identify: Vec<IdentifyLie>,
     /// Identify data of this structure is random bytes.
     pub identify_random: Option<u8>,
-    /// Log pages are random bytes.
+    /// Whether Get Log Page returns random bytes for every log page that is offered.
     pub logs_random: bool,
     /// Results of Get Features and Set Features are random.
     pub features_random: bool,

@@ -15,12 +15,12 @@ const NAMESPACES_MAX: usize = 1 << 16;
 /// Bytes of all namespaces together, at most: 8 PiB. What is never written costs a word each GiB.
 const BYTES_MAX: u64 = 1 << 53;
 
-/// A namespace.
+/// Size, format and reported properties of one namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceOptions {
     /// Bytes in a block: a power of two of at least 512.
     pub block_size: u32,
-    /// How many blocks it has.
+    /// Size in blocks (NSZE), at least 1; all namespaces together have at most 2^53 bytes.
     pub blocks: u64,
     /// NOIOB: transfers that cross a multiple of so many blocks are slower. Zero reports none.
     pub optimal_boundary: u16,
@@ -31,7 +31,7 @@ pub struct NamespaceOptions {
     pub atomic_write_power_fail: u32,
     /// NSFEAT bit 1, which says that NAWUN and NAWUPF count, is set although both are zero.
     pub has_atomic_units: bool,
-    /// What deallocated blocks read as.
+    /// Content of deallocated blocks, as DLFEAT bits 2:0 report it.
     pub deallocated: Deallocated,
 }
 
@@ -84,17 +84,17 @@ pub enum SglSupport {
 /// Optional commands that the controller offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commands {
-    /// Compare.
+    /// Whether Compare is offered (ONCS bit 0).
     pub compare: bool,
-    /// Write Uncorrectable.
+    /// Whether Write Uncorrectable is offered (ONCS bit 1).
     pub write_uncorrectable: bool,
-    /// Dataset Management.
+    /// Whether Dataset Management is offered (ONCS bit 2).
     pub dataset_management: bool,
-    /// Write Zeroes.
+    /// Whether Write Zeroes is offered (ONCS bit 3).
     pub write_zeroes: bool,
-    /// Format NVM.
+    /// Whether Format NVM is offered (OACS bit 1).
     pub format: bool,
-    /// Doorbell Buffer Config.
+    /// Whether Doorbell Buffer Config is offered (OACS bit 8).
     pub doorbell_buffer: bool,
 }
 
@@ -125,7 +125,7 @@ pub struct Options {
     pub queue_entries_max: u32,
     /// I/O queue pairs that can be had.
     pub queues: u16,
-    /// MSI-X vectors.
+    /// Number of MSI-X vectors, 1 to 2,048.
     pub vectors: u16,
     /// CAP.DSTRD: doorbells are 4 times 2 to this power bytes apart.
     pub doorbell_stride: u8,
@@ -133,7 +133,7 @@ pub struct Options {
     pub timeout: u8,
     /// CAP.MPSMIN: pages of 2 to the power 12 and this at least.
     pub page_min: u8,
-    /// CAP.MPSMAX: at most.
+    /// CAP.MPSMAX: pages of 2 to the power 12 and this bytes at most; not below `page_min`, at most 15.
     pub page_max: u8,
     /// Whether there is a write cache that a power cut empties.
     pub volatile_cache: bool,
@@ -143,9 +143,9 @@ pub struct Options {
     pub atomic_write: u32,
     /// AWUPF, in blocks, at most AWUN.
     pub atomic_write_power_fail: u32,
-    /// Optional commands.
+    /// Optional commands that the controller offers (ONCS, OACS).
     pub commands: Commands,
-    /// Scatter-gather lists.
+    /// Support of scatter-gather lists by I/O commands (SGLS).
     pub sgl: SglSupport,
     /// Asynchronous Event Requests that may be outstanding.
     pub events_max: u16,
@@ -172,7 +172,7 @@ pub struct Options {
     pub mapped_doorbells: bool,
     /// What configuration space says that the function is: class, subclass and interface in the low 24 bits.
     pub class: u32,
-    /// What goes wrong.
+    /// Faults of the controller; none by default.
     pub faults: Faults,
 }
 

@@ -17,7 +17,7 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// Begins to step `controller`.
+    /// A new thread that steps `controller`, and yields the processor after a step without work.
     #[must_use]
     pub fn new(controller: Controller) -> Self {
         let stop = Arc::new(AtomicBool::new(false));

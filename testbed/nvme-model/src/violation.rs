@@ -62,11 +62,11 @@ pub enum Rule {
 /// One breach of a rule by the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule.
+    /// Rule that the host has broken.
     pub rule: Rule,
     /// In which step it was found.
     pub step: u64,
-    /// What was found.
+    /// Description of the finding, with the offending values.
     pub detail: String,
 }
 

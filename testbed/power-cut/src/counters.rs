@@ -5,7 +5,7 @@ use crate::Kind;
 /// Requests and the bytes that they were about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// Number of requests, with those that failed.
     pub requests: u64,
     /// Bytes of all of them together.
     pub bytes: u64,
@@ -16,13 +16,13 @@ pub struct Count {
 pub struct Counters([Count; Kind::ALL.len()]);
 
 impl Counters {
-    /// Requests of a kind.
+    /// Requests of `kind` and their bytes.
     #[must_use]
     pub const fn of(&self, kind: Kind) -> Count {
         self.0[kind as usize]
     }
 
-    /// Requests of all kinds.
+    /// Sum of the requests of all kinds and of their bytes.
     #[must_use]
     pub fn all(&self) -> Count {
         let mut all = Count::default();

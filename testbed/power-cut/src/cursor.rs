@@ -51,13 +51,13 @@ impl Cursor {
         }
     }
 
-    /// What the device is like.
+    /// Geometry of the device that was recorded.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.record.geometry
     }
 
-    /// How many events have happened.
+    /// Position in the record: the number of events before it, from 0 to [`Cursor::events`].
     #[must_use]
     pub const fn point(&self) -> usize {
         self.point

@@ -2,7 +2,7 @@
 
 use millrace_block::{ErrorKind, Operation};
 
-/// The kinds of requests.
+/// Kind of a request: its [`Operation`] without parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// [`Operation::Read`].
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds, in the order of their declaration.
     pub const ALL: [Self; 6] = [
         Self::Read,
         Self::Write,
@@ -30,7 +30,7 @@ impl Kind {
         Self::WriteZeroes,
     ];
 
-    /// The kind of an operation.
+    /// The kind of `operation`, whatever its parameters.
     #[must_use]
     pub const fn of(operation: Operation) -> Self {
         match operation {
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// Whether it changes blocks.
+    /// Whether requests of this kind change blocks: all but reads and flushes.
     #[must_use]
     pub const fn changes(self) -> bool {
         !matches!(self, Self::Read | Self::Flush)
@@ -57,9 +57,9 @@ pub struct Fault {
     pub kind: Option<Kind>,
     /// How many of this kind pass first, from when the fault was set.
     pub after: u64,
-    /// How many fail then.
+    /// Number of requests that fail after those; `u64::MAX` for all.
     pub count: u64,
-    /// With which error.
+    /// Kind of error with which they complete.
     pub error: ErrorKind,
 }
 

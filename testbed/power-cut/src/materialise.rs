@@ -30,7 +30,7 @@ pub enum Survivors {
 }
 
 impl Survivors {
-    /// All ways.
+    /// All choices of survivors, in the order of their declaration.
     pub const ALL: [Self; 5] = [
         Self::Nothing,
         Self::Everything,
@@ -227,7 +227,7 @@ impl<'a> Maker<'a> {
                 })
             };
             let ready: Vec<usize> = (0..left.len()).filter(|at| !must_wait(left[*at])).collect();
-            // Whoever is before somebody was also applied before: there is a first.
+            // A piece that comes before another was also applied before it: no cycle, so one of them is ready.
             let next = left.swap_remove(ready[random.index(ready.len())]);
             self.write(next, random);
         }

@@ -23,14 +23,14 @@ pub enum Order {
     Shuffled(u64),
 }
 
-/// How a device is made.
+/// Options of [`PowerCut::with_options`]: geometry, first content and order.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What it is like.
+    /// Geometry of the device, which also sets its promises of durability.
     pub geometry: Geometry,
     /// What is on its medium at first; zeros if none.
     pub image: Option<Image>,
-    /// When requests are done.
+    /// Time and order in which requests are done and completed.
     pub order: Order,
 }
 

@@ -181,7 +181,7 @@ impl State {
             return;
         };
         if taken.error.is_some() {
-            // Whoever makes use of it will see.
+            // Random bytes: software that uses the data of a failed read is caught.
             self.random.fill(buffer);
         } else {
             self.live.read(offset, buffer);

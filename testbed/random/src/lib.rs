@@ -7,13 +7,13 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The draws of this seed.
+    /// A generator at the first draw of `seed`; every seed is valid.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// The next draw: each number from 0 to 2^64 - 1 is equally likely.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -53,7 +53,7 @@ impl Random {
         }
     }
 
-    /// Any bytes.
+    /// Fills `bytes` with random bytes: one draw for every 8, in little-endian order.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {
             let draw = self.number().to_le_bytes();

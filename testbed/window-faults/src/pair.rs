@@ -9,7 +9,7 @@ use millrace_window::{Attributes, Fence, LINE, Medium, WORD};
 use crate::memory_history::MemoryHistory;
 use crate::processor::{Processor, Temper};
 
-/// One of the two.
+/// Name of one of the two sides of a [`Pair`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The one.
@@ -91,7 +91,7 @@ impl Pair {
         self.lock().sides[side as usize].kill_after(accesses);
     }
 
-    /// Whether a side has died.
+    /// Whether `side` has died of a [`Pair::kill`]: at the first access beyond the allowed number, not before.
     #[must_use]
     pub fn is_dead(&self, side: Side) -> bool {
         self.lock().sides[side as usize].is_dead()

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 
 use crate::{End, Platform, Word};
 
-/// Index word of a ring.
+/// Name of one of the four index words of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RingWord {
     /// Up to where producers have claimed.
@@ -84,7 +84,7 @@ pub unsafe trait RingCells: Send + Sync {
 #[repr(align(128))]
 struct Apart<W>(W);
 
-/// Ring cells on the heap.
+/// Ring cells on the heap of one process; each index word has two cache lines of its own.
 pub struct HeapCells<T, P: Platform> {
     producer_head: Apart<P::Word>,
     producer_tail: Apart<P::Word>,

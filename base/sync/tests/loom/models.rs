@@ -217,8 +217,8 @@ fn two_consumers() {
     assert_same(got, expected);
 }
 
-/// With one slot: the second item is pushed into the room that the first has left. Who then reads the head
-/// must not meet the consumers' tail of before.
+/// With one slot: the second item is pushed into the room that the first has left. A producer that then reads the
+/// new head must not read an older consumers' tail.
 fn late_producer() {
     let (mut producer, mut consumer) = ring::<Multi, Single>(1);
     let mut late = producer.clone();

@@ -23,11 +23,11 @@ pub(crate) mod cns {
 pub struct ControllerData {
     /// PCI vendor id of the function (VID).
     pub vendor: u16,
-    /// Serial number, trimmed (SN).
+    /// Serial number, trimmed, at most 20 ASCII characters (SN).
     pub serial: String,
-    /// Model number, trimmed (MN).
+    /// Model number, trimmed, at most 40 ASCII characters (MN).
     pub model: String,
-    /// Firmware revision, trimmed (FR).
+    /// Firmware revision, trimmed, at most 8 ASCII characters (FR).
     pub firmware: String,
     /// log2 of the longest transfer in smallest memory pages; zero: no limit (MDTS).
     pub transfer_shift: u8,
@@ -57,7 +57,7 @@ pub struct ControllerData {
     pub sqe_sizes: u8,
     /// Sizes of a completion queue entry, as exponents of two (CQES).
     pub cqe_sizes: u8,
-    /// Highest valid namespace id (NN).
+    /// Highest valid namespace id, active or not (NN).
     pub namespaces: u32,
     /// Supported optional I/O commands, as bits (ONCS).
     pub io_commands: u16,
@@ -233,7 +233,7 @@ pub struct NamespaceData {
     pub blocks: u64,
     /// Blocks that may be allocated at a time (NCAP).
     pub capacity: u64,
-    /// Number of allocated blocks (NUSE).
+    /// Number of blocks allocated at present (NUSE).
     pub used: u64,
     /// Block formats that the namespace supports (LBAF).
     pub formats: Vec<BlockFormat>,
@@ -309,7 +309,7 @@ impl NamespaceData {
         })
     }
 
-    /// Block format in use (FLBAS).
+    /// Block format that the namespace has at present (FLBAS).
     #[must_use]
     pub fn block_format(&self) -> BlockFormat {
         self.formats[self.format]

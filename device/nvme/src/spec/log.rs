@@ -22,7 +22,7 @@ pub struct Health {
     /// Bit 0 spare low, 1 temperature, 2 reliability degraded, 3 read only, 4 backup of the cache failed,
     /// 5 persistent memory unreliable.
     pub warnings: u8,
-    /// Composite temperature in kelvin.
+    /// Composite temperature of controller and namespaces in kelvin.
     pub temperature: u16,
     /// Spare that is left, in percent.
     pub spare: u8,
@@ -36,13 +36,13 @@ pub struct Health {
     pub data_written: u128,
     /// Number of Read and Compare commands.
     pub reads: u128,
-    /// Number of Write commands completed.
+    /// Number of Write commands that the controller has completed.
     pub writes: u128,
     /// Minutes with a command under way.
     pub busy_minutes: u128,
-    /// Number of power cycles.
+    /// Number of power cycles in the device's life.
     pub power_cycles: u128,
-    /// Hours of operation with power.
+    /// Hours with power; time in a non-operational power state may not count.
     pub power_on_hours: u128,
     /// Number of power losses without a shutdown.
     pub unsafe_shutdowns: u128,
@@ -117,11 +117,11 @@ pub struct ErrorEntry {
     pub queue: u16,
     /// The command's id, 0xffff if it was not one command.
     pub command: u16,
-    /// Status of the failed command.
+    /// Status of the command that failed, without the phase bit.
     pub status: Status,
-    /// First block with an error.
+    /// First logical block that had the error.
     pub block: u64,
-    /// Namespace id of the command.
+    /// Id of the namespace that the error concerns.
     pub namespace: u32,
 }
 

@@ -24,7 +24,7 @@ pub(crate) const SQE_SHIFT: u32 = 6;
 /// log2 of the size of a completion queue entry.
 pub(crate) const CQE_SHIFT: u32 = 4;
 
-/// Controller capabilities (Base 3.1.1).
+/// Controller Capabilities register, CAP, as read (Base 3.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Status(pub u16);
 
 impl Status {
-    /// Successful completion, no error.
+    /// Successful completion (generic status 00h): no error.
     pub const SUCCESS: Self = Self(0);
     /// The command was ended by an Abort command.
     pub const ABORT_REQUESTED: Self = Self::generic(0x07);

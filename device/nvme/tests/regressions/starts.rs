@@ -294,7 +294,7 @@ impl Host for StoppedHost {
     fn relax(&self, _: u32) {}
 }
 
-/// Who was stopped between the look at the controller and the look at the clock took it for late.
+/// A thread that was stopped between its read of CSTS and its read of the clock reported a timeout.
 #[test]
 fn a_thread_that_is_stopped_does_not_make_the_controller_late() -> Outcome {
     let fixture = Fixture::new(small())?;

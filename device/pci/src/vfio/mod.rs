@@ -73,7 +73,7 @@ pub enum Iommu {
     Iommufd,
 }
 
-/// Options of [`open`].
+/// Options of [`open`]: IOMMU interface, window size and removal event.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Which interface must be used; the best that the kernel offers if none is named.

@@ -2,7 +2,7 @@
 //!
 //! This module alone has unsafe code. What it relies on:
 //!
-//! 1. Whoever adds a mapping hands over a share of what keeps its bytes mapped ([`Mapping::new`]); the
+//! 1. The caller of [`Mapping::new`] hands over a share of what keeps its bytes mapped; the
 //!    share is dropped when the mapping is taken out, which waits for a step that is under way.
 //! 2. Nothing here makes a reference to the host's bytes. Queue entries and doorbells are atomic words.
 //!    Data is copied as a device copies it: a host that touches a buffer whose command runs reads or leaves
@@ -30,7 +30,7 @@ use crate::random::Random;
 pub struct DmaFault {
     /// The first device address of the access.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length of the whole access in bytes.
     pub length: u64,
     /// Whether the controller wanted to write.
     pub write: bool,

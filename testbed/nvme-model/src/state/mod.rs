@@ -47,15 +47,15 @@ use self::transfer::Segment;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Commands that were fetched.
+    /// Commands that were fetched from submission queues.
     pub commands: u64,
     /// Completions that were written, hostile ones included.
     pub completions: u64,
-    /// Read commands.
+    /// Read commands that began to execute, with those that then failed.
     pub reads: u64,
-    /// Write commands.
+    /// Write commands that began to execute, with those that then failed.
     pub writes: u64,
-    /// Flush commands.
+    /// Flush commands that began to execute, with those that then failed.
     pub flushes: u64,
     /// Reads and writes that crossed the optimal boundary.
     pub boundary_crossings: u64,
@@ -63,7 +63,7 @@ pub struct Counters {
     pub stalls: u64,
     /// Times that an interrupt was signalled.
     pub interrupts: u64,
-    /// Doorbells that were seen rung.
+    /// Doorbell values that were taken; several writes of a doorbell before a poll count once.
     pub doorbells: u64,
     /// Times that the controller became ready.
     pub enables: u64,
