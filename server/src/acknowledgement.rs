@@ -8,7 +8,7 @@
 //! server itself: whatever raises the watermark of `Durable` raises that of `Majority` with it.
 //!
 //! # Ownership
-//! | what | who touches it |
+//! | field | threads that use it |
 //! |---|---|
 //! | a watermark | the journal raises it; any thread reads it |
 //! | the failure | the journal sets it, once; any thread reads it |
@@ -58,7 +58,7 @@ pub struct Acknowledgement {
     pub until: Option<Duration>,
 }
 
-/// The watermarks of one moment.
+/// The watermarks of all levels, read at one moment, and whether the journal has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
     levels: [CommitSeq; Level::ALL.len()],

@@ -17,7 +17,7 @@ pub trait Clock: Send + Sync + Debug + 'static {
     fn wall_clock_ms(&self) -> i64;
 }
 
-/// The machine's clocks.
+/// The monotonic clock and the wall clock of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Instant,

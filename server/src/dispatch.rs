@@ -66,7 +66,7 @@ enum Done {
     Wait(Outcome),
 }
 
-/// The service behind the network.
+/// The service behind the network: parses requests, runs commands, writes replies.
 #[derive(Debug)]
 pub struct Dispatcher {
     state: Arc<ServerState>,

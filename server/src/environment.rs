@@ -15,7 +15,7 @@ pub trait Entropy: Send + Sync + Debug + 'static {
     fn number(&self) -> u64;
 }
 
-/// The machine's random source.
+/// The random source of the operating system (getrandom(2)).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEntropy;
 
@@ -34,7 +34,7 @@ pub struct ServerEnvironment {
 }
 
 impl ServerEnvironment {
-    /// An environment of these parts.
+    /// An environment of a clock, a random source and a memory budget.
     #[must_use]
     pub const fn new(
         clock: Arc<dyn Clock>,
@@ -48,7 +48,7 @@ impl ServerEnvironment {
         }
     }
 
-    /// The clock.
+    /// The clock that all parts of the server read.
     #[must_use]
     pub const fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock

@@ -1,4 +1,4 @@
-//! Group commit: one thread syncs the engine's log for everybody who waits for it.
+//! Group commit: one thread syncs the engine's log for all replies that wait for it.
 //!
 //! ```text
 //!   worker: commit (buffered) -> park the reply -> end of its round: Journal::request(commit sequence number)
@@ -13,9 +13,9 @@
 //!
 //! # Waiting for company
 //! A sync costs the processor as much as several writes. So before it syncs, the thread waits for as
-//! many replies as there were writers about at the last sync: those it released and those who had come
+//! many replies as there were writers at the last sync: those that it released and those that had come
 //! by its end. It waits no longer than the last sync took, and at most [`GATHERING_MAX`]. A lone writer
-//! never waits, and writers who have left are waited for once.
+//! never waits, and writers that have left are waited for once.
 //!
 //! # A lone writer
 //! Two threads woken cost more than a sync of a quick device. So a worker whose single reply waits, while
@@ -65,9 +65,9 @@ struct State {
 /// What the journal has done, for monitoring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalCounters {
-    /// Syncs that succeeded.
+    /// Number of syncs that succeeded since the start.
     pub syncs: u64,
-    /// Replies that were parked.
+    /// Number of replies that were parked since the start.
     pub parked: u64,
 }
 
@@ -111,7 +111,7 @@ impl Journal {
         self.syncs_every_write
     }
 
-    /// Adds somebody to be woken.
+    /// Adds a subscriber, which is woken after each sync while it waits.
     pub fn subscribe(&self, subscriber: Arc<dyn Subscriber>) {
         self.lock().subscribers.push(subscriber);
     }
@@ -153,7 +153,7 @@ impl Journal {
         self.watermarks.has_failed()
     }
 
-    /// What the journal has done.
+    /// The counters of syncs and parked replies since the start.
     #[must_use]
     pub fn counters(&self) -> JournalCounters {
         JournalCounters {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::simulation::SimulatedClock;
 
-    /// Somebody who always waits, and whether they were woken.
+    /// A subscriber that always waits, and whether it was woken.
     #[derive(Debug, Default)]
     struct Waiting(AtomicBool);
 

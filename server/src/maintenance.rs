@@ -111,7 +111,7 @@ impl MaintenanceThread {
     }
 }
 
-/// Polls until a stop comes, or the one who could send it is gone.
+/// Polls until a stop comes, or its sender is dropped.
 fn drive(state: &Arc<ServerState>, interrupt: Arc<Interrupt>, stopped: &Receiver<()>) {
     let clock = state.environment.clock();
     let mut maintenance = Maintenance::new(Arc::clone(state), interrupt);

@@ -20,24 +20,24 @@ const COMMAND_LEN_MAX: usize = 4 * 1024;
 /// The code with which operations of a client that left end (`ClientDisconnect`).
 const CLIENT_DISCONNECT: i32 = 279;
 
-/// An operation that is running.
+/// A running operation, as `currentOp` describes it.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// The operation's number.
+    /// The number of the operation, by which `killOp` names it; unique since the start.
     pub opid: u32,
     /// Monotonic time at which its request was received.
     pub started: Duration,
-    /// The command's name.
+    /// The name of the command, as clients spell it.
     pub name: &'static str,
     /// The counter of `opcounters` that the command adds to.
     pub kind: OperationKind,
-    /// The database.
+    /// The database that the command names in `$db`.
     pub database: String,
     /// The command document, or nothing if it is long.
     pub command: Vec<u8>,
-    /// Stops it.
+    /// The handle by which other threads stop the operation.
     pub interrupt: Arc<Interrupt>,
-    /// Whether it was killed.
+    /// Whether `killOp`, a closed connection or the stop of the server has killed it.
     pub killed: bool,
 }
 
@@ -49,7 +49,7 @@ struct Activity {
     command: Vec<u8>,
 }
 
-/// What one connection is doing.
+/// The operation of one connection, and what is known of its client.
 #[derive(Debug)]
 pub struct Slot {
     connection: ConnectionId,
@@ -60,7 +60,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The connection.
+    /// The number of the connection that the slot belongs to.
     #[must_use]
     pub const fn connection(&self) -> ConnectionId {
         self.connection
@@ -72,7 +72,7 @@ impl Slot {
         &self.peer
     }
 
-    /// The operation that is running.
+    /// A copy of the running operation; `None` while the connection is idle.
     #[must_use]
     pub fn running(&self) -> Option<Running> {
         self.lock().running.clone()
@@ -117,7 +117,7 @@ pub struct Begun {
 }
 
 impl Begun {
-    /// The operation's interrupt.
+    /// The interrupt by which other threads stop the operation.
     #[must_use]
     pub const fn interrupt(&self) -> &Arc<Interrupt> {
         &self.interrupt
@@ -143,7 +143,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// Adds a connection.
+    /// Adds a connection of the client at the address `peer`.
     pub fn open(&self, connection: ConnectionId, peer: &str) -> Arc<Slot> {
         let slot = Arc::new(Slot {
             connection,
@@ -156,7 +156,7 @@ impl Operations {
         slot
     }
 
-    /// Removes a connection.
+    /// Removes a connection that was closed.
     pub fn close(&self, connection: ConnectionId) {
         self.lock().remove(&connection);
     }
@@ -205,7 +205,7 @@ impl Operations {
             slot: Arc::clone(slot),
             interrupt,
         };
-        // Looked at after the operation can be found: whoever sets them kills what they find after.
+        // Read after the operation can be found: a thread that sets them kills every operation that it finds afterwards.
         if slot.gone.load(Ordering::SeqCst) {
             return Err(Error::location(
                 CLIENT_DISCONNECT,
@@ -248,7 +248,7 @@ impl Operations {
         }
     }
 
-    /// All connections.
+    /// The slots of all open connections, in the order of their numbers.
     #[must_use]
     pub fn slots(&self) -> Vec<Arc<Slot>> {
         self.lock().values().cloned().collect()

@@ -87,7 +87,7 @@ pub struct NetworkContext {
     pub budget: Arc<MemoryBudget>,
     /// The tickets of requests that wait for data.
     pub notifier: Arc<Notifier>,
-    /// What the network counts.
+    /// The counters of the network layer, since the start.
     pub counters: Arc<Counters>,
 }
 

@@ -476,7 +476,7 @@ impl<S: Service> Worker<S> {
         if self.draining_until.is_some() || !self.shared.stopping.load(Ordering::SeqCst) {
             return;
         }
-        // Those who were woken by the stop get their answers; whoever still waits is closed below.
+        // Requests that the stop has woken get their answers; connections that still wait are closed below.
         self.on_inbox();
         self.draining_until = Some(self.now + self.shared.config.drain_time_max);
         self.acceptor = None;

@@ -75,7 +75,7 @@ fn an_nvme_device_serves_as_a_file_does() {
     let service = Arc::new(service);
     let _stepper = Stepper::new(service.controller());
     let serving = Arc::clone(&service);
-    // It waits for a client who never comes when the test has ended.
+    // It waits for a client that never comes when the test has ended.
     thread::spawn(move || while serving.serve_client().is_ok() {});
 
     let bytes = bytes(3_000_001, 0);

@@ -211,7 +211,7 @@ fn trim_gives_back_what_is_free() {
     assert!(bed.read("back") == vec![7; 3_000_000]);
     let text = bed.ok("trim disk.img");
     assert!(text.contains("deallocated"), "{text}");
-    // A server, or whoever has it, is not disturbed.
+    // A server that has the volume open is not disturbed.
     let device = bed.open();
     let error = bed.fails("trim ./disk.img", 1);
     assert!(error.contains("is in use"), "{error}");

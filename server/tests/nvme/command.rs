@@ -29,7 +29,7 @@ impl Served {
         let service = Arc::new(service);
         let stepper = Stepper::new(service.controller());
         let serving = Arc::clone(&service);
-        // It waits for a client who never comes when the test has ended.
+        // It waits for a client that never comes when the test has ended.
         thread::spawn(move || while serving.serve_client().is_ok() {});
         Self {
             socket,

@@ -1,4 +1,4 @@
-//! A broker of user-level sockets that does no more than join those who listen and those who connect.
+//! A broker of user-level sockets that does no more than join programs that listen and programs that connect.
 
 use std::collections::HashMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -40,7 +40,7 @@ struct Registry {
 }
 
 impl Broker {
-    /// Listens at `path`, whoever did before.
+    /// Listens at `path`, also if another broker did before.
     pub(crate) fn start(path: &Path) -> Self {
         // There is one only if another broker was here.
         let _ = std::fs::remove_file(path);
@@ -132,7 +132,7 @@ impl Registry {
             other => panic!("{other:?} is no request"),
         };
         let reply = Packet { message, ..packet };
-        // Who asked may be gone.
+        // The program that asked may have ended.
         let _ = send(self.processes[index].as_fd(), &reply, &along);
     }
 
