@@ -7,8 +7,8 @@ use std::cell::OnceCell;
 use millrace_memory::{Pages, RegionOptions};
 use millrace_stream::Side;
 use millrace_stream::partition::{
-    Class, Endpoints, Fetched, OpenReply, OpenParams, Partition, PartitionGeometry, PartitionSettings,
-    Reset, State,
+    Class, Endpoints, Fetched, OpenParams, OpenReply, Partition, PartitionGeometry,
+    PartitionSettings, Reset, State,
 };
 use millrace_window::{LINE, Mapped, Outgoing, WORD, Window};
 
