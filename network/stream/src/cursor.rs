@@ -30,7 +30,7 @@ pub struct ReceiveCursor {
     pub taken: u64,
     /// Lines whose credit was returned to the sender.
     pub credited: u64,
-    /// 1 if the peer may sleep for lines returned since the last [`Receiver::wake`].
+    /// 1 if the peer may sleep for lines returned since the last [`Receiver::wake`](crate::Receiver::wake).
     pub wake_pending: u64,
     /// The count of bytes received since the start.
     pub total: u64,

@@ -22,7 +22,7 @@ impl<M: Medium> RingPair<M> {
     /// This side of the connection whose memory is at the start of the window.
     ///
     /// # Errors
-    /// [`ErrorKind::Geometry`] if the geometry is invalid; [`ErrorKind::Window`] if the window is too small, for one
+    /// [`ErrorKind::Geometry`](crate::ErrorKind::Geometry) if the geometry is invalid; [`ErrorKind::Window`](crate::ErrorKind::Window) if the window is too small, for one
     /// direction alone, or in use by another ring pair.
     pub fn new(window: &Window<M>, geometry: Geometry, side: Side) -> Result<Self> {
         geometry.check()?;
