@@ -116,7 +116,7 @@ fn nothing_is_lost_by_options_that_make_no_volume() {
         ),
         ("mkfs mem:64M --size 64M", "--size 64M is for files"),
         ("mkfs ./new.img --size 64K", "too small"),
-        ("mkfs ./new.img --size 5000", "multiples of 4096"),
+        ("mkfs ./new.img --size 5000", "a multiple of 4096"),
         ("mkfs ./new.img", "--size 10G"),
         ("mkfs ./none/new.img --size 1M", "could not be made"),
     ];

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// A path on the volume: its parts, from the root down.
 ///
 /// ```
-/// use millrace::blobfs::VolumePath;
+/// use millrace_tools::blobfs::VolumePath;
 ///
 /// let path: VolumePath = ":db//./CURRENT".parse()?;
 /// assert_eq!(path.to_string(), "/db/CURRENT");

@@ -20,11 +20,11 @@ pub enum Place {
 /// A device, and perhaps one of its namespaces.
 ///
 /// ```
-/// use millrace::nvme::Spec;
+/// use millrace_tools::nvme::Spec;
 ///
 /// let spec: Spec = "nvme:01:00.0/2".parse()?;
 /// assert_eq!(spec.to_string(), "0000:01:00.0/2");
-/// # Ok::<(), millrace::nvme::SpecError>(())
+/// # Ok::<(), millrace_tools::nvme::SpecError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn what_names_no_device_is_said() {
         let rows = [
-            ("", "no PCI address"),
-            ("nvme:", "no PCI address"),
+            ("", "is not a PCI address"),
+            ("nvme:", "is not a PCI address"),
             ("0000:01:00", "the function is missing"),
             ("0000:01:00.0/", "no namespace"),
             ("0000:01:00.0/0", "numbered from 1 on"),
