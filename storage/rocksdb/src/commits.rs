@@ -72,9 +72,9 @@ impl Commits {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Nanoseconds for which commits held the lock; zero without a clock.
-    pub(crate) fn lock_ns(&self) -> u64 {
-        self.lock_ns.load(Ordering::Relaxed)
+    /// Nanoseconds for which commits held the lock; `None` without a clock.
+    pub(crate) fn lock_ns(&self) -> Option<u64> {
+        self.clock.map(|_| self.lock_ns.load(Ordering::Relaxed))
     }
 
     pub(crate) fn counter(&self, key: &[u8]) -> Counter {
