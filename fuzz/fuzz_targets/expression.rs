@@ -6,32 +6,11 @@
 
 #![no_main]
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use bson::{Document, RawDocument};
 use libfuzzer_sys::fuzz_target;
-use millrace_document::expression::{EvaluationContext, Expression, Scope, Variables};
-use millrace_document::operation::Limits;
-use millrace_document::value::Collation;
-use millrace_document::{Environment, Interrupt, Operation};
-
-#[derive(Debug)]
-struct Still;
-
-impl Environment for Still {
-    fn wall_clock_ms(&self) -> i64 {
-        0
-    }
-
-    fn monotonic(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn random(&self) -> u64 {
-        0
-    }
-}
+use millrace_expression::{EvaluationContext, Expression, Scope, Variables};
+use millrace_value::testing::operation;
+use millrace_value::Collation;
 
 /// Splits the first document off.
 fn split(data: &[u8]) -> Option<(Document, Document)> {
@@ -48,11 +27,7 @@ fuzz_target!(|data: &[u8]| {
     let Some(operand) = arguments.get("e") else {
         return;
     };
-    let operation = Operation::new(
-        Arc::new(Still),
-        Arc::new(Interrupt::default()),
-        Limits::default(),
-    );
+    let operation = operation();
     let variables = Variables::new(&operation);
     let context = EvaluationContext::new(&operation, &variables, Collation::SIMPLE);
     if let Ok(expression) = Expression::parse(operand, &Scope::new(Collation::SIMPLE)) {

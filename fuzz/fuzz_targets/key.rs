@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../database/document/tests/exercise_key/mod.rs"]
-mod exercise_key;
+#[path = "../../database/value/tests/it/exercise.rs"]
+mod exercise;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| exercise_key::check_input(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| exercise::check_input(bytes));

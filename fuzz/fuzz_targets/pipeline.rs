@@ -2,9 +2,9 @@
 
 #![no_main]
 
-#[path = "../../database/document/tests/exercise_pipeline/mod.rs"]
-mod exercise_pipeline;
+#[path = "../../database/pipeline/tests/it/exercise.rs"]
+mod exercise;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    exercise_pipeline::run(bytes);
+    exercise::run(bytes);
 });

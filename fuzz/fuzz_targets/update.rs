@@ -2,9 +2,9 @@
 
 #![no_main]
 
-#[path = "../../database/document/tests/exercise_update/mod.rs"]
-mod exercise_update;
+#[path = "../../database/update/tests/it/exercise.rs"]
+mod exercise;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    exercise_update::apply(bytes);
+    exercise::apply(bytes);
 });

@@ -17,11 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bson::RawDocument;
-use millrace_document::command::{
-    self as documents, CommandRequest, Cost, Effects, OperationKind, WriteConcernSupport,
-};
-use millrace_document::{Environment, Error, ErrorCode, Operation, Result, operation};
+use millrace_command::{CommandRequest, Cost, Effects, OperationKind, WriteConcernSupport};
 use millrace_engine::CommitSeq;
+use millrace_value::{Environment, Error, ErrorCode, Operation, Result, operation};
 use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
 
 use crate::commands::generic::GenericArguments;
@@ -313,7 +311,7 @@ impl Dispatcher {
         session: &mut Session,
         request: &Request<'_>,
         message: &OpMsg<'_>,
-        (handler, command): (&documents::Command, &CommandRequest<'_>),
+        (handler, command): (&millrace_command::Command, &CommandRequest<'_>),
         generic: &GenericArguments<'_>,
         operation: &Operation,
         reply: &mut ReplyBuffer<'_>,

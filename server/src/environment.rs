@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrace_document::Environment;
+use millrace_value::Environment;
 
 use crate::clock::Clock;
 use crate::memory::{MemoryBudget, Share};

@@ -1,6 +1,6 @@
 //! Names of the error codes that the document layer does not know.
 
-use millrace_document::ErrorCode;
+use millrace_value::ErrorCode;
 
 /// The name that an error reply has as `codeName`; `Location` and the number for a code without a
 /// name.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millrace_document::{Environment, Error, Result};
+use millrace_value::{Environment, Error, Result};
 
 /// How long a session lives without being used.
 pub const IDLE_MAX: Duration = Duration::from_secs(30 * 60);

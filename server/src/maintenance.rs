@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use millrace_document::{Environment, ErrorCode, Interrupt, Operation, operation};
+use millrace_value::{Environment, ErrorCode, Interrupt, Operation, operation};
 
 use crate::state::ServerState;
 

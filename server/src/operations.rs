@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millrace_document::command::OperationKind;
-use millrace_document::{Error, ErrorCode, Interrupt, Result};
+use millrace_command::OperationKind;
+use millrace_value::{Error, ErrorCode, Interrupt, Result};
 
 use crate::network::ConnectionId;
 

@@ -14,10 +14,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use millrace_document::Environment;
-use millrace_document::command::Database;
+use millrace_command::Database;
 use millrace_engine::{Engine, ErrorKind};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine, UnsyncedLossFs};
+use millrace_value::Environment;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -83,7 +83,7 @@ pub enum ServeError {
         /// What was to be done.
         what: &'static str,
         /// Why it failed.
-        source: millrace_document::Error,
+        source: millrace_value::Error,
     },
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millrace_document::command::Principal;
+use millrace_command::Principal;
 use millrace_wire::Compressor;
 
 use crate::commands::fail_point::FailAction;

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
-use millrace_document::command::{self, Database, OperationKind};
-use millrace_document::{Environment, Result};
+use millrace_command::{Database, OperationKind};
 use millrace_engine::Engine;
+use millrace_value::{Environment, Result};
 
 use crate::commands::fail_point::FailPoints;
 use crate::commands::parameters::Parameters;
@@ -201,7 +201,7 @@ impl DatabaseHooks {
     }
 }
 
-impl command::DatabaseHooks for DatabaseHooks {
+impl millrace_command::DatabaseHooks for DatabaseHooks {
     fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {
         Self::current_operations(self, spec)
     }

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bson::Document;
-use millrace_document::catalog::{Collection, RecordKind};
-use millrace_document::committer::{CommitObserver, Detail, LogicalChange};
+use millrace_collection::committer::{CommitObserver, Detail, LogicalChange};
+use millrace_collection::{Collection, RecordKind};
 use millrace_engine::CommitSeq;
 
 use crate::logical_sessions::SessionId;
@@ -181,7 +181,7 @@ impl CommitObserver for Waiters {
 #[cfg(test)]
 mod tests {
     use bson::{Uuid, doc, rawdoc};
-    use millrace_document::catalog::Namespace;
+    use millrace_collection::Namespace;
 
     use super::*;
 

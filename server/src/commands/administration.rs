@@ -1,7 +1,7 @@
 //! Commands that change how the server as a whole runs.
 
 use bson::{Document, doc};
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_value::{Error, ErrorCode, Result};
 
 use super::{Answer, CommandContext, truthy};
 use crate::state::Stop;

@@ -7,9 +7,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
-use millrace_document::command::{
-    Access, CommandSpec, ReadConcernSupport, Requirement, WriteConcernSupport,
-};
+use millrace_command::{Access, CommandSpec, ReadConcernSupport, Requirement, WriteConcernSupport};
 
 use super::registry::Registry;
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_value::{Error, ErrorCode, Result};
 
 use super::{Answer, CommandContext, count, integer, truthy, wrong_type};
 

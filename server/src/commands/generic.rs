@@ -3,9 +3,8 @@
 use bson::raw::RawBsonRef;
 use bson::spec::BinarySubtype;
 use bson::{Bson, RawDocument};
-use millrace_document::command::StableApi;
-use millrace_document::value::Elements;
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_command::StableApi;
+use millrace_value::{Elements, Error, ErrorCode, Result};
 
 use super::write_concern::WriteConcern;
 use super::{exact_integer, unknown_field};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
-use millrace_document::{Environment, Error, ErrorCode, Result};
+use millrace_value::{Environment, Error, ErrorCode, Result};
 use millrace_wire::{Compressor, MESSAGE_LEN_MAX, MsgFlags};
 
 use super::{Answer, CommandContext, integer, truthy, wrong_type};

@@ -1,8 +1,8 @@
 //! What the server and its machine are.
 
 use bson::{Bson, DateTime, Document, doc};
-use millrace_document::command::{CommandSpec, OnSecondary};
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_command::{CommandSpec, OnSecondary};
+use millrace_value::{Error, ErrorCode, Result};
 
 use super::handshake::USER_DOCUMENT_LEN_MAX;
 use super::{Answer, CommandContext, count, truthy};

@@ -21,8 +21,8 @@ pub mod write_concern;
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocument};
-use millrace_document::command::{CommandSpec, is_generic};
-use millrace_document::{Error, ErrorCode, Operation, Result};
+use millrace_command::{CommandSpec, is_generic};
+use millrace_value::{Error, ErrorCode, Operation, Result};
 use millrace_wire::MsgFlags;
 
 use crate::network::Resumed;
@@ -156,7 +156,7 @@ pub(crate) fn wrong_type(path: &str, value: &Bson, expected: &str) -> Error {
         ErrorCode::TypeMismatch,
         format!(
             "BSON field '{path}' is the wrong type '{}', expected type '{expected}'",
-            millrace_document::value::type_alias(value)
+            millrace_value::type_alias(value)
         ),
     )
 }

@@ -1,8 +1,8 @@
 //! `currentOp` and `killOp`.
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use millrace_document::command::CommandRequest;
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_command::CommandRequest;
+use millrace_value::{Error, ErrorCode, Result};
 
 use super::{Answer, CommandContext, integer, truthy};
 

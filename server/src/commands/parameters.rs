@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
 use bson::{Bson, Document, doc};
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_value::{Error, ErrorCode, Result};
 
 use super::{Answer, CommandContext, integer, truthy, wrong_type};
 

@@ -9,7 +9,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use millrace_document::command::{self as documents, CommandSpec, Database};
+use millrace_command::{CommandSpec, Database};
 
 use super::{COMMANDS, Command};
 use crate::metrics::CommandMetrics;
@@ -20,7 +20,7 @@ pub enum Handler {
     /// A command of the server itself.
     Server(&'static Command),
     /// A command of the document layer.
-    Documents(&'static documents::Command),
+    Documents(&'static millrace_command::Command),
 }
 
 impl Handler {

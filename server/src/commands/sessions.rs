@@ -2,7 +2,7 @@
 
 use bson::spec::BinarySubtype;
 use bson::{Bson, Document, doc};
-use millrace_document::{Error, ErrorCode, Result};
+use millrace_value::{Error, ErrorCode, Result};
 
 use super::{Answer, CommandContext, wrong_type};
 use crate::logical_sessions::SessionId;

@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use bson::{Bson, DateTime, Document, doc};
-use millrace_document::command::OperationKind;
-use millrace_document::{Environment, Result};
+use millrace_command::OperationKind;
+use millrace_value::{Environment, Result};
 
 use super::information::COMPATIBLE_VERSION;
 use super::{Answer, CommandContext, count};

@@ -1,6 +1,6 @@
 //! Every command that the server answers by itself.
 
-use millrace_document::command::{
+use millrace_command::{
     Action, CommandSpec, Cost, Need, OnSecondary, Requirement, ResourceKind, StableApi,
 };
 

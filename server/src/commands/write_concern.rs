@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bson::raw::RawBsonRef;
 use bson::{Document, doc};
-use millrace_document::{Error, ErrorCode, Result};
 use millrace_engine::CommitSeq;
+use millrace_value::{Error, ErrorCode, Result};
 
 use super::{exact_integer, unknown_field};
 use crate::acknowledgement::{Acknowledgement, Level};

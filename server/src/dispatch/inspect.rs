@@ -1,7 +1,7 @@
 //! Looking into requests and replies as far as dispatching needs it.
 
 use bson::RawDocument;
-use millrace_document::value::Elements;
+use millrace_value::Elements;
 use millrace_wire::OpMsg;
 
 /// The application's name in a client's first hello.

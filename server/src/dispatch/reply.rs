@@ -1,7 +1,7 @@
 //! Writing replies that the document layer has not written.
 
 use bson::{Document, RawDocumentBuf, doc};
-use millrace_document::{Error, Result};
+use millrace_value::{Error, Result};
 
 use crate::commands::fail_point::FailAction;
 use crate::error_names;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use clap::Parser;
-use millrace_document::command::{
+use millrace_command::{
     Action, CommandRequest, Effects, Grants, Principal, Privilege, Resource, StableApi,
     WriteConcernSupport,
 };
-use millrace_document::operation::Limits;
-use millrace_document::{Environment, Operation};
 use millrace_engine::MemoryEngine;
+use millrace_value::operation::Limits;
+use millrace_value::{Environment, Operation};
 use millrace_wire::{Message, MsgFlags, OpCode, OpMsg, encode_msg};
 
 use super::Dispatcher;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use millrace_document::command::{CommandRequest, Effects, EndedWaits};
-use millrace_document::{Environment, Error, ErrorCode};
+use millrace_command::{CommandRequest, Effects, EndedWaits};
+use millrace_value::{Environment, Error, ErrorCode};
 
 use super::Dispatcher;
 use super::inspect::namespace_of;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use millrace_document::command::OperationKind;
+use millrace_command::OperationKind;
 
 use super::histogram::BUCKET_ENDS_US;
 use crate::memory::Share;

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use millrace_command::{Counts, OperationKind};
+
 pub use exposition::write_metrics;
 pub use histogram::Histogram;
 pub use http::MetricsServer;
-
-use millrace_document::command::{Counts, OperationKind};
 
 /// The counters of one command, since the start.
 #[derive(Debug, Default)]

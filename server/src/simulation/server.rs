@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf};
 use clap::Parser;
-use millrace_document::Interrupt;
 use millrace_engine::{CommitSeq, Engine, Error, ErrorKind};
 use millrace_random::Random;
+use millrace_value::Interrupt;
 use millrace_wire::{Message, MsgFlags, OpMsg, encode_msg};
 
 use super::disk::VolatileEngine;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
-use millrace_document::catalog::Ident;
-use millrace_document::command::{CommandRequest, Database, DatabaseHooks, Principal};
-use millrace_document::operation::Limits;
-use millrace_document::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
+use millrace_command::{CommandRequest, Database, DatabaseHooks, Principal};
 use millrace_engine::{CommitSeq, Engine, KeyRange};
+use millrace_value::ident::Ident;
+use millrace_value::operation::Limits;
+use millrace_value::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
 
 use crate::model::{Answer, Contents, Model};
 use crate::restless::Restless;

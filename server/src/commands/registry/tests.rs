@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use millrace_document::command::{
+use millrace_command::{
     Access, Cost, CostRule, EndedWaits, OperationKind, Requirement, StableApi, WriteConcernSupport,
 };
 

@@ -1,0 +1,4 @@
+//! Updates of unknown origin.
+
+mod exercise;
+mod hostile_updates;

@@ -1,0 +1,4 @@
+//! Index keys of unknown origin.
+
+mod exercise;
+mod hostile_keys;
