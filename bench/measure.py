@@ -115,6 +115,7 @@ class Side:
 
 class Millrace(Side):
     durable = "every acknowledged write (synced log, group commit)"
+    binary = BINARY
     options = ()
 
     def __init__(self, name):
@@ -122,7 +123,7 @@ class Millrace(Side):
         self.metrics = free_port()
 
     def command(self):
-        return [str(BINARY), "serve", "--port", str(self.port), "--dbpath", str(self.folder / "data"),
+        return [str(self.binary), "serve", "--port", str(self.port), "--dbpath", str(self.folder / "data"),
                 "--cacheSizeGB", "1", "--metricsPort", str(self.metrics), *self.options]
 
     def counters(self):
@@ -139,6 +140,18 @@ class Millrace(Side):
 class MillraceRelaxed(Millrace):
     durable = "writes older than 100 ms"
     options = ("--journalCommitInterval", "100")
+
+
+class MillraceBefore(Millrace):
+    """An earlier build: the binary that MILLRACE_BEFORE names."""
+
+    binary = Path(os.environ.get("MILLRACE_BEFORE", BINARY))
+
+
+class MillraceRelaxedBefore(MillraceRelaxed):
+    """The same, with relaxed durability: the disk's syncs do not hide what the processor does."""
+
+    binary = MillraceBefore.binary
 
 
 class MillraceDevice(Millrace):
@@ -236,6 +249,10 @@ SIDES = {
     "millrace": Millrace, "millrace-device": MillraceDevice, "millrace-relaxed": MillraceRelaxed, "echo": Echo, "redis": Redis,
     "mongo-java-server": MongoJavaServer, "postgresql": Postgresql,
 }
+DEFAULT_SIDES = ",".join(SIDES)
+# These run only when they are named.
+BEFORE = {"millrace-before": MillraceBefore, "millrace-relaxed-before": MillraceRelaxedBefore}
+SIDES |= BEFORE
 
 
 class Measurement:
@@ -384,7 +401,7 @@ def tables(options, results, peaks):
                     f"{f'{statistics.median(synced):.1f}' if synced else ''} |")
         lines.append("")
     lines += ["### Ratios", "", "| what | workload | threads | ratio, median (low-high) |", "|---|---|---|---|"]
-    for above, below in [("millrace-device", "millrace"), ("millrace", "millrace-relaxed"), ("millrace-relaxed", "mongo-java-server"),
+    for above, below in [("millrace", "millrace-before"), ("millrace-relaxed", "millrace-relaxed-before"), ("millrace-device", "millrace"), ("millrace", "millrace-relaxed"), ("millrace-relaxed", "mongo-java-server"),
                          ("millrace", "mongo-java-server"), ("millrace", "postgresql"),
                          ("millrace-relaxed", "redis")]:
         for (workload, threads, name), rounds in results.items():
@@ -392,7 +409,7 @@ def tables(options, results, peaks):
             if name == above and other:
                 ratio = spread([m.rate / o.rate for m, o in zip(rounds, other)])
                 lines.append(f"| {above} / {below}, throughput | {workload} | {threads} | {ratio} |")
-                if below in ("redis", "postgresql", "millrace"):
+                if below in ("redis", "postgresql", "millrace", *BEFORE):
                     ratio = spread([m.cpu_us / o.cpu_us for m, o in zip(rounds, other)])
                     lines.append(f"| {above} / {below}, server's processor time an operation | "
                                  f"{workload} | {threads} | {ratio} |")
@@ -409,7 +426,7 @@ def main():
     parser.add_argument("--operations", type=int, default=100_000)
     parser.add_argument("--threads", default="1,8,16", type=lambda text: [int(t) for t in text.split(",")])
     parser.add_argument("--workloads", default="load,a,b,c,e", type=lambda text: text.split(","))
-    parser.add_argument("--sides", default=",".join(SIDES), type=lambda text: text.split(","))
+    parser.add_argument("--sides", default=DEFAULT_SIDES, type=lambda text: text.split(","))
     parser.add_argument("--output", type=Path, help="write the tables here instead of RESULTS.md")
     parser.add_argument("--json", type=Path, help="also write every measurement here")
     options = parser.parse_args()
