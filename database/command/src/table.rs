@@ -13,9 +13,9 @@ use super::privilege::ResourceKind::{Cluster, Collection, Database as OfDatabase
 use super::privilege::{Need, Requirement};
 use super::spec::{CommandSpec, Cost, EndedWaits, OnSecondary, OperationKind};
 use super::{
-    CommandRequest, Database, Effects, admin, aggregate, bulk_write, count, delete, distinct,
-    explain, find, find_and_modify, indexes, insert, namespaces, required, statistics, update,
-    validate,
+    CommandRequest, Database, Effects, admin, aggregate, bulk_write, count, cursor_commands,
+    delete, distinct, explain, find, find_and_modify, indexes, insert, namespaces, required,
+    statistics, update, validate,
 };
 
 /// The signature of every command.
@@ -237,7 +237,7 @@ pub(super) static COMMANDS: &[Command] = &[
         .in_transactions()
         .api_version_1()
         .counted_as(OperationKind::GetMore),
-        find::get_more,
+        cursor_commands::get_more,
     ),
     command_of(
         CommandSpec::write("insert", required::INSERT, "inserts documents")
@@ -254,7 +254,7 @@ pub(super) static COMMANDS: &[Command] = &[
             .in_transactions()
             .api_version_1()
             .ends_waits(EndedWaits::OfCollection),
-        find::kill_cursors,
+        cursor_commands::kill_cursors,
     ),
     command_of(
         CommandSpec::read(
