@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
-use millrace_collection::catalog::Namespace;
+use millrace_collection::Namespace;
 use millrace_value::{DocumentWriter, Error, ErrorCode, Operation, Result};
 
 use super::arguments::Arguments;

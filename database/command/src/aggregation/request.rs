@@ -2,7 +2,8 @@
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocumentBuf};
-use millrace_collection::catalog::{Namespace, ResolvedView};
+use millrace_collection::Namespace;
+use millrace_collection::catalog::ResolvedView;
 use millrace_expression::sort::SortPattern;
 use millrace_pipeline::Pipeline;
 use millrace_query::planner::{Hint, Query};

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use millrace_collection::catalog::Namespace;
+use millrace_collection::Namespace;
 use millrace_pipeline::{Context, DocumentStream, Documents};
-use millrace_query::executor::Executor;
-use millrace_query::planner;
+use millrace_query::executor::{Executor, choose_plan};
 use millrace_value::{Operation, ReadView, Result};
 
 use super::host::PipelineHost;
@@ -49,7 +48,7 @@ pub(crate) fn open_stream(
         None => Box::new(Documents::empty()),
         Some(collection) => {
             let query = Arc::new(query);
-            let plan = planner::plan(view, &collection, &query, operation)?.winning;
+            let plan = choose_plan(view, &collection, &query, operation)?.winning;
             let variables = parsed.bindings.variables.clone();
             let executor = Executor::new(view.clone(), collection, query, plan, variables)?;
             queries.stream(executor)
