@@ -296,4 +296,15 @@ impl<'a> Arguments<'a> {
             )
         })
     }
+
+    /// The `batchSize` of a command's `cursor` argument.
+    ///
+    /// # Errors
+    /// When the argument is no document, has another field, or the size is no number or negative.
+    pub(crate) fn cursor_batch_size(&self) -> Result<Option<u64>> {
+        let Some(cursor) = self.document("cursor")? else {
+            return Ok(None);
+        };
+        Self::of_statement("cursor", cursor, &["batchSize"])?.count("batchSize")
+    }
 }

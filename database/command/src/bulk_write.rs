@@ -15,9 +15,8 @@ use super::batch::statements;
 use super::cursors::{OpenCursor, Source};
 use super::delete::{DeleteStatement, run_delete};
 use super::document_list::DocumentList;
-use super::find::parse_hint;
 use super::insert::check_writable;
-use super::namespaces::cursor_batch_size;
+use super::query_arguments::parse_hint;
 use super::update::{UpdateStatement, run_update};
 use super::variables::Bindings;
 use super::{CommandRequest, Counts, Database, Effects};
@@ -130,7 +129,7 @@ pub(super) fn bulk_write(
             }
         }
     }
-    let batch_size = cursor_batch_size(&arguments)?.unwrap_or(u64::MAX);
+    let batch_size = arguments.cursor_batch_size()?.unwrap_or(u64::MAX);
     write_reply(
         database, request, results, batch_size, &totals, operation, reply,
     )?;

@@ -8,7 +8,7 @@ use millrace_query::planner::Query;
 use millrace_value::{Error, ErrorCode, Operation, Result};
 
 use super::arguments::Arguments;
-use super::find::{no_filter, parse_hint, plain_query};
+use super::query_arguments::{no_filter, parse_hint, plain_query};
 use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects, is_empty, reply_ok};
 

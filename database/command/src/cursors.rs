@@ -16,8 +16,8 @@ use millrace_value::{DocumentWriter, Environment, Error, ErrorCode, Interrupt, O
 use parking_lot::Mutex;
 
 use super::DatabaseHooks;
+use super::aggregation::OpenQueries;
 use super::document_list::DocumentList;
-use super::host::OpenQueries;
 
 /// How long an idle cursor lives, unless it was opened with `noCursorTimeout`.
 const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
@@ -431,6 +431,15 @@ impl Cursors {
             ..*self.counters.lock()
         }
     }
+}
+
+/// How much of the operation's time limit is left for later batches.
+pub(crate) fn time_left(operation: &Operation) -> Option<Duration> {
+    let now = operation.environment().monotonic();
+    operation
+        .interrupt()
+        .deadline()
+        .map(|deadline| deadline.saturating_sub(now))
 }
 
 /// Checks that a cursor is used in the session it was opened in, or in none if it was in none.

@@ -10,7 +10,7 @@ use millrace_query::executor::{Executor, choose_plan};
 use millrace_value::{Collation, Error, Operation, Path, Result};
 
 use super::arguments::Arguments;
-use super::find::{no_filter, parse_hint, plain_query};
+use super::query_arguments::{no_filter, parse_hint, plain_query};
 use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects, reply_ok};
 

@@ -11,10 +11,10 @@ use millrace_query::planner::Query;
 use millrace_query::{executor, planner};
 use millrace_value::{Collation, Error, ErrorCode, Operation, Result};
 
-use super::aggregate::AggregateRequest;
+use super::aggregation::{AggregateRequest, OpenQueries, open_stream};
 use super::arguments::Arguments;
-use super::find::{FindRequest, no_filter, parse_hint, plain_query, projection_tree};
-use super::host::OpenQueries;
+use super::find::{FindRequest, projection_tree};
+use super::query_arguments::{no_filter, parse_hint, plain_query};
 use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects, reply_ok, views};
 
@@ -419,7 +419,7 @@ fn run_through(
     }
     let started = operation.environment().monotonic();
     let queries = Arc::new(OpenQueries::default());
-    let mut stream = super::aggregate::open_stream(
+    let mut stream = open_stream(
         database,
         request.database,
         parsed,

@@ -1,7 +1,6 @@
-//! `find`, `getMore`, `killCursors`.
+//! `find`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bson::raw::RawBsonRef;
 use bson::spec::ElementType;
@@ -12,19 +11,16 @@ use millrace_expression::EvaluationContext;
 use millrace_matcher::Matcher;
 use millrace_query::executor::{Executor, choose_plan};
 use millrace_query::planner;
-use millrace_query::planner::{Hint, Query};
+use millrace_query::planner::Query;
 use millrace_update::projection::{Flat, Mode, Projection};
 use millrace_value::{Collation, DocumentWriter, Elements, Error, ErrorCode, Operation, Result};
 
 use super::arguments::Arguments;
-use super::cursors::{BatchEnd, OpenCursor, Source};
+use super::cursors::{OpenCursor, Source, time_left};
+use super::first_batch::{FIRST_BATCH_COUNT, first_batch};
+use super::query_arguments::parse_hint;
 use super::variables::Bindings;
-use super::{
-    Await, CommandRequest, Cost, Counts, Database, Effects, empty_document, is_empty, views,
-};
-
-/// How many documents the first batch holds unless the client says otherwise.
-pub(crate) const FIRST_BATCH_COUNT: u64 = 101;
+use super::{CommandRequest, Cost, Counts, Database, Effects, is_empty, reply_ok, views};
 
 /// A `find` of at most this many documents by `_id` range is a point operation.
 const POINT_LIMIT: i64 = 1000;
@@ -113,27 +109,6 @@ pub(super) fn classify(request: &CommandRequest<'_>) -> Cost {
         Cost::Inline
     } else {
         Cost::Blocking
-    }
-}
-
-/// The hint of a command.
-pub(crate) fn parse_hint(arguments: &Arguments<'_>) -> Result<Option<Hint>> {
-    match arguments.get("hint") {
-        None => Ok(None),
-        Some(RawBsonRef::String(name)) => Ok(Some(Hint::Name(name.to_owned()))),
-        Some(RawBsonRef::Document(keys)) if is_empty(keys) => Ok(None),
-        Some(RawBsonRef::Document(keys)) => {
-            if let Some(direction) = keys.get("$natural")? {
-                let backward = millrace_value::Number::from_raw(direction)
-                    .is_some_and(|number| number.as_f64() < 0.0);
-                return Ok(Some(Hint::Natural(if backward { -1 } else { 1 })));
-            }
-            Ok(Some(Hint::Keys(keys.try_into()?)))
-        }
-        Some(_) => Err(Error::new(
-            ErrorCode::FailedToParse,
-            "Hint must be a string or an object",
-        )),
     }
 }
 
@@ -413,7 +388,7 @@ fn empty_find(namespace: &Namespace, query: &Query, reply: &mut Vec<u8>) -> Resu
             "error processing query: tailable cursor requested on non capped collection",
         ));
     }
-    super::reply_ok(reply, |writer| {
+    reply_ok(reply, |writer| {
         writer.open_document("cursor");
         writer.open_array("firstBatch");
         writer.close();
@@ -423,243 +398,4 @@ fn empty_find(namespace: &Namespace, query: &Query, reply: &mut Vec<u8>) -> Resu
         Ok(())
     })?;
     Ok(Effects::default())
-}
-
-/// How much of the operation's time limit is left for later batches.
-fn time_left(operation: &Operation) -> Option<Duration> {
-    let now = operation.environment().monotonic();
-    operation
-        .interrupt()
-        .deadline()
-        .map(|deadline| deadline.saturating_sub(now))
-}
-
-/// Writes a first batch of at most `batch_size` documents and registers the cursor if there may be
-/// more.
-pub(crate) fn first_batch(
-    database: &Arc<Database>,
-    mut cursor: OpenCursor,
-    batch_size: u64,
-    single_batch: bool,
-    operation: &Operation,
-    reply: &mut Vec<u8>,
-) -> Result<Effects> {
-    let start = reply.len();
-    let mut writer = DocumentWriter::new(reply);
-    writer.open_document("cursor");
-    writer.open_array("firstBatch");
-    let (count, mut end) = cursor.fill(operation, &mut writer, batch_size)?;
-    writer.close();
-    if cursor.tailable {
-        end = BatchEnd::Full;
-    }
-    let namespace = cursor.namespace.clone();
-    let id = if single_batch || end == BatchEnd::Exhausted {
-        0
-    } else {
-        database
-            .cursors
-            .register(cursor, &**operation.environment())
-    };
-    writer.int64("id", id);
-    writer.string("ns", namespace.as_str());
-    writer.close();
-    writer.double("ok", 1.0);
-    writer.finish();
-    debug_assert!(reply.len() > start, "a reply was written");
-    Ok(Effects {
-        counts: Counts {
-            returned: count,
-            ..Counts::default()
-        },
-        ..Effects::default()
-    })
-}
-
-/// The arguments of `getMore`: the cursor, its namespace, and how many documents are wanted at most.
-fn parse_get_more(request: &CommandRequest<'_>) -> Result<(i64, Namespace, u64)> {
-    let arguments = Arguments::of_command(
-        "getMore",
-        request.body,
-        &[
-            "collection",
-            "batchSize",
-            "term",
-            "lastKnownCommittedOpTime",
-            "includeQueryStatsMetrics",
-        ],
-    )?;
-    let id = match arguments.get("getMore") {
-        Some(RawBsonRef::Int64(id)) => id,
-        _ => {
-            return Err(Error::new(
-                ErrorCode::TypeMismatch,
-                "BSON field 'getMore.getMore' is the wrong type, expected type 'long'",
-            ));
-        }
-    };
-    let name = arguments
-        .string("collection")?
-        .ok_or_else(|| arguments.missing("collection"))?;
-    let namespace = super::namespaces::cursor_namespace(request.database, name)?;
-    let batch_size = arguments
-        .count("batchSize")?
-        .filter(|&size| size > 0)
-        .unwrap_or(u64::MAX);
-    Ok((id, namespace, batch_size))
-}
-
-/// `getMore`: the next batch of a cursor.
-pub(super) fn get_more(
-    database: &Arc<Database>,
-    request: &CommandRequest<'_>,
-    operation: &Operation,
-    reply: &mut Vec<u8>,
-) -> Result<Effects> {
-    let (id, namespace, batch_size) = parse_get_more(request)?;
-    let mut cursor = database
-        .cursors
-        .take(id, &namespace, request.session, operation)?;
-    if !cursor.await_data {
-        if let Some(limit) = cursor.time_limit {
-            let deadline = operation.environment().monotonic() + limit;
-            operation.interrupt().set_deadline(Some(deadline));
-        }
-    }
-    let mut writer = DocumentWriter::new(reply);
-    writer.open_document("cursor");
-    writer.open_array("nextBatch");
-    let filled = await_point(database, &cursor)
-        .and_then(|awaited| Ok((awaited, cursor.fill(operation, &mut writer, batch_size)?)));
-    let (awaited, (count, mut end)) = match filled {
-        Ok(filled) => filled,
-        Err(error) => {
-            database.cursors.close(id);
-            return Err(error);
-        }
-    };
-    writer.close();
-    if cursor.tailable {
-        end = BatchEnd::Full;
-    }
-    cursor.time_limit = cursor.time_limit.and(time_left(operation));
-    let open = end == BatchEnd::Full;
-    if open {
-        database
-            .cursors
-            .give_back(id, cursor, operation.environment().monotonic());
-    } else {
-        drop(cursor);
-        database.cursors.close(id);
-    }
-    writer.int64("id", if open { id } else { 0 });
-    writer.string("ns", namespace.as_str());
-    writer.close();
-    writer.double("ok", 1.0);
-    writer.finish();
-    let wait = if count == 0 { awaited } else { None };
-    Ok(Effects {
-        wait,
-        counts: Counts {
-            returned: count,
-            ..Counts::default()
-        },
-        ..Effects::default()
-    })
-}
-
-/// What a tailable cursor would wait for if it has nothing to return: taken before looking, so that no
-/// insertion is missed. A collection without its name is none to wait for: the client would ask again
-/// and again, and never be let wait.
-fn await_point(database: &Arc<Database>, cursor: &OpenCursor) -> Result<Option<Await>> {
-    if !cursor.await_data {
-        return Ok(None);
-    }
-    let Some(collection) = database.catalog.find(&cursor.namespace) else {
-        return Err(Error::new(
-            ErrorCode::QueryPlanKilled,
-            format!("collection dropped or renamed. ns: {}", cursor.namespace),
-        ));
-    };
-    let inserts_seen = collection.inserts();
-    Ok(Some(Await {
-        collection,
-        inserts_seen,
-    }))
-}
-
-/// `killCursors`.
-pub(super) fn kill_cursors(
-    database: &Arc<Database>,
-    request: &CommandRequest<'_>,
-    _operation: &Operation,
-    reply: &mut Vec<u8>,
-) -> Result<Effects> {
-    let arguments = Arguments::of_command("killCursors", request.body, &["cursors"])?;
-    let namespace = super::namespaces::cursor_namespace(request.database, arguments.collection()?)?;
-    let ids = arguments
-        .array("cursors")?
-        .ok_or_else(|| arguments.missing("cursors"))?;
-    let mut killed = Vec::new();
-    let mut not_found = Vec::new();
-    for (position, id) in ids.into_iter().enumerate() {
-        let RawBsonRef::Int64(id) = id? else {
-            return Err(Error::new(
-                ErrorCode::TypeMismatch,
-                format!(
-                    "BSON field 'killCursors.cursors.{position}' is the wrong type, expected type 'long'"
-                ),
-            ));
-        };
-        if database.cursors.kill(id, &namespace) {
-            killed.push(id)
-        } else {
-            not_found.push(id)
-        }
-    }
-    super::reply_ok(reply, |writer| {
-        for (name, ids) in [
-            ("cursorsKilled", &killed),
-            ("cursorsNotFound", &not_found),
-            ("cursorsAlive", &vec![]),
-            ("cursorsUnknown", &vec![]),
-        ] {
-            writer.open_array(name);
-            for (position, id) in ids.iter().enumerate() {
-                writer.int64(&position.to_string(), *id);
-            }
-            writer.close();
-        }
-        Ok(())
-    })?;
-    Ok(Effects::default())
-}
-
-/// A query for write commands: a filter, perhaps a sort and a hint.
-pub(crate) fn plain_query(
-    filter: &RawDocument,
-    bindings: &Bindings,
-    sort: Option<Document>,
-    hint: Option<Hint>,
-) -> Result<Query> {
-    Ok(Query {
-        filter: Matcher::parse(filter, &bindings.scope)?,
-        filter_document: filter.to_owned(),
-        sort,
-        skip: 0,
-        limit: None,
-        hint,
-        min: None,
-        max: None,
-        projection: None,
-        return_key: false,
-        show_record_id: false,
-        allow_disk_use: true,
-        tailable: false,
-    })
-}
-
-/// The filter that matches everything.
-pub(crate) fn no_filter() -> RawDocumentBuf {
-    empty_document()
 }

@@ -12,8 +12,8 @@ use millrace_value::{Error, ErrorCode, Operation, Result};
 
 use super::arguments::Arguments;
 use super::delete::{DeleteStatement, run_delete};
-use super::find::{no_filter, parse_hint};
 use super::insert::check_writable;
+use super::query_arguments::{no_filter, parse_hint};
 use super::update::{UpdateStatement, run_update};
 use super::variables::Bindings;
 use super::{CommandRequest, Cost, Counts, Database, Effects, reply_ok};

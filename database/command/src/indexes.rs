@@ -13,8 +13,7 @@ use millrace_value::{Error, ErrorCode, Operation, Result, document_text};
 use super::arguments::Arguments;
 use super::cursors::{OpenCursor, Source};
 use super::document_list::DocumentList;
-use super::find::first_batch;
-use super::namespaces::cursor_batch_size;
+use super::first_batch::first_batch;
 use super::{CommandRequest, Database, Effects, reply_ok};
 
 /// How many indexes a collection may have.
@@ -151,7 +150,7 @@ pub(super) fn list_indexes(
         list.push(shown);
     }
     let cursor = OpenCursor::new(namespace, Source::List(list), request.session);
-    let batch_size = cursor_batch_size(&arguments)?.unwrap_or(u64::MAX);
+    let batch_size = arguments.cursor_batch_size()?.unwrap_or(u64::MAX);
     first_batch(database, cursor, batch_size, false, operation, reply)
 }
 

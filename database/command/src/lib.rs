@@ -4,6 +4,8 @@
 //! [`Database::run`] takes one command, as a BSON document in MongoDB's command language, and appends its
 //! reply to a buffer, with MongoDB's error codes. One file here holds one family of commands; `table`
 //! declares them all, each with its [`CommandSpec`].
+//! Below the commands are the modules that several of them use: `arguments`, `query_arguments` and `batch`
+//! read fields, `aggregation` opens pipelines, `cursors` and `first_batch` return documents in batches.
 //!
 //! # How a command runs
 //! ```text
@@ -28,10 +30,12 @@
 
 mod admin;
 mod aggregate;
+mod aggregation;
 mod arguments;
 mod batch;
 mod bulk_write;
 mod count;
+mod cursor_commands;
 mod cursors;
 mod delete;
 mod distinct;
@@ -39,11 +43,12 @@ mod document_list;
 mod explain;
 mod find;
 mod find_and_modify;
-mod host;
+mod first_batch;
 mod indexes;
 mod insert;
 mod namespaces;
 mod privilege;
+mod query_arguments;
 mod required;
 mod spec;
 mod statistics;

@@ -16,7 +16,7 @@ use millrace_value::{Collation, Error, ErrorCode, Operation, Result};
 use super::arguments::Arguments;
 use super::cursors::{OpenCursor, Source};
 use super::document_list::DocumentList;
-use super::find::first_batch;
+use super::first_batch::first_batch;
 use super::variables::Bindings;
 use super::{CommandRequest, Database, Effects, reply_ok, views};
 
@@ -47,14 +47,6 @@ const CREATE_FIELDS: &[&str] = &[
 
 /// The largest capped collection: 1 PiB.
 const CAPPED_BYTES_MAX: i64 = 1 << 50;
-
-/// The namespace of a cursor as getMore and killCursors name it.
-pub(super) fn cursor_namespace(database: &str, collection: &str) -> Result<Namespace> {
-    match collection.strip_prefix("$cmd.") {
-        Some(command) => Namespace::of_command(database, command),
-        None => Namespace::new(database, collection),
-    }
-}
 
 /// `create`.
 pub(super) fn create(
@@ -524,16 +516,8 @@ pub(super) fn list_collections(
     }
     let namespace = Namespace::of_command(request.database, "listCollections")?;
     let cursor = OpenCursor::new(namespace, Source::List(list), request.session);
-    let batch_size = cursor_batch_size(&arguments)?.unwrap_or(u64::MAX);
+    let batch_size = arguments.cursor_batch_size()?.unwrap_or(u64::MAX);
     first_batch(database, cursor, batch_size, false, operation, reply)
-}
-
-/// The `batchSize` of a command's `cursor` argument.
-pub(super) fn cursor_batch_size(arguments: &Arguments<'_>) -> Result<Option<u64>> {
-    let Some(cursor) = arguments.document("cursor")? else {
-        return Ok(None);
-    };
-    Arguments::of_statement("cursor", cursor, &["batchSize"])?.count("batchSize")
 }
 
 fn describe(collection: &Collection) -> Document {

@@ -10,7 +10,7 @@ use super::privilege::Action::{
     RenameCollectionSameDb, Update,
 };
 use super::privilege::ResourceKind::{Any, Cluster, Collection, Namespace};
-use super::privilege::{Need, Privilege, Requirement};
+use super::privilege::{DerivePrivileges, Need, Privilege, Requirement};
 
 /// `insert`: also without validation.
 pub(super) const INSERT: Requirement = Requirement::ByRequest {
@@ -43,16 +43,21 @@ pub(super) const FIND_AND_MODIFY: Requirement = Requirement::ByRequest {
     derive: Some(of_find_and_modify),
 };
 
-/// `explain`: what the explained command requires.
-pub(super) const EXPLAIN: Requirement = Requirement::ByRequest {
-    at_most: &[
-        Need::new(Find, Any),
-        Need::new(Insert, Any),
-        Need::new(Update, Any),
-        Need::new(Remove, Any),
-    ],
-    derive: Some(of_explain),
-};
+/// The privileges that some request of `explain` needs.
+const EXPLAIN_NEEDS: &[Need] = &[
+    Need::new(Find, Any),
+    Need::new(Insert, Any),
+    Need::new(Update, Any),
+    Need::new(Remove, Any),
+];
+
+/// `explain`: what the explained command requires, which `derive` finds by [`of_explain`].
+pub(super) const fn explain(derive: DerivePrivileges) -> Requirement {
+    Requirement::ByRequest {
+        at_most: EXPLAIN_NEEDS,
+        derive: Some(derive),
+    }
+}
 
 /// `aggregate`: the stages decide. As long as nothing derives it, every request needs them all.
 pub(super) const AGGREGATE: Requirement = Requirement::ByRequest {
@@ -150,9 +155,13 @@ fn of_find_and_modify<'a>(request: &CommandRequest<'a>) -> Vec<Privilege<'a>> {
     on_collection(request, actions)
 }
 
-fn of_explain<'a>(request: &CommandRequest<'a>) -> Vec<Privilege<'a>> {
+/// The privileges that a request of `explain` needs; `requirement_of` is that of the command of a name.
+pub(super) fn of_explain<'a>(
+    request: &CommandRequest<'a>,
+    requirement_of: impl Fn(&str) -> Option<Requirement>,
+) -> Vec<Privilege<'a>> {
     let all = || {
-        let needs = EXPLAIN.needs().iter();
+        let needs = EXPLAIN_NEEDS.iter();
         needs.map(|need| need.of_request(request)).collect()
     };
     let Ok(Some(RawBsonRef::Document(body))) = request.body.get("explain") else {
@@ -162,9 +171,9 @@ fn of_explain<'a>(request: &CommandRequest<'a>) -> Vec<Privilege<'a>> {
         return all();
     };
     let name = name.as_str();
-    match super::table::command(name) {
+    match requirement_of(name) {
         // An explain cannot be explained: nothing is derived through any number of them.
-        Some(command) if name != "explain" => command.spec.privileges.of_request(&CommandRequest {
+        Some(requirement) if name != "explain" => requirement.of_request(&CommandRequest {
             name,
             body,
             ..*request

@@ -10,12 +10,12 @@ use super::privilege::Action::{
     ListCollections, ListDatabases, ListIndexes, Remove, Validate,
 };
 use super::privilege::ResourceKind::{Cluster, Collection, Database as OfDatabase, Namespace};
-use super::privilege::{Need, Requirement};
+use super::privilege::{Need, Privilege, Requirement};
 use super::spec::{CommandSpec, Cost, EndedWaits, OnSecondary, OperationKind};
 use super::{
-    CommandRequest, Database, Effects, admin, aggregate, bulk_write, count, delete, distinct,
-    explain, find, find_and_modify, indexes, insert, namespaces, required, statistics, update,
-    validate,
+    CommandRequest, Database, Effects, admin, aggregate, bulk_write, count, cursor_commands,
+    delete, distinct, explain, find, find_and_modify, indexes, insert, namespaces, required,
+    statistics, update, validate,
 };
 
 /// The signature of every command.
@@ -65,6 +65,11 @@ pub(super) fn command(name: &str) -> Option<&'static Command> {
         let spec = &command.spec;
         spec.name == name || spec.aliases.contains(&name)
     })
+}
+
+/// The privileges that a request of `explain` needs: those of the command that it explains.
+fn of_explain<'a>(request: &CommandRequest<'a>) -> Vec<Privilege<'a>> {
+    required::of_explain(request, |name| Some(command(name)?.spec.privileges))
 }
 
 const fn command_of(spec: CommandSpec, run: Handler) -> Command {
@@ -202,8 +207,12 @@ pub(super) static COMMANDS: &[Command] = &[
         indexes::drop_indexes,
     ),
     command_of(
-        CommandSpec::read("explain", required::EXPLAIN, "the plan of another command")
-            .api_version_1(),
+        CommandSpec::read(
+            "explain",
+            required::explain(of_explain),
+            "the plan of another command",
+        )
+        .api_version_1(),
         explain::explain,
     ),
     command_of(
@@ -237,7 +246,7 @@ pub(super) static COMMANDS: &[Command] = &[
         .in_transactions()
         .api_version_1()
         .counted_as(OperationKind::GetMore),
-        find::get_more,
+        cursor_commands::get_more,
     ),
     command_of(
         CommandSpec::write("insert", required::INSERT, "inserts documents")
@@ -254,7 +263,7 @@ pub(super) static COMMANDS: &[Command] = &[
             .in_transactions()
             .api_version_1()
             .ends_waits(EndedWaits::OfCollection),
-        find::kill_cursors,
+        cursor_commands::kill_cursors,
     ),
     command_of(
         CommandSpec::read(

@@ -20,8 +20,8 @@ use millrace_value::{Error, ErrorCode, Operation, Result};
 
 use super::arguments::Arguments;
 use super::batch::{statements, write_errors};
-use super::find::{parse_hint, plain_query};
 use super::insert::check_writable;
+use super::query_arguments::{parse_hint, plain_query};
 use super::variables::Bindings;
 use super::{CommandRequest, Cost, Counts, Database, Effects, reply_ok};
 

@@ -12,9 +12,8 @@ use millrace_query::planner::{Hint, Query};
 use millrace_value::{Collation, Error, ErrorCode, Number, Operation, Result};
 
 use super::Database;
-use super::aggregate::{AggregateRequest, open_stream};
+use super::aggregation::{AggregateRequest, OpenQueries, open_stream};
 use super::arguments::Arguments;
-use super::host::OpenQueries;
 use super::variables::Bindings;
 
 /// What `create` may say of a view; everything else it knows is for collections.

@@ -1,7 +1,7 @@
 //! The database as pipelines see it.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf};
 use millrace_collection::index::FieldKind;
@@ -15,64 +15,18 @@ use millrace_pipeline::{DocumentStream, Documents, Host, MergeAction};
 use millrace_query::executor::{Executor, choose_plan};
 use millrace_value::operation::new_object_id;
 use millrace_value::{Collation, Error, ErrorCode, Operation, ReadView, Result};
-use parking_lot::Mutex;
 
-use super::Database;
-use super::aggregate::{AggregateRequest, open_stream};
-use super::find::plain_query;
-use super::insert::check_writable;
-use super::variables::Bindings;
+use super::open_queries::OpenQueries;
+use super::request::AggregateRequest;
+use super::stream::open_stream;
+use crate::Database;
+use crate::insert::check_writable;
+use crate::query_arguments::plain_query;
+use crate::statistics::{coll_stats_stage, index_stats_stage};
+use crate::variables::Bindings;
 
 /// How many documents `$out` inserts at a time.
 const OUT_DOCUMENTS: usize = 512;
-
-/// The queries that a pipeline has open. Between two batches they let go of the engine.
-#[derive(Default)]
-pub(crate) struct OpenQueries(Mutex<Vec<Weak<Mutex<Executor>>>>);
-
-impl OpenQueries {
-    /// A stream of the documents of a query.
-    pub(crate) fn stream(&self, executor: Executor) -> Box<dyn DocumentStream> {
-        let executor = Arc::new(Mutex::new(executor));
-        let mut open = self.0.lock();
-        // $lookup opens one for every document it looks up; those that have ended are removed
-        // before the list grows.
-        if open.len() == open.capacity() {
-            open.retain(|query| query.strong_count() > 0);
-        }
-        open.push(Arc::downgrade(&executor));
-        Box::new(QueryStream { executor })
-    }
-
-    /// Lets go of what the queries hold of the engine; they go on from where they were.
-    pub(crate) fn save(&self) {
-        self.0.lock().retain(|query| match query.upgrade() {
-            Some(query) => {
-                query.lock().save();
-                true
-            }
-            None => false,
-        });
-    }
-}
-
-struct QueryStream {
-    executor: Arc<Mutex<Executor>>,
-}
-
-impl DocumentStream for QueryStream {
-    fn next(&mut self, operation: &Operation) -> Result<Option<Document>> {
-        let record = self.executor.lock().next(operation)?;
-        match record {
-            Some(record) => Ok(Some(Document::try_from(record.document)?)),
-            None => Ok(None),
-        }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        size_of::<Executor>()
-    }
-}
 
 /// The database, for one pipeline.
 pub(crate) struct PipelineHost {
@@ -259,13 +213,7 @@ impl Host for PipelineHost {
         spec: &Document,
     ) -> Result<Vec<Document>> {
         let namespace = Namespace::new(database, collection)?;
-        let document = super::statistics::coll_stats_stage(
-            &self.database,
-            &self.view,
-            &namespace,
-            spec,
-            operation,
-        )?;
+        let document = coll_stats_stage(&self.database, &self.view, &namespace, spec, operation)?;
         Ok(vec![document])
     }
 
@@ -276,7 +224,7 @@ impl Host for PipelineHost {
         collection: &str,
     ) -> Result<Vec<Document>> {
         let namespace = Namespace::new(database, collection)?;
-        super::statistics::index_stats_stage(&self.database, &self.view, &namespace, operation)
+        index_stats_stage(&self.database, &self.view, &namespace, operation)
     }
 
     fn current_operations(&self, _operation: &Operation, spec: &Document) -> Result<Vec<Document>> {
