@@ -4,10 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
-use millrace_tools::blobfs::BlobfsOptions;
-use millrace_tools::nvme::NvmeOptions;
-use millrace_tools::sockets::SocketsOptions;
-
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]
 #[command(name = "millrace", version, about)]
@@ -22,18 +18,29 @@ pub struct Cli {
 pub enum Subcommand {
     /// Serve a folder of data to MongoDB clients.
     Serve(Box<ServeOptions>),
-    /// Look at, measure and format NVMe devices that this process drives by itself.
-    Nvme(Box<NvmeOptions>),
-    /// Make volumes for `serve --device`, check them, and copy files in and out.
-    Blobfs(Box<BlobfsOptions>),
-    /// Run programs whose TCP connections within this host go without the kernel.
-    Sockets(Box<SocketsOptions>),
+    /// The subcommands for devices, volumes and user-level sockets.
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(millrace_tools::Subcommand),
+    /// The same ones in a build that lacks them.
+    #[cfg(not(feature = "tools"))]
+    #[command(name = "nvme", aliases = ["blobfs", "sockets"], hide = true, disable_help_flag = true)]
+    Tool(AbsentTool),
     /// Answer every request with a canned reply: the limit of what the network layer can do.
     #[command(hide = true)]
     Echo(EchoOptions),
     /// Write the list of commands into the page that documents them.
     #[command(hide = true)]
     Compatibility(CompatibilityOptions),
+}
+
+/// The arguments of a subcommand that this build lacks. None is looked at.
+#[cfg(not(feature = "tools"))]
+#[derive(Args, Clone, Debug)]
+pub struct AbsentTool {
+    /// All arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<std::ffi::OsString>,
 }
 
 /// The options of `millrace compatibility`: the page that it rewrites.
