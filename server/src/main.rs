@@ -19,13 +19,11 @@ fn main() -> ExitCode {
         Subcommand::Echo(options) => done(echo(options)),
         Subcommand::Compatibility(options) => done(compatibility::rewrite(&options.page)),
         #[cfg(feature = "tools")]
-        Subcommand::Tool(tool) => tool.run(&mut std::io::stdout().lock()).map_err(Failure::from),
+        Subcommand::Tool(tool) => tool
+            .run(&mut std::io::stdout().lock())
+            .map_err(Failure::from),
         #[cfg(not(feature = "tools"))]
-        Subcommand::Tool(_) => Err(
-            "the subcommands nvme, blobfs and sockets need the feature 'tools', which this millrace \
-             was built without: build it with `--features tools`"
-                .into(),
-        ),
+        Subcommand::Tool(tool) => Err(tool.refusal().into()),
     };
     ExitCode::from(ended.unwrap_or_else(|error| report(&*error)))
 }

@@ -1,11 +1,14 @@
-//! The options of features that this build lacks. They are refused, not ignored: a server that starts does what its
-//! options say.
+//! The options and subcommands of features that this build lacks. They are refused, not ignored: a server that starts
+//! does what its options say.
 
+#[cfg(not(all(feature = "device", feature = "sockets")))]
 use std::path::PathBuf;
 
 #[cfg(not(feature = "device"))]
 use super::DataPlace;
-use super::{ServeOptions, SettingsError};
+#[cfg(not(all(feature = "device", feature = "sockets")))]
+use super::ServeOptions;
+use super::SettingsError;
 
 /// Where the data is to be: always a folder.
 ///
@@ -17,7 +20,9 @@ pub(super) fn data_place(options: &ServeOptions) -> Result<DataPlace, SettingsEr
         ("--device", options.device.is_some()),
         ("--format", options.format),
     ];
-    refuse(&given, "device")?;
+    if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
+        return Err(missing(option, "device"));
+    }
     let folder = options.dbpath.clone();
     Ok(DataPlace::Folder(
         folder.unwrap_or_else(|| PathBuf::from("data")),
@@ -38,22 +43,21 @@ pub(super) fn broker_path(options: &ServeOptions) -> Result<Option<PathBuf>, Set
         ),
         ("--socketSpinMicros", options.socket_spin_micros.is_some()),
     ];
-    refuse(&given, "sockets")?;
+    if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
+        return Err(missing(option, "sockets"));
+    }
     Ok(None)
 }
 
-/// Refuses the first of the options that is given.
-fn refuse(options: &[(&str, bool)], feature: &str) -> Result<(), SettingsError> {
-    let given = options.iter().find(|(_, is_given)| *is_given);
-    given.map_or(Ok(()), |(option, _)| {
-        Err(SettingsError::Invalid(format!(
-            "{option} needs the feature '{feature}', which this millrace was built without: build it \
-             with `--features {feature}`"
-        )))
-    })
+/// The refusal of `what`, an option or a subcommand that needs `feature`.
+pub(super) fn missing(what: &str, feature: &str) -> SettingsError {
+    SettingsError::Invalid(format!(
+        "{what}: this needs the feature '{feature}', which this millrace was built without: build it \
+         with `--features {feature}`"
+    ))
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(all(feature = "device", feature = "sockets"))))]
 mod tests {
     use clap::Parser;
 
@@ -86,7 +90,10 @@ mod tests {
             refusal(&["--format"]),
             refusal_of_file("storage: { device: 'mem:64M' }\n"),
         ] {
-            assert!(refused.contains("needs the feature 'device'"), "{refused}");
+            assert!(
+                refused.contains("this needs the feature 'device'"),
+                "{refused}"
+            );
         }
     }
 
@@ -101,7 +108,10 @@ mod tests {
             refusal_of_file("net: { userLevelSockets: { broker: /c/d } }\n"),
             refusal_of_file("net: { userLevelSockets: { spinMicros: 7 } }\n"),
         ] {
-            assert!(refused.contains("needs the feature 'sockets'"), "{refused}");
+            assert!(
+                refused.contains("this needs the feature 'sockets'"),
+                "{refused}"
+            );
         }
     }
 }

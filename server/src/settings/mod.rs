@@ -1,6 +1,7 @@
 //! How the server is started: command line, configuration file, and the defaults below both.
 
-#[cfg(not(all(feature = "device", feature = "sockets")))]
+// The tools imply the other features.
+#[cfg(not(feature = "tools"))]
 mod absent;
 mod config_file;
 #[cfg(feature = "device")]

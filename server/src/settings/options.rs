@@ -43,6 +43,15 @@ pub struct AbsentTool {
     pub arguments: Vec<std::ffi::OsString>,
 }
 
+#[cfg(not(feature = "tools"))]
+impl AbsentTool {
+    /// Why the subcommand cannot be run, with the remedy.
+    #[must_use]
+    pub fn refusal(&self) -> super::SettingsError {
+        super::absent::missing("the subcommands nvme, blobfs and sockets", "tools")
+    }
+}
+
 /// The options of `millrace compatibility`: the page that it rewrites.
 #[derive(Args, Clone, Debug)]
 pub struct CompatibilityOptions {
@@ -142,4 +151,28 @@ pub struct EchoOptions {
     /// How many threads serve connections
     #[arg(long = "workerThreads")]
     pub worker_threads: Option<usize>,
+}
+
+#[cfg(all(test, not(feature = "tools")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subcommands_for_devices_and_sockets_are_refused_by_the_feature_that_is_missing() {
+        for arguments in [
+            &["nvme", "list", "--json"][..],
+            &["nvme", "--help"],
+            &["blobfs", "mkfs", "--force", "file:/disk.img"],
+            &["sockets", "run", "--", "true", "-x"],
+            &["sockets"],
+        ] {
+            let all = ["millrace"].iter().chain(arguments);
+            let Subcommand::Tool(tool) = Cli::try_parse_from(all).expect("it is known").command
+            else {
+                unreachable!("the subcommand is one of the tools");
+            };
+            let refusal = tool.refusal().to_string();
+            assert!(refusal.contains("needs the feature 'tools'"), "{refusal}");
+        }
+    }
 }
