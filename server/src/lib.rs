@@ -11,6 +11,15 @@
 //!   main -> millrace_tools   the subcommands for devices, volumes and sockets: a crate of its own
 //! ```
 //!
+//! # Features
+//! | feature | what it adds |
+//! |---|---|
+//! | `device` | `serve --device`: the data on a volume of a device |
+//! | `sockets` | `serve --sockets`: clients by user-level sockets |
+//! | `tools` | the subcommands `nvme`, `blobfs` and `sockets`; implies the other two |
+//!
+//! All are on by default. A build without one knows its options and refuses them.
+//!
 //! The binary is a thin shell around it; benchmarks and tests use the parts by themselves. This is the
 //! one crate that owns threads, the clock and the memory budget: all others are given them.
 
@@ -38,5 +47,6 @@ pub mod settings;
 #[cfg(test)]
 mod simulation;
 pub mod state;
+#[cfg(feature = "device")]
 pub mod volume;
 pub mod waiters;

@@ -2,7 +2,6 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::StdoutLock;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -10,7 +9,6 @@ use millrace::commands::compatibility;
 use millrace::echo::Echo;
 use millrace::serve::serve;
 use millrace::settings::{Cli, EchoOptions, ServeOptions, Settings, Subcommand};
-use millrace_tools::ToolError;
 
 /// Whatever ends the program.
 type Failure = Box<dyn std::error::Error>;
@@ -20,11 +18,12 @@ fn main() -> ExitCode {
         Subcommand::Serve(options) => done(serve_with(*options)),
         Subcommand::Echo(options) => done(echo(options)),
         Subcommand::Compatibility(options) => done(compatibility::rewrite(&options.page)),
-        Subcommand::Nvme(options) => done(millrace_tools::nvme::run(*options, &mut stdout())),
-        Subcommand::Blobfs(options) => {
-            millrace_tools::blobfs::run(&options, &mut stdout()).map_err(Failure::from)
-        }
-        Subcommand::Sockets(options) => done(millrace_tools::sockets::run(&options, &mut stdout())),
+        #[cfg(feature = "tools")]
+        Subcommand::Tool(tool) => tool
+            .run(&mut std::io::stdout().lock())
+            .map_err(Failure::from),
+        #[cfg(not(feature = "tools"))]
+        Subcommand::Tool(tool) => Err(tool.refusal().into()),
     };
     ExitCode::from(ended.unwrap_or_else(|error| report(&*error)))
 }
@@ -32,10 +31,6 @@ fn main() -> ExitCode {
 /// The exit code of a command that has one for success alone.
 fn done<E: Into<Failure>>(result: Result<(), E>) -> Result<u8, Failure> {
     result.map(|()| 0).map_err(Into::into)
-}
-
-fn stdout() -> StdoutLock<'static> {
-    std::io::stdout().lock()
 }
 
 fn serve_with(options: ServeOptions) -> Result<(), Failure> {
@@ -63,11 +58,12 @@ fn report(error: &(dyn std::error::Error + 'static)) -> u8 {
         cause = inner.source();
     }
     eprintln!("millrace: {text}");
-    let Some(error) = error.downcast_ref::<ToolError>() else {
-        return 1;
-    };
-    for advice in error.advice() {
-        eprintln!("  help: {advice}");
+    #[cfg(feature = "tools")]
+    if let Some(error) = error.downcast_ref::<millrace_tools::ToolError>() {
+        for advice in error.advice() {
+            eprintln!("  help: {advice}");
+        }
+        return error.exit_code();
     }
-    error.exit_code()
+    1
 }

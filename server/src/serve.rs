@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bson::oid::ObjectId;
 use millrace_command::Database;
@@ -36,18 +35,17 @@ use crate::machine;
 use crate::maintenance::MaintenanceThread;
 use crate::memory::{Charge, Limits, MemoryBudget, Share};
 use crate::metrics::{Metrics, MetricsServer};
+#[cfg(feature = "sockets")]
+use crate::network::WindowListener;
 use crate::network::{
-    Counters, Listener, Network, NetworkConfig, NetworkContext, Notifier, TcpListener,
-    UnixListener, WindowListener,
+    Counters, Listener, Network, NetworkConfig, NetworkContext, Notifier, TcpListener, UnixListener,
 };
 use crate::operations::Operations;
 use crate::settings::{DataPlace, Settings};
 use crate::state::{DatabaseHooks, ServerState, Stop};
+#[cfg(feature = "device")]
 use crate::volume::{self, DATA_FOLDER, VolumeError};
 use crate::waiters::Waiters;
-
-/// The longest wait of the start for the broker of user-level sockets.
-const ANNOUNCING_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +73,7 @@ pub enum ServeError {
         source: millrace_engine::Error,
     },
     /// The device, or the volume on it, could not be opened.
+    #[cfg(feature = "device")]
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// The collections could not be read, or a parameter is wrong.
@@ -280,6 +279,13 @@ fn raise_descriptor_limit() {
     }
 }
 
+#[cfg_attr(
+    not(feature = "device"),
+    expect(
+        unused_variables,
+        reason = "only the opening of a device reads the clock"
+    )
+)]
 fn open_engine(settings: &Settings, clock: SystemClock) -> Result<Arc<dyn Engine>, ServeError> {
     let mut options = Options {
         cache_bytes: settings.cache_bytes,
@@ -296,6 +302,7 @@ fn open_engine(settings: &Settings, clock: SystemClock) -> Result<Arc<dyn Engine
             }
             folder.as_path()
         }
+        #[cfg(feature = "device")]
         DataPlace::Device(device) => {
             // The device's buffers are a part of the engine's share.
             options.cache_bytes = options.cache_bytes.saturating_sub(volume::ARENA_BYTES);
@@ -409,7 +416,7 @@ fn process_id(environment: &dyn Environment) -> ObjectId {
 
 fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeError> {
     let settings = &state.settings;
-    let mut sockets = settings
+    let sockets = settings
         .addresses
         .iter()
         .map(|address| {
@@ -418,18 +425,8 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
             )))
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let windows = match &settings.sockets {
-        None => None,
-        Some(path) => Some(
-            WindowListener::start(
-                path,
-                &mut sockets,
-                ANNOUNCING_TIME_MAX,
-                &**state.environment.clock(),
-            )
-            .map_err(system("user-level sockets could not be prepared"))?,
-        ),
-    };
+    #[cfg(feature = "sockets")]
+    let (sockets, windows) = window_listener(state, sockets)?;
     let boxed = |listener| Box::new(listener) as Box<dyn Listener>;
     let mut listeners: Vec<_> = sockets.into_iter().map(boxed).collect();
     if settings.unix_socket {
@@ -443,6 +440,7 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
         let address = listener.address();
         tracing::info!(target: "NETWORK", id = 23_015_u32, address, "Listening on");
     }
+    #[cfg(feature = "sockets")]
     if let Some(windows) = windows {
         listeners.push(Box::new(windows));
     }
@@ -465,6 +463,24 @@ fn start_network(state: &Arc<ServerState>) -> Result<Network<Dispatcher>, ServeE
         },
     )
     .map_err(system("the network could not be started"))
+}
+
+/// The kernel's `sockets`, announced to the broker of user-level sockets, and the listener for these; `None` if they are
+/// not enabled.
+#[cfg(feature = "sockets")]
+fn window_listener(
+    state: &ServerState,
+    mut sockets: Vec<TcpListener>,
+) -> Result<(Vec<TcpListener>, Option<WindowListener>), ServeError> {
+    /// The longest wait of the start for the broker.
+    const ANNOUNCING_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+    let Some(path) = &state.settings.sockets else {
+        return Ok((sockets, None));
+    };
+    let clock = &**state.environment.clock();
+    let listener = WindowListener::start(path, &mut sockets, ANNOUNCING_TIME_MAX, clock)
+        .map_err(system("user-level sockets could not be prepared"))?;
+    Ok((sockets, Some(listener)))
 }
 
 fn start_metrics(state: &Arc<ServerState>) -> Result<Option<MetricsServer>, ServeError> {

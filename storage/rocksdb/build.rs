@@ -3,14 +3,16 @@
 use std::env;
 use std::path::Path;
 
-/// What the server needs. The registration by URI (`blobfs_registration.cc`) is for programs of RocksDB's own,
-/// which are linked elsewhere.
-const SOURCES: &[&str] = &[
+/// The file system for tests of the engine and the server.
+const SOURCES: &[&str] = &["cc/unsynced_loss_fs.cc"];
+
+/// What the feature `blobfs` adds. The registration by URI (`blobfs_registration.cc`) is for programs of RocksDB's
+/// own, which are linked elsewhere.
+const BLOBFS_SOURCES: &[&str] = &[
     "cc/blobfs_env.cc",
     "cc/blobfs_files.cc",
     "cc/blobfs_fs.cc",
     "cc/blobfs_status.cc",
-    "cc/unsynced_loss_fs.cc",
 ];
 
 fn main() {
@@ -18,7 +20,8 @@ fn main() {
     println!("cargo:rerun-if-changed=../blobfs-c/include");
     let sources = env::var("DEP_ROCKSDB_CARGO_MANIFEST_DIR")
         .expect("librocksdb-sys tells its dependents where its sources are");
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    build
         .cpp(true)
         .std("c++17")
         .include(Path::new(&sources).join("rocksdb/include"))
@@ -28,8 +31,11 @@ fn main() {
         .define("NDEBUG", None)
         .flag("-fno-rtti")
         .flag("-Wno-unused-parameter")
-        .files(SOURCES)
-        .compile("millrace_file_systems");
+        .files(SOURCES);
+    if env::var_os("CARGO_FEATURE_BLOBFS").is_some() {
+        build.files(BLOBFS_SOURCES);
+    }
+    build.compile("millrace_file_systems");
     // A prebuilt RocksDB brings no request for the C++ library along; `cc` requests it for our own files,
     // which is what both need.
 }

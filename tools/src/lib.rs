@@ -6,7 +6,7 @@
 //! - [`sockets`]: runs programs over user-level sockets, and the processes that serve them (`millrace sockets`).
 //!
 //! Each has its options for `clap`, and a function `run` that writes what the command has to say to an output, as text for
-//! people or as JSON for machines. The server's binary calls them; the server itself uses nothing of this crate.
+//! people or as JSON for machines. The server's binary takes them in as one [`Subcommand`]; the server itself uses nothing of this crate.
 //!
 //! # Shape
 //! ```text
@@ -25,6 +25,8 @@ pub mod blobfs;
 mod error;
 pub mod nvme;
 pub mod sockets;
+mod subcommand;
 pub mod terminal;
 
 pub use error::{ErrorKind, ToolError};
+pub use subcommand::Subcommand;

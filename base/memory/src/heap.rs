@@ -1,6 +1,8 @@
-//! What stands in for a memfd where miri interprets: it has no shared memory, and nothing to lock.
+//! Memory of the allocator: a region on systems other than Linux, and under miri, which has no shared memory and
+//! nothing to lock.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+#[cfg(miri)]
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
@@ -14,7 +16,14 @@ pub(crate) struct Heap {
 
 impl Heap {
     /// Memory of `size` bytes, in whole pages: huge pages of `huge` bytes each, or base pages.
-    pub(crate) fn new(size: usize, huge: Option<usize>, _: &RegionOptions) -> Result<Self> {
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoMemory`] if the allocator has none; [`ErrorKind::Refused`] for what only Linux has, but under
+    /// miri, where nothing depends on it.
+    pub(crate) fn new(size: usize, huge: Option<usize>, options: &RegionOptions) -> Result<Self> {
+        if !cfg!(miri) {
+            refuse_what_is_absent(huge, options)?;
+        }
         let none = || Error::new(ErrorKind::NoMemory, format!("{size} bytes"));
         let align = huge.unwrap_or_else(base_page_size);
         let layout = Layout::from_size_align(size, align).map_err(|_| none())?;
@@ -30,6 +39,7 @@ impl Heap {
     }
 
     /// Not available. Crates that pass a region to other processes do not do so under miri.
+    #[cfg(miri)]
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         panic!("memory under miri has no file")
     }
@@ -39,5 +49,59 @@ impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: it was allocated with this layout, and the region that owned the bytes is being dropped.
         unsafe { dealloc(self.address.as_ptr(), self.layout) };
+    }
+}
+
+/// Refuses the first option that the allocator cannot fulfil.
+fn refuse_what_is_absent(huge: Option<usize>, options: &RegionOptions) -> Result<()> {
+    let absent = [
+        ("huge pages", huge.is_some()),
+        ("memory of a NUMA node", options.node.is_some()),
+        ("locked memory", options.locked),
+    ];
+    absent
+        .iter()
+        .find(|(_, is_wanted)| *is_wanted)
+        .map_or(Ok(()), |(what, _)| {
+            let context = format!("{what}: only Linux is supported");
+            Err(Error::new(ErrorKind::Refused, context))
+        })
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    const UNLOCKED: RegionOptions = RegionOptions {
+        pages: crate::Pages::Base,
+        node: None,
+        locked: false,
+    };
+
+    #[test]
+    fn memory_is_zeroed_and_aligned() {
+        let size = 2 * base_page_size();
+        let heap = Heap::new(size, None, &UNLOCKED).expect("the allocator has memory");
+        assert_eq!(heap.address().addr().get() % base_page_size(), 0);
+        // SAFETY: the bytes are there until the drop, initialized, and nothing else refers to them.
+        let bytes = unsafe { std::slice::from_raw_parts(heap.address().as_ptr(), size) };
+        assert!(bytes.iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn options_that_only_linux_has_are_refused() {
+        let of_node = RegionOptions {
+            node: Some(0),
+            ..UNLOCKED
+        };
+        for (huge, options, expected) in [
+            (Some(2 << 20), UNLOCKED, "huge pages"),
+            (None, of_node, "NUMA node"),
+            (None, RegionOptions::default(), "locked memory"),
+        ] {
+            let error = Heap::new(2 << 20, huge, &options).err().expect(expected);
+            assert_eq!(error.kind(), ErrorKind::Refused);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
     }
 }

@@ -34,8 +34,14 @@
 //! own. Each thread that takes buffers has a clone of the `Arena`.
 //!
 //! # Limits
-//! Linux 4.16 or later. A size class has blocks of 64 bytes to 2 GiB. Page sizes are asked of the kernel,
+//! Linux 4.16 or later; see below for other systems. A size class has blocks of 64 bytes to 2 GiB. Page sizes are asked of the kernel,
 //! never assumed.
+//!
+//! # Other systems
+//! No device can be driven there, so that memory serves [`NoDevice`] and what copies. A region is memory of the
+//! allocator, in pages of [`base_page_size`]; what that cannot do is refused by [`ErrorKind::Refused`]: huge pages, a
+//! node, and locking ([`RegionOptions::locked`], which is on by default). `Region::file` and `Error::lock_limit` are
+//! absent.
 //!
 //! # When there is too little
 //! What there is no memory for is refused by [`ErrorKind::NoMemory`] before any of it is taken. Huge pages are
@@ -108,7 +114,7 @@
 //! ```
 
 mod arena;
-#[cfg(not(miri))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod available;
 mod buffer;
 mod cells;
@@ -116,16 +122,17 @@ mod device_memory;
 mod device_words;
 mod domain;
 mod error;
-#[cfg(miri)]
+#[cfg(any(not(target_os = "linux"), miri, test))]
 mod heap;
 mod iova_space;
 mod layout;
+#[cfg(target_os = "linux")]
 mod lock_limit;
 mod mapping;
-#[cfg(not(miri))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod memfd;
 mod no_device;
-#[cfg(not(miri))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod numa;
 mod pages;
 mod region;

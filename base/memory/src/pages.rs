@@ -6,10 +6,14 @@ use std::path::Path;
 /// Where the kernel lists its huge pages.
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 
-/// The size of a base page in bytes: 4096, 16384 or 65536, as the kernel was built.
+/// The size of a base page in bytes: 4096, 16384 or 65536, as the kernel was built. On systems other than Linux
+/// 65536, a multiple of every page size that they have.
 #[must_use]
 pub fn base_page_size() -> usize {
-    rustix::param::page_size()
+    #[cfg(target_os = "linux")]
+    return rustix::param::page_size();
+    #[cfg(not(target_os = "linux"))]
+    return 64 << 10;
 }
 
 /// Huge pages of one size, as they were counted a moment ago.

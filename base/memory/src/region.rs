@@ -1,12 +1,13 @@
 //! Memory that is there, shared, and not swapped out.
 
 use std::fmt;
+#[cfg(target_os = "linux")]
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-#[cfg(miri)]
+#[cfg(any(not(target_os = "linux"), miri))]
 use crate::heap::Heap as Backing;
-#[cfg(not(miri))]
+#[cfg(all(target_os = "linux", not(miri)))]
 use crate::memfd::Memfd as Backing;
 use crate::{Error, ErrorKind, HugePages, Result, base_page_size};
 
@@ -102,7 +103,7 @@ impl Default for RegionOptions {
 /// pages stay in memory, but the kernel may move them within it: a [`Domain`](crate::Domain) prevents that while it
 /// maps the region.
 ///
-/// Linux 4.16 or later.
+/// Linux 4.16 or later; the crate's page says what a region is elsewhere.
 pub struct Region {
     backing: Backing,
     size: usize,
@@ -124,7 +125,7 @@ impl Region {
     /// node does not exist; [`ErrorKind::NoMemory`] if not enough memory of this kind is available (the crate's page
     /// describes the check);
     /// [`ErrorKind::LockLimit`] if base pages may not be locked; [`ErrorKind::Refused`] for other failures of the
-    /// kernel.
+    /// kernel, and for options that a system other than Linux lacks.
     pub fn new(size: usize, options: &RegionOptions) -> Result<Self> {
         options.pages.first_that_serve(size, |pages| match pages {
             Pages::Huge(page_size) => Self::of_pages(size, Some(page_size), options),
@@ -162,6 +163,7 @@ impl Region {
 
     /// The memfd behind it, from offset 0 on, for another process that shares the memory. Its holder can change all
     /// bytes, and punch holes that read as zeros: pass it to trusted processes only.
+    #[cfg(target_os = "linux")]
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.backing.file()

@@ -20,7 +20,7 @@
 //! got out of its writers' queue.)
 //!
 //! A thread that sleeps elsewhere, for example in `epoll_wait`, takes the same steps one by one: with a platform
-//! that sleeps on an eventfd ([`NativeEventFd`](crate::NativeEventFd)) it watches the parker's descriptor,
+//! that sleeps on an eventfd (`NativeEventFd`, on Linux) it watches the parker's descriptor,
 //! calls [`Event::announce`], checks its condition, sleeps if necessary, and drops the [`Announced`].
 //!
 //! # Ownership

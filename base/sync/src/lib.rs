@@ -31,6 +31,10 @@
 //! afterwards; a vector that items are appended to grows if it has no room
 //! ([`try_pop_many`](ring::Consumer::try_pop_many)).
 //!
+//! # Systems
+//! The crate is for Linux and builds on the other systems that have Rust's standard library. There [`Native`] sleeps on a
+//! [`CondvarParker`], and `Futex`, `EventFd` and `NativeEventFd` are absent, as the kernel calls below them are.
+//!
 //! # Example
 //! ```
 //! use millrace_sync::ring::{self, Multi, Single};
@@ -50,6 +54,8 @@ mod shared;
 mod site;
 
 pub use event::{Announced, Event};
-pub use platform::{EventFd, Futex, Native, NativeEventFd, Parker, Platform, Word};
+pub use platform::{CondvarParker, Native, Parker, Platform, Word};
+#[cfg(target_os = "linux")]
+pub use platform::{EventFd, Futex, NativeEventFd};
 pub use shared::Shared;
 pub use site::{End, Site};

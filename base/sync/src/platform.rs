@@ -1,14 +1,28 @@
 //! What structures run on: real atomics, or those of a checker.
 
+mod condvar;
+#[cfg(target_os = "linux")]
+mod event_fd;
+#[cfg(target_os = "linux")]
+mod futex;
+
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{self, AtomicU32, AtomicU64, Ordering};
-
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::thread::futex;
+use std::sync::atomic::{self, AtomicU64, Ordering};
 
 use crate::Site;
+
+pub use condvar::CondvarParker;
+#[cfg(target_os = "linux")]
+pub use event_fd::{EventFd, NativeEventFd};
+#[cfg(target_os = "linux")]
+pub use futex::Futex;
+
+/// Where threads of [`Native`] sleep.
+#[cfg(target_os = "linux")]
+type NativeParker = Futex;
+#[cfg(not(target_os = "linux"))]
+type NativeParker = CondvarParker;
 
 /// An atomic word.
 ///
@@ -83,7 +97,7 @@ pub unsafe trait Platform: Debug + Send + Sync + 'static {
     fn relax(round: u32);
 }
 
-/// Platform of the machine's own atomics.
+/// Platform of the machine's own atomics. Threads sleep on a futex on Linux, elsewhere on a [`CondvarParker`].
 #[derive(Clone, Copy, Debug)]
 pub struct Native;
 
@@ -93,7 +107,7 @@ const ROUNDS_BEFORE_YIELD: u32 = 64;
 // SAFETY: the orderings are the sites' own, and the fences those of the standard library.
 unsafe impl Platform for Native {
     type Word = AtomicU64;
-    type Parker = Futex;
+    type Parker = NativeParker;
 
     #[inline]
     fn fence(site: Site) {
@@ -110,105 +124,6 @@ unsafe impl Platform for Native {
         } else {
             std::thread::yield_now();
         }
-    }
-}
-
-/// Sleeps on a futex (Linux). The ticket is the word that the kernel compares before it lets a thread
-/// sleep.
-#[derive(Debug, Default)]
-pub struct Futex {
-    /// Number of wake-ups. Relaxed: the fences of the [`Event`](crate::Event) order the change and the sleepers, and
-    /// the kernel compares under a lock of its own.
-    wakings: AtomicU32,
-}
-
-impl Parker for Futex {
-    fn try_new() -> io::Result<Self> {
-        Ok(Self::default())
-    }
-
-    fn ticket(&self) -> u32 {
-        self.wakings.load(Ordering::Relaxed)
-    }
-
-    fn sleep(&self, ticket: u32) {
-        // Whatever the reason for its return - woken, too late, a signal - the caller looks again.
-        let _ = futex::wait(&self.wakings, futex::Flags::PRIVATE, ticket, None);
-    }
-
-    fn wake(&self) {
-        self.wakings.fetch_add(1, Ordering::Relaxed);
-        // It fails only for an address that is not mapped.
-        let _ = futex::wake(
-            &self.wakings,
-            futex::Flags::PRIVATE,
-            i32::MAX.unsigned_abs(),
-        );
-    }
-}
-
-/// [`Native`], but for sleeping on an eventfd: for a thread that waits for other descriptors as well.
-#[derive(Clone, Copy, Debug)]
-pub struct NativeEventFd;
-
-// SAFETY: it uses the words and fences of `Native`, which satisfy the contract of `Platform`.
-unsafe impl Platform for NativeEventFd {
-    type Word = AtomicU64;
-    type Parker = EventFd;
-
-    #[inline]
-    fn fence(site: Site) {
-        Native::fence(site);
-    }
-
-    #[inline]
-    fn relax(round: u32) {
-        Native::relax(round);
-    }
-}
-
-/// Sleeps on an eventfd. One thread at a time may take tickets and sleep ([`Parker::SLEEPERS_MAX`]): taking a
-/// ticket empties the eventfd, and with it would go another one's waking.
-#[derive(Debug)]
-pub struct EventFd {
-    descriptor: OwnedFd,
-}
-
-impl AsFd for EventFd {
-    /// The descriptor to poll: readable once there was a waking after the last ticket.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
-    }
-}
-
-impl Parker for EventFd {
-    const SLEEPERS_MAX: u64 = 1;
-
-    /// # Errors
-    /// `EMFILE` or `ENFILE` if the process or the machine has no descriptor left, `ENOMEM`.
-    fn try_new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self {
-            descriptor: eventfd(0, flags)?,
-        })
-    }
-
-    fn ticket(&self) -> u32 {
-        let mut count = [0; 8];
-        // It fails if there was no waking, which is as good.
-        let _ = rustix::io::read(&self.descriptor, &mut count);
-        0
-    }
-
-    fn sleep(&self, _: u32) {
-        let mut watched = [PollFd::new(&self.descriptor, PollFlags::IN)];
-        // Whatever the reason for its return, the caller looks again.
-        let _ = poll(&mut watched, None);
-    }
-
-    fn wake(&self) {
-        // The write fails if the counter would overflow, after 2^64 wake-ups: the eventfd is readable then.
-        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 }
 

@@ -4,7 +4,25 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use millrace_sync::{Event, Native, Parker, Platform};
+use millrace_sync::{CondvarParker, Event, Native, Parker, Platform, Site};
+
+/// `Native` as it is on systems other than Linux.
+#[derive(Debug)]
+struct OnCondvar;
+
+// SAFETY: it uses the words and fences of `Native`, which satisfy the contract of `Platform`.
+unsafe impl Platform for OnCondvar {
+    type Word = AtomicU64;
+    type Parker = CondvarParker;
+
+    fn fence(site: Site) {
+        Native::fence(site);
+    }
+
+    fn relax(round: u32) {
+        Native::relax(round);
+    }
+}
 
 /// What a condition says in a wait that it ends by a panic.
 fn panics_in_wait<P: Platform>(event: &Event<P>) {
@@ -15,8 +33,13 @@ fn panics_in_wait<P: Platform>(event: &Event<P>) {
 
 #[test]
 fn who_is_woken_sees_what_was_done_before() {
+    a_woken_thread_sees_earlier_writes_on::<Native>();
+    a_woken_thread_sees_earlier_writes_on::<OnCondvar>();
+}
+
+fn a_woken_thread_sees_earlier_writes_on<P: Platform<Parker: Default>>() {
     const ROUNDS: u64 = if cfg!(miri) { 5 } else { 20_000 };
-    let (there, back) = (Event::<Native>::new(), Event::<Native>::new());
+    let (there, back) = (Event::<P>::new(), Event::<P>::new());
     let (ball, value) = (AtomicU64::new(0), AtomicU64::new(0));
     let reached =
         |round| move |ball: &AtomicU64| (ball.load(Ordering::Relaxed) == round).then_some(());
@@ -40,8 +63,13 @@ fn who_is_woken_sees_what_was_done_before() {
 
 #[test]
 fn all_who_sleep_are_woken() {
+    all_sleepers_are_woken_by_one_notification_on::<Native>();
+    all_sleepers_are_woken_by_one_notification_on::<OnCondvar>();
+}
+
+fn all_sleepers_are_woken_by_one_notification_on<P: Platform<Parker: Default>>() {
     const SLEEPERS: u64 = 3;
-    let event = Event::<Native>::new();
+    let event = Event::<P>::new();
     let (begun, over) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..SLEEPERS {
@@ -63,7 +91,12 @@ fn all_who_sleep_are_woken() {
 /// A notifier that sees a sleeper changes what the parker gives as ticket.
 #[test]
 fn a_condition_that_panics_leaves_no_sleeper() {
-    let event = Event::<Native>::new();
+    a_condition_that_panics_is_not_counted_as_sleeper_on::<Native>();
+    a_condition_that_panics_is_not_counted_as_sleeper_on::<OnCondvar>();
+}
+
+fn a_condition_that_panics_is_not_counted_as_sleeper_on<P: Platform<Parker: Default>>() {
+    let event = Event::<P>::new();
     panics_in_wait(&event);
     let before = event.parker().ticket();
     event.notify();
@@ -85,7 +118,7 @@ fn a_condition_that_panics_leaves_no_sleeper() {
 }
 
 /// miri has no poll.
-#[cfg(not(miri))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod descriptors {
     use std::os::fd::AsFd;
 

@@ -3,15 +3,15 @@
 use std::fmt::Debug;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::net::SendFlags;
 
 use super::Interest;
+#[cfg(feature = "sockets")]
 use super::windows::WindowTotals;
 
 /// A stream of bytes to and from a client. No method blocks.
@@ -82,7 +82,8 @@ pub trait Listener: Send + Debug {
 pub struct TcpListener {
     socket: std::net::TcpListener,
     address: SocketAddr,
-    totals: Option<Arc<WindowTotals>>,
+    #[cfg(feature = "sockets")]
+    totals: Option<std::sync::Arc<WindowTotals>>,
 }
 
 impl TcpListener {
@@ -97,6 +98,7 @@ impl TcpListener {
         Ok(Self {
             socket,
             address,
+            #[cfg(feature = "sockets")]
             totals: None,
         })
     }
@@ -105,8 +107,12 @@ impl TcpListener {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn announced(&mut self, totals: &Arc<WindowTotals>) -> io::Result<OwnedFd> {
-        self.totals = Some(Arc::clone(totals));
+    #[cfg(feature = "sockets")]
+    pub(super) fn announced(
+        &mut self,
+        totals: &std::sync::Arc<WindowTotals>,
+    ) -> io::Result<std::os::fd::OwnedFd> {
+        self.totals = Some(std::sync::Arc::clone(totals));
         self.socket.as_fd().try_clone_to_owned()
     }
 
@@ -122,6 +128,7 @@ impl Listener for TcpListener {
         let (socket, peer) = self.socket.accept()?;
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
+        #[cfg(feature = "sockets")]
         if let Some(totals) = &self.totals {
             totals.count_kernel_accept();
         }

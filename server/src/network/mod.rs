@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The poller reports the readiness of kernel sockets. That of a connection through a window
-//! ([`WindowListener`]) is polled in its shared memory, or signalled by its wake-up fd: see `spin_poll.rs`.
+//! (`WindowListener`, with the feature `sockets`) is polled in its shared memory, or signalled by its wake-up fd: see `spin_poll.rs`.
 //!
 //! # Ownership
 //! | what | threads that use it |
@@ -47,6 +47,7 @@ mod server;
 mod service;
 mod slab;
 mod timers;
+#[cfg(feature = "sockets")]
 mod windows;
 mod worker;
 
@@ -56,4 +57,5 @@ pub use notifier::{Notifier, Ticket};
 pub use poller::Interest;
 pub use server::{Counters, Network, NetworkConfig, NetworkContext};
 pub use service::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service};
+#[cfg(feature = "sockets")]
 pub use windows::{WindowListener, WindowTotals};

@@ -1,7 +1,14 @@
 //! How the server is started: command line, configuration file, and the defaults below both.
 
+// The tools imply the other features.
+#[cfg(not(feature = "tools"))]
+mod absent;
 mod config_file;
+#[cfg(feature = "device")]
+mod device;
 mod options;
+#[cfg(feature = "sockets")]
+mod sockets;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,10 +16,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bson::{Document, doc};
-use millrace_block::Spec;
-use millrace_stream::control::{SOCKET_VARIABLE, socket_path};
 
+#[cfg(not(feature = "sockets"))]
+use absent::broker_path;
+#[cfg(not(feature = "device"))]
+use absent::data_place;
+#[cfg(feature = "device")]
+pub use device::DeviceSettings;
+#[cfg(feature = "device")]
+use device::data_place;
 pub use options::{Cli, CompatibilityOptions, EchoOptions, ServeOptions, Subcommand};
+
+#[cfg(feature = "sockets")]
+use sockets::broker_path;
 
 use crate::machine;
 
@@ -46,6 +62,7 @@ pub enum DataPlace {
     /// In a folder of the operating system.
     Folder(PathBuf),
     /// On a device of this process.
+    #[cfg(feature = "device")]
     Device(DeviceSettings),
 }
 
@@ -53,18 +70,10 @@ impl fmt::Display for DataPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(path) => path.display().fmt(f),
+            #[cfg(feature = "device")]
             Self::Device(device) => device.spec.fmt(f),
         }
     }
-}
-
-/// A device that holds a volume, as `--device` names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceSettings {
-    /// The device, as `--device` gives it.
-    pub spec: Spec,
-    /// Whether a volume is made on it if it is blank.
-    pub format: bool,
 }
 
 /// The settings of a server, complete and checked.
@@ -137,7 +146,7 @@ impl Settings {
             }
         };
         let data = data_place(&options)?;
-        if loses_unsynced && matches!(data, DataPlace::Device(_)) {
+        if loses_unsynced && !matches!(data, DataPlace::Folder(_)) {
             return Err(SettingsError::Invalid(
                 "--testFileSystem is for folders, not for --device".to_owned(),
             ));
@@ -148,7 +157,7 @@ impl Settings {
             port,
             addresses: parse_addresses(bind_ip, port)?,
             unix_socket: options.unix_socket,
-            sockets: broker(&options),
+            sockets: broker_path(&options)?,
             socket_spin: Duration::from_micros(options.socket_spin_micros.unwrap_or(20).into()),
             logpath: options.logpath,
             quiet: options.quiet,
@@ -200,6 +209,7 @@ impl Settings {
         };
         let storage = match &self.data {
             DataPlace::Folder(_) => doc! { "dbPath": place, "journal": journal },
+            #[cfg(feature = "device")]
             DataPlace::Device(_) => doc! { "device": place, "journal": journal },
         };
         parsed.insert("storage", storage);
@@ -214,46 +224,6 @@ impl Settings {
             );
         }
         doc! { "argv": self.arguments.clone(), "parsed": parsed }
-    }
-}
-
-/// The path of the broker's socket, if user-level sockets are enabled.
-fn broker(options: &ServeOptions) -> Option<PathBuf> {
-    let named = options.sockets.as_ref()?.clone();
-    let variable = |name| {
-        let value = std::env::var_os(name).filter(|value| !value.is_empty());
-        value.map(PathBuf::from)
-    };
-    let of_user = || {
-        let user = rustix::process::geteuid().as_raw();
-        socket_path(user, variable("XDG_RUNTIME_DIR").as_deref())
-    };
-    named
-        .or_else(|| options.sockets_broker.clone())
-        .or_else(|| variable(SOCKET_VARIABLE))
-        .or_else(|| Some(of_user()))
-}
-
-fn data_place(options: &ServeOptions) -> Result<DataPlace, SettingsError> {
-    let format = options.format;
-    match (&options.dbpath, &options.device) {
-        (Some(_), Some(_)) => Err(SettingsError::Invalid(
-            "the data is either in a folder (--dbpath) or on a device (--device): which one?"
-                .to_owned(),
-        )),
-        (folder, None) if !format => {
-            let folder = folder.clone().unwrap_or_else(|| PathBuf::from("data"));
-            Ok(DataPlace::Folder(folder))
-        }
-        (_, None) => Err(SettingsError::Invalid(
-            "--format is for a device: name it by --device".to_owned(),
-        )),
-        (None, Some(text)) => {
-            let spec = text
-                .parse()
-                .map_err(|error| SettingsError::Invalid(format!("--device {text}: {error}")))?;
-            Ok(DataPlace::Device(DeviceSettings { spec, format }))
-        }
     }
 }
 
@@ -299,6 +269,7 @@ fn cache_bytes(size_gb: Option<f64>, data: &DataPlace) -> Result<usize, Settings
         None => {
             let parts = match data {
                 DataPlace::Folder(_) => 4,
+                #[cfg(feature = "device")]
                 DataPlace::Device(_) => 2,
             };
             machine::memory_bytes() / parts / MIB
@@ -375,6 +346,7 @@ mod tests {
         assert!(settings.quiet && settings.enable_test_commands);
     }
 
+    #[cfg(feature = "sockets")]
     #[test]
     fn user_level_sockets_are_asked_for() {
         assert_eq!(resolve(&[]).expect("the defaults are legal").sockets, None);
@@ -426,6 +398,7 @@ mod tests {
         assert!(resolve(&["--config", "/nonexistent"]).is_err());
     }
 
+    #[cfg(feature = "device")]
     #[test]
     fn the_data_is_in_a_folder_or_on_a_device() {
         let settings = resolve(&["--device", "mem:64M", "--format"]).expect("a device");
@@ -461,6 +434,7 @@ mod tests {
         assert!(Cli::try_parse_from(both).is_err());
     }
 
+    #[cfg(feature = "device")]
     #[test]
     fn a_device_of_the_configuration_file_and_a_folder_of_the_command_line_do_not_go_together() {
         let folder = tempfile::tempdir().expect("a temporary folder");

@@ -4,10 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
-use millrace_tools::blobfs::BlobfsOptions;
-use millrace_tools::nvme::NvmeOptions;
-use millrace_tools::sockets::SocketsOptions;
-
 /// A document database that speaks MongoDB's protocol.
 #[derive(Debug, Parser)]
 #[command(name = "millrace", version, about)]
@@ -22,18 +18,38 @@ pub struct Cli {
 pub enum Subcommand {
     /// Serve a folder of data to MongoDB clients.
     Serve(Box<ServeOptions>),
-    /// Look at, measure and format NVMe devices that this process drives by itself.
-    Nvme(Box<NvmeOptions>),
-    /// Make volumes for `serve --device`, check them, and copy files in and out.
-    Blobfs(Box<BlobfsOptions>),
-    /// Run programs whose TCP connections within this host go without the kernel.
-    Sockets(Box<SocketsOptions>),
+    /// The subcommands for devices, volumes and user-level sockets.
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(millrace_tools::Subcommand),
+    /// The same ones in a build that lacks them.
+    #[cfg(not(feature = "tools"))]
+    #[command(name = "nvme", aliases = ["blobfs", "sockets"], hide = true, disable_help_flag = true)]
+    Tool(AbsentTool),
     /// Answer every request with a canned reply: the limit of what the network layer can do.
     #[command(hide = true)]
     Echo(EchoOptions),
     /// Write the list of commands into the page that documents them.
     #[command(hide = true)]
     Compatibility(CompatibilityOptions),
+}
+
+/// The arguments of a subcommand that this build lacks. None is looked at.
+#[cfg(not(feature = "tools"))]
+#[derive(Args, Clone, Debug)]
+pub struct AbsentTool {
+    /// All arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<std::ffi::OsString>,
+}
+
+#[cfg(not(feature = "tools"))]
+impl AbsentTool {
+    /// Why the subcommand cannot be run, with the remedy.
+    #[must_use]
+    pub fn refusal(&self) -> super::SettingsError {
+        super::absent::missing("the subcommands nvme, blobfs and sockets", "tools")
+    }
 }
 
 /// The options of `millrace compatibility`: the page that it rewrites.
@@ -135,4 +151,28 @@ pub struct EchoOptions {
     /// How many threads serve connections
     #[arg(long = "workerThreads")]
     pub worker_threads: Option<usize>,
+}
+
+#[cfg(all(test, not(feature = "tools")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subcommands_for_devices_and_sockets_are_refused_by_the_feature_that_is_missing() {
+        for arguments in [
+            &["nvme", "list", "--json"][..],
+            &["nvme", "--help"],
+            &["blobfs", "mkfs", "--force", "file:/disk.img"],
+            &["sockets", "run", "--", "true", "-x"],
+            &["sockets"],
+        ] {
+            let all = ["millrace"].iter().chain(arguments);
+            let Subcommand::Tool(tool) = Cli::try_parse_from(all).expect("it is known").command
+            else {
+                unreachable!("the subcommand is one of the tools");
+            };
+            let refusal = tool.refusal().to_string();
+            assert!(refusal.contains("needs the feature 'tools'"), "{refusal}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use clap::Parser as _;
 use millrace::settings::{Cli, Subcommand};
+use millrace_tools::Subcommand as Tool;
 use millrace_tools::nvme::Command;
 
 /// What a command line says.
@@ -10,7 +11,7 @@ pub(crate) fn parse(line: &str) -> Command {
         .into_iter()
         .chain(line.split_whitespace());
     match Cli::try_parse_from(all).expect(line).command {
-        Subcommand::Nvme(options) => options.command,
+        Subcommand::Tool(Tool::Nvme(options)) => options.command,
         other => panic!("{line}: {other:?}"),
     }
 }

@@ -91,6 +91,7 @@ fn database_options(options: &Options, files: &Files) -> rocksdb::Options {
             database.set_recycle_log_file_num(RECYCLED_LOGS_MAX)
         }
         // There the sync of a file that grows is one write to the journal.
+        #[cfg(feature = "blobfs")]
         Files::Blobfs(_) => database.set_recycle_log_file_num(0),
     }
 

@@ -176,6 +176,7 @@ impl Engine for RocksEngine {
         let lock_ns = self.commits.lock_ns();
         out.extend(lock_ns.map(|ns| ("commit_lock_nanoseconds_total", ns)));
         statistics::collect(&self.database, &mut out);
+        #[cfg(feature = "blobfs")]
         self.database.files.collect(&mut out);
         out
     }

@@ -39,12 +39,16 @@
 //! names its log, so nothing of the old one comes back.
 //!
 //! # On a volume
-//! With [`FileSystem::Blobfs`] the folder is one of a [volume](millrace_blobfs::Volume): all files of the engine, its
+//! With `FileSystem::Blobfs`, which the feature `blobfs` adds, the folder is one of a `millrace_blobfs::Volume`: all files of the engine, its
 //! lock, its checkpoints and its scratch space are there, and its threads drive the device. A sync of the log is then
 //! one write to the volume's journal, and logs are not overwritten, as a growing file costs no more there. Any number
 //! of engines can share a volume, each in a folder of its own. The names of checkpoints are names of the volume. The
 //! last owner of the volume unmounts it; an engine that is dropped keeps it only through what it handed out.
 //! `docs/decisions/rocksdb-on-blobfs.md` says how RocksDB is joined to it.
+//!
+//! # Features
+//! `blobfs` (default): engines on a volume. Without it the folder is one of the operating system, and the crate uses
+//! neither `millrace-blobfs` nor what is below it.
 //!
 //! # Memory
 //! Memtables are charged to the block cache, and so are index and filter blocks: all stay within
@@ -76,6 +80,7 @@
 //! # Ok::<(), millrace_engine::Error>(())
 //! ```
 
+#[cfg(feature = "blobfs")]
 mod blobfs;
 mod commits;
 mod configuration;

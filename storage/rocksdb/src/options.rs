@@ -1,5 +1,6 @@
 //! The options of an engine, chosen by its owner.
 
+#[cfg(feature = "blobfs")]
 use millrace_blobfs::Volume;
 
 use crate::UnsyncedLossFs;
@@ -45,6 +46,7 @@ pub enum FileSystem {
     /// One for tests that forgets what was not synced when the process is killed.
     UnsyncedLoss(UnsyncedLossFs),
     /// A volume on a device that this process drives. The engine's folder, and those of checkpoints, are folders
-    /// of the volume.
+    /// of the volume. Absent without the feature `blobfs`.
+    #[cfg(feature = "blobfs")]
     Blobfs(Volume),
 }

@@ -14,6 +14,10 @@ use crate::RocksEngine;
 
 const KEYS: u32 = 3000;
 
+fn environment(volume: &Volume, root: &str) -> rocksdb::Env {
+    super::environment(volume, Path::new(root)).expect("the path is UTF-8")
+}
+
 fn volume(data_checksums: bool) -> Volume {
     let device: Arc<dyn Device> =
         Arc::new(MemoryDevice::new(128 << 20, 512).expect("memory can be had"));
@@ -32,7 +36,7 @@ fn volume(data_checksums: bool) -> Volume {
 fn options(volume: &Volume) -> Options {
     let mut options = Options::default();
     options.create_if_missing(true);
-    options.set_env(&super::environment(volume, "/db"));
+    options.set_env(&environment(volume, "/db"));
     options.set_compression_type(DBCompressionType::None);
     options
 }
@@ -131,7 +135,7 @@ fn a_checkpoint_shares_files_by_links_and_outlives_its_database() {
         drop(db);
         DB::destroy(&options(&volume), "/").expect("it is destroyed");
         let mut options = Options::default();
-        options.set_env(&super::environment(&volume, "/copy"));
+        options.set_env(&environment(&volume, "/copy"));
         check(&DB::open(&options, "/").expect("the copy opens"));
     }
 }
@@ -143,7 +147,7 @@ fn a_backup_is_restored() {
         let db = DB::open(&options(&volume), "/").expect("it opens");
         fill(&db);
         // It reads the database by the names that the database has for its files.
-        let environment = super::environment(&volume, "/db");
+        let environment = environment(&volume, "/db");
         let backups = || {
             let options = BackupEngineOptions::new("/../backups").expect("a path");
             BackupEngine::open(&options, &environment).expect("backups open")
