@@ -56,6 +56,14 @@ impl Error {
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
+
+    /// The failure and its direct cause, in one line.
+    pub(crate) fn chain(&self) -> String {
+        match &self.source {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Error {

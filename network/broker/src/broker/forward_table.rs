@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::forwarders::Flow;
+use super::flow::Flow;
 use crate::forwarder::Token as Number;
 use crate::registry::Limits;
 
@@ -61,8 +61,9 @@ impl ForwardTable {
         self.flows.iter().map(|(number, (_, flow))| (*number, flow))
     }
 
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Flow> {
-        self.flows.values_mut().map(|(_, flow)| flow)
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (Number, &mut Flow)> {
+        let flows = self.flows.iter_mut();
+        flows.map(|(number, (_, flow))| (*number, flow))
     }
 
     /// Each user with forwarded connections, and their count.

@@ -1,10 +1,17 @@
-//! The broker: a [`Registry`] with sockets around it.
+//! The broker: states without I/O, and sockets around them.
 //!
 //! ```text
-//!   processes ==control sockets==\                       /== channels ==> listeners
-//!                                 > epoll -> packets -> Registry -> actions
-//!   slabs ------------ pread ----/                       \== wake-up fd, memory, replies
+//!   processes ==control sockets==\                /-> Registry  -\             /== channels ==> listeners
+//!   peers ==TCP, timer============> epoll, events --> Peers     ---> actions ---== wake-up fd, memory, replies
+//!   forwarders ==events==========/                \-> Forwarded -/      |      \== TCP, commands
+//!                                                        ^             |
+//!                                                        +--- results -+
 //! ```
+//! The broker reads events from descriptors, hands each to its state, and performs the actions in order. An action may
+//! have a result, which is an event again. The [`Registry`] decides on each connection; `Peers` are the connections to
+//! other hosts' brokers; `Forwarded` are the connections whose bytes a forwarder moves. Slabs are read when a report is
+//! requested.
+//!
 //! One thread runs all of it ([`Broker::run`]) and blocks in the epoll alone. It maps no connection's memory and keeps
 //! no end of a connection, so the kernel reports the exit of each side to the other.
 //!
@@ -36,83 +43,95 @@
 
 mod addresses;
 mod channel;
+mod clients;
 mod connection;
 mod control_socket;
+mod flow;
 mod forward_table;
+mod forwarded;
 mod forwarders;
+mod links;
 mod listener_channels;
 mod peer_addresses;
+mod peer_event;
 mod peer_link;
-mod peer_listener;
 mod peer_socket;
+mod peer_sockets;
 mod peers;
+mod perform;
+mod poller;
 mod proof;
-mod remote_connections;
 mod report;
 mod requests;
 mod route;
 mod slabs;
 mod sock_diag;
+mod unauthenticated;
+mod view;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use millrace_stream::Geometry;
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use millrace_stream::control::{Message, Packet};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{RecvFlags, Shutdown, SocketFlags, accept_with, shutdown};
+use rustix::net::{SocketFlags, accept_with};
 
 pub use control_socket::prepare_folder;
 pub use peers::PeerSettings;
-pub use report::View;
+pub use view::View;
 
-use self::channel::{Channel, PacketCost};
+use self::clients::Clients;
 use self::control_socket::ControlSocket;
+use self::forwarded::{ForwardAction, ForwardEvent, Forwarded};
 use self::forwarders::Forwarders;
+use self::listener_channels::ListenerChannels;
+use self::peer_event::{PeerAction, PeerEvent};
+use self::peer_socket::Input;
+use self::peer_sockets::PeerSockets;
 use self::peers::Peers;
+use self::poller::{Poller, Token};
 use self::slabs::Slabs;
 use self::sock_diag::SockDiag;
 use crate::error::system;
-use crate::registry::{Action, ClientId, Credentials, Event, ListenerId, Registry, Settings};
+use crate::forwarder::{Event as FromForwarder, ForwarderPool};
+use crate::registry::{Action, ClientId, Event, ListenerId, Registry, Settings};
 use crate::{Error, ErrorKind, Result};
-use millrace_stream::sockets::packets::{self, Received, retry};
 
-/// Packets of disconnected processes that are discarded in one turn.
-const DISCARDS_PER_TURN: usize = 64;
 /// Processes that are accepted in one turn.
 const ARRIVALS_PER_TURN: usize = 64;
-
-/// A timeout of zero: poll without blocking.
-const NOW: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
+/// Reads of one connection to a peer in a turn.
+const CHUNKS_PER_TURN: usize = 8;
 
 /// The broker of one path: serves processes until it is stopped.
 #[derive(Debug)]
 pub struct Broker {
     control_socket: ControlSocket,
-    epoll: OwnedFd,
+    poller: Poller,
     registry: Registry,
-    /// The sockets of the processes. Each packet carries its sender's credentials.
-    clients: HashMap<ClientId, OwnedFd>,
-    /// The sockets of disconnected processes, with unread packets.
-    leaving: VecDeque<OwnedFd>,
-    channels: HashMap<ListenerId, Channel>,
-    cost: PacketCost,
+    clients: Clients,
+    channels: ListenerChannels,
     sock_diag: SockDiag,
     slabs: Slabs,
     geometry: Geometry,
     forwarders: Option<Forwarders>,
+    forwarded: Forwarded,
     peers: Option<Peers>,
-    last_client: u64,
-    todo: VecDeque<Action>,
+    peer_sockets: Option<PeerSockets>,
+    todo: VecDeque<Todo>,
     /// A reserve descriptor. It is closed for a moment to accept and reject a process at the descriptor limit.
     spare: Option<File>,
+}
+
+/// An action of one of the states.
+#[derive(Debug)]
+enum Todo {
+    Registry(Action),
+    Peers(PeerAction),
+    Forwarded(ForwardAction),
 }
 
 /// The condition on which the broker exits by itself.
@@ -122,59 +141,6 @@ enum Until<'a> {
     Stopped,
     /// It exits when it has no process and no listener; with a descriptor, not before that has hung up.
     Unused(Option<BorrowedFd<'a>>),
-}
-
-/// The source of an epoll event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
-    Stop,
-    Arrival,
-    ParentExited,
-    /// The forwarders have sent events.
-    Forwarders,
-    /// The timer of the peers has expired.
-    Tick,
-    /// A peer connects to the peer listener.
-    Dialled,
-    /// The connection to a peer, by number.
-    Peer(u64),
-    Client(ClientId),
-    Channel(ListenerId),
-}
-
-/// The first epoll token of a connection to a peer.
-const PEERS: u64 = 20;
-
-impl Token {
-    const fn data(self) -> EventData {
-        EventData::new_u64(match self {
-            Self::Stop => 0,
-            Self::ParentExited => 4,
-            Self::Forwarders => 8,
-            Self::Tick => 12,
-            Self::Dialled => 16,
-            Self::Peer(number) => (number << 2) + PEERS,
-            Self::Arrival => 1,
-            Self::Client(ClientId(id)) => id << 2 | 2,
-            Self::Channel(ListenerId(id)) => id << 2 | 3,
-        })
-    }
-
-    const fn of(data: u64) -> Self {
-        match data & 3 {
-            0 => match data {
-                0 => Self::Stop,
-                4 => Self::ParentExited,
-                8 => Self::Forwarders,
-                12 => Self::Tick,
-                16 => Self::Dialled,
-                data => Self::Peer((data - PEERS) >> 2),
-            },
-            1 => Self::Arrival,
-            2 => Self::Client(ClientId(data >> 2)),
-            _ => Self::Channel(ListenerId(data >> 2)),
-        }
-    }
 }
 
 impl Broker {
@@ -193,29 +159,24 @@ impl Broker {
             .map_err(|error| Error::new(ErrorKind::System, attempted()).caused_by(error))?;
         let owner = rustix::process::geteuid().as_raw();
         let control_socket = ControlSocket::take(path, settings.rules.admit_others(owner))?;
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system(attempted()))?;
-        epoll::add(
-            &epoll,
-            &control_socket.socket,
-            Token::Arrival.data(),
-            EventFlags::IN,
-        )
-        .map_err(system(attempted()))?;
-        let cost = PacketCost::measure().map_err(system(attempted()))?;
+        let poller = Poller::new().map_err(system(attempted()))?;
+        poller
+            .add(&control_socket.socket, Token::Arrival, EventFlags::IN)
+            .map_err(system(attempted()))?;
+        let channels = ListenerChannels::new().map_err(system(attempted()))?;
         Ok(Self {
             control_socket,
-            epoll,
+            poller,
+            forwarded: Forwarded::new(settings.limits),
             registry: Registry::new(settings),
-            clients: HashMap::new(),
-            leaving: VecDeque::new(),
-            channels: HashMap::new(),
-            cost,
+            clients: Clients::default(),
+            channels,
             sock_diag: SockDiag::new(),
             slabs: Slabs::default(),
             geometry,
             forwarders: None,
             peers: None,
-            last_client: 0,
+            peer_sockets: None,
             todo: VecDeque::new(),
             spare: spare(),
         })
@@ -236,23 +197,59 @@ impl Broker {
     /// As [`Broker::run`].
     pub fn run_while_used(&mut self, stop: impl AsFd, wanted: impl AsFd) -> Result<()> {
         let wanted = wanted.as_fd();
-        epoll::add(
-            &self.epoll,
-            wanted,
-            Token::ParentExited.data(),
-            EventFlags::empty(),
-        )
-        .map_err(system("watching the parent's descriptor"))?;
+        self.poller
+            .add(wanted, Token::ParentExited, EventFlags::empty())
+            .map_err(system("watching the parent's descriptor"))?;
         self.run_until(stop.as_fd(), Until::Unused(Some(wanted)))
     }
 
     fn run_until(&mut self, stop: BorrowedFd<'_>, until: Until<'_>) -> Result<()> {
         let attempted = "waiting for processes";
-        epoll::add(&self.epoll, stop, Token::Stop.data(), EventFlags::IN)
+        self.poller
+            .add(stop, Token::Stop, EventFlags::IN)
             .map_err(system(attempted))?;
         let served = self.serve(until);
-        epoll::delete(&self.epoll, stop).map_err(system(attempted))?;
+        self.poller.delete(stop).map_err(system(attempted))?;
         served
+    }
+
+    /// Attaches forwarders for connections whose processes share no memory. Their threads run until
+    /// [`Broker::stop_forwarders`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`] if `epoll_ctl` fails.
+    pub fn attach_forwarders(&mut self, pool: ForwarderPool) -> Result<()> {
+        let is_any = !pool.forwarders().is_empty();
+        self.forwarders = Some(Forwarders::new(pool, &self.poller)?);
+        self.registry.set_forwarders(is_any);
+        if is_any {
+            self.apply_peers(PeerEvent::ForwardersAttached);
+            self.perform_all();
+        }
+        Ok(())
+    }
+
+    /// Stops the forwarders: forwarded connections end in resets.
+    pub fn stop_forwarders(&mut self) {
+        self.registry.set_forwarders(false);
+        if let Some(forwarders) = &self.forwarders {
+            forwarders.stop();
+        }
+    }
+
+    /// Accepts and connects to other hosts. Forwarders must be attached ([`Broker::attach_forwarders`]).
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`] if a socket or a timer cannot be created.
+    pub fn enable_peers(&mut self, settings: PeerSettings) -> Result<()> {
+        self.peer_sockets = Some(PeerSockets::new(settings.listen, &self.poller)?);
+        let has_forwarders = self.registry.has_forwarders();
+        let mut actions = Vec::new();
+        let peers = Peers::new(settings, addresses::own(), has_forwarders, &mut actions);
+        self.peers = Some(peers);
+        self.todo.extend(actions.into_iter().map(Todo::Peers));
+        self.perform_all();
+        Ok(())
     }
 
     /// The registry: listeners, processes and counters.
@@ -264,15 +261,11 @@ impl Broker {
     fn serve(&mut self, mut until: Until<'_>) -> Result<()> {
         let mut events = Vec::with_capacity(64);
         loop {
-            events.clear();
             // Work that is split into pieces runs between polls without a timeout.
-            let is_busy = self.slabs.is_busy() || !self.leaving.is_empty();
-            let timeout = is_busy.then_some(&NOW);
-            retry(|| {
-                let space = rustix::buffer::spare_capacity(&mut events);
-                epoll::wait(&self.epoll, space, timeout)
-            })
-            .map_err(system("waiting for processes"))?;
+            let is_busy = self.slabs.is_busy() || self.clients.is_discarding();
+            self.poller
+                .wait(&mut events, is_busy)
+                .map_err(system("waiting for processes"))?;
             self.sock_diag.begin();
             for event in &events {
                 match Token::of(event.data.u64()) {
@@ -282,13 +275,13 @@ impl Broker {
                     Token::Forwarders => self.handle_forwarder_events(),
                     Token::Tick => self.tick(),
                     Token::Dialled => self.accept_peers(),
-                    Token::Peer(number) => self.serve_peer(number, event.flags),
+                    Token::Peer(number) => self.serve_peer(number),
                     Token::Client(id) => self.read(id),
                     Token::Channel(id) => self.serve_channel(id, event.flags),
                 }
             }
             self.read_slabs();
-            self.discard();
+            self.clients.discard();
             if matches!(until, Until::Unused(None)) && self.is_unused() {
                 // Processes may wait in the listen queue.
                 self.accept_all();
@@ -304,55 +297,13 @@ impl Broker {
         let Until::Unused(Some(wanted)) = until else {
             return until;
         };
-        let deleted = epoll::delete(&self.epoll, wanted);
+        let deleted = self.poller.delete(wanted);
         debug_assert!(deleted.is_ok(), "it is in the epoll until now");
         Until::Unused(None)
     }
 
     fn is_unused(&self) -> bool {
         self.clients.is_empty() && self.channels.is_empty()
-    }
-
-    /// Applies an event to the registry, and queues its actions.
-    fn apply(&mut self, event: Event) {
-        let mut actions = Vec::new();
-        self.registry.handle(event, &mut actions);
-        self.todo.extend(actions);
-    }
-
-    /// Applies an event to the registry, and performs its actions.
-    fn handle(&mut self, event: Event) {
-        self.apply(event);
-        self.perform_all();
-    }
-
-    fn perform_all(&mut self) {
-        while let Some(action) = self.todo.pop_front() {
-            self.perform(action);
-        }
-    }
-
-    fn perform(&mut self, action: Action) {
-        match action {
-            Action::Reply { client, packet } => self.reply(client, &packet, &[]),
-            Action::Open {
-                listener,
-                client,
-                serial,
-                backlog,
-            } => self.open(listener, client, serial, backlog),
-            Action::Link(attempt) => {
-                let outcome = self.link(&attempt);
-                self.apply(Event::Linked { attempt, outcome });
-            }
-            Action::ConnectRemote {
-                client,
-                request,
-                host,
-            } => self.connect_remote(client, request, host),
-            Action::Disconnect { client } => self.forget(client),
-            Action::Close { listener } => drop(self.channels.remove(&listener)),
-        }
     }
 
     /// Accepts waiting processes, at most [`ARRIVALS_PER_TURN`].
@@ -374,27 +325,151 @@ impl Broker {
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        let Ok(peer) = socket_peercred(&socket) else {
-            return;
-        };
-        let credentials = Credentials {
-            user: peer.uid.as_raw(),
-            process: peer.pid.as_raw_pid().unsigned_abs(),
-        };
-        self.last_client += 1;
-        let id = ClientId(self.last_client);
-        let watched = epoll::add(
-            &self.epoll,
-            &socket,
-            Token::Client(id).data(),
-            EventFlags::IN,
-        );
-        if watched.is_ok() {
-            self.clients.insert(id, socket);
+        if let Some((client, credentials)) = self.clients.admit(socket, &self.poller) {
             self.handle(Event::Arrived {
-                client: id,
+                client,
                 credentials,
             });
+        }
+    }
+
+    /// Handles an event of a listener's channel.
+    fn serve_channel(&mut self, listener: ListenerId, flags: EventFlags) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            self.channels.close(listener);
+            self.handle(Event::Silent { listener });
+        } else if flags.contains(EventFlags::OUT) {
+            self.channels.watch_room(listener, false, &self.poller);
+            self.handle(Event::Room { listener });
+        }
+    }
+
+    /// Serves a connection to a peer that is readable, writable or closed.
+    fn serve_peer(&mut self, number: u64) {
+        self.todo
+            .push_back(Todo::Peers(PeerAction::Flush { number }));
+        self.perform_all();
+        for _ in 0..CHUNKS_PER_TURN {
+            let sockets = self.peer_sockets.as_ref();
+            let Some(received) = sockets.and_then(|it| it.receive(number)) else {
+                return;
+            };
+            let why = match received {
+                Ok(Input::Bytes(bytes)) => {
+                    self.handle_peers(PeerEvent::Received { number, bytes });
+                    continue;
+                }
+                Ok(Input::Nothing) => return,
+                Ok(Input::End) => "the peer closed the connection".to_owned(),
+                Err(errno) => errno.to_string(),
+            };
+            return self.handle_peers(PeerEvent::Closed { number, why });
+        }
+    }
+
+    /// Accepts waiting peers.
+    fn accept_peers(&mut self) {
+        while let Some(sockets) = &mut self.peer_sockets {
+            let Some((number, from)) = sockets.accept(&self.poller) else {
+                return;
+            };
+            self.handle_peers(PeerEvent::Accepted { number, from });
+        }
+    }
+
+    fn tick(&mut self) {
+        if let Some(sockets) = &mut self.peer_sockets {
+            sockets.tick(&self.poller);
+        }
+        self.apply_forwarded(ForwardEvent::Tick);
+        self.handle_peers(PeerEvent::Tick);
+    }
+
+    /// Handles the events of the forwarders.
+    fn handle_forwarder_events(&mut self) {
+        let Some(forwarders) = &self.forwarders else {
+            return;
+        };
+        let (events, is_there) = forwarders.take_events();
+        for (_, event) in events {
+            match event {
+                FromForwarder::Joined { link } => self.apply_peers(PeerEvent::Joined { link }),
+                FromForwarder::Lost { link, loss } => {
+                    self.apply_peers(PeerEvent::Lost { link, loss });
+                }
+                FromForwarder::Opened { token, opened } => {
+                    self.apply_forwarded(ForwardEvent::Opened { token, opened });
+                }
+                FromForwarder::Refused { token } => {
+                    self.apply_forwarded(ForwardEvent::Refused { token });
+                }
+                FromForwarder::Ended { token, bytes } => {
+                    self.apply_forwarded(ForwardEvent::Ended { token, bytes });
+                }
+                // The broker never sends [`Command::Report`](crate::forwarder::Command::Report).
+                FromForwarder::Report(_) => {}
+            }
+            self.perform_all();
+        }
+        if !is_there {
+            self.forwarders_exited();
+        }
+    }
+
+    /// Drops the forwarders after their process has exited, and resets all forwarded connections.
+    fn forwarders_exited(&mut self) {
+        self.registry.set_forwarders(false);
+        self.apply_peers(PeerEvent::ForwardersExited);
+        self.apply_forwarded(ForwardEvent::ForwardersExited);
+        self.perform_all();
+        if let Some(forwarders) = self.forwarders.take() {
+            forwarders.detach(&self.poller);
+        }
+        self.forwarded = Forwarded::new(self.registry.settings().limits);
+    }
+
+    /// Applies an event to the registry, and performs its actions.
+    fn handle(&mut self, event: Event) {
+        self.apply(event);
+        self.perform_all();
+    }
+
+    /// Applies an event to the peers, and performs its actions.
+    fn handle_peers(&mut self, event: PeerEvent) {
+        self.apply_peers(event);
+        self.perform_all();
+    }
+
+    /// Applies an event to the registry, and queues its actions.
+    fn apply(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.registry.handle(event, &mut actions);
+        self.todo.extend(actions.into_iter().map(Todo::Registry));
+    }
+
+    /// Applies an event to the peers, and queues its actions.
+    fn apply_peers(&mut self, event: PeerEvent) {
+        let mut actions = Vec::new();
+        if let Some(peers) = &mut self.peers {
+            peers.handle(event, &mut actions);
+        }
+        self.todo.extend(actions.into_iter().map(Todo::Peers));
+    }
+
+    /// Applies an event to the forwarded connections, and queues its actions.
+    fn apply_forwarded(&mut self, event: ForwardEvent) {
+        let mut actions = Vec::new();
+        self.forwarded.handle(event, &mut actions);
+        self.todo.extend(actions.into_iter().map(Todo::Forwarded));
+    }
+
+    fn perform_all(&mut self) {
+        while let Some(todo) = self.todo.pop_front() {
+            match todo {
+                Todo::Registry(action) => self.perform(action),
+                Todo::Peers(action) => self.perform_of_peers(action),
+                Todo::Forwarded(action) => self.perform_of_forwarded(action),
+            }
         }
     }
 
@@ -404,28 +479,23 @@ impl Broker {
         self.handle(Event::Departed { client: id });
     }
 
-    /// Reads and discards the packets of disconnected processes. `close` would release their descriptors in one call of
-    /// unbounded length, and a lingering TCP socket among them would block this thread.
-    fn discard(&mut self) {
-        for _ in 0..DISCARDS_PER_TURN {
-            let Some(socket) = self.leaving.front() else {
-                return;
-            };
-            let received = retry(|| packets::receive(socket, RecvFlags::DONTWAIT));
-            if !matches!(received, Ok(Received::Packet(_) | Received::Malformed(_))) {
-                self.leaving.pop_front();
-            }
-        }
+    fn forget(&mut self, id: ClientId) {
+        self.clients.disconnect(id);
+        self.slabs.retire(id);
     }
 
-    fn forget(&mut self, id: ClientId) {
-        if let Some(socket) = self.clients.remove(&id) {
-            // The process sees the end at once, and can send nothing more.
-            if shutdown(&socket, Shutdown::Both).is_ok() {
-                self.leaving.push_back(socket);
-            }
+    fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno) {
+        let errno = errno.raw_os_error().unsigned_abs();
+        let message = Message::Refused { errno };
+        self.reply(id, &Packet { serial, message }, &[]);
+    }
+
+    /// Sends a reply. A process whose socket is full is disconnected, which answers its requests as well.
+    fn reply(&mut self, id: ClientId, packet: &Packet, descriptors: &[BorrowedFd<'_>]) {
+        if !self.clients.send(id, packet, descriptors) {
+            self.forget(id);
+            self.apply(Event::Departed { client: id });
         }
-        self.slabs.retire(id);
     }
 }
 

@@ -9,8 +9,6 @@
 
 use std::net::IpAddr;
 
-use super::Broker;
-use super::peers::Peers;
 use crate::rules::Network;
 
 /// The addresses that a peer announced, and the result of the check.
@@ -31,69 +29,31 @@ impl PeerAddresses {
             ..Self::default()
         }
     }
-}
 
-impl Broker {
-    /// Passes the accepted addresses of an established peer to the registry.
-    pub(super) fn announce(&mut self, number: u64) {
-        let Some(peers) = &mut self.peers else {
-            return;
-        };
-        let Some((host, announced)) = peers.announced(number) else {
-            return;
-        };
-        let mut accepted = Vec::new();
-        let mut refused = Vec::new();
-        for address in announced {
-            match peers.refusal_reason(number, address) {
-                None => accepted.push(address),
-                Some(why) => refused.push((address, why)),
+    /// Divides the announced addresses into accepted and refused ones, of a host with a name. `own` are this host's
+    /// addresses; `admitted` are the networks of [`PeerSettings::addresses`](super::PeerSettings::addresses).
+    pub(super) fn check(
+        &mut self,
+        own: &[IpAddr],
+        name: &str,
+        admitted: &[(Option<String>, Network)],
+    ) {
+        self.accepted.clear();
+        self.refused.clear();
+        for address in self.announced.iter().map(IpAddr::to_canonical) {
+            match refusal_reason(address, own, name, admitted) {
+                None => self.accepted.push(address),
+                Some(why) => self.refused.push((address, why)),
             }
         }
-        let taken = self.registry.host_up(host, &accepted);
-        accepted.retain(|address| !taken.contains(address));
-        refused.extend(
-            taken
-                .into_iter()
-                .map(|address| (address, "another peer has this address")),
-        );
-        if let Some(peer_link) = peers
-            .streams
-            .get_mut(&number)
-            .and_then(|it| it.peer_link.as_mut())
-        {
-            peer_link.addresses.accepted = accepted;
-            peer_link.addresses.refused = refused;
-        }
     }
 
-    /// Repeats [`Broker::announce`] for all peers, after a peer has left or this host's addresses have changed.
-    pub(super) fn announce_all(&mut self) {
-        let streams = self.peers.iter().flat_map(|peers| peers.streams.keys());
-        let numbers: Vec<u64> = streams.copied().collect();
-        for number in numbers {
-            self.announce(number);
-        }
-    }
-}
-
-impl Peers {
-    /// The host number and the announced addresses of an established peer.
-    fn announced(&self, number: u64) -> Option<(u128, Vec<IpAddr>)> {
-        let peer_link = self
-            .peer_link(number)
-            .filter(|peer_link| peer_link.is_alive())?;
-        let announced = peer_link.addresses.announced.iter();
-        Some((
-            peer_link.host,
-            announced.map(IpAddr::to_canonical).collect(),
-        ))
-    }
-
-    /// The reason to refuse an address of a peer.
-    fn refusal_reason(&self, number: u64, address: IpAddr) -> Option<&'static str> {
-        let name = self.streams.get(&number)?.socket.session.peer()?;
-        refusal_reason(address, &self.addresses, name, &self.settings.addresses)
+    /// Refuses accepted addresses that another peer has.
+    pub(super) fn refuse_taken(&mut self, taken: &[IpAddr]) {
+        self.accepted.retain(|address| !taken.contains(address));
+        let why = "another peer has this address";
+        self.refused
+            .extend(taken.iter().map(|address| (*address, why)));
     }
 }
 

@@ -18,11 +18,10 @@ const CHUNK: usize = 16 << 10;
 /// Peers that the kernel queues before they are accepted.
 const BACKLOG: i32 = 128;
 
-/// The socket and its session.
+/// The socket of a connection.
 #[derive(Debug)]
 pub(super) struct PeerSocket {
     socket: OwnedFd,
-    pub(super) session: Session,
     /// Whether `connect` is still in progress.
     is_connecting: bool,
 }
@@ -40,7 +39,7 @@ pub(super) enum Input {
 
 impl PeerSocket {
     /// Starts a non-blocking connect to `address`.
-    pub(super) fn dial(address: SocketAddr, session: Session) -> Result<Self> {
+    pub(super) fn dial(address: SocketAddr) -> Result<Self> {
         let socket = tcp(address)?;
         let is_connecting = match connect(&socket, &address) {
             Ok(()) => false,
@@ -50,23 +49,21 @@ impl PeerSocket {
         set_tcp_nodelay(&socket, true)?;
         Ok(Self {
             socket,
-            session,
             is_connecting,
         })
     }
 
     /// Wraps an accepted socket.
-    pub(super) fn answer(socket: OwnedFd, session: Session) -> Result<Self> {
+    pub(super) fn answer(socket: OwnedFd) -> Result<Self> {
         set_tcp_nodelay(&socket, true)?;
         Ok(Self {
             socket,
-            session,
             is_connecting: false,
         })
     }
 
-    /// Writes the session's output as far as the socket has room. True if output is left.
-    pub(super) fn flush(&mut self) -> Result<bool> {
+    /// Writes a session's output as far as the socket has room. True if output is left.
+    pub(super) fn flush(&mut self, session: &mut Session) -> Result<bool> {
         if self.is_connecting {
             socket_error(&self.socket)??;
             if rustix::net::getpeername(&self.socket).is_err() {
@@ -75,9 +72,9 @@ impl PeerSocket {
             self.is_connecting = false;
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        while !self.session.output().is_empty() {
-            match retry(|| send(&self.socket, self.session.output(), flags)) {
-                Ok(count) => self.session.sent(count),
+        while !session.output().is_empty() {
+            match retry(|| send(&self.socket, session.output(), flags)) {
+                Ok(count) => session.sent(count),
                 Err(Errno::AGAIN) => return Ok(true),
                 Err(errno) => return Err(errno),
             }

@@ -7,129 +7,102 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::{Result, write};
 use serde_json::{Value, json};
 
-use super::Broker;
-use super::slabs::add;
+use super::forwarded::Forwarded;
+use super::peers::Peers;
+use super::slabs::{Slabs, add};
+use super::view::{Seen, View};
 use crate::registry::Registry;
 use millrace_stream::sockets::packets::retry;
 
-/// The kind of a report that a client requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum View {
-    /// The reply to STATUS: sums and listeners.
-    Totals,
-    /// The reply to TOP: each process's counters.
-    Processes,
+/// What a report is made from.
+#[derive(Debug)]
+pub(super) struct Sources<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) slabs: &'a Slabs,
+    /// The forwarded connections and the count of each forwarder's; `None` without forwarders.
+    pub(super) forwarded: Option<(&'a Forwarded, Vec<u64>)>,
+    pub(super) peers: Option<&'a Peers>,
 }
 
-/// The users whose processes and listeners a report shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Seen {
-    /// The processes of all users.
-    All,
-    /// The processes of one user.
-    Of(u32),
-}
-
-impl Seen {
-    /// The view of a user: root and the broker's user see all, other users see their own.
-    pub(super) fn by(user: u32) -> Self {
-        if user == 0 || user == rustix::process::geteuid().as_raw() {
-            Self::All
-        } else {
-            Self::Of(user)
+/// A report from the counters of the last round through the slabs.
+pub(super) fn describe(sources: &Sources<'_>, view: View, seen: Seen) -> String {
+    let mut sum = sources.slabs.exited_totals(|user| seen.has(user));
+    let mut processes = Vec::new();
+    for (id, client) in sources.registry.clients() {
+        let credentials = client.credentials;
+        if !client.greeted || !seen.has(credentials.user) {
+            continue;
         }
-    }
-
-    fn has(self, user: u32) -> bool {
-        self == Self::All || self == Self::Of(user)
-    }
-}
-
-impl Broker {
-    /// A report from the counters of the last round through the slabs.
-    pub(super) fn describe(&self, view: View, seen: Seen) -> String {
-        let mut sum = self.slabs.exited_totals(|user| seen.has(user));
-        let mut processes = Vec::new();
-        for (id, client) in self.registry.clients() {
-            let credentials = client.credentials;
-            if !client.greeted || !seen.has(credentials.user) {
-                continue;
-            }
-            let counted = self.slabs.counted(id);
-            add(&mut sum, &counted.totals);
-            let mut process = json!({
-                "process": credentials.process,
-                "program": counted.program,
-                "user": credentials.user,
-                "waiting": client.waiting,
-            });
-            extend(&mut process, counters(&counted.totals));
-            processes.push(process);
-        }
-        let value = match view {
-            View::Totals => json!({
-                "processes": processes.len(),
-                "listeners": self.listeners(seen),
-                "requests": requests(&self.registry),
-                "forwarders": self.forwarders(seen),
-                "peers": self.peers.as_ref().map(super::peers::Peers::report),
-                "totals": counters(&sum),
-            }),
-            View::Processes => json!({
-                "processes": processes,
-                "totals": counters(&sum),
-            }),
-        };
-        value.to_string()
-    }
-}
-
-impl Broker {
-    fn listeners(&self, seen: Seen) -> Vec<Value> {
-        let programs = self.slabs.programs();
-        let listeners = self.registry.listeners();
-        let listeners = listeners.filter(|(_, listener)| seen.has(listener.owner.user));
-        let described = listeners.map(|(_, listener)| {
-            json!({
-                "address": listener.proof.address.to_string(),
-                "process": listener.owner.process,
-                "program": programs.get(&listener.owner.process),
-                "user": listener.owner.user,
-                "backlog": listener.backlog,
-                "waiting": listener.waiting_count(),
-                "accepted": listener.accepted,
-            })
+        let counted = sources.slabs.counted(id);
+        add(&mut sum, &counted.totals);
+        let mut process = json!({
+            "process": credentials.process,
+            "program": counted.program,
+            "user": credentials.user,
+            "waiting": client.waiting,
         });
-        described.collect()
+        extend(&mut process, counters(&counted.totals));
+        processes.push(process);
     }
-
-    /// The section on forwarders; null without forwarders.
-    fn forwarders(&self, seen: Seen) -> Value {
-        let Some(forwarders) = &self.forwarders else {
-            return Value::Null;
-        };
-        let (within, across) = forwarders.counts();
-        let limits = self.registry.settings().limits;
-        let users = forwarders.flows.users().filter(|(user, _)| seen.has(*user));
-        let users = users.map(|(user, count)| json!({"user": user, "connections": count}));
-        let loads = forwarders
-            .pool
-            .forwarders()
-            .iter()
-            .map(|forwarder| forwarder.load());
+    let value = match view {
+        View::Totals => json!({
+            "processes": processes.len(),
+            "listeners": listeners(sources, seen),
+            "requests": requests(sources.registry),
+            "forwarders": forwarders(sources, seen),
+            "peers": sources.peers.map(Peers::report),
+            "totals": counters(&sum),
+        }),
+        View::Processes => json!({
+            "processes": processes,
+            "totals": counters(&sum),
+        }),
+    };
+    value.to_string()
+}
+fn listeners(sources: &Sources<'_>, seen: Seen) -> Vec<Value> {
+    let programs = sources.slabs.programs();
+    let listeners = sources.registry.listeners();
+    let listeners = listeners.filter(|(_, listener)| seen.has(listener.owner.user));
+    let described = listeners.map(|(_, listener)| {
         json!({
-            "connections": loads.collect::<Vec<u64>>(),
-            "users": users.collect::<Vec<Value>>(),
-            "connections_max": limits.forwarded_max,
-            "connections_per_user_max": limits.forwarded_per_user_max,
-            "turned_away": forwarders.flows.turned_away(),
-            "within": within,
-            "across": across,
-            "ended": forwarders.ended,
-            "ended_bytes_sent": forwarders.bytes.0,
-            "ended_bytes_received": forwarders.bytes.1,
+            "address": listener.proof.address.to_string(),
+            "process": listener.owner.process,
+            "program": programs.get(&listener.owner.process),
+            "user": listener.owner.user,
+            "backlog": listener.backlog,
+            "waiting": listener.waiting_count(),
+            "accepted": listener.accepted,
         })
-    }
+    });
+    described.collect()
+}
+
+/// The section on forwarders; null without forwarders.
+fn forwarders(sources: &Sources<'_>, seen: Seen) -> Value {
+    let Some((forwarded, loads)) = &sources.forwarded else {
+        return Value::Null;
+    };
+    let (within, across) = forwarded.counts();
+    let totals = forwarded.totals();
+    let limits = sources.registry.settings().limits;
+    let users = forwarded
+        .table()
+        .users()
+        .filter(|(user, _)| seen.has(*user));
+    let users = users.map(|(user, count)| json!({"user": user, "connections": count}));
+    json!({
+        "connections": loads,
+        "users": users.collect::<Vec<Value>>(),
+        "connections_max": limits.forwarded_max,
+        "connections_per_user_max": limits.forwarded_per_user_max,
+        "turned_away": forwarded.table().turned_away(),
+        "within": within,
+        "across": across,
+        "ended": totals.ended,
+        "ended_bytes_sent": totals.bytes.0,
+        "ended_bytes_received": totals.bytes.1,
+    })
 }
 
 fn requests(registry: &Registry) -> Value {

@@ -1,18 +1,19 @@
 //! The requests of processes, and the replies.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use millrace_stream::control::{ControlError, Message, Packet};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::sockopt::set_socket_passcred;
 
-use super::report::Seen;
 use super::slabs::ReportRequest;
-use super::{Broker, View, proof, report, route};
+use super::view::{Seen, View};
+use super::{Broker, proof, report, route};
+use crate::forwarder::ForwarderPool;
 use crate::registry::{ClientId, ConnectRequest, Credentials, Event, destination};
-use millrace_stream::sockets::packets::{self, ControlPacket, Malformed, Received, retry};
+use millrace_stream::sockets::packets::{ControlPacket, Malformed, Received};
 
 /// Packets of one process that are read in a turn.
 const PACKETS_PER_TURN: usize = 16;
@@ -21,10 +22,10 @@ impl Broker {
     /// Reads and handles packets of a process.
     pub(super) fn read(&mut self, id: ClientId) {
         for _ in 0..PACKETS_PER_TURN {
-            let Some(socket) = self.clients.get(&id) else {
+            let Some(received) = self.clients.receive(id) else {
                 return;
             };
-            match retry(|| packets::receive(socket, RecvFlags::DONTWAIT)) {
+            match received {
                 Ok(Received::Packet(parcel)) => self.take(id, parcel),
                 Ok(Received::Malformed(Malformed::Bytes(ControlError::Version {
                     serial, ..
@@ -111,6 +112,18 @@ impl Broker {
         self.handle(Event::Hello { client: id, serial });
     }
 
+    fn sources(&self) -> report::Sources<'_> {
+        report::Sources {
+            registry: &self.registry,
+            slabs: &self.slabs,
+            forwarded: self.forwarders.as_ref().map(|forwarders| {
+                let loads = forwarders.loads();
+                (&self.forwarded, loads)
+            }),
+            peers: self.peers.as_ref(),
+        }
+    }
+
     /// Queues a report until the slabs are read.
     fn report(&mut self, client: ClientId, serial: u32, user: u32, view: View) {
         let pending = ReportRequest {
@@ -134,7 +147,7 @@ impl Broker {
         for pending in self.slabs.step() {
             let seen = Seen::by(pending.user);
             let file = files.entry((pending.view, seen)).or_insert_with(|| {
-                let json = self.describe(pending.view, seen);
+                let json = report::describe(&self.sources(), pending.view, seen);
                 report::file(&json).map(|file| (file, json.len() as u64))
             });
             match file {
@@ -149,39 +162,35 @@ impl Broker {
         self.perform_all();
     }
 
-    pub(super) fn refuse(&mut self, id: ClientId, serial: u32, errno: Errno) {
-        let errno = errno.raw_os_error().unsigned_abs();
-        let message = Message::Refused { errno };
+    /// Attaches the forwarders that a process offers. It refuses with EPERM if the process is neither root's nor the
+    /// broker's user's, and with EBUSY if forwarders are attached.
+    fn handle_offer(&mut self, id: ClientId, serial: u32, user: u32, count: u16) {
+        let own = rustix::process::geteuid().as_raw();
+        let refusal = if ![0, own].contains(&user) {
+            Some(Errno::PERM)
+        } else if self.forwarders.is_some() {
+            Some(Errno::BUSY)
+        } else {
+            None
+        };
+        if let Some(errno) = refusal {
+            return self.refuse(id, serial, errno);
+        }
+        let message = Message::Welcome {
+            ring_lines: self.registry.settings().ring_lines,
+            spin_us_max: self.registry.settings().spin_us_max,
+        };
         self.reply(id, &Packet { serial, message }, &[]);
-    }
-
-    /// Sends a reply. A process whose socket is full is disconnected, which answers its requests as well.
-    pub(super) fn reply(&mut self, id: ClientId, packet: &Packet, descriptors: &[BorrowedFd<'_>]) {
-        let Some(socket) = self.clients.get(&id) else {
+        // The socket carries commands and events from here on; it is no client's.
+        let Some(socket) = self.clients.take(id, &self.poller) else {
             return;
         };
-        let sent = match packets::send(socket, packet, descriptors) {
-            // Too many descriptors are in flight, which is not this process's fault.
-            Err(Errno::TOOMANYREFS) => {
-                let message = without_descriptors(packet.message);
-                packets::send(socket, &Packet { message, ..*packet }, &[])
-            }
-            sent => sent,
-        };
-        if sent.is_err() {
-            self.forget(id);
-            self.apply(Event::Departed { client: id });
-        }
-    }
-}
-
-/// The reply in place of one whose descriptors cannot be sent.
-fn without_descriptors(message: Message) -> Message {
-    match message {
-        Message::Connected(_) => Message::Kernel,
-        _ => Message::Refused {
-            errno: Errno::NOBUFS.raw_os_error().unsigned_abs(),
-        },
+        // Events of forwarders carry no credentials.
+        let disabled = set_socket_passcred(&socket, false);
+        debug_assert!(disabled.is_ok(), "the descriptor is a socket");
+        self.handle(Event::Departed { client: id });
+        // If `epoll_ctl` fails, the socket is dropped and its process sees the hang-up.
+        let _ = self.attach_forwarders(ForwarderPool::ipc(socket, count));
     }
 }
 

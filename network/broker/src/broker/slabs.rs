@@ -11,7 +11,7 @@ use millrace_stream::slab::header::COUNTERS_END;
 use millrace_stream::slab::{HEADER_SIZE, RECORD_SIZE, Totals, endings, ends, used};
 use rustix::io::pread;
 
-use super::report::View;
+use super::view::View;
 use crate::registry::{ClientId, Credentials};
 use millrace_stream::sockets::packets::retry;
 

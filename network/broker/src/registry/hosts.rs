@@ -37,6 +37,12 @@ impl Registry {
         self.has_forwarders = has_forwarders;
     }
 
+    /// Whether forwarders are attached.
+    #[must_use]
+    pub const fn has_forwarders(&self) -> bool {
+        self.has_forwarders
+    }
+
     /// Records that a host is reachable at these addresses. Returns the addresses that belong to another host already.
     pub fn host_up(&mut self, host: u128, addresses: &[IpAddr]) -> Vec<IpAddr> {
         self.host_down(host);

@@ -1,6 +1,7 @@
 //! One side's state of one connection.
 
 use super::bucket::Bucket;
+use super::connection_state::ConnectionState;
 use super::endpoints::{OpenParams, ProtocolViolation};
 use crate::mutation_point::MutationPoint;
 
@@ -22,23 +23,16 @@ pub(super) struct Connection {
     pub(super) class: u8,
     /// The peer's number for it; `None` until the connection is established.
     pub(super) peer: Option<u32>,
+    pub(super) state: ConnectionState,
     pub(super) outgoing: Outgoing,
     pub(super) incoming: Incoming,
-    /// The control frames to be sent.
-    pub(super) pending: PendingControl,
     /// The queue in which it waits to send data.
     pub(super) queue: QueueState,
-    /// The time until which it is paced, in nanoseconds.
-    pub(super) paced_ns: u64,
     /// Whether it is in the control queue.
     pub(super) is_queued: bool,
-    /// Whether the endpoint is finished with it: received frames are dropped.
-    pub(super) is_dropped: bool,
-    /// Whether it is over, but still in a queue.
-    pub(super) is_over: bool,
 }
 
-/// The sending half.
+/// The bytes and credit of the sending half.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     /// The count of bytes sent since the start.
@@ -49,16 +43,9 @@ pub(super) struct Outgoing {
     credit: u32,
     pub(super) bucket: Option<Bucket>,
     pub(super) in_flight: InFlight,
-    /// Whether the endpoint has bytes.
-    pub(super) has_data: bool,
-    /// Whether the endpoint gets no further bytes.
-    pub(super) is_ending: bool,
-    pub(super) has_finished: bool,
-    /// Whether the last frame was sent.
-    pub(super) is_last: bool,
 }
 
-/// The receiving half.
+/// The bytes and credit of the receiving half.
 #[derive(Debug)]
 pub(super) struct Incoming {
     room: u64,
@@ -66,19 +53,8 @@ pub(super) struct Incoming {
     consumed: u64,
     /// Bytes that the peer may send since the start.
     granted: u64,
-    pub(super) has_finished: bool,
-    /// Whether the last frame was received.
-    pub(super) is_last: bool,
-}
-
-/// The control frames that are to be sent.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PendingControl {
-    pub(super) credit: bool,
-    pub(super) finish: bool,
-    pub(super) close: bool,
-    /// The errno of a reset to be sent.
-    pub(super) reset: Option<u16>,
+    /// Whether a CREDIT frame is due. Each other frame carries the credit as well.
+    is_credit_due: bool,
 }
 
 /// The data queue in which a connection waits.
@@ -91,7 +67,10 @@ pub(super) enum QueueState {
     /// The queue of those at their share of the ring while others are active.
     Capped,
     /// The heap of those that wait for their rate.
-    Paced,
+    Paced {
+        /// The time until which it waits, in nanoseconds.
+        due_ns: u64,
+    },
 }
 
 /// A connection's lines in the ring that the peer has not returned, in two batches.
@@ -108,72 +87,42 @@ impl Connection {
             key: params.key,
             class: params.class.number(),
             peer: None,
+            state: ConnectionState::NEW,
             outgoing: Outgoing {
                 sent: 0,
                 limit: 0,
                 credit: 0,
                 bucket: params.rate.map(|rate| Bucket::new(rate, now_ns)),
                 in_flight: InFlight::default(),
-                has_data: false,
-                is_ending: false,
-                has_finished: false,
-                is_last: false,
             },
             incoming: Incoming {
                 room,
                 received: 0,
                 consumed: 0,
                 granted: room,
-                has_finished: false,
-                is_last: false,
+                is_credit_due: false,
             },
-            pending: PendingControl::default(),
             queue: QueueState::None,
-            paced_ns: 0,
             is_queued: false,
-            is_dropped: false,
-            is_over: false,
         }
     }
 
     /// Whether there are bytes to send and credit for some of them.
     pub(super) const fn can_send(&self) -> bool {
-        let outgoing = &self.outgoing;
-        self.peer.is_some()
-            && !self.is_dropped
-            && outgoing.has_data
-            && !outgoing.has_finished
-            && outgoing.sent < outgoing.limit
+        self.peer.is_some() && self.state.has_data() && self.outgoing.sent < self.outgoing.limit
     }
 
-    /// Updates the control frames to be sent. True if one can be sent.
-    pub(super) const fn has_pending_control(&mut self) -> bool {
-        let (outgoing, incoming) = (&self.outgoing, &self.incoming);
-        if outgoing.is_last {
-            self.pending = PendingControl {
-                credit: false,
-                finish: false,
-                close: false,
-                reset: None,
-            };
-            return false;
-        }
-        if outgoing.is_ending && !outgoing.has_data && !outgoing.has_finished && !self.is_dropped {
-            self.pending.finish = true;
-        }
-        // A reset is pointless now: both have finished, or the peer has reset.
-        let is_done = outgoing.has_finished && incoming.has_finished;
-        if (is_done || incoming.is_last) && !self.pending.finish {
-            self.pending.close = true;
-        }
-        let pending = &self.pending;
-        let is_any = pending.credit || pending.finish || pending.close || pending.reset.is_some();
-        is_any && self.peer.is_some()
+    /// Whether a control frame can be sent.
+    pub(super) const fn has_pending_control(&self) -> bool {
+        let is_credit_due = self.incoming.is_credit_due && !self.state.has_closed();
+        self.peer.is_some() && (self.state.due().is_some() || is_credit_due)
     }
 
-    /// Whether no further frame will name it.
-    pub(super) const fn is_through(&self) -> bool {
-        self.outgoing.is_last && self.incoming.is_last
+    /// Counts bytes for which the endpoint has room again. True if a CREDIT frame is due.
+    pub(super) fn consume(&mut self, bytes: u64) -> bool {
+        let is_due = self.incoming.consume(bytes) && self.state.receives_bytes();
+        self.incoming.is_credit_due |= is_due;
+        is_due
     }
 }
 
@@ -214,23 +163,10 @@ impl Outgoing {
 impl Incoming {
     /// Counts received bytes.
     pub(super) fn take(&mut self, bytes: u64) -> Result<(), ProtocolViolation> {
-        if self.has_finished {
-            return Err(ProtocolViolation::Order);
-        }
         if self.received + bytes > self.granted && MutationPoint::CreditChecked.is_enabled() {
             return Err(ProtocolViolation::Room);
         }
         self.received += bytes;
-        Ok(())
-    }
-
-    /// Checks and records the peer's end.
-    pub(super) fn finish(&mut self, total: u64) -> Result<(), ProtocolViolation> {
-        if self.has_finished {
-            return Err(ProtocolViolation::Order);
-        }
-        self.check(total)?;
-        self.has_finished = true;
         Ok(())
     }
 
@@ -242,15 +178,16 @@ impl Incoming {
         Ok(())
     }
 
-    /// Counts bytes for which the endpoint has room again. True if a credit frame is due.
-    pub(super) fn consume(&mut self, bytes: u64) -> bool {
+    /// Counts bytes for which the endpoint has room again. True if enough of it is not granted yet.
+    fn consume(&mut self, bytes: u64) -> bool {
         self.consumed = (self.consumed + bytes).min(self.received);
-        let due = self.consumed + self.room - self.granted >= self.room / 2;
-        due && !self.has_finished && MutationPoint::CreditGiven.is_enabled()
+        let is_enough = self.consumed + self.room - self.granted >= self.room / 2;
+        is_enough && MutationPoint::CreditGiven.is_enabled()
     }
 
     /// The cumulative credit to send now, in units, modulo 2^32.
     pub(super) fn grant(&mut self) -> u32 {
+        self.is_credit_due = false;
         if MutationPoint::CreditGiven.is_enabled() {
             self.granted = (self.consumed + self.room) / UNIT * UNIT;
         }

@@ -69,6 +69,7 @@
 
 mod bucket;
 mod connection;
+mod connection_state;
 mod endpoints;
 mod frame;
 mod geometry;

@@ -276,7 +276,8 @@ impl<M: Medium> Partition<M> {
     /// Reports that the endpoint has bytes to send.
     pub fn ready(&mut self, id: ConnectionId) {
         if let Some(index) = self.table.find(id) {
-            self.table.at(index).outgoing.has_data = true;
+            let connection = self.table.at(index);
+            connection.state = connection.state.ready();
             self.scheduler.activate(&mut self.table, index);
         }
     }
@@ -284,7 +285,8 @@ impl<M: Medium> Partition<M> {
     /// Reports that the endpoint gets no further bytes: the end is sent behind them.
     pub fn finish(&mut self, id: ConnectionId) {
         if let Some(index) = self.table.find(id) {
-            self.table.at(index).outgoing.is_ending = true;
+            let connection = self.table.at(index);
+            connection.state = connection.state.finish();
             self.scheduler.queue_control(&mut self.table, index);
         }
     }
@@ -293,8 +295,7 @@ impl<M: Medium> Partition<M> {
     pub fn reset(&mut self, id: ConnectionId, errno: u16) {
         if let Some(index) = self.table.find(id) {
             let connection = self.table.at(index);
-            connection.is_dropped = true;
-            connection.pending.reset = Some(errno);
+            connection.state = connection.state.reset(errno);
             self.scheduler.queue_control(&mut self.table, index);
         }
     }
@@ -302,9 +303,7 @@ impl<M: Medium> Partition<M> {
     /// Reports that the endpoint has room again for `bytes` delivered bytes.
     pub fn consumed(&mut self, id: ConnectionId, bytes: u64) {
         if let Some(index) = self.table.find(id) {
-            let connection = self.table.at(index);
-            if connection.incoming.consume(bytes) && !connection.is_dropped {
-                connection.pending.credit = true;
+            if self.table.at(index).consume(bytes) {
                 self.scheduler.queue_control(&mut self.table, index);
             }
         }
@@ -453,9 +452,9 @@ impl<M: Medium> Partition<M> {
         let indexes: Vec<u32> = self.table.indexes().collect();
         for index in indexes {
             let connection = self.table.at(index);
-            if !connection.is_over {
-                let (key, is_dropped) = (connection.key, connection.is_dropped);
-                if !is_dropped {
+            if !connection.state.is_over() {
+                let (key, state) = (connection.key, connection.state);
+                if !state.is_discarding() {
                     endpoints.reset(key, Reset::Lost(loss));
                 }
                 endpoints.closed(key);

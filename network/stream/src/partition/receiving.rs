@@ -111,16 +111,16 @@ impl Receiving {
         let id = ConnectionId(header.connection);
         let index = work.table.find(id).ok_or(SessionError::UnknownConnection)?;
         let connection = work.table.at(index);
-        if connection.is_dropped {
-            // The endpoint is finished with it; only the peer's last frame matters.
-            if matches!(kind, Kind::Reset | Kind::Close) {
-                connection.incoming.is_last = true;
-            }
-        } else if let Err(violation) = self.apply(kind, header, start..end, work, index) {
+        let applied = if connection.state.is_discarding() {
+            let after = connection.state.receive(kind);
+            after.map(|after| connection.state = after)
+        } else {
+            self.apply(kind, header, start..end, work, index)
+        };
+        if let Err(violation) = applied {
             self.violations += 1;
             let connection = work.table.at(index);
-            connection.is_dropped = true;
-            connection.pending.reset = Some(PROTOCOL);
+            connection.state = connection.state.reset(PROTOCOL);
             let key = connection.key;
             work.endpoints
                 .reset(key, Reset::ProtocolViolation(violation));
@@ -140,43 +140,40 @@ impl Receiving {
     ) -> Result<(), ProtocolViolation> {
         let connection = work.table.at(index);
         let payload = &self.frame[payload];
-        let (key, incoming) = (connection.key, &mut connection.incoming);
-        if incoming.is_last {
+        let key = connection.key;
+        if connection.state.has_peer_closed() {
             return Err(ProtocolViolation::Order);
         }
         if connection.outgoing.apply(header.credit)? {
             work.scheduler.activate(work.table, index);
         }
-        let incoming = &mut work.table.at(index).incoming;
+        let connection = work.table.at(index);
+        let after = connection.state.receive(kind)?;
         match kind {
             Kind::Data => {
-                incoming.take(payload.len() as u64)?;
+                connection.incoming.take(payload.len() as u64)?;
                 self.bytes += payload.len() as u64;
                 work.endpoints.deliver(key, payload);
             }
             Kind::Urgent => {
-                incoming.take(payload.len() as u64)?;
+                connection.incoming.take(payload.len() as u64)?;
                 self.bytes += payload.len() as u64;
                 work.endpoints.deliver_urgent(key, payload);
             }
             Kind::Finish => {
-                incoming.finish(total(payload, 0))?;
+                connection.incoming.check(total(payload, 0))?;
+                connection.state = after;
                 work.endpoints.finished(key);
             }
             Kind::Reset => {
-                incoming.is_last = true;
-                incoming.check(total(payload, WORD))?;
+                // It is the peer's last frame also if its total is wrong.
+                connection.state = after;
+                connection.incoming.check(total(payload, WORD))?;
                 let errno = number(payload, 0).clamp(1, 4095);
                 let errno = u16::try_from(errno).expect("clamped");
-                work.table.at(index).is_dropped = true;
                 work.endpoints.reset(key, Reset::Peer(errno));
             }
-            Kind::Close => {
-                if !incoming.has_finished {
-                    return Err(ProtocolViolation::Order);
-                }
-                incoming.is_last = true;
-            }
+            Kind::Close => connection.state = after,
             Kind::Credit | Kind::Pad => {}
         }
         Ok(())

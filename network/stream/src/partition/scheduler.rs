@@ -141,8 +141,7 @@ impl Scheduler {
 
     /// Sets a connection aside until `due_ns`.
     pub(super) fn pace(&mut self, table: &mut Table, index: u32, due_ns: u64) {
-        let connection = table.at(index);
-        (connection.queue, connection.paced_ns) = (QueueState::Paced, due_ns);
+        table.at(index).queue = QueueState::Paced { due_ns };
         if self.paced.len() >= self.paced_max {
             // At least half of the entries are stale.
             self.paced
@@ -154,7 +153,7 @@ impl Scheduler {
     /// Queues a connection that was paced by an earlier rate.
     pub(super) fn unpace_now(&mut self, table: &mut Table, index: u32) {
         let connection = table.at(index);
-        if connection.queue == QueueState::Paced {
+        if matches!(connection.queue, QueueState::Paced { .. }) {
             connection.queue = QueueState::None;
             self.activate(table, index);
         }
@@ -192,14 +191,17 @@ impl Scheduler {
     /// Frees the table entry of a connection that is over and in no queue.
     pub(super) fn free(table: &mut Table, index: u32) {
         let connection = table.at(index);
-        let is_free = matches!(connection.queue, QueueState::None | QueueState::Paced);
-        if connection.is_over && is_free && !connection.is_queued {
+        let is_free = matches!(
+            connection.queue,
+            QueueState::None | QueueState::Paced { .. }
+        );
+        if connection.state.is_over() && is_free && !connection.is_queued {
             table.remove(index);
         }
     }
 
     fn activate_or_free(&mut self, table: &mut Table, index: u32) {
-        if table.at(index).is_over {
+        if table.at(index).state.is_over() {
             Self::free(table, index);
         } else {
             self.activate(table, index);

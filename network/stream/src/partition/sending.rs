@@ -3,6 +3,7 @@
 use millrace_window::{Incoming, LINE, Medium, Outgoing, WORD};
 
 use super::connection::Connection;
+use super::connection_state::EndFrame;
 use super::endpoints::{Endpoints, SessionError};
 use super::frame::{CHECKED, HEADER, HEADER_CHECKED, Header, Kind, MTU_MAX, check};
 use super::geometry::{RETURNED, RING};
@@ -150,27 +151,29 @@ impl Sending {
         index: u32,
     ) -> Result<(), SessionError> {
         let connection = work.table.at(index);
-        if connection.is_over || !connection.has_pending_control() {
+        if !connection.has_pending_control() {
             Scheduler::free(work.table, index);
             return Ok(());
         }
         let sent = connection.outgoing.sent;
         let mut payload = [0; 2 * WORD];
-        let (kind, length) = if let Some(errno) = connection.pending.reset {
-            payload[..2].copy_from_slice(&errno.to_le_bytes());
-            payload[WORD..].copy_from_slice(&sent.to_le_bytes());
-            connection.outgoing.is_last = true;
-            (Kind::Reset, 2 * WORD)
-        } else if connection.pending.finish {
-            payload[..WORD].copy_from_slice(&sent.to_le_bytes());
-            connection.outgoing.has_finished = true;
-            connection.pending.finish = false;
-            (Kind::Finish, WORD)
-        } else if connection.pending.close {
-            connection.outgoing.is_last = true;
-            (Kind::Close, 0)
-        } else {
-            (Kind::Credit, 0)
+        let (kind, length) = match connection.state.due() {
+            Some((frame, after)) => {
+                connection.state = after;
+                match frame {
+                    EndFrame::Finish => {
+                        payload[..WORD].copy_from_slice(&sent.to_le_bytes());
+                        (Kind::Finish, WORD)
+                    }
+                    EndFrame::Close => (Kind::Close, 0),
+                    EndFrame::Reset(errno) => {
+                        payload[..2].copy_from_slice(&errno.to_le_bytes());
+                        payload[WORD..].copy_from_slice(&sent.to_le_bytes());
+                        (Kind::Reset, 2 * WORD)
+                    }
+                }
+            }
+            None => (Kind::Credit, 0),
         };
         let header = self.header();
         self.frame[header..header + length].copy_from_slice(&payload[..length]);
@@ -189,7 +192,7 @@ impl Sending {
     ) -> Result<(), SessionError> {
         let header = self.header();
         let connection = work.table.at(index);
-        if connection.is_over || !connection.can_send() {
+        if !connection.can_send() {
             Scheduler::free(work.table, index);
             return Ok(());
         }
@@ -217,7 +220,9 @@ impl Sending {
         let into = &mut self.frame[header..header + allowed];
         let fetched = work.endpoints.fetch(connection.key, into);
         let bytes = fetched.bytes.min(allowed);
-        outgoing.has_data = fetched.has_more;
+        if !fetched.has_more {
+            connection.state = connection.state.drained();
+        }
         if bytes > 0 {
             outgoing.sent += bytes as u64;
             if let Some(bucket) = &mut outgoing.bucket {
@@ -255,7 +260,6 @@ impl Sending {
             connection: connection_number,
             credit: connection.incoming.grant(),
         };
-        connection.pending.credit = false;
         let size = self.header() + length;
         header.put(&mut self.frame[..HEADER]);
         let flags = if self.has_checks { CHECKED } else { 0 };
@@ -273,11 +277,10 @@ impl Sending {
     }
 }
 
-/// Closes a connection that no further frame will name.
+/// Closes a connection that no further frame will name. A frame of it was just sent or received.
 pub(super) fn close<E: Endpoints>(work: &mut Work<'_, E>, index: u32) {
     let connection = work.table.at(index);
-    if connection.is_through() && !connection.is_over {
-        connection.is_over = true;
+    if connection.state.is_over() {
         let key = connection.key;
         work.endpoints.closed(key);
     }

@@ -47,7 +47,7 @@ impl Table {
         let index = id.0 & (CONNECTIONS_MAX - 1);
         let entry = self.entries.get(index as usize)?;
         let connection = entry.connection.as_deref()?;
-        (!connection.is_over && entry.generation == id.0 >> INDEX_BITS).then_some(index)
+        (!connection.state.is_over() && entry.generation == id.0 >> INDEX_BITS).then_some(index)
     }
 
     /// The connection at an index that is in use.
@@ -71,7 +71,7 @@ impl Table {
     pub(super) fn is_paced(&self, index: u32, due_ns: u64) -> bool {
         let entry = self.entries.get(index as usize);
         let connection = entry.and_then(|entry| entry.connection.as_deref());
-        connection.is_some_and(|it| it.queue == QueueState::Paced && it.paced_ns == due_ns)
+        connection.is_some_and(|it| it.queue == QueueState::Paced { due_ns })
     }
 
     /// The count of connections.
