@@ -72,6 +72,7 @@ mod service;
 pub mod slab;
 mod slot;
 pub mod sockets;
+pub mod spin;
 
 pub use address::Address;
 pub use borrow::Piece;
