@@ -6,14 +6,15 @@
 //! costs nothing until then. So the cost of a round is proportional to the connections in use.
 //!
 //! # Invariants
-//! 1. A connection is hot exactly if its token is in the list; a token in the list may be of no connection.
-//! 2. The worker sleeps only when the list is empty: each connection was polled once more after it was armed.
+//! 1. A connection is hot exactly if its token is in the set; a token in the set may be of no connection.
+//! 2. The worker sleeps only when the set is empty: each connection was polled once more after it was armed.
 //! 3. The poller watches every wake-up fd, hot or not, so that a closed one is found while others are busy.
 //! 4. While hot connections are busy the kernel is asked every [`PASSES_MAX`] rounds, or after [`UNASKED_MAX`]; and
 //!    always before the worker spins for longer than one round.
 
 use std::time::Duration;
 
+use millrace_stream::HotSet;
 use millrace_stream::spin::{Processor, Spin, SpinLimits, SpinPolicy, SpinState};
 
 use super::{Disposition, Worker};
@@ -51,7 +52,7 @@ const POLICY: SpinPolicy = SpinPolicy {
 /// The hot connections, and the time to spin on them.
 #[derive(Debug)]
 pub(in crate::network) struct Hot {
-    tokens: Vec<Token>,
+    tokens: HotSet<Token>,
     /// The range of the time to spin before sleeping.
     limits: SpinLimits,
     spin_state: SpinState,
@@ -83,7 +84,7 @@ impl Hot {
     pub(in crate::network) fn new(spin_time_max: Duration) -> Self {
         let max_ns = nanos(spin_time_max);
         Self {
-            tokens: Vec::new(),
+            tokens: HotSet::new(),
             limits: SpinLimits {
                 min_ns: max_ns / SHORTEST_PART,
                 max_ns,
@@ -165,9 +166,7 @@ impl<S: Service> Worker<S> {
         connection: &mut Connection<S::Session>,
     ) {
         let since = self.now;
-        if !matches!(connection.watch, Watch::Hot { .. }) {
-            self.hot.tokens.push(token);
-        }
+        self.hot.tokens.insert(token);
         connection.watch = Watch::Hot { since };
     }
 
@@ -207,9 +206,9 @@ impl<S: Service> Worker<S> {
         let Self {
             hot, connections, ..
         } = self;
-        let is_active = |token: &Token| {
+        let is_active = |token: Token| {
             connections
-                .get_mut(*token)
+                .get_mut(token)
                 .is_some_and(|c| matches!(c.interest, Interest::Read | Interest::Write))
         };
         hot.limits.max_ns > 0 && hot.tokens.iter().any(is_active)
@@ -235,15 +234,15 @@ impl<S: Service> Worker<S> {
 
     /// Polls each hot connection once, and arms those that have been idle for `idle_max`.
     fn poll_once(&mut self, now: Duration, idle_max: Duration, found: &mut Vec<Readiness>) {
-        let mut index = 0;
-        while let Some(token) = self.hot.tokens.get(index).copied() {
+        for _ in 0..self.hot.tokens.len() {
+            let Some(token) = self.hot.tokens.front() else {
+                break;
+            };
+            self.hot.tokens.rotate();
             match self.poll_connection(token, now, idle_max) {
-                Polled::Ready(interest) => {
-                    found.push(Readiness::of(token.key(), interest));
-                    index += 1;
-                }
-                Polled::NotReady => index += 1,
-                Polled::Cold => drop(self.hot.tokens.swap_remove(index)),
+                Polled::Ready(interest) => found.push(Readiness::of(token.key(), interest)),
+                Polled::NotReady => {}
+                Polled::Cold => drop(self.hot.tokens.remove(token)),
             }
         }
     }
