@@ -4,6 +4,9 @@
 //! connection replaces is kept for a moment, if it is pristine ([`pristine_sockets`](crate::pristine_sockets)), and
 //! serves the program's next `socket`. It is kept for at most [`KEPT`], and never across an event that may change its
 //! owner: a fork, another namespace.
+//!
+//! It gives 12 % more short connections (connect, 64 bytes there and back, close) in a second: `talk exchanges` in
+//! `bench/RESULTS.md`.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
