@@ -242,7 +242,9 @@ impl<S: Service> Worker<S> {
             match self.poll_connection(token, now, idle_max) {
                 Polled::Ready(interest) => found.push(Readiness::of(token.key(), interest)),
                 Polled::NotReady => {}
-                Polled::Cold => drop(self.hot.tokens.remove(token)),
+                Polled::Cold => {
+                    self.hot.tokens.remove(token);
+                }
             }
         }
     }
