@@ -8,6 +8,8 @@
  *   talk beside KIND ask LARGE MILLISECONDS
  *   talk visits KIND serve
  *   talk visits KIND ask COUNT
+ *   talk exchanges KIND serve
+ *   talk exchanges KIND ask COUNT
  *   talk sums   KIND serve SIZE calls|in-place
  *   talk sums   KIND ask SIZE calls|in-place COUNT
  *   talk ring   SIZE trips|flood COUNT FIRST-CPU SECOND-CPU
@@ -16,8 +18,8 @@
  * epoll. trips: messages of SIZE bytes there and back, one at a time, over the connections in turn; flood: COUNT
  * messages one way over one connection, then one byte back. crowd: pairs of blocking threads, a connection each, for
  * a time. beside: a small flow there and back beside large ones one way, for a time. visits: connections that carry nothing.
- * sums: a payload that is made and added up, one way. ring: two processes and a ring in memory they share, the least
- * that any of this can take. The asking side prints one line of JSON.
+ * exchanges: connections that carry 64 bytes there and back. sums: a payload that is made and added up, one way. ring: two
+ * processes and a ring in memory they share, the least that any of this can take. The asking side prints one line of JSON.
  */
 #include "talk.h"
 
@@ -71,6 +73,9 @@ int main(int count, char **arguments) {
     } else if (!strcmp(part, "visits")) {
         if (serves) visits_serve(kind);
         visits_ask(kind, number());
+    } else if (!strcmp(part, "exchanges")) {
+        if (serves) exchanges_serve(kind);
+        exchanges_ask(kind, number());
     } else if (!strcmp(part, "sums")) {
         size_t size = number();
         int is_in_place = is("in-place");

@@ -64,6 +64,8 @@ _Noreturn void beside_serve(const char *kind);
 void beside_ask(const char *kind, int large, int milliseconds);
 _Noreturn void visits_serve(const char *kind);
 void visits_ask(const char *kind, size_t count);
+_Noreturn void exchanges_serve(const char *kind);
+void exchanges_ask(const char *kind, size_t count);
 _Noreturn void sums_serve(const char *kind, size_t size, int is_in_place);
 void sums_ask(const char *kind, size_t size, int is_in_place, size_t count);
 

@@ -1,11 +1,10 @@
 //! Control messages of a packet: descriptors, and the credentials of its sender.
 
 use std::ffi::c_int;
-use std::mem;
 use std::os::fd::RawFd;
 
 use millrace_stream::control::DESCRIPTORS_MAX;
-use millrace_stream::sockets::ancillary::{Piece, Sender, numbers, pieces, words};
+use millrace_stream::sockets::ancillary::{Piece, Sender, receive_with, words};
 
 use crate::errno::{self, Errno, Outcome};
 use crate::{private_fds, real};
@@ -51,7 +50,6 @@ impl Drop for Descriptors {
 }
 
 const WORDS: usize = words(DESCRIPTORS_MAX);
-const SIZE: usize = WORDS * size_of::<usize>();
 
 /// Receives a packet: its size in bytes, its descriptors, and its sender. The kernel closes descriptors that do not
 /// fit.
@@ -60,46 +58,22 @@ pub(crate) fn receive(
     bytes: &mut [u8],
     flags: c_int,
 ) -> Outcome<(usize, Descriptors, Option<Sender>)> {
-    let mut space = [0_usize; WORDS];
-    let mut part = libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
+    let recvmsg = |message: *mut libc::msghdr| {
+        let before = errno::get();
+        // SAFETY: `receive_with` passes a header whose buffers it borrows for the call.
+        let count = unsafe { real::recvmsg(socket, message, flags) };
+        usize::try_from(count).map_err(|_| {
+            let failed = errno::get();
+            errno::set(before);
+            Errno(failed)
+        })
     };
-    // SAFETY: a message header is integers and pointers, for which zero stands for none.
-    let mut message: libc::msghdr = unsafe { mem::zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = space.as_mut_ptr().cast();
-    message.msg_controllen = SIZE as _;
-    let before = errno::get();
-    // SAFETY: the header names `bytes` and `space` with their sizes; both outlive the call, and no other reference to
-    // them is used.
-    let count = unsafe { real::recvmsg(socket, &raw mut message, flags) };
-    let Ok(count) = usize::try_from(count) else {
-        let failed = errno::get();
-        errno::set(before);
-        return Err(Errno(failed));
-    };
-    let mut control = [0; SIZE];
-    for (place, word) in control.chunks_exact_mut(size_of::<usize>()).zip(space) {
-        place.copy_from_slice(&word.to_ne_bytes());
-    }
-    let (descriptors, sender) = read(
-        control
-            .get(..message.msg_controllen as usize)
-            .unwrap_or(&control),
-    );
-    Ok((count, descriptors, sender))
-}
-
-/// Parses the control messages of a packet.
-fn read(control: &[u8]) -> (Descriptors, Option<Sender>) {
     let (mut descriptors, mut sender) = (Descriptors::default(), None);
-    for piece in pieces(control) {
-        match piece {
-            Piece::Descriptors(body) => numbers(body).for_each(|fd| descriptors.push(fd)),
-            Piece::Sender(found) => sender = Some(found),
-        }
-    }
-    (descriptors, sender)
+    let take = |piece| match piece {
+        Piece::Descriptor(fd) => descriptors.push(fd),
+        Piece::Sender(found) => sender = Some(found),
+    };
+    // SAFETY: the closure calls the C library's `recvmsg`, and returns its result; `Descriptors` is the owner.
+    let (count, _) = unsafe { receive_with::<WORDS, _>(bytes, recvmsg, take) }?;
+    Ok((count, descriptors, sender))
 }

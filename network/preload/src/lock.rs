@@ -1,9 +1,11 @@
-//! A lock in memory that processes share: a futex whose word is its owner's thread id.
+//! A futex lock, after U. Drepper, "Futexes are tricky", section 5, whose word is its owner's thread id: in memory that
+//! processes share, or of one process.
 //!
 //! # Protocol
 //! 1. 0 is free; otherwise the low bits are the owner's thread id, and the highest bit says that a thread sleeps.
-//! 2. A waiter sleeps for at most 100 ms, then checks whether the owner has exited. The lock of an exited owner is
-//!    taken over; the data may be half changed, which [`Guard::taken_over`] says.
+//! 2. A waiter for a shared lock sleeps for at most 100 ms, then checks whether the owner has exited. The lock of an
+//!    exited owner is taken over; the data may be half changed, which [`Guard::taken_over`] says. A lock of one process
+//!    has no such check: no owner exits without the process.
 //! 3. A thread that finds its own lock taken by itself is a signal handler above the holder: it gets [`Refused`] and
 //!    must not wait.
 
@@ -29,10 +31,10 @@ const PATIENCE: futex::Timespec = futex::Timespec {
     tv_nsec: 100_000_000,
 };
 
-/// A lock between threads of several processes.
+/// A lock between threads: of several processes if `SHARED`, else of one.
 #[derive(Debug)]
 #[repr(transparent)]
-pub(crate) struct Lock(AtomicU32);
+pub(crate) struct Lock<const SHARED: bool = true>(AtomicU32);
 
 /// The thread holds the lock already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +42,20 @@ pub(crate) struct Refused;
 
 /// A lock that is held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Guard<'a> {
-    lock: &'a Lock,
+pub(crate) struct Guard<'a, const SHARED: bool = true> {
+    lock: &'a Lock<SHARED>,
     /// Whether the last owner exited while it held the lock.
     pub(crate) taken_over: bool,
 }
 
-impl Lock {
+impl<const SHARED: bool> Lock<SHARED> {
+    const FLAGS: futex::Flags = if SHARED {
+        futex::Flags::empty()
+    } else {
+        futex::Flags::PRIVATE
+    };
+    const SLEEP_MAX: Option<&'static futex::Timespec> = if SHARED { Some(&PATIENCE) } else { None };
+
     /// A free lock.
     pub(crate) const fn new() -> Self {
         Self(AtomicU32::new(0))
@@ -62,6 +71,12 @@ impl Lock {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    /// Makes this thread the owner, in the child of a fork, of a lock that it held all along: the thread has another id
+    /// now.
+    pub(crate) fn keep(&self) {
+        self.0.store(thread::tid(), Ordering::Relaxed);
+    }
+
     /// Whether this thread holds the lock.
     pub(crate) fn is_own(&self) -> bool {
         self.0.load(Ordering::Relaxed) & !CONTENDED == thread::tid()
@@ -69,20 +84,36 @@ impl Lock {
 
     /// Takes the lock, and waits for it if another thread holds it.
     #[inline]
-    pub(crate) fn take(&self) -> Result<Guard<'_>, Refused> {
+    pub(crate) fn take(&self) -> Result<Guard<'_, SHARED>, Refused> {
         let own = thread::tid();
-        // Acquire pairs with the release of `Guard::drop`, here and in `wait`.
-        if self
-            .0
-            .compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-        {
+        if self.change(0, own) {
             return Ok(self.guard(false));
         }
         self.wait(own)
     }
 
-    fn guard(&self, taken_over: bool) -> Guard<'_> {
+    /// Takes the lock within [`LOOKS`] looks, or returns `None`.
+    pub(crate) fn try_take(&self) -> Option<Guard<'_, SHARED>> {
+        let own = thread::tid();
+        for _ in 0..LOOKS {
+            if self.change(0, own) {
+                return Some(self.guard(false));
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
+    /// Changes the word of a lock that is free, or whose owner has exited.
+    #[inline]
+    fn change(&self, from: u32, to: u32) -> bool {
+        // Acquire pairs with the release of `Guard::drop`.
+        self.0
+            .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn guard(&self, taken_over: bool) -> Guard<'_, SHARED> {
         Guard {
             lock: self,
             taken_over,
@@ -90,7 +121,7 @@ impl Lock {
     }
 
     #[cold]
-    fn wait(&self, own: u32) -> Result<Guard<'_>, Refused> {
+    fn wait(&self, own: u32) -> Result<Guard<'_, SHARED>, Refused> {
         let mut looks = 0;
         // After a sleep this thread cannot know whether others sleep.
         let mut taken = own;
@@ -100,11 +131,7 @@ impl Lock {
                 return Err(Refused);
             }
             if word == 0 {
-                if self
-                    .0
-                    .compare_exchange(0, taken, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
-                {
+                if self.change(0, taken) {
                     return Ok(self.guard(false));
                 }
                 continue;
@@ -124,13 +151,10 @@ impl Lock {
                 continue;
             }
             taken = own | CONTENDED;
-            let slept = futex::wait(&self.0, futex::Flags::empty(), marked, Some(&PATIENCE));
+            let slept = futex::wait(&self.0, Self::FLAGS, marked, Self::SLEEP_MAX);
             if slept == Err(Errno::TIMEDOUT)
                 && is_dead(word & !CONTENDED)
-                && self
-                    .0
-                    .compare_exchange(marked, taken, Ordering::Acquire, Ordering::Relaxed)
-                    .is_ok()
+                && self.change(marked, taken)
             {
                 return Ok(self.guard(true));
             }
@@ -138,12 +162,12 @@ impl Lock {
     }
 }
 
-impl Drop for Guard<'_> {
+impl<const SHARED: bool> Drop for Guard<'_, SHARED> {
     #[inline]
     fn drop(&mut self) {
         // Release pairs with the acquire of the next owner.
         if self.lock.0.swap(0, Ordering::Release) & CONTENDED != 0 {
-            let _woken = futex::wake(&self.lock.0, futex::Flags::empty(), 1);
+            let _woken = futex::wake(&self.lock.0, Lock::<SHARED>::FLAGS, 1);
         }
     }
 }
@@ -221,19 +245,24 @@ mod tests {
     use super::*;
     use std::cell::UnsafeCell;
 
-    struct Shared(Lock, UnsafeCell<u64>);
+    struct Shared<const SHARED: bool>(Lock<SHARED>, UnsafeCell<u64>);
 
     // SAFETY: the cell is accessed under the lock.
-    unsafe impl Sync for Shared {}
+    unsafe impl<const SHARED: bool> Sync for Shared<SHARED> {}
 
     #[test]
     fn one_at_a_time() {
-        let shared = Shared(Lock::new(), UnsafeCell::new(0));
+        one_at_a_time_in::<true>();
+        one_at_a_time_in::<false>();
+    }
+
+    fn one_at_a_time_in<const SHARED: bool>() {
+        let shared = Shared::<SHARED>(Lock::new(), UnsafeCell::new(0));
         let whole = &shared;
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(move || {
-                    let shared: &Shared = whole;
+                    let shared: &Shared<SHARED> = whole;
                     for _ in 0..20_000 {
                         let _guard = shared.0.take().expect("the thread holds no lock");
                         // SAFETY: the lock is held.
@@ -247,12 +276,14 @@ mod tests {
 
     #[test]
     fn a_lock_of_the_same_thread_is_refused() {
-        let lock = Lock::new();
+        let lock = Lock::<true>::new();
         assert!(!lock.is_own());
         let guard = lock.take().expect("it is free");
         assert!(lock.is_own());
         assert_eq!(lock.take().err(), Some(Refused));
+        assert!(lock.try_take().is_none());
         drop(guard);
+        assert!(lock.try_take().is_some());
         assert!(lock.take().is_ok());
     }
 
@@ -281,7 +312,7 @@ mod tests {
         let tid = std::thread::spawn(thread::tid)
             .join()
             .expect("it does not panic");
-        let lock = Lock(AtomicU32::new(tid));
+        let lock = Lock::<true>(AtomicU32::new(tid));
         let guard = lock.take().expect("the owner has exited");
         assert!(guard.taken_over);
     }

@@ -4,6 +4,12 @@
 //! connection replaces is kept for a moment, if it is pristine ([`pristine_sockets`](crate::pristine_sockets)), and
 //! serves the program's next `socket`. It is kept for at most [`KEPT`], and never across an event that may change its
 //! owner: a fork, another namespace.
+//!
+//! # What it gains
+//! 12 % more short connections a second (connect, 64 bytes there and back, close). 20,000 connections by
+//! `talk exchanges tcp:7000 ask 20000` under the preload in a fresh network namespace, client and server pinned to one of
+//! two processors each and scheduled ahead of other work (`chrt -f 1`), in direct mode, with a debug broker; beside a
+//! build in which [`save`] returns `None`, five rounds in turn. The numbers are in `bench/RESULTS.md`.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;

@@ -1,5 +1,7 @@
 //! Connections by number, with numbers that are never mistaken for an earlier connection's.
 
+use millrace_stream::HotKey;
+
 /// A place in a [`Slab`] and how often it was used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Token(u64);
@@ -27,6 +29,12 @@ impl Token {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
         (usize::try_from(half(0)).unwrap_or(usize::MAX), half(4))
+    }
+}
+
+impl HotKey for Token {
+    fn index(self) -> usize {
+        self.parts().0
     }
 }
 

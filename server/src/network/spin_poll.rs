@@ -6,15 +6,19 @@
 //! costs nothing until then. So the cost of a round is proportional to the connections in use.
 //!
 //! # Invariants
-//! 1. A connection is hot exactly if its token is in the list; a token in the list may be of no connection.
-//! 2. The worker sleeps only when the list is empty: each connection was polled once more after it was armed.
+//! 1. A connection is hot exactly if its token is in the set; a token in the set may be of no connection.
+//! 2. The worker sleeps only when the set is empty: each connection was polled once more after it was armed.
 //! 3. The poller watches every wake-up fd, hot or not, so that a closed one is found while others are busy.
 //! 4. While hot connections are busy the kernel is asked every [`PASSES_MAX`] rounds, or after [`UNASKED_MAX`]; and
 //!    always before the worker spins for longer than one round.
 
 use std::time::Duration;
 
+use millrace_stream::HotSet;
+use millrace_stream::spin::{Processor, Spin, SpinLimits, SpinPolicy, SpinState};
+
 use super::{Disposition, Worker};
+use crate::clock::Clock;
 use crate::network::Service;
 use crate::network::connection::{Connection, Watch};
 use crate::network::poller::{Interest, Readiness};
@@ -27,19 +31,31 @@ const IDLE_MAX: Duration = Duration::from_micros(50);
 const PASSES_MAX: u32 = 16;
 const UNASKED_MAX: Duration = Duration::from_micros(50);
 
-/// The number of passes over the hot connections between two calls of `sched_yield`, each with a reading of the clock.
-const PASSES_PER_YIELD: u32 = 16;
-
 /// The longest spin time divided by the shortest.
-const SHORTEST_PART: u32 = 16;
+const SHORTEST_PART: u64 = 16;
+
+/// A worker spins in any case, if only for a sixteenth of the longest time, and yields in every sixteenth pass: the
+/// client may wait for its core.
+const POLICY: SpinPolicy = SpinPolicy {
+    step_ns: 1,
+    probe_ns: 0,
+    probe_every: u32::MAX,
+    sleep_short_ns: 0,
+    clock_every: 16,
+    yield_every: 16,
+    yield_every_contended: 16,
+    yield_after_ns: 0,
+    yield_alone_ns: 0,
+    alone_min: 0,
+};
 
 /// The hot connections, and the time to spin on them.
 #[derive(Debug)]
 pub(in crate::network) struct Hot {
-    tokens: Vec<Token>,
-    /// The time to spin before sleeping, between `spin_time_max / SHORTEST_PART` and `spin_time_max`.
-    spin_time: Duration,
-    spin_time_max: Duration,
+    tokens: HotSet<Token>,
+    /// The range of the time to spin before sleeping.
+    limits: SpinLimits,
+    spin_state: SpinState,
     /// Rounds since the kernel was asked, and when that was.
     passes: u32,
     asked: Duration,
@@ -66,10 +82,14 @@ enum Polled {
 
 impl Hot {
     pub(in crate::network) fn new(spin_time_max: Duration) -> Self {
+        let max_ns = nanos(spin_time_max);
         Self {
-            tokens: Vec::new(),
-            spin_time: spin_time_max,
-            spin_time_max,
+            tokens: HotSet::new(),
+            limits: SpinLimits {
+                min_ns: max_ns / SHORTEST_PART,
+                max_ns,
+            },
+            spin_state: SpinState::new(max_ns),
             passes: 0,
             asked: Duration::ZERO,
             is_quiet: false,
@@ -87,15 +107,23 @@ impl Hot {
         self.asked = now;
         Polling::Wait(Some(Duration::ZERO))
     }
+}
 
-    /// Doubles the spin time after a success and halves it after a failure, within its limits.
-    fn adapt(&mut self, has_found: bool) {
-        self.spin_time = if has_found {
-            (self.spin_time * 2).min(self.spin_time_max)
-        } else {
-            (self.spin_time / 2).max(self.spin_time_max / SHORTEST_PART)
-        };
+/// The worker's clock, and its processor.
+struct WorkerProcessor<'a>(&'a dyn Clock);
+
+impl Processor for WorkerProcessor<'_> {
+    fn now_ns(&self) -> u64 {
+        nanos(self.0.now())
     }
+
+    fn yield_now(&self) {
+        std::thread::yield_now();
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl<S: Service> Worker<S> {
@@ -138,9 +166,7 @@ impl<S: Service> Worker<S> {
         connection: &mut Connection<S::Session>,
     ) {
         let since = self.now;
-        if !matches!(connection.watch, Watch::Hot { .. }) {
-            self.hot.tokens.push(token);
-        }
+        self.hot.tokens.insert(token);
         connection.watch = Watch::Hot { since };
     }
 
@@ -180,46 +206,45 @@ impl<S: Service> Worker<S> {
         let Self {
             hot, connections, ..
         } = self;
-        let is_active = |token: &Token| {
+        let is_active = |token: Token| {
             connections
-                .get_mut(*token)
+                .get_mut(token)
                 .is_some_and(|c| matches!(c.interest, Interest::Read | Interest::Write))
         };
-        !hot.spin_time.is_zero() && hot.tokens.iter().any(is_active)
+        hot.limits.max_ns > 0 && hot.tokens.iter().any(is_active)
     }
 
     /// Polls the hot connections until one is ready or the spin time is over, and returns the present time.
-    fn spin(&mut self, began: Duration, found: &mut Vec<Readiness>) -> Duration {
-        let mut now = began;
-        while found.is_empty() && now.saturating_sub(began) < self.hot.spin_time {
-            for _ in 0..PASSES_PER_YIELD {
-                std::hint::spin_loop();
-                self.poll_once(now, IDLE_MAX, found);
-                if !found.is_empty() {
-                    break;
-                }
-            }
-            if found.is_empty() {
-                // The client may wait for this core.
-                std::thread::yield_now();
-            }
-            now = self.shared.clock.now();
+    fn spin(&mut self, mut now: Duration, found: &mut Vec<Readiness>) -> Duration {
+        let Hot {
+            limits, spin_state, ..
+        } = self.hot;
+        let mut spin = Spin::begin(&POLICY, limits, None, spin_state, &self.processor());
+        while found.is_empty() && spin.again(&self.processor()) {
+            now = spin.last_ns().map_or(now, Duration::from_nanos);
+            self.poll_once(now, IDLE_MAX, found);
         }
-        self.hot.adapt(!found.is_empty());
-        now
+        self.hot.spin_state = spin.end(!found.is_empty(), &self.processor());
+        self.shared.clock.now()
+    }
+
+    fn processor(&self) -> WorkerProcessor<'_> {
+        WorkerProcessor(&*self.shared.clock)
     }
 
     /// Polls each hot connection once, and arms those that have been idle for `idle_max`.
     fn poll_once(&mut self, now: Duration, idle_max: Duration, found: &mut Vec<Readiness>) {
-        let mut index = 0;
-        while let Some(token) = self.hot.tokens.get(index).copied() {
+        for _ in 0..self.hot.tokens.len() {
+            let Some(token) = self.hot.tokens.front() else {
+                break;
+            };
+            self.hot.tokens.rotate();
             match self.poll_connection(token, now, idle_max) {
-                Polled::Ready(interest) => {
-                    found.push(Readiness::of(token.key(), interest));
-                    index += 1;
+                Polled::Ready(interest) => found.push(Readiness::of(token.key(), interest)),
+                Polled::NotReady => {}
+                Polled::Cold => {
+                    self.hot.tokens.remove(token);
                 }
-                Polled::NotReady => index += 1,
-                Polled::Cold => drop(self.hot.tokens.swap_remove(index)),
             }
         }
     }
@@ -252,20 +277,52 @@ impl<S: Service> Worker<S> {
 mod tests {
     use super::*;
 
+    /// A processor whose clock moves by 100 ns in each pause.
+    #[derive(Default)]
+    struct Simulated(std::cell::Cell<u64>);
+
+    impl Processor for Simulated {
+        fn now_ns(&self) -> u64 {
+            self.0.get()
+        }
+
+        fn yield_now(&self) {
+            self.pause();
+        }
+
+        fn pause(&self) {
+            self.0.set(self.0.get() + 100);
+        }
+    }
+
+    /// The time of one spin, of which the poll succeeds at once or never.
+    fn spin(hot: &mut Hot, is_hit: bool) -> u64 {
+        let processor = Simulated::default();
+        let mut spin = Spin::begin(&POLICY, hot.limits, None, hot.spin_state, &processor);
+        while spin.again(&processor) && !is_hit {}
+        hot.spin_state = spin.end(is_hit, &processor);
+        processor.now_ns()
+    }
+
     #[test]
     fn spin_time_halves_after_failures_and_doubles_after_successes() {
         let longest = Duration::from_micros(20);
+        // The clock is read in every sixteenth pass.
+        let tolerance_ns = 2 * 1600;
         let mut hot = Hot::new(longest);
+        let mut expected_ns = 20_000;
         for _ in 0..10 {
-            hot.adapt(false);
+            let spun_ns = spin(&mut hot, false);
+            assert!((expected_ns..=expected_ns + tolerance_ns).contains(&spun_ns));
+            expected_ns = (expected_ns / 2).max(20_000 / SHORTEST_PART);
         }
-        assert_eq!(hot.spin_time, longest / SHORTEST_PART);
+        assert_eq!(expected_ns, 20_000 / SHORTEST_PART);
         for _ in 0..10 {
-            hot.adapt(true);
+            spin(&mut hot, true);
         }
-        assert_eq!(hot.spin_time, longest);
+        assert!(spin(&mut hot, false) >= 20_000);
         let mut never = Hot::new(Duration::ZERO);
-        never.adapt(true);
-        assert!(never.spin_time.is_zero());
+        assert_eq!(spin(&mut never, true), 0);
+        assert_eq!(spin(&mut never, false), 0);
     }
 }

@@ -78,15 +78,14 @@ static int first_number(const struct end *end) {
 static void settle_end(int fd, int peer) {
     struct tcp_info info = {0};
     int on = 1;
-    for (int waited = 0; waited < 300; waited++) {
+    for (long limit = now_ms() + HANG_MS; now_ms() < limit;) {
         socklen_t size = sizeof info;
         if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == -1
             || (info.tcpi_state != TCP_FIN_WAIT1 && info.tcpi_state != TCP_CLOSING && info.tcpi_state != TCP_LAST_ACK))
             return;
         if (peer >= 0)
             setsockopt(peer, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
-        if (waited > 0)
-            usleep(waited < 20 ? 20 : 1000);
+        sched_yield();
     }
     tell("an end is never acknowledged\n");
     broken = true;
@@ -102,7 +101,7 @@ static void settle(void) {
         int fd = first_number(end);
         if (fd < 0)
             continue;
-        for (int waited = 0;; waited++) {
+        for (long limit = now_ms() + HANG_MS;;) {
             int pending = 0;
             struct pollfd wanted = {.fd = fd, .events = POLLIN | POLLRDHUP};
             ioctl(fd, FIONREAD, &pending);
@@ -110,12 +109,12 @@ static void settle(void) {
             bool ended = peer->shut_write || peer->closed;
             if ((size_t)pending == end->unread && (!ended || (wanted.revents & POLLRDHUP)))
                 break;
-            if (waited > 300) {
+            if (now_ms() > limit) {
                 tell("never settled: %d of %zu, %s\n", pending, end->unread, bits((unsigned short)wanted.revents));
                 broken = true;
                 break;
             }
-            usleep(waited < 20 ? 20 : 1000);
+            sched_yield();
         }
     }
 }

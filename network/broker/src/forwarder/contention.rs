@@ -1,34 +1,36 @@
 //! The detection of contention for the processor.
 
+use millrace_stream::spin::{Contention, ContentionPolicy};
+
 /// Contention of the processor, detected by the clock. If an idle forwarder yields the processor and resumes late, more
 /// threads are runnable than there are processors; spinning then takes time from the threads that the forwarder waits
 /// for.
 ///
 /// The first detection holds for 10 ms, each later one for twice the period, up to a second: a probe costs a late
-/// resumption.
+/// resumption. No probe is needed: a forwarder shares its detection with no other thread.
 #[derive(Debug)]
 pub(super) struct CpuContention {
-    until_ns: u64,
-    period_ns: u64,
+    contention: Contention,
     /// The time of the last yield, in nanoseconds.
     yielded_ns: Option<u64>,
     /// Resumptions in time since the last contention.
     on_time: u32,
 }
 
-/// The longest resumption in time, in nanoseconds. Threads that wait for the forwarder sleep again within it; a thread
-/// that runs longer computes.
-const RESUME_LATE_NS: u64 = 1_000_000;
-/// Resumptions in time that reset the period. A computing thread may let others run between two of its slices.
-const ON_TIME_RESET: u32 = 256;
-const PERIOD_MIN_NS: u64 = 10_000_000;
-const PERIOD_MAX_NS: u64 = 1_000_000_000;
+const POLICY: ContentionPolicy = ContentionPolicy {
+    // Threads that wait for the forwarder sleep again within it; a thread that runs longer computes.
+    late_ns: 1_000_000,
+    backoff_min_ns: 10_000_000,
+    backoff_max_ns: 1_000_000_000,
+    growth: 2,
+    // A computing thread may let others run between two of its slices.
+    on_time_min: 256,
+};
 
 impl Default for CpuContention {
     fn default() -> Self {
         Self {
-            until_ns: 0,
-            period_ns: PERIOD_MIN_NS,
+            contention: Contention::new(POLICY),
             yielded_ns: None,
             on_time: 0,
         }
@@ -44,18 +46,14 @@ impl CpuContention {
     /// Whether the processor is contended, as of now.
     pub(super) fn is_contended(&mut self, now_ns: u64) -> bool {
         if let Some(yielded_ns) = self.yielded_ns.take() {
-            if now_ns.saturating_sub(yielded_ns) > RESUME_LATE_NS {
-                self.until_ns = now_ns.saturating_add(self.period_ns);
-                self.period_ns = (self.period_ns * 2).min(PERIOD_MAX_NS);
+            if self.contention.on_yield(yielded_ns, now_ns) {
                 self.on_time = 0;
             } else {
-                self.on_time = (self.on_time + 1).min(ON_TIME_RESET);
-                if self.on_time == ON_TIME_RESET {
-                    self.period_ns = PERIOD_MIN_NS;
-                }
+                self.on_time = self.on_time.saturating_add(1);
+                self.contention.on_time(self.on_time);
             }
         }
-        now_ns < self.until_ns
+        self.contention.is_contended(now_ns)
     }
 }
 
@@ -71,7 +69,7 @@ mod tests {
         assert!(!contention.is_contended(now_ns));
         for period_ms in [10, 20, 40, 80, 160, 320, 640, 1000, 1000] {
             // It resumes in time, but not often enough.
-            for _ in 1..ON_TIME_RESET {
+            for _ in 1..POLICY.on_time_min {
                 contention.on_yield(now_ns);
                 assert!(!contention.is_contended(now_ns));
             }
@@ -88,10 +86,10 @@ mod tests {
             );
             now_ns += period_ms * MS;
         }
-        for _ in 0..ON_TIME_RESET {
+        for _ in 0..POLICY.on_time_min {
             contention.on_yield(now_ns);
             assert!(
-                !contention.is_contended(now_ns + RESUME_LATE_NS),
+                !contention.is_contended(now_ns + POLICY.late_ns),
                 "it has gone"
             );
         }

@@ -18,8 +18,6 @@ pub(super) struct Flow {
     pub(super) token: Token,
     pub(super) route: Route,
     class: Class,
-    /// Whether it is queued for the next passes.
-    is_hot: bool,
     /// The time since which nothing was moved, in nanoseconds.
     pub(super) idle_since_ns: Option<u64>,
     /// The time at which its rate allows more bytes, in nanoseconds.
@@ -33,7 +31,7 @@ pub(super) enum Route {
     Remote(Box<Remote>),
 }
 
-/// All connections by key, the queue of hot ones, and the heap of paced ones.
+/// All connections by key, the order of the hot ones, and the heap of paced ones.
 #[derive(Debug, Default)]
 pub(super) struct Flows {
     places: Vec<Option<Flow>>,
@@ -58,7 +56,6 @@ impl Flows {
             token,
             route,
             class: Class::DEFAULT,
-            is_hot: false,
             idle_since_ns: None,
             paced_ns: None,
         };
@@ -76,6 +73,7 @@ impl Flows {
     pub(super) fn remove(&mut self, key: u32) -> Option<Flow> {
         let flow = self.places.get_mut(key as usize)?.take()?;
         self.by_token.remove(&flow.token);
+        self.hot.remove(flow.class, key);
         self.free.push(key);
         Some(flow)
     }
@@ -92,31 +90,22 @@ impl Flows {
         self.by_token.len()
     }
 
-    /// Queues a connection for the next passes.
+    /// Gives a connection turns in the next passes.
     pub(super) fn mark_hot(&mut self, key: u32) {
         let Some(flow) = self.get(key) else {
             return;
         };
         flow.idle_since_ns = None;
-        if !flow.is_hot {
-            flow.is_hot = true;
-            self.enqueue(key);
-        }
+        let class = flow.class;
+        self.hot.insert(class, key);
     }
 
-    /// Queues a connection again after its turn.
-    pub(super) fn enqueue(&mut self, key: u32) {
-        if let Some(class) = self.get(key).map(|flow| flow.class) {
-            self.hot.push(class, key);
-        }
-    }
-
-    /// The next hot connection, to be queued again, marked cold or removed.
+    /// The hot connection that has the next turn.
     pub(super) fn next_hot(&mut self) -> Option<u32> {
         self.hot.next()
     }
 
-    /// The count of queued connections.
+    /// The count of hot connections.
     pub(super) const fn hot(&self) -> usize {
         self.hot.count()
     }
@@ -126,7 +115,7 @@ impl Flows {
         let Some(flow) = self.get(key) else {
             return;
         };
-        flow.is_hot = false;
+        let class = flow.class;
         let due_ns = match &flow.route {
             Route::Pipe(pipe) => pipe.due_ns(),
             Route::Remote(_) => None,
@@ -142,6 +131,7 @@ impl Flows {
             }
             self.paced.push(Reverse((due_ns, key)));
         }
+        self.hot.remove(class, key);
     }
 
     /// Marks connections hot whose rate allows more bytes.
@@ -165,10 +155,15 @@ impl Flows {
 
     /// Applies the service that one application of a pipe requests.
     pub(super) fn set_service(&mut self, key: u32, side: usize, service: Service) {
-        if let Some(flow) = self.get(key) {
-            if let Route::Pipe(pipe) = &mut flow.route {
-                pipe.set_service(side, service);
-                flow.class = pipe.class();
+        let Some(flow) = self.get(key) else {
+            return;
+        };
+        if let Route::Pipe(pipe) = &mut flow.route {
+            pipe.set_service(side, service);
+            let class = pipe.class();
+            let was = std::mem::replace(&mut flow.class, class);
+            if was != class && self.hot.remove(was, key) {
+                self.hot.insert(class, key);
             }
         }
     }

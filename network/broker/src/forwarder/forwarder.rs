@@ -223,9 +223,8 @@ impl Forwarder {
                 Inspected::Busy(moved) => {
                     is_busy = true;
                     bytes += moved;
-                    self.flows.enqueue(key);
                 }
-                Inspected::Idle => self.flows.enqueue(key),
+                Inspected::Idle => {}
                 Inspected::Armed => self.flows.mark_cold(key),
                 Inspected::Over => {
                     is_busy = true;

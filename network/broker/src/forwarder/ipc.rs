@@ -6,7 +6,7 @@
 //! process.
 
 use std::ffi::OsStr;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,17 +15,14 @@ use millrace_stream::partition::{Class, ConnectionId, OpenReply, PartitionGeomet
 use millrace_stream::{Geometry, Side};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::command::{Command, Event, JoinAt, Open};
 use super::end::Endpoint;
 use super::pool::ForwarderPool;
 use crate::Result;
 use crate::error::system;
-use millrace_stream::sockets::packets::retry;
+use millrace_stream::sockets::{ancillary, packets::retry};
 
 /// Bytes of the longest packet: a path has at most 4,096.
 const PACKET_MAX: usize = 8192;
@@ -142,23 +139,10 @@ fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool
 
 fn receive(socket: impl AsFd) -> Packet {
     let mut bytes = vec![0; PACKET_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let message = retry(|| {
-        let mut buffers = [IoSliceMut::new(&mut bytes)];
-        recvmsg(&socket, &mut buffers, &mut control, flags)
-    });
-    let mut descriptors = Vec::new();
-    for part in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = part {
-            descriptors.extend(rights);
-        }
-    }
-    match message {
-        Ok(message) if message.bytes > 0 => {
-            bytes.truncate(message.bytes);
-            Packet::Bytes(bytes, descriptors)
+    match retry(|| ancillary::receive(&socket, &mut bytes, RecvFlags::DONTWAIT)) {
+        Ok(received) if received.bytes > 0 && !received.is_cut => {
+            bytes.truncate(received.bytes);
+            Packet::Bytes(bytes, received.descriptors)
         }
         Err(Errno::AGAIN) => Packet::Nothing,
         _ => Packet::End,

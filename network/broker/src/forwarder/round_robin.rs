@@ -1,17 +1,16 @@
 //! The order of service of hot connections.
 
-use std::collections::VecDeque;
-
+use millrace_stream::HotSet;
 use millrace_stream::partition::{CLASSES, Class};
 
-/// Queues of connections, one for each class.
+/// The hot connections by class.
 ///
 /// In each round a class has as many turns as its weight, from 1 for the lowest to 8 for the highest (weighted round
 /// robin, as in a partition). Within a class each connection has one turn after the other: between two turns of a
 /// connection, every other connection of its class has at most one.
 #[derive(Debug, Default)]
 pub(super) struct WeightedRoundRobin {
-    lines: [VecDeque<u32>; CLASSES],
+    lines: [HotSet<u32>; CLASSES],
     count: usize,
     /// The class of the current turn, and the turns that it has left.
     class: usize,
@@ -19,21 +18,29 @@ pub(super) struct WeightedRoundRobin {
 }
 
 impl WeightedRoundRobin {
-    pub(super) fn push(&mut self, class: Class, key: u32) {
-        self.lines[usize::from(class.number())].push_back(key);
-        self.count += 1;
+    /// Puts a connection behind the others of its class; nothing if it is there already.
+    pub(super) fn insert(&mut self, class: Class, key: u32) {
+        self.count += usize::from(self.lines[usize::from(class.number())].insert(key));
     }
 
-    /// Takes the next connection out of its queue.
+    /// Removes a connection; false if it is not hot.
+    pub(super) fn remove(&mut self, class: Class, key: u32) -> bool {
+        let is_hot = self.lines[usize::from(class.number())].remove(key);
+        self.count -= usize::from(is_hot);
+        is_hot
+    }
+
+    /// The connection that has the next turn. It stays hot.
     pub(super) fn next(&mut self) -> Option<u32> {
         if self.count == 0 {
             return None;
         }
         loop {
             if self.left > 0 {
-                if let Some(key) = self.lines[self.class].pop_front() {
+                let line = &mut self.lines[self.class];
+                if let Some(key) = line.front() {
+                    line.rotate();
                     self.left -= 1;
-                    self.count -= 1;
                     return Some(key);
                 }
             }
@@ -57,19 +64,18 @@ mod tests {
         Class::new(number).expect("below eight")
     }
 
-    /// Every connection queues again after each turn: classes share by weight, and connections of a class share
+    /// Every connection stays hot after each turn: classes share by weight, and connections of a class share
     /// equally.
     #[test]
     fn classes_share_by_weight() {
         let mut turns = WeightedRoundRobin::default();
         for key in 0..24 {
-            turns.push(class(key as usize / 3), key);
+            turns.insert(class(key as usize / 3), key);
         }
         let mut counts = [0_u32; 24];
         for _ in 0..36 * 3 {
             let key = turns.next().expect("all are in line");
             counts[key as usize] += 1;
-            turns.push(class(key as usize / 3), key);
         }
         for (key, count) in counts.into_iter().enumerate() {
             assert_eq!(count as usize, key / 3 + 1, "{key}");
@@ -90,7 +96,7 @@ mod tests {
                 if !std::mem::replace(&mut is_in_line[comes], true) {
                     // It has just been queued.
                     since[comes] = [0; 40];
-                    turns.push(classes[comes], u32::try_from(comes).expect("small"));
+                    turns.insert(classes[comes], u32::try_from(comes).expect("small"));
                 }
                 let Some(key) = turns.next() else {
                     continue;
@@ -103,10 +109,10 @@ mod tests {
                     }
                 }
                 since[own] = [0; 40];
-                // It leaves, or queues again.
+                // It leaves, or has more turns.
                 is_in_line[own] = random.chance(3, 4);
-                if is_in_line[own] {
-                    turns.push(classes[own], key);
+                if !is_in_line[own] {
+                    assert!(turns.remove(classes[own], key));
                 }
             }
         }

@@ -271,29 +271,6 @@ fn option(fd: RawFd, name: c_int) -> Option<c_int> {
         .map(|_| value)
 }
 
-/// Sleeps while `word` holds `value`; may return for no reason.
-pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, value: u32) {
-    let operation = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as usize;
-    let arguments = [
-        ptr::from_ref(word).addr(),
-        operation,
-        value as usize,
-        0,
-        0,
-        0,
-    ];
-    // SAFETY: the word lives as long as the call.
-    let _ = unsafe { call(libc::SYS_futex, arguments) };
-}
-
-/// Wakes one waiter of the futex `word`.
-pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32) {
-    let operation = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as usize;
-    let arguments = [ptr::from_ref(word).addr(), operation, 1, 0, 0, 0];
-    // SAFETY: the word lives as long as the call.
-    let _ = unsafe { call(libc::SYS_futex, arguments) };
-}
-
 /// Yields the processor, by `sched_yield`.
 pub(crate) fn yield_now() {
     // SAFETY: takes no addresses.

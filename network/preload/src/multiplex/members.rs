@@ -1,7 +1,7 @@
 //! The user-level members of a set: those that are polled, and those whose peers notify.
 //!
 //! # States of a member
-//! - *hot*: in the list that each pass polls, by loads. A member begins hot, and becomes hot again when its wake-up fd
+//! - *hot*: in the set that each pass polls, by loads. A member begins hot, and becomes hot again when its wake-up fd
 //!   is readable, when its interest changes, or when another thread read its wake-ups.
 //! - *armed*: its peer notifies at the next arrival (or freed room), and the private inner set of the kernel reports
 //!   that. It was idle for many passes among many, or before its waiter slept.
@@ -9,13 +9,15 @@
 //!   modification makes it hot.
 //!
 //! # Invariants
-//! 1. `hot[member.place]` is the member's index, for all hot members and no other.
-//! 2. A member that is neither hot nor parked was armed after its last report, and a poll after that found nothing to
+//! 1. A member that is neither hot nor parked was armed after its last report, and a poll after that found nothing to
 //!    report: any later event notifies.
-//! 3. The cursor is the start of the next pass, so that each of more ready members than the room has its turn.
+//! 2. A pass without room for more ends before a member that it has not visited, and the next pass begins there: each
+//!    of more ready members than the room has its turn.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
+
+use millrace_stream::HotSet;
 
 use crate::errno::{Errno, Outcome};
 
@@ -34,8 +36,6 @@ const IDLE_PASSES: u32 = 64;
 #[derive(Debug)]
 struct Member<S: 'static> {
     source: &'static S,
-    /// Index in the hot list; `None` if it is not hot.
-    place: Option<usize>,
     /// The number under which the inner set watches its wake-up fd.
     wakeup_fd: Option<RawFd>,
     idle: u32,
@@ -98,10 +98,8 @@ pub(crate) struct Members<S: 'static> {
     slots: Vec<Option<Member<S>>>,
     free: Vec<usize>,
     by_source: HashMap<usize, usize>,
-    hot: Vec<usize>,
-    cursor: usize,
-    /// Members to be armed after a pass; empty otherwise.
-    leaving: Vec<usize>,
+    /// Indices of the hot members.
+    hot: HotSet<usize>,
 }
 
 impl<S: PollTarget> Members<S> {
@@ -110,9 +108,7 @@ impl<S: PollTarget> Members<S> {
             slots: Vec::new(),
             free: Vec::new(),
             by_source: HashMap::new(),
-            hot: Vec::new(),
-            cursor: 0,
-            leaving: Vec::new(),
+            hot: HotSet::new(),
         }
     }
 
@@ -162,7 +158,6 @@ impl<S: PollTarget> Members<S> {
         source.watch(true);
         let member = Member {
             source,
-            place: None,
             wakeup_fd: None,
             idle: 0,
             turn: 0,
@@ -213,7 +208,7 @@ impl<S: PollTarget> Members<S> {
             let member = self.known(index);
             if member.wakeup_fd == Some(member.source.wakeup_fd()) {
                 // Programs delete and add in turns: the wake-up fd stays watched, the member is parked.
-                self.cool(index);
+                self.hot.remove(index);
             } else {
                 self.dismiss(index, inner);
             }
@@ -248,7 +243,7 @@ impl<S: PollTarget> Members<S> {
     }
 
     fn dismiss(&mut self, index: usize, inner: RawFd) {
-        self.cool(index);
+        self.hot.remove(index);
         let Some(member) = self.slots[index].take() else {
             return;
         };
@@ -266,17 +261,13 @@ impl<S: PollTarget> Members<S> {
         member.source.hold(false);
     }
 
-    /// Puts a member into the hot list.
+    /// Makes a member hot.
     pub(crate) fn heat(&mut self, index: usize) {
-        let place = self.hot.len();
         let Some(member) = self.member(index) else {
             return;
         };
         member.idle = 0;
-        if member.place.is_none() {
-            member.place = Some(place);
-            self.hot.push(index);
-        }
+        self.hot.insert(index);
     }
 
     /// True if the source of this key is a member.
@@ -326,16 +317,6 @@ impl<S: PollTarget> Members<S> {
         self.heat_all();
     }
 
-    fn cool(&mut self, index: usize) {
-        let Some(place) = self.known(index).place.take() else {
-            return;
-        };
-        self.hot.swap_remove(place);
-        if let Some(moved) = self.hot.get(place).copied() {
-            self.known(moved).place = Some(place);
-        }
-    }
-
     /// Makes a member hot whose wake-up fd is readable.
     pub(crate) fn notified(&mut self, index: usize) {
         let Some(member) = self.member(index) else {
@@ -350,25 +331,19 @@ impl<S: PollTarget> Members<S> {
     pub(crate) fn collect(&mut self, inner: RawFd, stamp: u64, out: &mut Events) {
         let is_crowded = self.hot.len() > SPARED && inner >= 0;
         for _ in 0..self.hot.len() {
-            if self.cursor >= self.hot.len() {
-                self.cursor = 0;
-            }
-            let index = self.hot[self.cursor];
-            match self.visit(index, stamp, out) {
+            let Some(index) = self.hot.front() else {
+                break;
+            };
+            let is_leaving = match self.visit(index, stamp, out) {
                 Visit::NoRoom => break,
-                Visit::Reported => {}
-                Visit::Idle => {
-                    if is_crowded && self.known(index).idle >= IDLE_PASSES {
-                        self.leaving.push(index);
-                    }
-                }
-                Visit::Parked => self.leaving.push(index),
+                Visit::Reported => false,
+                Visit::Idle => is_crowded && self.known(index).idle >= IDLE_PASSES,
+                Visit::Parked => true,
+            };
+            self.hot.rotate();
+            if is_leaving {
+                self.arm(index, inner);
             }
-            self.cursor += 1;
-        }
-        // Not earlier, as each removal changes the order of the list.
-        while let Some(index) = self.leaving.pop() {
-            self.arm(index, inner);
         }
     }
 
@@ -409,11 +384,11 @@ impl<S: PollTarget> Members<S> {
         }
     }
 
-    /// Arms a hot member. It leaves the hot list if nothing was found, and its peer is sure to notify.
+    /// Arms a hot member. It is hot no more if nothing was found, and its peer is sure to notify.
     fn arm(&mut self, index: usize, inner: RawFd) -> Armed {
         let member = self.known(index);
         if member.is_parked() {
-            self.cool(index);
+            self.hot.remove(index);
             return Armed::default();
         }
         member.idle = 0;
@@ -437,7 +412,7 @@ impl<S: PollTarget> Members<S> {
             is_unsure: member.wakeup_fd.is_none() || member.source.is_shared(),
         };
         if !found.is_ready && member.wakeup_fd.is_some() {
-            self.cool(index);
+            self.hot.remove(index);
         }
         found
     }
@@ -446,9 +421,11 @@ impl<S: PollTarget> Members<S> {
     /// `reported`, for which they need not wake.
     pub(crate) fn arm_all(&mut self, inner: RawFd, reported: Option<u64>) -> Armed {
         let mut found = Armed::default();
-        // Backwards, as removal moves the last member to the free index.
-        for place in (0..self.hot.len()).rev() {
-            let index = self.hot[place];
+        for _ in 0..self.hot.len() {
+            let Some(index) = self.hot.front() else {
+                break;
+            };
+            self.hot.rotate();
             let is_known = reported == Some(self.known(index).stamp);
             let one = self.arm(index, inner);
             found.is_ready |= one.is_ready && !is_known;
@@ -459,11 +436,12 @@ impl<S: PollTarget> Members<S> {
 
     /// True if something is to be reported; nothing is taken as reported.
     pub(crate) fn has_offer(&mut self) -> bool {
-        (0..self.hot.len()).any(|place| {
-            let index = self.hot[place];
-            let member = self.known(index);
-            let look = member.look();
-            member.has_offer(look)
+        let Self { slots, hot, .. } = self;
+        hot.iter().any(|index| {
+            slots[index].as_mut().is_some_and(|member| {
+                let look = member.look();
+                member.has_offer(look)
+            })
         })
     }
 }

@@ -23,7 +23,6 @@
 //! - A nested set with user-level members counts as two levels for the kernel's limit of nesting.
 
 pub(crate) mod calls;
-mod contention;
 pub(crate) mod events;
 pub(crate) mod hooks;
 pub(crate) mod interest;

@@ -28,7 +28,7 @@ use crate::private_fds;
 use super::interest::Interest;
 use super::kernel;
 use super::kernel_watched::{KernelWatched, NewMember, Word};
-use super::lock::Lock;
+use super::lock::Mutex;
 use super::members::Members;
 use super::poll_target::{PollTarget, Target};
 use super::set_guard::deferred_work;
@@ -48,7 +48,7 @@ pub(crate) struct Set<S: 'static> {
     pub(super) is_open: AtomicBool,
     /// Copy of the waker for threads without the lock; -1 without one.
     waker: AtomicI32,
-    pub(super) state: Lock<State<S>>,
+    pub(super) state: Mutex<State<S>>,
     /// Bits of the module [`deferred_work`] that the next release runs.
     pub(super) deferred: AtomicU32,
     /// The thread that forks has taken the lock for that.
@@ -91,7 +91,7 @@ impl<S: PollTarget> Set<S> {
             is_inherited: AtomicBool::new(false),
             is_open: AtomicBool::new(true),
             waker: AtomicI32::new(-1),
-            state: Lock::new(State::new()),
+            state: Mutex::new(State::new()),
             deferred: AtomicU32::new(0),
             is_kept: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),

@@ -14,7 +14,7 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-use super::lock::Lock;
+use super::lock::Mutex;
 use super::poll_target::{PollTarget, Target};
 use super::set::Set;
 use super::sleepers;
@@ -30,7 +30,7 @@ const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
 pub(crate) struct Sets<S: 'static> {
     first: AtomicPtr<Set<S>>,
     /// Held while a set is made, and over a fork.
-    making: Lock<()>,
+    making: Mutex<()>,
     /// Whether the forking thread has taken the lock for the fork.
     is_kept: AtomicBool,
     last_note: AtomicU64,
@@ -50,7 +50,7 @@ impl<S: PollTarget> Sets<S> {
     pub(crate) const fn new() -> Self {
         Self {
             first: AtomicPtr::new(ptr::null_mut()),
-            making: Lock::new(()),
+            making: Mutex::new(()),
             is_kept: AtomicBool::new(false),
             last_note: AtomicU64::new(0),
             notes: [const { AtomicU64::new(0) }; NOTES],

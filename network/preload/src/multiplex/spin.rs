@@ -1,60 +1,67 @@
-//! The time that a thread spins before it sleeps.
+//! The time that a thread spins before it sleeps, by [`millrace_stream::spin`]: at most `MILLRACE_SPIN_US` microseconds.
 //!
-//! Each thread has a budget: a hit doubles it, up to `MILLRACE_SPIN_US` microseconds; a miss halves it, down to zero.
-//! Without a budget one wait in [`PROBE_EVERY`] tries a short spin.
-//!
-//! Two sides that sleep would never learn that spinning pays: each finds the other asleep, and waits for its wake-up.
-//! So a thread whose wait was short, and whose processor no other thread needs, spins with the full budget next time.
-//!
-//! A spinning thread pauses. After some time it also yields now and then; if another thread ran meanwhile, the
-//! processor is contended (perhaps by the peer's own thread), and the thread yields from the beginning next time. After
-//! a long yield, [`Contention`] decides which threads still may.
+//! Each thread has a state of its own. All threads of the process share what they find about contention for processors.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+
+use millrace_stream::spin::{
+    self, Contention, ContentionPolicy, Processor, SpinLimits, SpinPolicy, SpinState,
+};
 
 use crate::clock;
 
-use super::contention::{Contention, SpinMode};
 use super::kernel;
 
 /// Microseconds, if the environment does not say otherwise.
 const MAX_US_DEFAULT: u32 = 50;
 /// Upper limit of the environment variable, in microseconds.
 const MAX_US_LIMIT: u32 = 10_000;
-/// Budget of a thread's first spin, and of a probe, in microseconds.
-const PROBE_US: u32 = 5;
-/// Waits without a budget from one probe to the next.
-const PROBE_EVERY: u32 = 64;
-/// Rounds from one look at the clock to the next.
-const CLOCK_EVERY: u32 = 16;
-/// Rounds from one yield to the next, once pausing took long.
-const YIELD_EVERY: u32 = 64;
-/// The same where the processor is wanted.
-const YIELD_EVERY_CROWDED: u32 = 4;
-/// From when on a thread yields.
-const CALM: Duration = Duration::from_micros(4);
-/// Longest yield during which no other thread ran.
-const YIELD_ALONE: Duration = Duration::from_micros(2);
-/// Number of such yields in a row after which the processor counts as free.
-const ALONE_ENOUGH: u32 = 16;
+/// Budget of a thread's first spin, and of a probe, in nanoseconds.
+const PROBE_NS: u64 = 5_000;
 
-/// Longest time between two waits that counts as short.
-const SHORT: Duration = Duration::from_micros(200);
+static POLICY: SpinPolicy = SpinPolicy {
+    step_ns: 1_000,
+    probe_ns: PROBE_NS,
+    probe_every: 64,
+    sleep_short_ns: 200_000,
+    clock_every: 16,
+    yield_every: 64,
+    yield_every_contended: 4,
+    yield_after_ns: 4_000,
+    yield_alone_ns: 2_000,
+    alone_min: 16,
+};
+
+static CONTENTION: Contention = Contention::new(ContentionPolicy {
+    late_ns: 250_000,
+    backoff_min_ns: 100_000_000,
+    backoff_max_ns: 4_000_000_000,
+    growth: 4,
+    on_time_min: 16,
+});
 
 /// The environment was not looked at yet.
 const UNKNOWN: u32 = u32::MAX;
 
 static MAX_US: AtomicU32 = AtomicU32::new(UNKNOWN);
-static CONTENTION: Contention = Contention::new();
 
 thread_local! {
-    static BUDGET_US: Cell<u32> = const { Cell::new(UNKNOWN) };
-    static SKIPPED: Cell<u32> = const { Cell::new(0) };
-    static CROWDED: Cell<bool> = const { Cell::new(false) };
-    /// When the last wait gave up looking.
-    static MISSED: Cell<Option<Duration>> = const { Cell::new(None) };
+    static STATE: Cell<SpinState> = const { Cell::new(SpinState::new(PROBE_NS)) };
+}
+
+/// The machine's clock, and its processor.
+struct Machine;
+
+impl Processor for Machine {
+    fn now_ns(&self) -> u64 {
+        let now = clock::now();
+        now.as_secs() * 1_000_000_000 + u64::from(now.subsec_nanos())
+    }
+
+    fn yield_now(&self) {
+        kernel::yield_now();
+    }
 }
 
 fn max_us() -> u32 {
@@ -94,68 +101,22 @@ pub(crate) fn spin(mut is_there: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// Microseconds that a wait may spin.
-fn allowance(budget: u32, max: u32, skipped: u32) -> u32 {
-    match budget {
-        UNKNOWN => PROBE_US.min(max),
-        0 if skipped >= PROBE_EVERY => PROBE_US.min(max),
-        budget => budget.min(max),
-    }
-}
-
-/// The budget after a wait that was allowed `spent`.
-fn next_budget(spent: u32, max: u32, is_hit: bool) -> u32 {
-    if is_hit {
-        spent.max(1).saturating_mul(2).min(max)
-    } else {
-        spent / 2
-    }
-}
-
-/// Spinning of one wait: `while spin.again() { if look() { spin.hit(); .. } }`; a drop without [`Spin::hit`] is a miss.
+/// Spinning of one wait: `while spin.again() { if poll() { spin.hit(); .. } }`; a drop without [`Spin::hit`] is a miss.
 #[derive(Debug)]
 pub(crate) struct Spin {
-    allowed_us: u32,
-    mode: SpinMode,
-    began: Option<Duration>,
-    rounds: u32,
-    yields: u32,
-    alone: u32,
-    is_late: bool,
+    spin: spin::Spin<'static>,
     is_hit: bool,
 }
 
 impl Spin {
     pub(crate) fn begin() -> Self {
-        let mode = CONTENTION.mode(clock::now);
-        if let Some(missed) = MISSED.take() {
-            let is_calm = !CROWDED.get() && mode == SpinMode::Yield;
-            if is_calm && clock::now().saturating_sub(missed) < SHORT {
-                BUDGET_US.set(max_us());
-            }
-        }
-        let max = match mode {
-            SpinMode::Short => PROBE_US.min(max_us()),
-            SpinMode::Yield | SpinMode::Probe => max_us(),
+        let limits = SpinLimits {
+            min_ns: 0,
+            max_ns: u64::from(max_us()) * 1_000,
         };
-        let budget = match mode {
-            SpinMode::Probe => max,
-            SpinMode::Yield | SpinMode::Short => BUDGET_US.get(),
-        };
-        let skipped = SKIPPED.get();
-        let allowed_us = allowance(budget, max, skipped);
-        SKIPPED.set(if allowed_us == 0 { skipped + 1 } else { 0 });
-        if allowed_us == 0 && max_us() > 0 {
-            MISSED.set(Some(clock::now()));
-        }
+        let spin = spin::Spin::begin(&POLICY, limits, Some(&CONTENTION), STATE.get(), &Machine);
         Self {
-            allowed_us,
-            mode,
-            began: None,
-            rounds: 0,
-            yields: 0,
-            alone: 0,
-            is_late: false,
+            spin,
             is_hit: false,
         }
     }
@@ -163,26 +124,7 @@ impl Spin {
     /// Pauses or yields once; false when the budget is used up.
     #[inline]
     pub(crate) fn again(&mut self) -> bool {
-        if self.allowed_us == 0 {
-            return false;
-        }
-        self.rounds += 1;
-        if self.rounds % CLOCK_EVERY == 0 && !self.look_at_clock() {
-            return false;
-        }
-        let is_crowded = CROWDED.get() || self.mode == SpinMode::Probe;
-        let every = if is_crowded {
-            YIELD_EVERY_CROWDED
-        } else {
-            YIELD_EVERY
-        };
-        let is_due = (is_crowded || self.is_late) && self.rounds % every == 0;
-        if is_due && self.mode != SpinMode::Short {
-            self.give_way();
-        } else {
-            std::hint::spin_loop();
-        }
-        true
+        self.spin.again(&Machine)
     }
 
     /// Records a hit, and so doubles the thread's budget.
@@ -190,83 +132,17 @@ impl Spin {
     pub(crate) fn hit(mut self) {
         self.is_hit = true;
     }
-
-    fn look_at_clock(&mut self) -> bool {
-        let now = clock::now();
-        let began = *self.began.get_or_insert(now);
-        let passed = now.saturating_sub(began);
-        self.is_late = passed >= CALM;
-        passed < Duration::from_micros(u64::from(self.allowed_us))
-    }
-
-    #[cold]
-    fn give_way(&mut self) {
-        let before = clock::now();
-        kernel::yield_now();
-        let now = clock::now();
-        if CONTENTION.yielded(before, now) {
-            // One more look, and to sleep.
-            self.allowed_us = 0;
-            BUDGET_US.set(0);
-            return;
-        }
-        self.yields += 1;
-        if self.mode == SpinMode::Probe && CONTENTION.tried(self.yields) {
-            self.mode = SpinMode::Yield;
-        }
-        if now.saturating_sub(before) > YIELD_ALONE {
-            CROWDED.set(true);
-            self.alone = 0;
-        } else {
-            self.alone += 1;
-            if self.alone >= ALONE_ENOUGH {
-                CROWDED.set(false);
-            }
-        }
-    }
 }
 
 impl Drop for Spin {
     fn drop(&mut self) {
-        if self.allowed_us > 0 {
-            BUDGET_US.set(next_budget(self.allowed_us, max_us(), self.is_hit));
-            if !self.is_hit {
-                MISSED.set(Some(clock::now()));
-            }
-        }
+        STATE.set(self.spin.end(self.is_hit, &Machine));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hits_double_to_the_maximum() {
-        let mut budget = 1;
-        for _ in 0..10 {
-            budget = next_budget(budget, 50, true);
-        }
-        assert_eq!(budget, 50);
-    }
-
-    #[test]
-    fn misses_end_in_nothing_but_probes() {
-        let mut budget = 50;
-        for _ in 0..6 {
-            budget = next_budget(budget, 50, false);
-        }
-        assert_eq!(budget, 0);
-        assert_eq!(allowance(budget, 50, 0), 0);
-        assert_eq!(allowance(budget, 50, PROBE_EVERY), PROBE_US);
-    }
-
-    #[test]
-    fn no_spin_at_all_if_the_maximum_is_zero() {
-        assert_eq!(allowance(UNKNOWN, 0, 0), 0);
-        assert_eq!(allowance(50, 0, PROBE_EVERY), 0);
-        assert_eq!(next_budget(0, 0, true), 0);
-    }
 
     #[test]
     fn a_spin_without_success_ends() {

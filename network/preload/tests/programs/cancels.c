@@ -1,5 +1,6 @@
 /* Cancellation of threads in every kind of wait; their descriptors stay usable. */
 #include "wait.h"
+#include "blocked.h"
 
 static int ends[2], listener, set, pipes[2];
 static struct sockaddr_in address;
@@ -31,7 +32,9 @@ static long wait_by(int way)
     }
 }
 
-static volatile int is_cleaned, is_begun;
+static volatile int is_cleaned;
+/* The thread that is about to wait. */
+static volatile pid_t waiter;
 
 static void clean(void *argument)
 {
@@ -42,7 +45,7 @@ static void clean(void *argument)
 static void *wait_for(void *way)
 {
     pthread_cleanup_push(clean, NULL);
-    is_begun = 1;
+    waiter = gettid();
     wait_by((int)(intptr_t)way);
     pthread_cleanup_pop(0);
     return NULL;
@@ -55,7 +58,7 @@ static void *wait_unheard(void *argument)
     char bytes[16];
     int before;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    is_begun = 1;
+    waiter = gettid();
     tell("recv", recv(ends[1], bytes, 16, 0));
     pthread_setcancelstate(before, NULL);
     send(ends[1], "x", 1, 0);
@@ -69,16 +72,16 @@ static void cancel(void *(*work)(void *), int way, int rounds)
     for (int round = 0; round < rounds; round++) {
         pthread_t thread;
         void *result;
-        is_begun = is_cleaned = 0;
+        waiter = is_cleaned = 0;
         CHECK(pthread_create(&thread, NULL, work, (void *)(intptr_t)way) == 0);
-        while (!is_begun)
+        while (!waiter)
             sched_yield();
         /* Sometimes before the thread sleeps. */
         if (round % 2)
-            usleep(2000);
+            await_thread_blocked(&waiter);
         CHECK(pthread_cancel(thread) == 0);
         if (work == wait_unheard) {
-            usleep(20000);
+            await_thread_blocked(&waiter);
             send_all(ends[0], "late", 4);
         }
         pthread_join(thread, &result);
@@ -111,9 +114,12 @@ int main(void)
     /* Another thread is cancelled while this one waits. */
     pthread_t one, other;
     void *result;
+    waiter = 0;
     pthread_create(&one, NULL, wait_for, (void *)0);
+    await_thread_blocked(&waiter);
+    waiter = 0;
     pthread_create(&other, NULL, wait_for, (void *)0);
-    usleep(20000);
+    await_thread_blocked(&waiter);
     CHECK(pthread_cancel(one) == 0);
     pthread_join(one, &result);
     printf("cancelled %d\n", result == PTHREAD_CANCELED);

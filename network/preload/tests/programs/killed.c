@@ -12,7 +12,7 @@ static void stay(int fd)
         pause();
 }
 
-/* Waits without a result, in one sleep: no other process may read the wake-ups. */
+/* Waits without a result, in one sleep: no other process may read the wake-ups. The length of the wait is under test. */
 static void wait_in_vain(const char *what, int fd)
 {
     char byte;

@@ -1,5 +1,6 @@
 /* Flags of recv. */
 #include "fixture.h"
+#include "blocked.h"
 
 static int ends[2];
 
@@ -7,7 +8,7 @@ static void *later(void *unused)
 {
     (void)unused;
     for (int part = 0; part < 10; part++) {
-        usleep(1000);
+        await_main_blocked();
         send_all(ends[0], "0123456789", 10);
     }
     return NULL;

@@ -1,5 +1,6 @@
 /* Results of other calls while room is reserved or bytes are borrowed. */
 #include "fixture.h"
+#include "blocked.h"
 #include <millrace_sockets.h>
 #include <sys/epoll.h>
 
@@ -32,7 +33,7 @@ static ssize_t borrow(ssize_t least)
 {
     ssize_t got;
     while ((got = millrace_borrow(ends[1], places, 4, 0)) >= 0 && got < least)
-        usleep(100);
+        sched_yield();
     return got;
 }
 
@@ -233,10 +234,14 @@ static void *borrow_for_ever(void *unused)
     return NULL;
 }
 
+/* The thread that reserves for ever. */
+static volatile pid_t reserver;
+
 static void *reserve_for_ever(void *unused)
 {
     struct iovec place;
     (void)unused;
+    reserver = gettid();
     while (millrace_reserve(ends[0], &place, 1, MILLRACE_PLACE_MAX, 0) > 0)
         CHECK(millrace_commit(ends[0], place.iov_len) > 0);
     return NULL;
@@ -253,7 +258,7 @@ static void cancelling(void)
     CHECK(pthread_cancel(thread) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
     CHECK(pthread_create(&thread, NULL, reserve_for_ever, NULL) == 0);
-    usleep(10000);
+    await_thread_blocked(&reserver);
     CHECK(pthread_cancel(thread) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
     /* There is no cancellation point between a reservation and its commit. */

@@ -1,7 +1,16 @@
 /* Timeouts, and calls that signals interrupt. */
 #include "fixture.h"
+#include "blocked.h"
+#include <sys/mman.h>
 
-static void nothing(int signal) { (void)signal; }
+/* Signals that came, in memory that a child shares. */
+static volatile int *signals;
+
+static void count(int signal)
+{
+    (void)signal;
+    ++*signals;
+}
 
 int main(void)
 {
@@ -9,6 +18,8 @@ int main(void)
     static char bytes[1 << 16];
     struct timeval time = {0, 40000}, told;
     socklen_t size = sizeof told;
+    signals = mmap(NULL, sizeof *signals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(signals != MAP_FAILED);
     join(ends);
     tell("set", setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
     tell("get", getsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &told, &size));
@@ -27,7 +38,7 @@ int main(void)
     tell("send", sent);
 
     join(ends);
-    struct sigaction action = {.sa_handler = nothing};
+    struct sigaction action = {.sa_handler = count};
     sigaction(SIGALRM, &action, NULL);
     /* Repeatedly: the first signal may come before the call waits. */
     struct itimerval alarm = {{0, 40000}, {0, 40000}};
@@ -39,9 +50,14 @@ int main(void)
     action.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &alarm, NULL);
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        usleep(100000);
+        /* A signal comes while the parent waits, and the parent waits again. */
+        await_blocked(parent, parent);
+        int before = *signals;
+        while (*signals == before)
+            sched_yield();
+        await_blocked(parent, parent);
         send_all(ends[1], "goes on", 7);
         _exit(0);
     }

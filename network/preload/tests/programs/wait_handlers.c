@@ -1,9 +1,13 @@
 /* Signal handlers close members of a set, change others, and fork, at any point of their thread's work on the set. */
 #include "wait.h"
+#include <sched.h>
+#include <sys/mman.h>
 
-enum { COUNT = 300 };
+enum { COUNT = 300, ROUNDS = 1024 };
 static int set, kept[2], members[COUNT];
 static volatile sig_atomic_t closed, forked, failed;
+/* Waits of the main thread, in memory that the child shares. */
+static volatile unsigned *waits;
 
 static void handle(int signal)
 {
@@ -33,6 +37,8 @@ int main(void)
     struct epoll_event events[8];
     char byte;
     alarm(60);
+    waits = mmap(NULL, sizeof *waits, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(waits != MAP_FAILED);
     set = epoll_create1(0);
     join(kept);
     control(set, EPOLL_CTL_ADD, kept[1], EPOLLIN, 1);
@@ -50,14 +56,21 @@ int main(void)
     pid_t parent = getpid(), child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        for (;;) {
+        for (unsigned place = 1;; place = place * 1664525 + 1013904223) {
+            unsigned before = *waits;
             if (kill(parent, SIGUSR1) != 0)
                 _exit(0);
-            usleep(100);
+            while (*waits - before < 2)
+                sched_yield();
+            /* Another point of the work each time. */
+            for (volatile unsigned round = place >> 22; round < ROUNDS; round++)
+                ;
         }
     }
-    while (closed < COUNT)
+    while (closed < COUNT) {
         epoll_wait(set, events, 8, 0);
+        ++*waits;
+    }
     sigprocmask(SIG_BLOCK, &wanted, &before);
     kill(child, SIGKILL);
     CHECK(waitpid(child, NULL, 0) == child);

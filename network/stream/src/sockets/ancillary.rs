@@ -1,10 +1,11 @@
 //! The ancillary data of a packet: descriptors and the sender's credentials.
 //!
-//! The one unsafe module of this crate. `rustix` cannot represent a sender in another pid namespace, whose process id
+//! The one unsafe module of this crate, and the one receipt of packets: the preload passes its own `recvmsg`, since it
+//! stands before the C library's name. `rustix` cannot represent a sender in another pid namespace, whose process id
 //! the kernel reports as 0, and a broker must be able to receive such packets.
 
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::{mem, slice};
 
 use rustix::io::{Errno, Result};
 use rustix::net::RecvFlags;
@@ -20,14 +21,15 @@ pub struct Sender {
 
 /// A received packet with its ancillary data.
 #[derive(Debug)]
-pub(super) struct Taken {
-    /// Bytes of the packet.
-    pub(super) bytes: usize,
+pub struct Received {
+    /// Bytes of the packet that were stored: 0 to the length of the buffer.
+    pub bytes: usize,
     /// Whether descriptors were truncated (`MSG_CTRUNC`).
-    pub(super) is_cut: bool,
-    pub(super) descriptors: Vec<OwnedFd>,
-    /// `None` without `SO_PASSCRED`.
-    pub(super) sender: Option<Sender>,
+    pub is_cut: bool,
+    /// The descriptors that came with the packet, close-on-exec.
+    pub descriptors: Vec<OwnedFd>,
+    /// The packet's sender; `None` without `SO_PASSCRED`.
+    pub sender: Option<Sender>,
 }
 
 /// The most descriptors of a packet (`SCM_MAX_FD`).
@@ -41,46 +43,63 @@ pub const fn words(descriptors: usize) -> usize {
     (2 * HEADER + 4 * descriptors + size_of::<libc::ucred>()) / size_of::<usize>() + 2
 }
 
-/// A control message of the kernel.
+/// What a control message of the kernel carries.
 #[derive(Debug)]
-pub enum Piece<'a> {
-    /// Descriptors that the kernel has installed for this process: see [`numbers`].
-    Descriptors(&'a [u8]),
+pub enum Piece {
+    /// A descriptor that the kernel has installed for this process, and that nothing owns yet.
+    Descriptor(RawFd),
     /// The credentials of the packet's sender.
     Sender(Sender),
 }
 
-/// Parses a control buffer. Unknown or truncated messages are skipped.
-pub fn pieces(control: &[u8]) -> impl Iterator<Item = Piece<'_>> {
-    let mut rest = control;
-    std::iter::from_fn(move || {
-        loop {
-            let (length, kind) = header(rest)?;
-            let body = rest.get(HEADER..length)?;
-            rest = rest
-                .get(length.next_multiple_of(size_of::<usize>())..)
-                .unwrap_or_default();
-            match kind {
-                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => return Some(Piece::Descriptors(body)),
-                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
-                    if let Some(sender) = sender(body) {
-                        return Some(Piece::Sender(sender));
-                    }
-                }
-                _ => {}
-            }
+/// Receives a packet with all of its descriptors, so that the kernel closes none by truncation.
+///
+/// # Errors
+/// Any errno of `recvmsg`.
+pub fn receive(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Received> {
+    let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes()) | libc::MSG_CMSG_CLOEXEC;
+    let socket = socket.as_fd().as_raw_fd();
+    let recvmsg = |message: *mut libc::msghdr| {
+        // SAFETY: `receive_with` passes a header whose buffers it borrows for the call.
+        let count = unsafe { libc::recvmsg(socket, message, flags) };
+        let failed = || Errno::from_io_error(&std::io::Error::last_os_error());
+        usize::try_from(count).map_err(|_| failed().unwrap_or(Errno::IO))
+    };
+    let (mut descriptors, mut sender) = (Vec::new(), None);
+    let take = |piece| match piece {
+        Piece::Descriptor(fd) => {
+            // SAFETY: the kernel has just installed this descriptor in this process, and nothing else owns it.
+            descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
         }
+        Piece::Sender(found) => sender = Some(found),
+    };
+    // SAFETY: the closure calls `recvmsg`, and returns its result.
+    let received = unsafe { receive_with::<{ words(DESCRIPTORS) }, _>(bytes, recvmsg, take) };
+    let (bytes, is_cut) = received?;
+    Ok(Received {
+        bytes,
+        is_cut,
+        descriptors,
+        sender,
     })
 }
 
-/// The descriptor numbers in the body of [`Piece::Descriptors`].
-pub fn numbers(body: &[u8]) -> impl Iterator<Item = RawFd> {
-    body.chunks_exact(4).filter_map(i32_at_start)
-}
-
-/// Receives a packet with all of its descriptors, so that the kernel closes none by truncation.
-pub(super) fn take(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Taken> {
-    let mut space = [0_usize; words(DESCRIPTORS)];
+/// Receives a packet by the caller's `recvmsg`, and passes what its control messages carry to `take`. `WORDS` is the
+/// size of the control buffer, of [`words`]: the kernel closes the descriptors that do not fit. Returns the packet's
+/// bytes, and whether descriptors were truncated. Nothing is allocated.
+///
+/// # Errors
+/// Those of `recvmsg`.
+///
+/// # Safety
+/// `recvmsg` calls the kernel's `recvmsg` with the header that it gets, and returns the result of that call. Nothing else
+/// owns the descriptors that `take` gets.
+pub unsafe fn receive_with<const WORDS: usize, E>(
+    bytes: &mut [u8],
+    recvmsg: impl FnOnce(*mut libc::msghdr) -> std::result::Result<usize, E>,
+    take: impl FnMut(Piece),
+) -> std::result::Result<(usize, bool), E> {
+    let mut space = [0_usize; WORDS];
     let mut part = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
@@ -91,40 +110,35 @@ pub(super) fn take(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Res
     message.msg_iovlen = 1;
     message.msg_control = space.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&space) as _;
-    let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes()) | libc::MSG_CMSG_CLOEXEC;
-    let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: `message` points to `bytes` and `space` with their sizes. Both outlive the call, and this function
-    // borrows them exclusively.
-    let count = unsafe { libc::recvmsg(socket, &raw mut message, flags) };
-    let Ok(count) = usize::try_from(count) else {
-        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
-    };
-    let mut taken = Taken {
-        bytes: count,
-        is_cut: message.msg_flags & libc::MSG_CTRUNC != 0,
-        descriptors: Vec::new(),
-        sender: None,
-    };
-    let length = message.msg_controllen as usize;
-    let control: Vec<u8> = space.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    taken.read(control.get(..length).unwrap_or(&control));
-    Ok(taken)
+    let count = recvmsg(&raw mut message)?;
+    let length = (message.msg_controllen as usize).min(size_of_val(&space));
+    // SAFETY: `space` has at least `length` initialized bytes, any of which is a valid `u8`, and outlives the slice.
+    let control = unsafe { slice::from_raw_parts(space.as_ptr().cast(), length) };
+    parse(control, take);
+    Ok((count, message.msg_flags & libc::MSG_CTRUNC != 0))
 }
 
-impl Taken {
-    fn read(&mut self, control: &[u8]) {
-        for piece in pieces(control) {
-            match piece {
-                Piece::Descriptors(body) => {
-                    for number in numbers(body) {
-                        // SAFETY: the kernel has just installed this descriptor in this process, and nothing else owns
-                        // it.
-                        self.descriptors
-                            .push(unsafe { OwnedFd::from_raw_fd(number) });
-                    }
-                }
-                Piece::Sender(sender) => self.sender = Some(sender),
+/// Passes what the messages of a control buffer carry to `take`. Unknown or truncated messages are skipped.
+fn parse(control: &[u8], mut take: impl FnMut(Piece)) {
+    let mut rest = control;
+    while let Some((length, kind)) = header(rest) {
+        let Some(body) = rest.get(HEADER..length) else {
+            return;
+        };
+        rest = rest
+            .get(length.next_multiple_of(size_of::<usize>())..)
+            .unwrap_or_default();
+        match kind {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                let numbers = body.chunks_exact(4).filter_map(i32_at_start);
+                numbers.for_each(|fd| take(Piece::Descriptor(fd)));
             }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                if let Some(found) = sender(body) {
+                    take(Piece::Sender(found));
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -157,15 +171,6 @@ mod tests {
 
     use super::*;
 
-    fn empty() -> Taken {
-        Taken {
-            bytes: 0,
-            is_cut: false,
-            descriptors: Vec::new(),
-            sender: None,
-        }
-    }
-
     #[test]
     fn credentials_come_with_passcred_only() {
         let kind = SocketType::SEQPACKET;
@@ -175,7 +180,7 @@ mod tests {
         for ask in [false, true] {
             set_socket_passcred(&ours, ask).expect("an option");
             send(&theirs, b"x", SendFlags::empty()).expect("there is room");
-            let taken = take(&ours, &mut [0; 8], RecvFlags::empty()).expect("it is there");
+            let taken = receive(&ours, &mut [0; 8], RecvFlags::empty()).expect("it is there");
             assert_eq!((taken.bytes, taken.is_cut), (1, false));
             senders.push(taken.sender);
         }
@@ -185,7 +190,7 @@ mod tests {
         };
         assert_eq!(senders, [None, Some(us)]);
         let flags = RecvFlags::DONTWAIT;
-        let error = take(&ours, &mut [0; 8], flags).expect_err("there is none");
+        let error = receive(&ours, &mut [0; 8], flags).expect_err("there is none");
         assert_eq!(error, Errno::AGAIN);
     }
 
@@ -197,9 +202,7 @@ mod tests {
             control.extend(libc::SCM_CREDENTIALS.to_ne_bytes());
             control.extend([0xff; 8]);
             for size in 0..=control.len() {
-                let mut taken = empty();
-                taken.read(&control[..size]);
-                assert_eq!(taken.sender, None);
+                parse(&control[..size], |piece| panic!("{piece:?}"));
             }
         }
     }

@@ -10,8 +10,8 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt,
 };
 
+use super::ancillary;
 pub use super::ancillary::Sender;
-use super::ancillary::take;
 use crate::control::{ControlError, DESCRIPTORS_MAX, Message, PACKET, Packet};
 
 /// The result of a receive call, without an error.
@@ -77,7 +77,7 @@ pub(super) fn send_with(
 pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Received> {
     // One byte more, so that a longer packet is detected.
     let mut bytes = [0; PACKET + 1];
-    let taken = take(&socket, &mut bytes, flags)?;
+    let taken = ancillary::receive(&socket, &mut bytes, flags)?;
     for descriptor in &taken.descriptors {
         // The last close of a lingering socket blocks; an untrusted sender must not block the receiver.
         if matches!(sockopt::socket_acceptconn(descriptor), Ok(false)) {

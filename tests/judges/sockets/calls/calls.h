@@ -29,8 +29,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../../../network/preload/tests/programs/blocked.h"
+
 /* Longer than anything takes. */
 #define LONG_MS 3000
+/* The end of a wait that hangs, on a machine that is busy with other things. */
+#define HANG_MS 30000
+
+static inline long now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 /* Prints a call's text and its result, or the error's name. */
 static inline long said(const char *what, long result) {
@@ -141,12 +151,12 @@ static inline void close_both(struct ends ends) {
 /* Waits until all of `events` are there. */
 static inline void await(int fd, short events) {
     struct pollfd wanted = {.fd = fd, .events = events};
-    for (int waited = 0; waited < LONG_MS; waited++) {
+    for (long limit = now_ms() + HANG_MS; now_ms() < limit;) {
         MUST(poll(&wanted, 1, 1));
         if ((wanted.revents & events) == events)
             return;
         if (wanted.revents != 0 && (wanted.revents & events) != events)
-            usleep(1000);
+            sched_yield();
     }
     printf("never seen: events %x\n", events);
     fflush(stdout);
@@ -155,10 +165,10 @@ static inline void await(int fd, short events) {
 /* Waits until so many bytes can be read. */
 static inline void await_bytes(int fd, int count) {
     int pending = 0;
-    for (int waited = 0; waited < LONG_MS && pending < count; waited++) {
+    for (long limit = now_ms() + HANG_MS; pending < count && now_ms() < limit;) {
         MUST(ioctl(fd, FIONREAD, &pending));
         if (pending < count)
-            usleep(1000);
+            sched_yield();
     }
     if (pending < count)
         printf("never seen: %d bytes, only %d\n", count, pending);
@@ -224,8 +234,3 @@ static inline int option_of(int fd, int level, int name) {
     return value;
 }
 
-static inline long now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}

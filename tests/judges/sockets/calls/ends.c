@@ -227,7 +227,7 @@ static void broken_pipe(void) {
 }
 
 static void *close_later(void *argument) {
-    usleep(30000);
+    await_main_blocked();
     shutdown(*(int *)argument, SHUT_RDWR);
     return NULL;
 }

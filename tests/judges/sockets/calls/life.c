@@ -275,14 +275,14 @@ static void shared_port(void) {
     int fds[24], taken = 0;
     for (int index = 0; index < 24; index++)
         fds[index] = connected_to(ntohs(address.sin_port));
-    for (int waited = 0; taken < 24 && waited < LONG_MS; waited++)
+    for (long limit = now_ms() + HANG_MS; taken < 24 && now_ms() < limit;)
         for (int index = 0; index < 3; index++) {
             int fd = accept(listeners[index], NULL, NULL);
             if (fd >= 0) {
                 taken++;
                 close(fd);
             } else {
-                usleep(300);
+                sched_yield();
             }
         }
     printf("taken %d\n", taken);

@@ -387,7 +387,7 @@ static void *send_slowly(void *argument) {
     int *fds = argument;
     for (int index = 0; index < 200; index++) {
         if (index % 10 == 0)
-            usleep(500);
+            await_main_blocked();
         send_all(fds[index % 20], "x", 1);
     }
     return NULL;

@@ -89,7 +89,10 @@ static void interrupted(void) {
 }
 
 static void *send_later(void *argument) {
-    usleep(80000);
+    /* A signal comes while the main thread waits, and the main thread waits again. */
+    while (heard == 0)
+        sched_yield();
+    await_main_blocked();
     send_all(*(int *)argument, "late", 4);
     return NULL;
 }
@@ -105,6 +108,7 @@ static void restarted(void) {
     sigaddset(&alarms, SIGALRM);
     struct iovec part = {got, 16};
     for (int way = 0; way < 3; way++) {
+        heard = 0;
         /* The signal goes to the thread that waits. */
         pthread_sigmask(SIG_BLOCK, &alarms, &before);
         pthread_create(&thread, NULL, send_later, &ends.a);
@@ -231,7 +235,11 @@ static void rain(void) {
     close(ends.a);
 }
 
+/* The thread that is to be cancelled. */
+static volatile pid_t receiver;
+
 static void *cancelled(void *argument) {
+    receiver = gettid();
     char byte;
     recv(*(int *)argument, &byte, 1, 0);
     return NULL;
@@ -243,7 +251,7 @@ static void cancelling(void) {
     pthread_t thread;
     void *result = NULL;
     pthread_create(&thread, NULL, cancelled, &ends.b);
-    usleep(20000);
+    await_thread_blocked(&receiver);
     SAY(pthread_cancel(thread));
     struct timespec limit;
     clock_gettime(CLOCK_REALTIME, &limit);

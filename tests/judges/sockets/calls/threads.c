@@ -7,6 +7,9 @@ struct shared {
     struct ends ends;
     atomic_ulong sent, received, sum_sent, sum_received;
     int epoll, listener, stop;
+    /* The threads that wait, and the pieces that the main thread has sent. */
+    volatile pid_t waiters[6];
+    atomic_int waiters_count, pieces;
 };
 
 static void *send_records(void *argument) {
@@ -127,8 +130,13 @@ static void accepting(void) {
     close(shared.listener);
 }
 
+static void note_waiter(struct shared *shared) {
+    shared->waiters[atomic_fetch_add(&shared->waiters_count, 1)] = gettid();
+}
+
 static void *wait_and_take(void *argument) {
     struct shared *shared = argument;
+    note_waiter(shared);
     for (;;) {
         struct epoll_event events[4];
         int count = epoll_wait(shared->epoll, events, 4, LONG_MS);
@@ -162,11 +170,11 @@ static void one_set(void) {
         pthread_create(&threads[index], NULL, wait_and_take, &shared);
     for (int index = 0; index < 2000; index++) {
         send_all(all[index % 16].a, "x", 1);
-        if (index % 100 == 0)
-            usleep(1000);
+        for (int waiter = 0; index % 100 == 0 && waiter < 4; waiter++)
+            await_thread_blocked(&shared.waiters[waiter]);
     }
-    for (int waited = 0; shared.received < 2000 && waited < LONG_MS; waited++)
-        usleep(1000);
+    for (long limit = now_ms() + HANG_MS; shared.received < 2000 && now_ms() < limit;)
+        sched_yield();
     struct epoll_event event = {.events = EPOLLIN, .data.fd = shared.stop};
     MUST(epoll_ctl(shared.epoll, EPOLL_CTL_ADD, shared.stop, &event));
     uint64_t one = 1;
@@ -182,6 +190,7 @@ static void one_set(void) {
 
 static void *poll_once(void *argument) {
     struct shared *shared = argument;
+    note_waiter(shared);
     struct pollfd wanted = {.fd = shared->ends.b, .events = POLLIN};
     if (poll(&wanted, 1, LONG_MS) == 1)
         atomic_fetch_add(&shared->received, 1);
@@ -193,6 +202,7 @@ static void *epoll_once(void *argument) {
     int epoll = epoll_create1(0);
     struct epoll_event event = {.events = EPOLLIN}, told;
     MUST(epoll_ctl(epoll, EPOLL_CTL_ADD, shared->ends.b, &event));
+    note_waiter(shared);
     if (epoll_wait(epoll, &told, 1, LONG_MS) == 1)
         atomic_fetch_add(&shared->received, 1);
     close(epoll);
@@ -208,13 +218,14 @@ static void all_are_told(void) {
         pthread_create(&threads[index], NULL, index % 2 ? poll_once : epoll_once, &shared);
     pid_t child;
     fflush(stdout);
-    usleep(50000);
+    for (int index = 0; index < 6; index++)
+        await_thread_blocked(&shared.waiters[index]);
     child = fork();
     if (child == 0) {
         struct pollfd wanted = {.fd = shared.ends.b, .events = POLLIN};
         _exit(poll(&wanted, 1, LONG_MS) == 1 ? 0 : 1);
     }
-    usleep(50000);
+    await_blocked(child, child);
     long began = now_ms();
     send_all(shared.ends.a, "x", 1);
     for (int index = 0; index < 6; index++)
@@ -225,9 +236,17 @@ static void all_are_told(void) {
     close_both(shared.ends);
 }
 
+struct closing {
+    struct shared *shared;
+    int pieces;
+};
+
+/* Closes the sending end after some pieces. */
 static void *close_it(void *argument) {
-    usleep(30000);
-    close(*(int *)argument);
+    struct closing *closing = argument;
+    while (closing->shared->pieces < closing->pieces)
+        sched_yield();
+    close(closing->shared->ends.a);
     return NULL;
 }
 
@@ -239,12 +258,13 @@ static void turmoil(void) {
         pthread_t closer, receiver;
         struct shared shared = {.ends = ends};
         pthread_create(&receiver, NULL, receive_some, &shared);
-        pthread_create(&closer, NULL, close_it, &(int){ends.a});
-        usleep((unsigned)index * 100);
+        pthread_create(&closer, NULL, close_it, &(struct closing){&shared, index * 5 / 2});
         char bytes[1000] = {0};
-        for (int round = 0; round < 50; round++)
+        for (int round = 0; round < 50; round++) {
             if (send(ends.a, bytes, sizeof bytes, MSG_NOSIGNAL) < 0)
                 break;
+            atomic_fetch_add(&shared.pieces, 1);
+        }
         pthread_join(closer, NULL);
         pthread_join(receiver, NULL);
         close(ends.b);

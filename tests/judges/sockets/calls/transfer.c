@@ -150,7 +150,7 @@ static void several(void) {
 static void *send_later(void *argument) {
     int fd = *(int *)argument;
     for (int index = 0; index < 10; index++) {
-        usleep(3000);
+        await_main_blocked();
         pattern(space, 100, (uint64_t)index * 100);
         send_all(fd, space, 100);
     }
