@@ -1,5 +1,10 @@
 //! A worker: the event loop that owns connections.
 
+#[cfg(test)]
+mod receive_timer_tests;
+mod serving;
+mod spin_poll;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -495,13 +500,3 @@ impl<S: Service> Worker<S> {
         }
     }
 }
-
-#[path = "spin_poll.rs"]
-mod spin_poll;
-
-#[path = "serving.rs"]
-mod serving;
-
-#[cfg(test)]
-#[path = "receive_timer_tests.rs"]
-mod receive_timer_tests;
