@@ -10,9 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::write_metrics;
+use super::{Statistics, write_metrics};
 use crate::clock::Clock;
-use crate::state::ServerState;
 
 /// How long a client may take to send its request, and to take the reply.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,7 +33,11 @@ impl MetricsServer {
     ///
     /// # Errors
     /// When the port is taken, or there is no thread.
-    pub fn start(port: u16, state: Arc<ServerState>) -> io::Result<Self> {
+    pub fn start(
+        port: u16,
+        statistics: Arc<dyn Statistics>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let port = listener.local_addr()?.port();
         let stopping = Arc::new(AtomicBool::new(false));
@@ -48,7 +51,8 @@ impl MetricsServer {
                         return;
                     }
                     // A client that fails gets nothing; the next one is not affected.
-                    let _ = stream.and_then(|stream| serve(stream, &state, &is_ready));
+                    let _ =
+                        stream.and_then(|stream| serve(stream, &*statistics, &*clock, &is_ready));
                 }
             })?;
         Ok(Self {
@@ -81,19 +85,24 @@ impl MetricsServer {
     }
 }
 
-fn serve(mut stream: TcpStream, state: &ServerState, ready: &AtomicBool) -> io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    statistics: &dyn Statistics,
+    clock: &dyn Clock,
+    ready: &AtomicBool,
+) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Some(path) = read_path(&mut stream, &**state.environment.clock())? else {
+    let Some(path) = read_path(&mut stream, clock)? else {
         return respond(&mut stream, "400 Bad Request", "bad request\n");
     };
     match path.as_str() {
         "/metrics" => {
             let mut text = String::with_capacity(16 * 1024);
-            write_metrics(state, &mut text);
+            write_metrics(statistics, &mut text);
             respond(&mut stream, "200 OK", &text)
         }
         "/livez" => respond(&mut stream, "200 OK", "ok\n"),
-        "/readyz" if state.journal.has_failed() => respond(
+        "/readyz" if statistics.has_failed() => respond(
             &mut stream,
             "503 Service Unavailable",
             "the storage engine has failed\n",

@@ -3,6 +3,7 @@
 mod exposition;
 mod histogram;
 mod http;
+mod statistics;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub use exposition::write_metrics;
 pub use histogram::Histogram;
 pub use http::MetricsServer;
+pub use statistics::{Connections, Statistics};
 
 use millrace_document::command::{Counts, OperationKind};
 
