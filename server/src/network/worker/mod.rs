@@ -25,7 +25,7 @@ use super::{ConnectionId, ConnectionInfo, Resumed, Service, Transport};
 use crate::memory::Share;
 
 /// The poller's key of the inbox's waker.
-const WAKER_KEY: u64 = u64::MAX;
+const WAKER_KEY: u64 = 0;
 
 /// How many clients are accepted before connections get their turn again.
 const ACCEPTS_MAX: usize = 64;
@@ -166,7 +166,7 @@ impl<S: Service> Worker<S> {
     fn on_ready(&mut self, readiness: Readiness) {
         match readiness.key {
             WAKER_KEY => self.on_inbox(),
-            key if key > Token::KEY_MAX => self.accept(key),
+            key if key < Token::KEY_MIN => self.accept(key),
             key => self.with_connection(Token::from_key(key), |worker, token, connection| {
                 worker.on_event(token, connection, readiness)
             }),
