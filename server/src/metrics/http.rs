@@ -19,6 +19,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a request may be, in bytes.
 const REQUEST_LEN_MAX: usize = 8 * 1024;
 
+/// How many headers a request may have.
+const HEADERS_MAX: usize = 64;
+
 /// The thread that serves the endpoint.
 #[derive(Debug)]
 pub struct MetricsServer {
@@ -118,7 +121,12 @@ fn read_path(stream: &mut TcpStream, clock: &dyn Clock) -> io::Result<Option<Str
     let deadline = clock.now() + PATIENCE;
     let mut request = Vec::new();
     let mut chunk = [0; 1024];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+    loop {
+        match parse(&request) {
+            Parsed::Get(path) => return Ok(Some(path)),
+            Parsed::Other => return Ok(None),
+            Parsed::Partial => {}
+        }
         let left = deadline.saturating_sub(clock.now());
         if left.is_zero() || request.len() > REQUEST_LEN_MAX {
             return Ok(None);
@@ -129,12 +137,29 @@ fn read_path(stream: &mut TcpStream, clock: &dyn Clock) -> io::Result<Option<Str
             count => request.extend_from_slice(&chunk[..count]),
         }
     }
-    let text = String::from_utf8_lossy(&request);
-    let mut words = text.split(' ');
-    Ok(match (words.next(), words.next()) {
-        (Some("GET"), Some(path)) => Some(path.to_owned()),
-        _ => None,
-    })
+}
+
+/// What the bytes received so far are.
+#[derive(Debug, PartialEq, Eq)]
+enum Parsed {
+    /// A GET request for this path.
+    Get(String),
+    /// The beginning of a request.
+    Partial,
+    /// No HTTP, or a request that is not served.
+    Other,
+}
+
+fn parse(request: &[u8]) -> Parsed {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Request::new(&mut headers);
+    match (head.parse(request), head.method, head.path) {
+        (Ok(httparse::Status::Complete(_)), Some("GET"), Some(path)) => {
+            Parsed::Get(path.to_owned())
+        }
+        (Ok(httparse::Status::Partial), ..) => Parsed::Partial,
+        _ => Parsed::Other,
+    }
 }
 
 fn respond(stream: &mut TcpStream, status: &str, body: &str) -> io::Result<()> {
@@ -144,4 +169,29 @@ fn respond(stream: &mut TcpStream, status: &str, body: &str) -> io::Result<()> {
         body.len()
     );
     stream.write_all(response.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_complete_get_requests_have_a_path() {
+        let path = || Parsed::Get("/metrics".to_owned());
+        let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        assert_eq!(parse(request), path());
+        assert_eq!(parse(b"GET /metrics HTTP/1.0\r\n\r\n"), path());
+        for len in 0..request.len() {
+            assert_eq!(parse(&request[..len]), Parsed::Partial, "{len} bytes");
+        }
+        let header = "X: 1\r\n".repeat(HEADERS_MAX + 1);
+        for other in [
+            "POST /metrics HTTP/1.1\r\n\r\n",
+            "GET /metrics\r\n\r\n",
+            "\u{16}\u{3}\u{1}",
+            &format!("GET /metrics HTTP/1.1\r\n{header}\r\n"),
+        ] {
+            assert_eq!(parse(other.as_bytes()), Parsed::Other, "{other:?}");
+        }
+    }
 }
