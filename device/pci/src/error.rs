@@ -1,7 +1,6 @@
 //! The crate's error.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::result;
 
 /// Kinds of failure that a caller can act on.
@@ -34,8 +33,28 @@ pub enum ErrorKind {
     Refused,
 }
 
+impl ErrorKind {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::NotFound => "no such PCI function",
+            Self::NoIommu => "no IOMMU",
+            Self::NoInterruptRemapping => "no interrupt remapping",
+            Self::GroupNotViable => "the IOMMU group is not free",
+            Self::InUse => "in use",
+            Self::Permission => "not permitted",
+            Self::LockLimit => "not enough memory may be locked",
+            Self::OutOfRange => "out of range",
+            Self::Unsupported => "not supported",
+            Self::Gone => "the device was removed",
+            Self::Protocol => "the provider broke its protocol",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// A failure, with what was attempted and why it failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {context}", .kind.text())]
 pub struct Error {
     kind: ErrorKind,
     context: String,
@@ -67,34 +86,6 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            ErrorKind::NotFound => "no such PCI function",
-            ErrorKind::NoIommu => "no IOMMU",
-            ErrorKind::NoInterruptRemapping => "no interrupt remapping",
-            ErrorKind::GroupNotViable => "the IOMMU group is not free",
-            ErrorKind::InUse => "in use",
-            ErrorKind::Permission => "not permitted",
-            ErrorKind::LockLimit => "not enough memory may be locked",
-            ErrorKind::OutOfRange => "out of range",
-            ErrorKind::Unsupported => "not supported",
-            ErrorKind::Gone => "the device was removed",
-            ErrorKind::Protocol => "the provider broke its protocol",
-            ErrorKind::Refused => "refused",
-        };
-        write!(f, "{kind}: {}", self.context)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Errors of a block device: kind, context and source.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 /// Result of a call of this crate; its default error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -35,10 +34,12 @@ pub enum ErrorKind {
 /// A failure of a device operation: kind, context and the error below.
 ///
 /// It is one pointer, so that completions, which rarely have one, stay small.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub struct Error(Box<Failure>);
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 struct Failure {
     kind: ErrorKind,
     context: String,
@@ -66,18 +67,5 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.0.kind
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.context)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let source = self.0.source.as_deref();
-        source.map(|source| source as &(dyn StdError + 'static))
     }
 }
