@@ -175,3 +175,28 @@ pub enum CommandError {
     #[error("the controller was removed")]
     Gone,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_name_what_failed_and_not_the_source() {
+        let error = Error::new(ErrorKind::TimedOut, "identify");
+        let error = error.caused_by(std::io::Error::other("silence"));
+        assert_eq!(error.to_string(), "timed out: identify");
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            Some("silence".to_owned())
+        );
+        let failed = Error::command("identify", Status::SUCCESS).to_string();
+        assert!(failed.starts_with("command failed: identify: "), "{failed}");
+        let reset = "the controller was reset: what was not flushed before may be lost";
+        assert_eq!(CommandError::CacheLost.to_string(), reset);
+        let answered = CommandError::Status(Status::SUCCESS).to_string();
+        assert_eq!(
+            answered,
+            format!("the controller answered: {}", Status::SUCCESS)
+        );
+    }
+}

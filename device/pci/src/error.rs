@@ -101,3 +101,19 @@ pub(crate) fn refused(errno: rustix::io::Errno, attempted: &str) -> Error {
     };
     Error::new(kind, attempted).caused_by(errno)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_the_kind_and_the_context_and_not_the_source() {
+        let error = Error::new(ErrorKind::InUse, "0000:01:00.0: nvme");
+        let error = error.caused_by(std::io::Error::other("busy"));
+        assert_eq!(error.to_string(), "in use: 0000:01:00.0: nvme");
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            Some("busy".to_owned())
+        );
+    }
+}

@@ -69,3 +69,21 @@ impl Error {
         self.0.kind
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_the_context_and_the_cause_is_the_source() {
+        let error = Error::new(ErrorKind::Device, "reading block 7");
+        assert!(error.source().is_none());
+        let error = error.caused_by(std::io::Error::other("gone"));
+        assert_eq!(error.to_string(), "reading block 7");
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            Some("gone".to_owned())
+        );
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+}
