@@ -1,11 +1,12 @@
 //! The server of Millrace as a library: network, memory budget, journal, commands, settings.
 //!
 //! ```text
-//!   main -> settings -> serve -> engine, document layer, journal, network, metrics
+//!   main -> settings -> serve -> state, of engine, document layer, journal, sessions, counters
 //!
 //!   network/   connections and buffers -> Service
 //!   dispatch   Service: message -> command -> reply
-//!   commands/  the server's own commands
+//!   commands/  the server's own commands: each gets the parts of the state that it needs
+//!   metrics/   counters, and the endpoint that shows those of all parts
 //!   journal    group commit for parked replies
 //!
 //!   main -> millrace_tools   the subcommands for devices, volumes and sockets: a crate of its own
@@ -26,12 +27,15 @@
 #![forbid(unsafe_code)]
 
 pub mod acknowledgement;
+mod arguments;
 pub mod clock;
 pub mod commands;
+pub mod database_hooks;
 pub mod dispatch;
 pub mod echo;
 pub mod environment;
 pub mod error_names;
+pub mod fail_points;
 pub mod journal;
 pub mod log;
 pub mod logical_sessions;
@@ -41,6 +45,7 @@ pub mod memory;
 pub mod metrics;
 pub mod network;
 pub mod operations;
+pub mod parameters;
 pub mod serve;
 pub mod session;
 pub mod settings;
@@ -50,3 +55,4 @@ pub mod state;
 #[cfg(feature = "device")]
 pub mod volume;
 pub mod waiters;
+pub mod write_concern;

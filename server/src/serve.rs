@@ -23,11 +23,12 @@ use signal_hook::iterator::Signals;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::clock::{Clock, SystemClock};
-use crate::commands::fail_point::FailPoints;
-use crate::commands::parameters::Parameters;
+use crate::commands::ServerInfo;
 use crate::commands::registry::Registry;
+use crate::database_hooks::DatabaseHooks;
 use crate::dispatch::Dispatcher;
 use crate::environment::{Entropy, ServerEnvironment, SystemEntropy};
+use crate::fail_points::FailPoints;
 use crate::journal::Journal;
 use crate::log::{JsonLog, RecentLines};
 use crate::logical_sessions::LogicalSessions;
@@ -41,8 +42,9 @@ use crate::network::{
     Counters, Listener, Network, NetworkConfig, NetworkContext, Notifier, TcpListener, UnixListener,
 };
 use crate::operations::Operations;
+use crate::parameters::Parameters;
 use crate::settings::{DataPlace, Settings};
-use crate::state::{DatabaseHooks, ServerState, Stop};
+use crate::state::{ServerState, Stop};
 #[cfg(feature = "device")]
 use crate::volume::{self, DATA_FOLDER, VolumeError};
 use crate::waiters::Waiters;
@@ -233,7 +235,7 @@ impl Server {
         Ok(())
     }
 
-    /// The server as its commands see it.
+    /// The state of the server, shared by its threads.
     #[must_use]
     pub const fn state(&self) -> &Arc<ServerState> {
         &self.state
@@ -383,9 +385,15 @@ pub(crate) fn assemble(
         what: "the collections could not be read",
         source,
     })?;
+    let info = ServerInfo {
+        process_id: process_id(&*environment),
+        host,
+        port: settings.port,
+        connections_max: settings.connections_max,
+        command_line: settings.command_line(),
+    };
     Ok(Arc::new(ServerState {
         journal: Journal::new(Arc::clone(&engine), settings.journal_interval, clock),
-        process_id: process_id(&*environment),
         metrics: Metrics::default(),
         commands: Registry::new(),
         settings,
@@ -400,7 +408,7 @@ pub(crate) fn assemble(
         fail_points: FailPoints::default(),
         parameters,
         recent_lines,
-        host,
+        info,
         stop: Mutex::new(stop),
     }))
 }
@@ -487,7 +495,8 @@ fn start_metrics(state: &Arc<ServerState>) -> Result<Option<MetricsServer>, Serv
     let Some(port) = state.settings.metrics_port else {
         return Ok(None);
     };
-    let server = MetricsServer::start(port, Arc::clone(state)).map_err(system(format!(
+    let clock = Arc::clone(state.environment.clock());
+    let server = MetricsServer::start(port, state.clone(), clock).map_err(system(format!(
         "the metrics port {port} could not be listened on"
     )))?;
     Ok(Some(server))

@@ -6,11 +6,11 @@ use std::time::Duration;
 use millrace_command::Principal;
 use millrace_wire::Compressor;
 
-use crate::commands::fail_point::FailAction;
-use crate::commands::write_concern::WriteConcern;
+use crate::fail_points::FailAction;
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, Ticket};
 use crate::operations::{Begun, Slot};
+use crate::write_concern::WriteConcern;
 
 /// A connection's state between its requests.
 #[derive(Debug)]

@@ -1,25 +1,28 @@
-//! The server as its commands see it.
+//! The state of the server: made at its start, shared by the dispatcher and the threads.
+//!
+//! Commands and monitoring do not know it. They take traits that it implements here, each with what one family of
+//! commands may do or see.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use bson::oid::ObjectId;
-use bson::{DateTime, Document, doc};
-use millrace_command::{Database, OperationKind};
+use millrace_command::{CursorStatistics, Database};
 use millrace_engine::Engine;
-use millrace_value::{Environment, Result};
+use millrace_value::Result;
 
-use crate::commands::fail_point::FailPoints;
-use crate::commands::parameters::Parameters;
 use crate::commands::registry::Registry;
+use crate::commands::{OperationControl, ProcessControl, ServerInfo, ServerParts, SessionControl};
 use crate::environment::ServerEnvironment;
-use crate::journal::Journal;
+use crate::fail_points::FailPoints;
+use crate::journal::{Journal, JournalCounters};
 use crate::log::RecentLines;
 use crate::logical_sessions::{LogicalSessions, SessionId};
-use crate::memory::{Charge, MemoryBudget};
-use crate::metrics::Metrics;
+use crate::memory::{Gauge, MemoryBudget, Share};
+use crate::metrics::{CommandMetrics, Connections, Metrics, Statistics};
 use crate::network::Counters;
-use crate::operations::{Operations, Slot};
+use crate::operations::Operations;
+use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::waiters::Waiters;
 
@@ -65,10 +68,8 @@ pub struct ServerState {
     pub parameters: Parameters,
     /// The last lines of the log.
     pub recent_lines: Arc<RecentLines>,
-    /// The name of the host, without the port.
-    pub host: String,
-    /// Identifies this run of the server in `topologyVersion`.
-    pub process_id: ObjectId,
+    /// The facts that do not change while the server runs.
+    pub info: ServerInfo,
     /// Where the reason to stop goes.
     pub stop: Mutex<Sender<Stop>>,
 }
@@ -87,140 +88,111 @@ impl ServerState {
         self.sessions.remove(id);
         self.waiters.ended(|waiter| waiter.session == Some(id));
     }
-}
 
-/// What the document layer needs of the server around it.
-#[derive(Debug)]
-pub struct DatabaseHooks {
-    /// The connections and their running operations.
-    pub operations: Arc<Operations>,
-    /// The logical sessions of all clients.
-    pub sessions: Arc<LogicalSessions>,
-    /// The clocks and the randomness of the process.
-    pub environment: Arc<ServerEnvironment>,
-    /// The address of the server for clients, as `host:port`.
-    pub address: String,
-    /// The memory that cursors hold between batches, charged to the budget.
-    pub cursors: Mutex<Charge>,
-}
-
-impl DatabaseHooks {
-    /// The running operations as `$currentOp` shows them; with `idleConnections` also the connections
-    /// that do nothing.
-    ///
-    /// # Errors
-    /// When a command that is kept cannot be read.
-    pub fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {
-        let idle = spec.get_bool("idleConnections").unwrap_or(false);
-        let mut operations = Vec::new();
-        for slot in self.operations.slots() {
-            operations.extend(self.describe(&slot, idle)?);
-        }
-        Ok(operations)
-    }
-
-    fn describe(&self, slot: &Slot, idle: bool) -> Result<Option<Document>> {
-        let running = slot.running();
-        if running.is_none() && !idle {
-            return Ok(None);
-        }
-        let now = DateTime::from_millis(self.environment.wall_clock_ms());
-        let mut document = doc! {
-            "type": "op",
-            "host": &self.address,
-            "desc": slot.connection().to_string(),
-            "connectionId": i64::try_from(slot.connection().0).unwrap_or(i64::MAX),
-            "client": slot.peer(),
-        };
-        if let Some(client) = slot.client() {
-            if let Ok(name) = client
-                .get_document("application")
-                .and_then(|a| a.get_str("name"))
-            {
-                document.insert("appName", name);
-            }
-            document.insert("clientMetadata", client);
-        }
-        document.insert("active", running.is_some());
-        document.insert(
-            "currentOpTime",
-            now.try_to_rfc3339_string().unwrap_or_default(),
-        );
-        let Some(running) = running else {
-            return Ok(Some(document));
-        };
-        let elapsed = self.environment.monotonic().saturating_sub(running.started);
-        let command = if running.command.is_empty() {
-            doc! { "$truncated": running.name }
-        } else {
-            Document::from_reader(running.command.as_slice())?
-        };
-        let collection = command.get_str(running.name).unwrap_or("$cmd");
-        let namespace = format!("{}.{collection}", running.database);
-        let kind = match running.kind {
-            OperationKind::Delete => "remove",
-            kind => kind.name(),
-        };
-        document.extend(doc! {
-            "threaded": true,
-            "opid": i64::from(running.opid),
-            "secs_running": i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX),
-            "microsecs_running": i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
-            "op": kind,
-            "ns": namespace,
-            "redacted": false,
-            "killPending": running.killed,
-            "command": command,
-            "numYields": 0,
-            "waitingForLock": false,
-        });
-        Ok(Some(document))
-    }
-
-    /// The logical sessions as `$listLocalSessions` shows them.
+    /// The parts that the server's own commands work on.
     #[must_use]
-    pub fn list_sessions(&self) -> Vec<Document> {
-        let (now_ms, now) = (
-            self.environment.wall_clock_ms(),
-            self.environment.monotonic(),
-        );
-        let describe = |(id, used): (SessionId, std::time::Duration)| {
-            let age = i64::try_from(now.saturating_sub(used).as_millis()).unwrap_or(0);
-            let bytes = id.bytes().to_vec();
-            let id = bson::Binary {
-                subtype: bson::spec::BinarySubtype::Uuid,
-                bytes,
-            };
-            doc! { "_id": { "id": id }, "lastUse": DateTime::from_millis(now_ms - age) }
-        };
-        self.sessions
-            .last_used()
-            .into_iter()
-            .map(describe)
+    pub fn parts(&self) -> ServerParts<'_> {
+        let has_fail_points = self.settings.enable_test_commands;
+        ServerParts {
+            info: &self.info,
+            registry: &self.commands,
+            documents: &self.documents,
+            sessions: self,
+            operations: self,
+            process: self,
+            statistics: self,
+            parameters: &self.parameters,
+            fail_points: has_fail_points.then_some(&self.fail_points),
+            recent_lines: &self.recent_lines,
+        }
+    }
+}
+
+impl SessionControl for ServerState {
+    fn touch(&self, id: SessionId, now: Duration) -> Result<()> {
+        self.sessions.touch(id, now)
+    }
+
+    fn end(&self, id: SessionId) {
+        self.end_session(id);
+    }
+
+    fn all(&self) -> Vec<SessionId> {
+        self.sessions.all()
+    }
+}
+
+impl OperationControl for ServerState {
+    fn kill(&self, opid: u32) -> bool {
+        let connection = self.operations.kill(opid);
+        if let Some(connection) = connection {
+            self.waiters.ended(|waiter| waiter.connection == connection);
+        }
+        connection.is_some()
+    }
+}
+
+impl ProcessControl for ServerState {
+    fn sync_log(&self) -> Result<()> {
+        self.engine.sync()?;
+        Ok(())
+    }
+
+    fn shut_down(&self) {
+        self.request_stop(Stop::Command);
+    }
+}
+
+impl Statistics for ServerState {
+    fn commands(&self) -> Vec<(&'static str, &CommandMetrics)> {
+        let commands = self.commands.commands();
+        commands
+            .map(|entry| (entry.name, &*entry.metrics))
             .collect()
     }
-}
 
-impl millrace_command::DatabaseHooks for DatabaseHooks {
-    fn current_operations(&self, spec: &Document) -> Result<Vec<Document>> {
-        Self::current_operations(self, spec)
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
-    fn sessions(&self, _: &Document) -> Result<Vec<Document>> {
-        Ok(self.list_sessions())
+    fn network(&self) -> &Counters {
+        &self.counters
     }
 
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn cursors_may_hold(&self, bytes: usize) -> bool {
-        // A panic while it is held leaves the charge whole.
-        let mut charge = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        if bytes <= charge.bytes() {
-            charge.set(bytes);
-            return true;
+    fn connections(&self) -> Connections {
+        let slots = self.operations.slots();
+        let active = slots.iter().filter(|slot| slot.running().is_some());
+        Connections {
+            all: slots.len(),
+            active: active.count(),
         }
-        charge.try_raise_to(bytes)
+    }
+
+    fn sessions(&self) -> u64 {
+        u64::try_from(self.sessions.count()).unwrap_or(u64::MAX)
+    }
+
+    fn cursors(&self) -> CursorStatistics {
+        self.documents.cursors().statistics()
+    }
+
+    fn expired_documents(&self) -> u64 {
+        self.documents.expired_documents()
+    }
+
+    fn memory(&self) -> Vec<Gauge> {
+        Share::ALL.map(|share| self.budget.gauge(share)).to_vec()
+    }
+
+    fn journal(&self) -> JournalCounters {
+        self.journal.counters()
+    }
+
+    fn engine(&self) -> Vec<(&'static str, u64)> {
+        self.engine.statistics()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.journal.has_failed()
     }
 }

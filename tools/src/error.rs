@@ -1,7 +1,6 @@
 //! The error of every subcommand, with what can be done about it.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::io;
 
 use crate::advice;
@@ -42,7 +41,8 @@ pub enum ErrorKind {
 }
 
 /// A failure of a subcommand: what was attempted, the cause, and advice on what to do.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 pub struct ToolError {
     kind: ErrorKind,
     pub(crate) context: String,
@@ -119,20 +119,6 @@ impl ToolError {
                 .as_deref()
                 .and_then(|source| source.downcast_ref::<io::Error>())
                 .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-    }
-}
-
-impl fmt::Display for ToolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.context)
-    }
-}
-
-impl StdError for ToolError {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
     }
 }
 

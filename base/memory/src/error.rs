@@ -1,7 +1,6 @@
 //! The crate's error.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::result;
 
 /// Kinds of failure that a caller can act on.
@@ -22,8 +21,22 @@ pub enum ErrorKind {
     Refused,
 }
 
+impl ErrorKind {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::LockLimit => "not enough memory may be locked",
+            Self::NoMemory => "no such memory is free",
+            Self::NoAddresses => "no device addresses are left",
+            Self::NotMapped => "not mapped",
+            Self::Invalid => "invalid",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// A failure, with what was attempted and why it failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {context}", .kind.text())]
 pub struct Error {
     kind: ErrorKind,
     context: String,
@@ -55,27 +68,5 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            ErrorKind::LockLimit => "not enough memory may be locked",
-            ErrorKind::NoMemory => "no such memory is free",
-            ErrorKind::NoAddresses => "no device addresses are left",
-            ErrorKind::NotMapped => "not mapped",
-            ErrorKind::Invalid => "invalid",
-            ErrorKind::Refused => "refused",
-        };
-        write!(f, "{kind}: {}", self.context)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
     }
 }

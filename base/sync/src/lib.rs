@@ -3,7 +3,8 @@
 //! # Purpose
 //! A data path that goes around the kernel has no system call in which to wait for another thread. What it
 //! needs instead is here: bounded rings between threads ([`ring`]), reference-counted memory ([`Shared`]),
-//! and waiting that spins first and sleeps later ([`Event`]).
+//! waiting that spins first and sleeps later ([`Event`]), the time that a thread spins, by what it found before
+//! ([`spin`]), and the set of what it polls ([`HotSet`]).
 //!
 //! None of them takes a lock, but not all are lock-free: [`ring`] says which threads can delay others.
 //!
@@ -48,12 +49,15 @@
 //! ```
 
 mod event;
+mod hot_set;
 mod platform;
 pub mod ring;
 mod shared;
 mod site;
+pub mod spin;
 
 pub use event::{Announced, Event};
+pub use hot_set::{HotKey, HotSet};
 pub use platform::{CondvarParker, Native, Parker, Platform, Word};
 #[cfg(target_os = "linux")]
 pub use platform::{EventFd, Futex, NativeEventFd};

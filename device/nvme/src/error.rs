@@ -38,7 +38,7 @@ pub enum ErrorKind {
 }
 
 /// A failure, with what was attempted and why it failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub struct Error {
     kind: ErrorKind,
     context: String,
@@ -134,14 +134,6 @@ impl fmt::Display for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
-    }
-}
-
 impl From<millrace_pci::Error> for Error {
     fn from(source: millrace_pci::Error) -> Self {
         let kind = match source.kind() {
@@ -159,38 +151,52 @@ impl From<millrace_memory::Error> for Error {
 }
 
 /// Why a request that was accepted failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CommandError {
     /// The controller ended a command of it with this status.
+    #[error("the controller answered: {0}")]
     Status(Status),
     /// A command of it did not end in time, nor when it was sent again.
+    #[error("the controller did not answer in time")]
     TimedOut,
     /// The controller was reset while it was under way, more often than it is sent again; or it does not
     /// give the queue again.
+    #[error("the controller was reset meanwhile")]
     Reset,
     /// Of a flush: the controller was reset since the last one, without being asked or because it did not
     /// work, and may have lost its cache. What was written before and not flushed may be lost, though the
     /// writes have succeeded. The next flush is about what is written from now on.
+    #[error("the controller was reset: what was not flushed before may be lost")]
     CacheLost,
     /// The controller has failed for good.
+    #[error("the controller has failed")]
     Failed,
     /// The controller was removed from the bus.
+    #[error("the controller was removed")]
     Gone,
 }
 
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Status(status) => write!(f, "the controller answered: {status}"),
-            Self::TimedOut => f.write_str("the controller did not answer in time"),
-            Self::Reset => f.write_str("the controller was reset meanwhile"),
-            Self::CacheLost => {
-                f.write_str("the controller was reset: what was not flushed before may be lost")
-            }
-            Self::Failed => f.write_str("the controller has failed"),
-            Self::Gone => f.write_str("the controller was removed"),
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_name_what_failed_and_not_the_source() {
+        let error = Error::new(ErrorKind::TimedOut, "identify");
+        let error = error.caused_by(std::io::Error::other("silence"));
+        assert_eq!(error.to_string(), "timed out: identify");
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            Some("silence".to_owned())
+        );
+        let failed = Error::command("identify", Status::SUCCESS).to_string();
+        assert!(failed.starts_with("command failed: identify: "), "{failed}");
+        let reset = "the controller was reset: what was not flushed before may be lost";
+        assert_eq!(CommandError::CacheLost.to_string(), reset);
+        let answered = CommandError::Status(Status::SUCCESS).to_string();
+        assert_eq!(
+            answered,
+            format!("the controller answered: {}", Status::SUCCESS)
+        );
     }
 }
-
-impl StdError for CommandError {}

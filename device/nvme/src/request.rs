@@ -262,21 +262,14 @@ impl fmt::Display for Refusal {
 }
 
 /// A request that was not accepted, unchanged, and why.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
 pub struct Refused {
     /// The refused request, with its data.
     pub request: Request,
     /// Reason for which the queue pair did not accept it.
     pub reason: Refusal,
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.reason.fmt(f)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// Completion of a request, with its data.
 #[derive(Debug)]

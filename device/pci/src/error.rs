@@ -1,7 +1,6 @@
 //! The crate's error.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::result;
 
 /// Kinds of failure that a caller can act on.
@@ -34,8 +33,28 @@ pub enum ErrorKind {
     Refused,
 }
 
+impl ErrorKind {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::NotFound => "no such PCI function",
+            Self::NoIommu => "no IOMMU",
+            Self::NoInterruptRemapping => "no interrupt remapping",
+            Self::GroupNotViable => "the IOMMU group is not free",
+            Self::InUse => "in use",
+            Self::Permission => "not permitted",
+            Self::LockLimit => "not enough memory may be locked",
+            Self::OutOfRange => "out of range",
+            Self::Unsupported => "not supported",
+            Self::Gone => "the device was removed",
+            Self::Protocol => "the provider broke its protocol",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// A failure, with what was attempted and why it failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {context}", .kind.text())]
 pub struct Error {
     kind: ErrorKind,
     context: String,
@@ -70,34 +89,6 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            ErrorKind::NotFound => "no such PCI function",
-            ErrorKind::NoIommu => "no IOMMU",
-            ErrorKind::NoInterruptRemapping => "no interrupt remapping",
-            ErrorKind::GroupNotViable => "the IOMMU group is not free",
-            ErrorKind::InUse => "in use",
-            ErrorKind::Permission => "not permitted",
-            ErrorKind::LockLimit => "not enough memory may be locked",
-            ErrorKind::OutOfRange => "out of range",
-            ErrorKind::Unsupported => "not supported",
-            ErrorKind::Gone => "the device was removed",
-            ErrorKind::Protocol => "the provider broke its protocol",
-            ErrorKind::Refused => "refused",
-        };
-        write!(f, "{kind}: {}", self.context)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
-    }
-}
-
 /// Error of a system call whose errno alone determines the kind.
 pub(crate) fn refused(errno: rustix::io::Errno, attempted: &str) -> Error {
     use rustix::io::Errno;
@@ -109,4 +100,20 @@ pub(crate) fn refused(errno: rustix::io::Errno, attempted: &str) -> Error {
         _ => ErrorKind::Refused,
     };
     Error::new(kind, attempted).caused_by(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_names_the_kind_and_the_context_and_not_the_source() {
+        let error = Error::new(ErrorKind::InUse, "0000:01:00.0: nvme");
+        let error = error.caused_by(std::io::Error::other("busy"));
+        assert_eq!(error.to_string(), "in use: 0000:01:00.0: nvme");
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            Some("busy".to_owned())
+        );
+    }
 }

@@ -1,7 +1,6 @@
 //! The crate's error.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::result;
 
 /// Kinds of failure that a caller can act on.
@@ -26,8 +25,24 @@ pub enum ErrorKind {
     Refused,
 }
 
+impl ErrorKind {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::OutOfRange => "out of range",
+            Self::InUse => "in use",
+            Self::Direction => "the wrong direction",
+            Self::Unsafe => "not safe to map",
+            Self::Permission => "not permitted",
+            Self::NotFound => "not found",
+            Self::Unsupported => "not supported",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// A failure, with what was attempted and why it failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {context}", .kind.text())]
 pub struct Error {
     kind: ErrorKind,
     context: String,
@@ -59,30 +74,6 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            ErrorKind::OutOfRange => "out of range",
-            ErrorKind::InUse => "in use",
-            ErrorKind::Direction => "the wrong direction",
-            ErrorKind::Unsafe => "not safe to map",
-            ErrorKind::Permission => "not permitted",
-            ErrorKind::NotFound => "not found",
-            ErrorKind::Unsupported => "not supported",
-            ErrorKind::Refused => "refused",
-        };
-        write!(f, "{kind}: {}", self.context)
-    }
-}
-
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
     }
 }
 

@@ -59,7 +59,6 @@ mod borrow;
 pub mod control;
 mod cursor;
 mod error;
-mod hot_set;
 mod layout;
 mod mutation_point;
 pub mod partition;
@@ -73,13 +72,11 @@ mod service;
 pub mod slab;
 mod slot;
 pub mod sockets;
-pub mod spin;
 
 pub use address::Address;
 pub use borrow::Piece;
 pub use cursor::{ReceiveCursor, SendCursor};
 pub use error::{Error, ErrorKind, Result};
-pub use hot_set::{HotKey, HotSet};
 pub use layout::{Geometry, Side};
 pub use mutation_point::MutationPoint;
 #[cfg(all(feature = "mutation", debug_assertions))]

@@ -6,8 +6,8 @@ use bson::{Bson, RawDocument};
 use millrace_command::StableApi;
 use millrace_value::{Elements, Error, ErrorCode, Result};
 
-use super::write_concern::WriteConcern;
-use super::{exact_integer, unknown_field};
+use crate::arguments::{exact_integer, unknown_field, wrong_type};
+use crate::write_concern::WriteConcern;
 
 /// The generic arguments that [`GenericArguments`] parses.
 const READ: &[&str] = &[
@@ -203,7 +203,7 @@ impl<'a> GenericArguments<'a> {
 
 fn type_error(path: &str, value: RawBsonRef<'_>, expected: &str) -> Error {
     match Bson::try_from(value) {
-        Ok(value) => super::wrong_type(path, &value, expected),
+        Ok(value) => wrong_type(path, &value, expected),
         Err(error) => error.into(),
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use millrace_value::{Environment, Error, ErrorCode, Result};
+use millrace_value::{Error, ErrorCode, Result};
 use millrace_wire::{Compressor, MESSAGE_LEN_MAX, MsgFlags};
 
-use super::{Answer, CommandContext, integer, truthy, wrong_type};
+use super::{Answer, CommandContext};
+use crate::arguments::{integer, truthy, wrong_type};
 
 /// The wire versions of MongoDB 2.4 to 8.0.
 const WIRE_VERSION_MIN: i32 = 0;
@@ -25,7 +27,8 @@ pub(crate) const SESSION_TIMEOUT_MINUTES: i32 = 30;
 const CLIENT_LEN_MAX: usize = 512;
 const APPLICATION_NAME_LEN_MAX: usize = 128;
 
-pub(super) fn hello(context: &mut CommandContext<'_>) -> Result<Answer> {
+/// `process_id` identifies this run of the server in `topologyVersion`.
+pub(super) fn hello(context: &mut CommandContext<'_>, process_id: ObjectId) -> Result<Answer> {
     let arguments = context.arguments()?;
     if context.resumed.is_none() && context.round == 0 {
         note_client(context, &arguments)?;
@@ -35,13 +38,12 @@ pub(super) fn hello(context: &mut CommandContext<'_>) -> Result<Answer> {
     let patience = patience(&arguments, streams)?;
     if let (Some(patience), None) = (&patience, context.resumed) {
         // The topology never changes: a client that knows it waits for the whole `maxAwaitTimeMS`.
-        if context.round > 0 || patience.known_process == context.state.process_id {
-            return Ok(Answer::Wait(
-                context.state.environment.monotonic() + patience.time,
-            ));
+        if context.round > 0 || patience.known_process == process_id {
+            let now = context.operation.environment().monotonic();
+            return Ok(Answer::Wait(now + patience.time));
         }
     }
-    let reply = reply(context, &arguments);
+    let reply = reply(context, process_id, &arguments);
     Ok(if streams && patience.is_some() {
         Answer::ReplyAndMore(reply)
     } else {
@@ -49,7 +51,7 @@ pub(super) fn hello(context: &mut CommandContext<'_>) -> Result<Answer> {
     })
 }
 
-fn reply(context: &CommandContext<'_>, arguments: &Document) -> Document {
+fn reply(context: &CommandContext<'_>, process_id: ObjectId, arguments: &Document) -> Document {
     let mut reply = Document::new();
     if truthy(arguments.get("helloOk")) {
         reply.insert("helloOk", true);
@@ -61,7 +63,7 @@ fn reply(context: &CommandContext<'_>, arguments: &Document) -> Document {
     };
     reply.insert(role, true);
     reply.extend(doc! {
-        "topologyVersion": { "processId": context.state.process_id, "counter": 0_i64 },
+        "topologyVersion": { "processId": process_id, "counter": 0_i64 },
         "maxBsonObjectSize": USER_DOCUMENT_LEN_MAX,
         "maxMessageSizeBytes": i32::try_from(MESSAGE_LEN_MAX).unwrap_or(i32::MAX),
         "maxWriteBatchSize": WRITE_BATCH_LEN_MAX,
@@ -82,7 +84,7 @@ fn reply(context: &CommandContext<'_>, arguments: &Document) -> Document {
 
 /// How long the client waits for a change, and the process whose topology it knows.
 struct Patience {
-    known_process: bson::oid::ObjectId,
+    known_process: ObjectId,
     time: Duration,
 }
 

@@ -5,22 +5,26 @@ use millrace_command::{CommandSpec, OnSecondary};
 use millrace_value::{Error, ErrorCode, Result};
 
 use super::handshake::USER_DOCUMENT_LEN_MAX;
-use super::{Answer, CommandContext, count, truthy};
+use super::registry::Registry;
+use super::server_info::ServerInfo;
+use super::{Answer, CommandContext, count};
+use crate::arguments::truthy;
+use crate::log::RecentLines;
 use crate::machine::Machine;
 
 /// The release of MongoDB whose behaviour this is.
 pub(crate) const COMPATIBLE_VERSION: &str = "8.0.0";
 
-pub(super) fn nothing(_: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn nothing() -> Result<Answer> {
     Ok(Answer::Reply(Document::new()))
 }
 
 /// There is no authentication, so no user is signed in.
-pub(super) fn users(_: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn users() -> Result<Answer> {
     Ok(Answer::Reply(doc! { "users": [] }))
 }
 
-pub(super) fn build_info(_: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn build_info() -> Result<Answer> {
     Ok(Answer::Reply(doc! {
         "version": COMPATIBLE_VERSION,
         "gitVersion": option_env!("MILLRACE_COMMIT").unwrap_or("unknown"),
@@ -42,7 +46,7 @@ pub(super) fn build_info(_: &mut CommandContext<'_>) -> Result<Answer> {
     }))
 }
 
-pub(super) fn connection_status(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn connection_status(context: &CommandContext<'_>) -> Result<Answer> {
     let mut info = doc! { "authenticatedUsers": [], "authenticatedUserRoles": [] };
     if truthy(context.arguments()?.get("showPrivileges")) {
         info.insert("authenticatedUserPrivileges", Bson::Array(Vec::new()));
@@ -54,17 +58,17 @@ pub(super) fn connection_status(context: &mut CommandContext<'_>) -> Result<Answ
     Ok(Answer::Reply(doc! { "uuid": uuid, "authInfo": info }))
 }
 
-pub(super) fn features(context: &mut CommandContext<'_>) -> Result<Answer> {
-    let machine = context.state.process_id.bytes();
+pub(super) fn features(server: &ServerInfo) -> Result<Answer> {
+    let machine = server.process_id.bytes();
     let number = i32::from_le_bytes([machine[4], machine[5], machine[6], 0]);
     Ok(Answer::Reply(doc! { "oidMachine": number }))
 }
 
-pub(super) fn command_line(context: &mut CommandContext<'_>) -> Result<Answer> {
-    Ok(Answer::Reply(context.state.settings.command_line()))
+pub(super) fn command_line(server: &ServerInfo) -> Result<Answer> {
+    Ok(Answer::Reply(server.command_line.clone()))
 }
 
-pub(super) fn log(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn log(context: &CommandContext<'_>, recent_lines: &RecentLines) -> Result<Answer> {
     let arguments = context.arguments()?;
     let value = arguments.get("getLog").cloned().unwrap_or(Bson::Null);
     let Bson::String(name) = &value else {
@@ -78,7 +82,7 @@ pub(super) fn log(context: &mut CommandContext<'_>) -> Result<Answer> {
             doc! { "names": ["global", "startupWarnings"] },
         )),
         "global" => {
-            let (lines, total) = context.state.recent_lines.snapshot();
+            let (lines, total) = recent_lines.snapshot();
             Ok(Answer::Reply(
                 doc! { "totalLinesWritten": count(total), "log": lines },
             ))
@@ -94,12 +98,12 @@ pub(super) fn log(context: &mut CommandContext<'_>) -> Result<Answer> {
     }
 }
 
-pub(super) fn host_info(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn host_info(context: &CommandContext<'_>, server: &ServerInfo) -> Result<Answer> {
     let machine = Machine::read();
     Ok(Answer::Reply(doc! {
         "system": {
             "currentTime": DateTime::from_millis(context.operation.started_wall_ms()),
-            "hostname": &context.state.host,
+            "hostname": &server.host,
             "cpuAddrSize": i32::try_from(usize::BITS).unwrap_or(64),
             "memSizeMB": count(machine.memory_bytes >> 20),
             "memLimitMB": count(machine.memory_bytes >> 20),
@@ -123,9 +127,9 @@ pub(super) fn host_info(context: &mut CommandContext<'_>) -> Result<Answer> {
 }
 
 /// The declarations in MongoDB's form; its fields and their order are those of MongoDB 8.0.
-pub(super) fn list_commands(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn list_commands(registry: &Registry) -> Result<Answer> {
     let mut commands = Document::new();
-    for entry in context.state.commands.commands() {
+    for entry in registry.commands() {
         commands.insert(entry.name, describe(entry.spec));
     }
     Ok(Answer::Reply(doc! { "commands": commands }))
@@ -147,11 +151,11 @@ fn describe(spec: &CommandSpec) -> Document {
     description
 }
 
-pub(super) fn own_address(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn own_address(context: &CommandContext<'_>) -> Result<Answer> {
     Ok(Answer::Reply(doc! { "you": context.session.slot().peer() }))
 }
 
-pub(super) fn no_replication(_: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn no_replication() -> Result<Answer> {
     Err(Error::new(
         ErrorCode::NoReplicationEnabled,
         "not running with --replSet",

@@ -3,20 +3,24 @@
 //!
 //! One file holds one family; [`COMMANDS`] declares them all, and the [`registry`] joins them with those
 //! of the document layer.
+//!
+//! No command knows the server as a whole. A handler takes the [context](CommandContext) of its request and those
+//! [parts](ServerParts) of the server that it needs: data that it shows, or a trait with what it may do.
 
 mod administration;
 pub mod compatibility;
-pub mod fail_point;
+mod fail_point;
 pub mod generic;
 mod handshake;
 mod information;
 mod operations;
-pub mod parameters;
+mod parameters;
 pub mod registry;
+mod server_info;
+mod server_parts;
 mod sessions;
 mod status;
 mod table;
-pub mod write_concern;
 
 use std::time::Duration;
 
@@ -25,18 +29,21 @@ use millrace_command::{CommandSpec, is_generic};
 use millrace_value::{Error, ErrorCode, Operation, Result};
 use millrace_wire::MsgFlags;
 
+use crate::arguments::unknown_field;
 use crate::network::Resumed;
 use crate::session::Session;
-use crate::state::ServerState;
 use generic::GenericArguments;
 
+pub use administration::ProcessControl;
+pub use operations::OperationControl;
+pub use server_info::ServerInfo;
+pub use server_parts::ServerParts;
+pub use sessions::SessionControl;
 pub use table::COMMANDS;
 
-/// The arguments of a handler: a command that is being answered.
+/// A command that is being answered: the request, and what belongs to its connection.
 #[derive(Debug)]
 pub struct CommandContext<'a> {
-    /// The state of the server, which outlives the connection.
-    pub state: &'a ServerState,
     /// The state of the connection that sent the command.
     pub session: &'a mut Session,
     /// The running operation, which other connections may kill.
@@ -80,7 +87,8 @@ pub enum Answer {
     Wait(Duration),
 }
 
-type Handler = fn(&mut CommandContext<'_>) -> Result<Answer>;
+/// The code of a command, bound to the parts of the server that it needs.
+type Handler = fn(&mut CommandContext<'_>, ServerParts<'_>) -> Result<Answer>;
 
 /// A command of the server: its declaration and the code that answers it.
 #[derive(Clone, Copy)]
@@ -120,7 +128,7 @@ impl Command {
     ///
     /// # Errors
     /// The error of the reply.
-    pub fn run(&self, context: &mut CommandContext<'_>) -> Result<Answer> {
+    pub fn run(&self, context: &mut CommandContext<'_>, server: ServerParts<'_>) -> Result<Answer> {
         if self.spec.admin_only && context.generic.database != "admin" {
             return Err(Error::new(
                 ErrorCode::Unauthorized,
@@ -138,57 +146,8 @@ impl Command {
                 }
             }
         }
-        (self.run)(context)
+        (self.run)(context, server)
     }
-}
-
-/// The error of a field that a command does not have.
-pub(crate) fn unknown_field(command: &str, field: &str) -> Error {
-    Error::new(
-        ErrorCode::IDLUnknownField,
-        format!("BSON field '{command}.{field}' is an unknown field."),
-    )
-}
-
-/// The error of a value of another type.
-pub(crate) fn wrong_type(path: &str, value: &Bson, expected: &str) -> Error {
-    Error::new(
-        ErrorCode::TypeMismatch,
-        format!(
-            "BSON field '{path}' is the wrong type '{}', expected type '{expected}'",
-            millrace_value::type_alias(value)
-        ),
-    )
-}
-
-/// Whether a value counts as true: booleans, numbers that are not 0, everything else that is there.
-pub(crate) fn truthy(value: Option<&Bson>) -> bool {
-    match value {
-        None | Some(Bson::Null | Bson::Undefined | Bson::Boolean(false) | Bson::Int32(0)) => false,
-        Some(Bson::Int64(number)) => *number != 0,
-        Some(Bson::Double(number)) => *number != 0.0,
-        Some(_) => true,
-    }
-}
-
-/// A number without a fraction, whatever its type.
-pub(crate) fn integer(value: &Bson) -> Option<i64> {
-    match value {
-        Bson::Int32(number) => Some(i64::from(*number)),
-        Bson::Int64(number) => Some(*number),
-        Bson::Double(number) => exact_integer(*number),
-        _ => None,
-    }
-}
-
-/// The integer that equals `number`, if there is one below 2^53.
-pub(crate) fn exact_integer(number: f64) -> Option<i64> {
-    const LIMIT: f64 = 9_007_199_254_740_992.0;
-    if number.fract() != 0.0 || number.abs() > LIMIT {
-        return None;
-    }
-    // It has no fraction and few digits: its decimal form is that of the integer.
-    format!("{number:.0}").parse().ok()
 }
 
 /// A count for a reply: 64 bits, as most counters have.

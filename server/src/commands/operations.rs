@@ -1,16 +1,29 @@
 //! `currentOp` and `killOp`.
 
+use std::fmt::Debug;
+use std::sync::Arc;
+
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use millrace_command::CommandRequest;
+use millrace_command::{CommandRequest, Database};
 use millrace_value::{Error, ErrorCode, Result};
 
-use super::{Answer, CommandContext, integer, truthy};
+use super::{Answer, CommandContext};
+use crate::arguments::{integer, truthy};
 
 /// How many operations one reply may list.
 const OPERATIONS_MAX: i32 = 1_000_000;
 
+/// The running operations of all connections, as commands stop them.
+pub trait OperationControl: Debug {
+    /// Kills the operation of this number, also while it waits for data; returns whether there was one.
+    fn kill(&self, opid: u32) -> bool;
+}
+
 /// The pipeline `$currentOp` with the command's other fields as a filter.
-pub(super) fn current_op(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn current_op(
+    context: &CommandContext<'_>,
+    documents: &Arc<Database>,
+) -> Result<Answer> {
     let mut filter = context.arguments()?;
     filter.remove(context.name);
     let all = truthy(filter.remove("$all").as_ref());
@@ -34,10 +47,7 @@ pub(super) fn current_op(context: &mut CommandContext<'_>) -> Result<Answer> {
         principal: &principal,
     };
     let mut reply = Vec::new();
-    context
-        .state
-        .documents
-        .run(&command, context.operation, &mut reply)?;
+    documents.run(&command, context.operation, &mut reply)?;
     let mut reply = Document::from_reader(reply.as_slice())?;
     let operations = match reply.get_document_mut("cursor") {
         Ok(cursor) => cursor.remove("firstBatch"),
@@ -48,7 +58,10 @@ pub(super) fn current_op(context: &mut CommandContext<'_>) -> Result<Answer> {
     ))
 }
 
-pub(super) fn kill_op(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn kill_op(
+    context: &CommandContext<'_>,
+    operations: &dyn OperationControl,
+) -> Result<Answer> {
     let arguments = context.arguments()?;
     let op = arguments
         .get("op")
@@ -57,9 +70,7 @@ pub(super) fn kill_op(context: &mut CommandContext<'_>) -> Result<Answer> {
         Error::new(ErrorCode::TypeMismatch, format!("Expected field \"op\" to have a value exactly representable as a 64-bit integer, but found op: {op}"))
     })?;
     if let Ok(opid) = u32::try_from(number) {
-        if let Some(connection) = context.state.operations.kill(opid) {
-            let waiters = &context.state.waiters;
-            waiters.ended(|waiter| waiter.connection == connection);
+        if operations.kill(opid) {
             tracing::info!(target: "COMMAND", id = 20_482_u32, opid, "Killed an operation");
         }
     }

@@ -1,19 +1,38 @@
 //! Logical sessions: ids that outlive connections. Cursors belong to them.
 
+use std::fmt::Debug;
+use std::time::Duration;
+
 use bson::spec::BinarySubtype;
 use bson::{Bson, Document, doc};
 use millrace_value::{Error, ErrorCode, Result};
 
-use super::{Answer, CommandContext, wrong_type};
+use super::{Answer, CommandContext};
+use crate::arguments::wrong_type;
 use crate::logical_sessions::SessionId;
 
 /// How many sessions one command may name.
 const SESSIONS_MAX: usize = 10_000;
 
-pub(super) fn start(context: &mut CommandContext<'_>) -> Result<Answer> {
+/// The registry of logical sessions, with the end of all that belongs to a session.
+pub trait SessionControl: Debug {
+    /// Begins a session or keeps it alive; `now` is monotonic.
+    ///
+    /// # Errors
+    /// `TooManyLogicalSessions`
+    fn touch(&self, id: SessionId, now: Duration) -> Result<()>;
+
+    /// Ends a session: kills its cursors and wakes its requests that wait. An unknown one is no error.
+    fn end(&self, id: SessionId);
+
+    /// The ids of all sessions, in no particular order.
+    fn all(&self) -> Vec<SessionId>;
+}
+
+pub(super) fn start(context: &CommandContext<'_>, sessions: &dyn SessionControl) -> Result<Answer> {
     let environment = context.operation.environment();
     let id = SessionId::random(&**environment);
-    context.state.sessions.touch(id, environment.monotonic())?;
+    sessions.touch(id, environment.monotonic())?;
     let binary = bson::Binary {
         subtype: BinarySubtype::Uuid,
         bytes: id.bytes().to_vec(),
@@ -24,24 +43,30 @@ pub(super) fn start(context: &mut CommandContext<'_>) -> Result<Answer> {
     }))
 }
 
-pub(super) fn refresh(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn refresh(
+    context: &CommandContext<'_>,
+    sessions: &dyn SessionControl,
+) -> Result<Answer> {
     let now = context.operation.environment().monotonic();
     for id in named(context)? {
-        context.state.sessions.touch(id, now)?;
+        sessions.touch(id, now)?;
     }
     Ok(Answer::Reply(Document::new()))
 }
 
 /// `endSessions` and `killSessions`: the same, as long as a session holds nothing but cursors.
-pub(super) fn end(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn end(context: &CommandContext<'_>, sessions: &dyn SessionControl) -> Result<Answer> {
     for id in named(context)? {
-        context.state.end_session(id);
+        sessions.end(id);
     }
     Ok(Answer::Reply(Document::new()))
 }
 
 /// `killAllSessions` and `killAllSessionsByPattern`: without users, every pattern fits every session.
-pub(super) fn end_all(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn end_all(
+    context: &CommandContext<'_>,
+    sessions: &dyn SessionControl,
+) -> Result<Answer> {
     let arguments = context.arguments()?;
     let value = arguments.get(context.name).cloned().unwrap_or(Bson::Null);
     if !matches!(value, Bson::Array(_)) {
@@ -51,13 +76,13 @@ pub(super) fn end_all(context: &mut CommandContext<'_>) -> Result<Answer> {
             "array",
         ));
     }
-    for id in context.state.sessions.all() {
-        context.state.end_session(id);
+    for id in sessions.all() {
+        sessions.end(id);
     }
     Ok(Answer::Reply(Document::new()))
 }
 
-pub(super) fn no_transaction(context: &mut CommandContext<'_>) -> Result<Answer> {
+pub(super) fn no_transaction(context: &CommandContext<'_>) -> Result<Answer> {
     Err(Error::new(
         ErrorCode::CommandFailed,
         format!("{} must be run within a transaction", context.name),

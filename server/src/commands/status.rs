@@ -1,23 +1,29 @@
 //! `serverStatus`: counters as monitoring tools know them.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use millrace_command::OperationKind;
-use millrace_value::{Environment, Result};
+use millrace_value::Result;
 
 use super::information::COMPATIBLE_VERSION;
+use super::server_info::ServerInfo;
 use super::{Answer, CommandContext, count};
+use crate::arguments::truthy;
 use crate::machine;
-use crate::memory::Share;
-use crate::state::ServerState;
+use crate::metrics::{Metrics, Statistics};
+use crate::network::Counters;
 
-pub(super) fn server_status(context: &mut CommandContext<'_>) -> Result<Answer> {
-    let state = context.state;
-    let uptime = state.environment.monotonic();
+pub(super) fn server_status(
+    context: &CommandContext<'_>,
+    server: &ServerInfo,
+    statistics: &dyn Statistics,
+) -> Result<Answer> {
+    let uptime = context.operation.environment().monotonic();
     let uptime_ms = i64::try_from(uptime.as_millis()).unwrap_or(i64::MAX);
     let mut status = doc! {
-        "host": format!("{}:{}", state.host, state.settings.port),
+        "host": format!("{}:{}", server.host, server.port),
         "version": COMPATIBLE_VERSION,
         "process": "mongod",
         "service": ["shard"],
@@ -26,16 +32,16 @@ pub(super) fn server_status(context: &mut CommandContext<'_>) -> Result<Answer> 
         "uptimeMillis": uptime_ms,
         "uptimeEstimate": uptime_ms / 1000,
         "localTime": DateTime::from_millis(context.operation.started_wall_ms()),
-        "asserts": asserts(state),
-        "connections": connections(state),
-        "globalLock": global_lock(state),
+        "asserts": asserts(statistics.metrics()),
+        "connections": connections(server.connections_max, statistics),
+        "globalLock": global_lock(uptime, statistics),
         "logicalSessionRecordCache": {
-            "activeSessionsCount": count(u64::try_from(state.sessions.count()).unwrap_or(0)),
+            "activeSessionsCount": count(statistics.sessions()),
         },
         "mem": memory(),
-        "metrics": metrics(state),
-        "network": network(state),
-        "opcounters": operation_counters(state),
+        "metrics": metrics(statistics),
+        "network": network(statistics.network()),
+        "opcounters": operation_counters(statistics.metrics()),
         "storageEngine": {
             "name": "rocksdb",
             "supportsCommittedReads": true,
@@ -49,49 +55,43 @@ pub(super) fn server_status(context: &mut CommandContext<'_>) -> Result<Answer> 
             "persistent": true,
             "backupCursorOpen": false,
         },
-        "rocksdb": engine(state),
-        "memoryBudget": memory_budget(state),
+        "rocksdb": engine(statistics),
+        "memoryBudget": memory_budget(statistics),
     };
     // A section is left out when the command says `section: 0`.
     for (name, wanted) in &context.arguments()? {
-        if !super::truthy(Some(wanted)) {
+        if !truthy(Some(wanted)) {
             status.remove(name);
         }
     }
     Ok(Answer::Reply(status))
 }
 
-fn asserts(state: &ServerState) -> Document {
-    let user = state.metrics.errors().values().sum();
+fn asserts(metrics: &Metrics) -> Document {
+    let user = metrics.errors().values().sum();
     doc! {
         "regular": 0_i64, "warning": 0_i64, "msg": 0_i64, "user": count(user),
         "tripwire": 0_i64, "rollovers": 0_i64,
     }
 }
 
-fn connections(state: &ServerState) -> Document {
-    let open = state.counters.open.load(Ordering::Relaxed);
-    let available = state.settings.connections_max.saturating_sub(open);
-    let active = state
-        .operations
-        .slots()
-        .iter()
-        .filter(|slot| slot.running().is_some())
-        .count();
+fn connections(connections_max: usize, statistics: &dyn Statistics) -> Document {
+    let counters = statistics.network();
+    let open = counters.open.load(Ordering::Relaxed);
+    let available = connections_max.saturating_sub(open);
     let number = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     doc! {
         "current": number(open),
         "available": number(available),
-        "totalCreated": count(state.counters.accepted.load(Ordering::Relaxed)),
-        "rejected": count(state.counters.rejected.load(Ordering::Relaxed)),
-        "active": number(active),
+        "totalCreated": count(counters.accepted.load(Ordering::Relaxed)),
+        "rejected": count(counters.rejected.load(Ordering::Relaxed)),
+        "active": number(statistics.connections().active),
     }
 }
 
-fn global_lock(state: &ServerState) -> Document {
-    let slots = state.operations.slots();
-    let clients = i32::try_from(slots.len()).unwrap_or(i32::MAX);
-    let total = i64::try_from(state.environment.monotonic().as_micros()).unwrap_or(i64::MAX);
+fn global_lock(uptime: Duration, statistics: &dyn Statistics) -> Document {
+    let clients = i32::try_from(statistics.connections().all).unwrap_or(i32::MAX);
+    let total = i64::try_from(uptime.as_micros()).unwrap_or(i64::MAX);
     doc! {
         "totalTime": total,
         "currentQueue": { "total": 0, "readers": 0, "writers": 0 },
@@ -110,21 +110,21 @@ fn memory() -> Document {
     }
 }
 
-fn metrics(state: &ServerState) -> Document {
+fn metrics(statistics: &dyn Statistics) -> Document {
+    let metrics = statistics.metrics();
     let mut commands = Document::new();
-    commands.insert("<UNKNOWN>", count(state.metrics.unknown_commands()));
-    for entry in state.commands.commands() {
-        let command = &entry.metrics;
+    commands.insert("<UNKNOWN>", count(metrics.unknown_commands()));
+    for (name, command) in statistics.commands() {
         commands.insert(
-            entry.name,
+            name,
             doc! {
                 "failed": count(command.failed.load(Ordering::Relaxed)),
                 "total": count(command.total.load(Ordering::Relaxed)),
             },
         );
     }
-    let documents = state.metrics.documents();
-    let cursors = state.documents.cursors().statistics();
+    let documents = metrics.documents();
+    let cursors = statistics.cursors();
     doc! {
         "commands": commands,
         "cursor": {
@@ -142,12 +142,11 @@ fn metrics(state: &ServerState) -> Document {
             "returned": count(documents.returned),
             "updated": count(documents.updated),
         },
-        "ttl": { "deletedDocuments": count(state.documents.expired_documents()) },
+        "ttl": { "deletedDocuments": count(statistics.expired_documents()) },
     }
 }
 
-fn network(state: &ServerState) -> Document {
-    let counters = &state.counters;
+fn network(counters: &Counters) -> Document {
     let load = |counter: &std::sync::atomic::AtomicU64| count(counter.load(Ordering::Relaxed));
     doc! {
         "bytesIn": load(&counters.bytes_in),
@@ -158,23 +157,20 @@ fn network(state: &ServerState) -> Document {
     }
 }
 
-fn operation_counters(state: &ServerState) -> Document {
+fn operation_counters(metrics: &Metrics) -> Document {
     OperationKind::ALL
         .into_iter()
         .map(|kind| {
-            (
-                kind.name().to_owned(),
-                count(state.metrics.operations(kind)),
-            )
+            let operations = metrics.operations(kind);
+            (kind.name().to_owned(), count(operations))
         })
         .collect()
 }
 
-fn engine(state: &ServerState) -> Document {
-    let journal = state.journal.counters();
-    let mut engine: Document = state
-        .engine
-        .statistics()
+fn engine(statistics: &dyn Statistics) -> Document {
+    let journal = statistics.journal();
+    let mut engine: Document = statistics
+        .engine()
         .into_iter()
         .map(|(name, value)| (name.to_owned(), count(value)))
         .collect();
@@ -183,13 +179,12 @@ fn engine(state: &ServerState) -> Document {
     engine
 }
 
-fn memory_budget(state: &ServerState) -> Document {
+fn memory_budget(statistics: &dyn Statistics) -> Document {
     let mut budget = Document::new();
-    for share in Share::ALL {
-        let gauge = state.budget.gauge(share);
+    for gauge in statistics.memory() {
         let number = |number: usize| count(u64::try_from(number).unwrap_or(u64::MAX));
         budget.insert(
-            share.name(),
+            gauge.share.name(),
             doc! {
                 "limitBytes": number(gauge.limit),
                 "usedBytes": number(gauge.used),

@@ -46,7 +46,7 @@ pub static COMMANDS: &[Command] = &[
             "the server's role and limits",
         )
         .stable_api(StableApi::Handshake { in_version_1: true }),
-        handshake::hello,
+        |context, server| handshake::hello(context, server.info.process_id),
     ),
     Command::new(
         admin(
@@ -58,7 +58,7 @@ pub static COMMANDS: &[Command] = &[
         .stable_api(StableApi::Handshake {
             in_version_1: false,
         }),
-        handshake::hello,
+        |context, server| handshake::hello(context, server.info.process_id),
     ),
     Command::new(
         admin(
@@ -67,7 +67,7 @@ pub static COMMANDS: &[Command] = &[
             "the version",
         )
         .aliases(&["buildinfo"]),
-        information::build_info,
+        |_, _| information::build_info(),
     ),
     Command::new(
         admin(
@@ -75,7 +75,7 @@ pub static COMMANDS: &[Command] = &[
             Requirement::Nothing("it tells the client who it is"),
             "who is logged in here",
         ),
-        information::connection_status,
+        |context, _| information::connection_status(context),
     )
     .fields(&["showPrivileges"]),
     Command::new(
@@ -84,7 +84,7 @@ pub static COMMANDS: &[Command] = &[
             Requirement::Authentication("it describes the program, not the data"),
             "features of this build",
         ),
-        information::features,
+        |_, server| information::features(server.info),
     ),
     Command::new(
         admin(
@@ -93,15 +93,15 @@ pub static COMMANDS: &[Command] = &[
             "how the server was started",
         )
         .admin_only(),
-        information::command_line,
+        |_, server| information::command_line(server.info),
     ),
     Command::new(
         admin("getLog", on_cluster!(GetLog), "the last lines of the log").admin_only(),
-        information::log,
+        |context, server| information::log(context, server.recent_lines),
     ),
     Command::new(
         admin("hostInfo", on_cluster!(HostInfo), "the machine"),
-        information::host_info,
+        |context, server| information::host_info(context, server.info),
     )
     .fields(&[]),
     Command::new(
@@ -110,7 +110,7 @@ pub static COMMANDS: &[Command] = &[
             Requirement::Nothing("it describes the program, not the data"),
             "all commands",
         ),
-        information::list_commands,
+        |_, server| information::list_commands(server.registry),
     )
     .fields(&[]),
     Command::new(
@@ -119,7 +119,7 @@ pub static COMMANDS: &[Command] = &[
             Requirement::Nothing("it gives up what the client has"),
             "ends a login",
         ),
-        information::nothing,
+        |_, _| information::nothing(),
     )
     .fields(&[]),
     Command::new(
@@ -129,7 +129,7 @@ pub static COMMANDS: &[Command] = &[
             "nothing: the server is there",
         )
         .api_version_1(),
-        information::nothing,
+        |_, _| information::nothing(),
     ),
     Command::new(
         admin(
@@ -138,7 +138,7 @@ pub static COMMANDS: &[Command] = &[
             "the users: none",
         )
         .on_secondary(OnSecondary::OptIn),
-        information::users,
+        |_, _| information::users(),
     ),
     Command::new(
         admin(
@@ -146,7 +146,7 @@ pub static COMMANDS: &[Command] = &[
             Requirement::Nothing("it tells the client its own address"),
             "the client's address",
         ),
-        information::own_address,
+        |context, _| information::own_address(context),
     )
     .fields(&[]),
     Command::new(
@@ -156,7 +156,7 @@ pub static COMMANDS: &[Command] = &[
             "the replica set",
         )
         .admin_only(),
-        information::no_replication,
+        |_, _| information::no_replication(),
     ),
     Command::new(
         admin(
@@ -165,7 +165,7 @@ pub static COMMANDS: &[Command] = &[
             "the replica set",
         )
         .admin_only(),
-        information::no_replication,
+        |_, _| information::no_replication(),
     ),
     Command::new(
         admin(
@@ -173,7 +173,7 @@ pub static COMMANDS: &[Command] = &[
             on_cluster!(ServerStatus),
             "counters of the server",
         ),
-        status::server_status,
+        |context, server| status::server_status(context, server.info, server.statistics),
     ),
     Command::new(
         admin(
@@ -182,7 +182,7 @@ pub static COMMANDS: &[Command] = &[
             "reads parameters",
         )
         .admin_only(),
-        parameters::get,
+        |context, server| parameters::get(context, server.parameters),
     ),
     Command::new(
         admin(
@@ -191,7 +191,7 @@ pub static COMMANDS: &[Command] = &[
             "changes a parameter",
         )
         .admin_only(),
-        parameters::set,
+        |context, server| parameters::set(context, server.parameters),
     ),
     Command::new(
         admin(
@@ -199,7 +199,7 @@ pub static COMMANDS: &[Command] = &[
             Requirement::Authentication(OWN_SESSION),
             "begins a logical session",
         ),
-        sessions::start,
+        |context, server| sessions::start(context, server.sessions),
     )
     .fields(&[]),
     Command::new(
@@ -209,7 +209,7 @@ pub static COMMANDS: &[Command] = &[
             "keeps logical sessions alive",
         )
         .api_version_1(),
-        sessions::refresh,
+        |context, server| sessions::refresh(context, server.sessions),
     )
     .fields(&[]),
     Command::new(
@@ -219,7 +219,7 @@ pub static COMMANDS: &[Command] = &[
             "ends logical sessions",
         )
         .api_version_1(),
-        sessions::end,
+        |context, server| sessions::end(context, server.sessions),
     )
     .fields(&[]),
     Command::new(
@@ -228,7 +228,7 @@ pub static COMMANDS: &[Command] = &[
             for_others!(KillAnySession),
             "ends logical sessions",
         ),
-        sessions::end,
+        |context, server| sessions::end(context, server.sessions),
     )
     .fields(&[]),
     Command::new(
@@ -237,7 +237,7 @@ pub static COMMANDS: &[Command] = &[
             on_cluster!(KillAnySession),
             "ends all logical sessions",
         ),
-        sessions::end_all,
+        |context, server| sessions::end_all(context, server.sessions),
     )
     .fields(&[]),
     Command::new(
@@ -246,34 +246,38 @@ pub static COMMANDS: &[Command] = &[
             on_cluster!(KillAnySession),
             "ends all logical sessions",
         ),
-        sessions::end_all,
+        |context, server| sessions::end_all(context, server.sessions),
     )
     .fields(&[]),
-    Command::new(transaction("commitTransaction"), sessions::no_transaction),
-    Command::new(transaction("abortTransaction"), sessions::no_transaction),
+    Command::new(transaction("commitTransaction"), |context, _| {
+        sessions::no_transaction(context)
+    }),
+    Command::new(transaction("abortTransaction"), |context, _| {
+        sessions::no_transaction(context)
+    }),
     Command::new(
         admin("currentOp", for_others!(Inprog), "what is running")
             .admin_only()
             .cost(Cost::Blocking),
-        operations::current_op,
+        |context, server| operations::current_op(context, server.documents),
     ),
     Command::new(
         admin("killOp", for_others!(Killop), "stops an operation").admin_only(),
-        operations::kill_op,
+        |context, server| operations::kill_op(context, server.operations),
     ),
     Command::new(
         admin("fsync", on_cluster!(Fsync), "syncs the log")
             .admin_only()
             .cost(Cost::Blocking),
-        administration::fsync,
+        |context, server| administration::fsync(context, server.process),
     ),
     Command::new(
         admin("fsyncUnlock", on_cluster!(Unlock), "ends a lock of fsync").admin_only(),
-        administration::fsync_unlock,
+        |_, _| administration::fsync_unlock(),
     ),
     Command::new(
         admin("shutdown", on_cluster!(Shutdown), "stops the server").admin_only(),
-        administration::shutdown,
+        |_, server| administration::shutdown(server.process),
     ),
     Command::new(
         admin(
@@ -282,7 +286,7 @@ pub static COMMANDS: &[Command] = &[
             "makes commands fail, for tests",
         )
         .admin_only(),
-        fail_point::configure,
+        |context, server| fail_point::configure(context, server.fail_points),
     )
     .fields(&["mode", "data"]),
 ];

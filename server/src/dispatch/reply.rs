@@ -3,8 +3,8 @@
 use bson::{Document, RawDocumentBuf, doc};
 use millrace_value::{Error, Result};
 
-use crate::commands::fail_point::FailAction;
 use crate::error_names;
+use crate::fail_points::FailAction;
 use crate::network::{Outcome, ReplyBuffer};
 
 /// The error that a fail point puts in place of the command.

@@ -19,12 +19,12 @@ use super::Dispatcher;
 use super::inspect::command_name;
 use crate::clock::Clock;
 use crate::commands::generic::GenericArguments;
-use crate::commands::parameters::Parameters;
 use crate::environment::SystemEntropy;
 use crate::log::RecentLines;
 use crate::network::{
     ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Resumed, Service,
 };
+use crate::parameters::Parameters;
 use crate::serve::{Parts, assemble};
 use crate::session::Session;
 use crate::settings::{Cli, Settings, Subcommand};

@@ -5,9 +5,8 @@ use std::sync::atomic::Ordering;
 
 use millrace_command::OperationKind;
 
+use super::Statistics;
 use super::histogram::BUCKET_ENDS_US;
-use crate::memory::Share;
-use crate::state::ServerState;
 
 /// Writes the name, kind and meaning of a metric.
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {
@@ -21,22 +20,18 @@ fn single(out: &mut String, name: &str, kind: &str, help: &str, value: u64) {
 }
 
 /// Appends every metric of the server in the Prometheus text format.
-pub fn write_metrics(state: &ServerState, out: &mut String) {
-    write_commands(state, out);
-    write_errors(state, out);
-    write_network(state, out);
-    write_documents(state, out);
-    write_memory(state, out);
-    write_engine(state, out);
+pub fn write_metrics(statistics: &dyn Statistics, out: &mut String) {
+    write_commands(statistics, out);
+    write_errors(statistics, out);
+    write_network(statistics, out);
+    write_documents(statistics, out);
+    write_memory(statistics, out);
+    write_engine(statistics, out);
 }
 
-fn write_commands(state: &ServerState, out: &mut String) {
-    let commands: Vec<_> = state
-        .commands
-        .commands()
-        .map(|entry| (entry.name, &entry.metrics))
-        .filter(|(_, command)| command.total.load(Ordering::Relaxed) > 0)
-        .collect();
+fn write_commands(statistics: &dyn Statistics, out: &mut String) {
+    let mut commands = statistics.commands();
+    commands.retain(|(_, command)| command.total.load(Ordering::Relaxed) > 0);
     head(
         out,
         "millrace_commands_failed_total",
@@ -81,7 +76,7 @@ fn write_commands(state: &ServerState, out: &mut String) {
         "Operations by kind, as opcounters.",
     );
     for kind in OperationKind::ALL {
-        let count = state.metrics.operations(kind);
+        let count = statistics.metrics().operations(kind);
         let _ = writeln!(
             out,
             "millrace_operations_total{{kind=\"{}\"}} {count}",
@@ -95,20 +90,20 @@ fn seconds(us: u64) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
 }
 
-fn write_errors(state: &ServerState, out: &mut String) {
+fn write_errors(statistics: &dyn Statistics, out: &mut String) {
     head(
         out,
         "millrace_errors_total",
         "counter",
         "Errors sent, by code.",
     );
-    for (code, count) in state.metrics.errors() {
+    for (code, count) in statistics.metrics().errors() {
         let _ = writeln!(out, "millrace_errors_total{{code=\"{code}\"}} {count}");
     }
 }
 
-fn write_network(state: &ServerState, out: &mut String) {
-    let counters = &state.counters;
+fn write_network(statistics: &dyn Statistics, out: &mut String) {
+    let counters = statistics.network();
     let open = u64::try_from(counters.open.load(Ordering::Relaxed)).unwrap_or(u64::MAX);
     single(
         out,
@@ -151,8 +146,8 @@ fn write_network(state: &ServerState, out: &mut String) {
     }
 }
 
-fn write_documents(state: &ServerState, out: &mut String) {
-    let documents = state.metrics.documents();
+fn write_documents(statistics: &dyn Statistics, out: &mut String) {
+    let documents = statistics.metrics().documents();
     head(
         out,
         "millrace_documents_total",
@@ -164,14 +159,14 @@ fn write_documents(state: &ServerState, out: &mut String) {
         ("inserted", documents.inserted),
         ("updated", documents.updated),
         ("deleted", documents.deleted),
-        ("expired", state.documents.expired_documents()),
+        ("expired", statistics.expired_documents()),
     ] {
         let _ = writeln!(
             out,
             "millrace_documents_total{{action=\"{action}\"}} {count}"
         );
     }
-    let cursors = state.documents.cursors().statistics();
+    let cursors = statistics.cursors();
     single(
         out,
         "millrace_cursors",
@@ -194,18 +189,17 @@ fn write_documents(state: &ServerState, out: &mut String) {
         "Cursors closed idle.",
         timed_out,
     );
-    let sessions = u64::try_from(state.sessions.count()).unwrap_or(u64::MAX);
     single(
         out,
         "millrace_sessions",
         "gauge",
         "Logical sessions.",
-        sessions,
+        statistics.sessions(),
     );
 }
 
-fn write_memory(state: &ServerState, out: &mut String) {
-    let gauges = Share::ALL.map(|share| state.budget.gauge(share));
+fn write_memory(statistics: &dyn Statistics, out: &mut String) {
+    let gauges = statistics.memory();
     head(
         out,
         "millrace_memory_used_bytes",
@@ -255,8 +249,8 @@ fn write_memory(state: &ServerState, out: &mut String) {
     );
 }
 
-fn write_engine(state: &ServerState, out: &mut String) {
-    let journal = state.journal.counters();
+fn write_engine(statistics: &dyn Statistics, out: &mut String) {
+    let journal = statistics.journal();
     single(
         out,
         "millrace_journal_syncs_total",
@@ -273,7 +267,7 @@ fn write_engine(state: &ServerState, out: &mut String) {
         help,
         parked,
     );
-    for (name, value) in state.engine.statistics() {
+    for (name, value) in statistics.engine() {
         let kind = if name.ends_with("_total") {
             "counter"
         } else {

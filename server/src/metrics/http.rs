@@ -10,15 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::write_metrics;
+use super::{Statistics, write_metrics};
 use crate::clock::Clock;
-use crate::state::ServerState;
 
 /// How long a client may take to send its request, and to take the reply.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a request may be, in bytes.
 const REQUEST_LEN_MAX: usize = 8 * 1024;
+
+/// How many headers a request may have.
+const HEADERS_MAX: usize = 64;
 
 /// The thread that serves the endpoint.
 #[derive(Debug)]
@@ -34,7 +36,11 @@ impl MetricsServer {
     ///
     /// # Errors
     /// When the port is taken, or there is no thread.
-    pub fn start(port: u16, state: Arc<ServerState>) -> io::Result<Self> {
+    pub fn start(
+        port: u16,
+        statistics: Arc<dyn Statistics>,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let port = listener.local_addr()?.port();
         let stopping = Arc::new(AtomicBool::new(false));
@@ -48,7 +54,8 @@ impl MetricsServer {
                         return;
                     }
                     // A client that fails gets nothing; the next one is not affected.
-                    let _ = stream.and_then(|stream| serve(stream, &state, &is_ready));
+                    let _ =
+                        stream.and_then(|stream| serve(stream, &*statistics, &*clock, &is_ready));
                 }
             })?;
         Ok(Self {
@@ -81,19 +88,24 @@ impl MetricsServer {
     }
 }
 
-fn serve(mut stream: TcpStream, state: &ServerState, ready: &AtomicBool) -> io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    statistics: &dyn Statistics,
+    clock: &dyn Clock,
+    ready: &AtomicBool,
+) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let Some(path) = read_path(&mut stream, &**state.environment.clock())? else {
+    let Some(path) = read_path(&mut stream, clock)? else {
         return respond(&mut stream, "400 Bad Request", "bad request\n");
     };
     match path.as_str() {
         "/metrics" => {
             let mut text = String::with_capacity(16 * 1024);
-            write_metrics(state, &mut text);
+            write_metrics(statistics, &mut text);
             respond(&mut stream, "200 OK", &text)
         }
         "/livez" => respond(&mut stream, "200 OK", "ok\n"),
-        "/readyz" if state.journal.has_failed() => respond(
+        "/readyz" if statistics.has_failed() => respond(
             &mut stream,
             "503 Service Unavailable",
             "the storage engine has failed\n",
@@ -109,7 +121,12 @@ fn read_path(stream: &mut TcpStream, clock: &dyn Clock) -> io::Result<Option<Str
     let deadline = clock.now() + PATIENCE;
     let mut request = Vec::new();
     let mut chunk = [0; 1024];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+    loop {
+        match parse(&request) {
+            Parsed::Get(path) => return Ok(Some(path)),
+            Parsed::Other => return Ok(None),
+            Parsed::Partial => {}
+        }
         let left = deadline.saturating_sub(clock.now());
         if left.is_zero() || request.len() > REQUEST_LEN_MAX {
             return Ok(None);
@@ -120,12 +137,29 @@ fn read_path(stream: &mut TcpStream, clock: &dyn Clock) -> io::Result<Option<Str
             count => request.extend_from_slice(&chunk[..count]),
         }
     }
-    let text = String::from_utf8_lossy(&request);
-    let mut words = text.split(' ');
-    Ok(match (words.next(), words.next()) {
-        (Some("GET"), Some(path)) => Some(path.to_owned()),
-        _ => None,
-    })
+}
+
+/// What the bytes received so far are.
+#[derive(Debug, PartialEq, Eq)]
+enum Parsed {
+    /// A GET request for this path.
+    Get(String),
+    /// The beginning of a request.
+    Partial,
+    /// No HTTP, or a request that is not served.
+    Other,
+}
+
+fn parse(request: &[u8]) -> Parsed {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut head = httparse::Request::new(&mut headers);
+    match (head.parse(request), head.method, head.path) {
+        (Ok(httparse::Status::Complete(_)), Some("GET"), Some(path)) => {
+            Parsed::Get(path.to_owned())
+        }
+        (Ok(httparse::Status::Partial), ..) => Parsed::Partial,
+        _ => Parsed::Other,
+    }
 }
 
 fn respond(stream: &mut TcpStream, status: &str, body: &str) -> io::Result<()> {
@@ -135,4 +169,29 @@ fn respond(stream: &mut TcpStream, status: &str, body: &str) -> io::Result<()> {
         body.len()
     );
     stream.write_all(response.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_complete_get_requests_have_a_path() {
+        let path = || Parsed::Get("/metrics".to_owned());
+        let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        assert_eq!(parse(request), path());
+        assert_eq!(parse(b"GET /metrics HTTP/1.0\r\n\r\n"), path());
+        for len in 0..request.len() {
+            assert_eq!(parse(&request[..len]), Parsed::Partial, "{len} bytes");
+        }
+        let header = "X: 1\r\n".repeat(HEADERS_MAX + 1);
+        for other in [
+            "POST /metrics HTTP/1.1\r\n\r\n",
+            "GET /metrics\r\n\r\n",
+            "\u{16}\u{3}\u{1}",
+            &format!("GET /metrics HTTP/1.1\r\n{header}\r\n"),
+        ] {
+            assert_eq!(parse(other.as_bytes()), Parsed::Other, "{other:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod exposition;
 mod histogram;
 mod http;
+mod statistics;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use millrace_command::{Counts, OperationKind};
 pub use exposition::write_metrics;
 pub use histogram::Histogram;
 pub use http::MetricsServer;
+pub use statistics::{Connections, Statistics};
 
 /// The counters of one command, since the start.
 #[derive(Debug, Default)]

@@ -7,11 +7,11 @@ use super::Listener;
 use super::poller::{Interest, Poller};
 use super::slab::Token;
 
-/// The poller's key of the first listener; the others follow below.
-const LISTENER_KEY: u64 = u64::MAX - 1;
+/// The poller's key of the first listener; the others follow. Zero is the key of the worker's waker.
+const LISTENER_KEY: u64 = 1;
 
 const _: () = assert!(
-    Token::KEY_MAX < LISTENER_KEY - 1024,
+    LISTENER_KEY + 1024 < Token::KEY_MIN,
     "the keys of listeners and connections are disjoint"
 );
 
@@ -34,7 +34,7 @@ impl Acceptor {
 
     /// The listener that the poller's key stands for.
     pub(super) fn listener(&mut self, key: u64) -> Option<&mut Box<dyn Listener>> {
-        let index = usize::try_from(LISTENER_KEY - key).ok()?;
+        let index = usize::try_from(key - LISTENER_KEY).ok()?;
         self.listeners.get_mut(index)
     }
 
@@ -51,7 +51,7 @@ impl Acceptor {
     }
 
     fn key(index: usize) -> u64 {
-        LISTENER_KEY - u64::try_from(index).unwrap_or(0)
+        LISTENER_KEY + u64::try_from(index).unwrap_or(0)
     }
 
     pub(super) fn watch(&mut self, poller: &Poller) -> io::Result<()> {

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The poller reports the readiness of kernel sockets. That of a connection through a window
-//! (`WindowListener`, with the feature `sockets`) is polled in its shared memory, or signalled by its wake-up fd: see `spin_poll.rs`.
+//! (`WindowListener`, with the feature `sockets`) is polled in its shared memory, or signalled by its wake-up fd: see `worker/spin_poll.rs`.
 //!
 //! # Ownership
 //! | what | threads that use it |

@@ -1,144 +1,88 @@
 //! Connections by number, with numbers that are never mistaken for an earlier connection's.
 
-use millrace_stream::HotKey;
+use millrace_sync::HotKey;
+use slotmap::{Key, KeyData, SlotMap, new_key_type};
 
-/// A place in a [`Slab`] and how often it was used before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Token(u64);
+new_key_type! {
+    /// A place in a [`Slab`] and how often it was used before.
+    pub(super) struct Token;
+}
 
 impl Token {
-    fn new(index: u32, generation: u32) -> Self {
-        Self(u64::from(generation) << 32 | u64::from(index))
+    /// The first key of tokens. Smaller keys are free for other uses: the upper half of a token's key is never 0.
+    pub(super) const KEY_MIN: u64 = 1 << 32;
+
+    /// The token as the poller's key.
+    pub(super) fn key(self) -> u64 {
+        self.data().as_ffi()
     }
 
-    /// The token as the poller's key. Never above [`Token::KEY_MAX`].
-    pub(super) const fn key(self) -> u64 {
-        self.0
-    }
-
-    pub(super) const fn from_key(key: u64) -> Self {
-        Self(key)
-    }
-
-    /// Keys above this one are free for other uses: generations end before.
-    pub(super) const KEY_MAX: u64 = (GENERATION_MAX as u64) << 32 | u32::MAX as u64;
-
-    fn parts(self) -> (usize, u32) {
-        let bytes = self.0.to_le_bytes();
-        let half = |at: usize| {
-            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        (usize::try_from(half(0)).unwrap_or(usize::MAX), half(4))
+    pub(super) fn from_key(key: u64) -> Self {
+        KeyData::from_ffi(key).into()
     }
 }
 
+/// The lower half of a token's key is the number of its place.
 impl HotKey for Token {
     fn index(self) -> usize {
-        self.parts().0
+        usize::try_from(self.key() & u64::from(u32::MAX)).unwrap_or(usize::MAX)
     }
 }
 
-const GENERATION_MAX: u32 = u32::MAX >> 1;
-
-#[derive(Debug)]
-struct Slot<T> {
-    generation: u32,
-    value: Option<T>,
-}
-
-/// Values by [`Token`].
+/// Values by [`Token`], which can be taken out for a while.
 #[derive(Debug)]
 pub(super) struct Slab<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
-    len: usize,
+    /// `None` for a value that is taken out.
+    values: SlotMap<Token, Option<T>>,
 }
 
 impl<T> Slab<T> {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            len: 0,
+            values: SlotMap::with_key(),
         }
     }
 
     /// How many values there are, those that are taken out included.
-    pub(super) const fn len(&self) -> usize {
-        self.len
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
     }
 
     pub(super) fn insert(&mut self, value: T) -> Token {
-        self.len += 1;
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[usize::try_from(index).unwrap_or(usize::MAX)];
-            slot.value = Some(value);
-            return Token::new(index, slot.generation);
-        }
-        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 connections");
-        self.slots.push(Slot {
-            generation: 0,
-            value: Some(value),
-        });
-        Token::new(index, 0)
+        let token = self.values.insert(Some(value));
+        // How the library lays out a key is not a part of its interface.
+        assert!(
+            token.key() >= Token::KEY_MIN,
+            "the keys of connections and of others are disjoint"
+        );
+        token
     }
 
     /// A value that is in its place.
     pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut T> {
-        let (index, generation) = token.parts();
-        let slot = self.slots.get_mut(index)?;
-        if slot.generation == generation {
-            slot.value.as_mut()
-        } else {
-            None
-        }
+        self.values.get_mut(token)?.as_mut()
     }
 
     /// Takes a value out for a while: [`Slab::put_back`] or [`Slab::remove`] must follow.
     pub(super) fn take(&mut self, token: Token) -> Option<T> {
-        let (index, generation) = token.parts();
-        let slot = self.slots.get_mut(index)?;
-        if slot.generation == generation {
-            slot.value.take()
-        } else {
-            None
-        }
+        self.values.get_mut(token)?.take()
     }
 
     pub(super) fn put_back(&mut self, token: Token, value: T) {
-        let (index, generation) = token.parts();
-        let slot = &mut self.slots[index];
-        assert_eq!(
-            slot.generation, generation,
-            "only a value that was taken is put back"
-        );
-        slot.value = Some(value);
+        let place = self.values.get_mut(token);
+        *place.expect("only a value that was taken is put back") = Some(value);
     }
 
     /// Frees the place of a value that was taken out.
     pub(super) fn remove(&mut self, token: Token) {
-        let (index, generation) = token.parts();
-        let slot = &mut self.slots[index];
-        assert_eq!(
-            slot.generation, generation,
-            "only a value that was taken is removed"
-        );
-        slot.generation = (generation + 1) % GENERATION_MAX;
-        slot.value = None;
-        self.len -= 1;
-        self.free
-            .push(u32::try_from(index).expect("tokens have 32 bits of index"));
+        let removed = self.values.remove(token);
+        assert!(removed.is_some(), "only a value that was taken is removed");
     }
 
     /// The tokens of all values that are in their places.
     pub(super) fn tokens(&self) -> Vec<Token> {
-        let mut tokens = Vec::with_capacity(self.len);
-        for (index, slot) in (0..).zip(&self.slots) {
-            if slot.value.is_some() {
-                tokens.push(Token::new(index, slot.generation));
-            }
-        }
-        tokens
+        let in_place = self.values.iter().filter(|(_, value)| value.is_some());
+        in_place.map(|(token, _)| token).collect()
     }
 }
 
@@ -161,6 +105,7 @@ mod tests {
         slab.put_back(second, 'c');
         assert_eq!(slab.tokens(), [second]);
         assert_eq!(slab.len(), 1);
-        assert!(second.key() <= Token::KEY_MAX);
+        assert!(second.key() >= Token::KEY_MIN);
+        assert_eq!(Token::from_key(second.key()), second);
     }
 }

@@ -1,7 +1,6 @@
 //! Errors of a block device: kind, context and source.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 /// Result of a call of this crate; its default error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -35,10 +34,12 @@ pub enum ErrorKind {
 /// A failure of a device operation: kind, context and the error below.
 ///
 /// It is one pointer, so that completions, which rarely have one, stay small.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
 pub struct Error(Box<Failure>);
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
 struct Failure {
     kind: ErrorKind,
     context: String,
@@ -69,15 +70,20 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.context)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        let source = self.0.source.as_deref();
-        source.map(|source| source as &(dyn StdError + 'static))
+    #[test]
+    fn the_text_is_the_context_and_the_cause_is_the_source() {
+        let error = Error::new(ErrorKind::Device, "reading block 7");
+        assert!(error.source().is_none());
+        let error = error.caused_by(std::io::Error::other("gone"));
+        assert_eq!(error.to_string(), "reading block 7");
+        assert_eq!(
+            error.source().map(ToString::to_string),
+            Some("gone".to_owned())
+        );
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
     }
 }

@@ -1,6 +1,6 @@
 //! The detection of contention for the processor.
 
-use millrace_stream::spin::{Contention, ContentionPolicy};
+use millrace_sync::spin::{Contention, ContentionPolicy};
 
 /// Contention of the processor, detected by the clock. If an idle forwarder yields the processor and resumes late, more
 /// threads are runnable than there are processors; spinning then takes time from the threads that the forwarder waits

@@ -1,7 +1,7 @@
 //! The order of service of hot connections.
 
-use millrace_stream::HotSet;
 use millrace_stream::partition::{CLASSES, Class};
+use millrace_sync::HotSet;
 
 /// The hot connections by class.
 ///

@@ -17,7 +17,7 @@
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 
-use millrace_stream::HotSet;
+use millrace_sync::HotSet;
 
 use crate::errno::{Errno, Outcome};
 

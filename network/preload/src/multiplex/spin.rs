@@ -1,11 +1,11 @@
-//! The time that a thread spins before it sleeps, by [`millrace_stream::spin`]: at most `MILLRACE_SPIN_US` microseconds.
+//! The time that a thread spins before it sleeps, by [`millrace_sync::spin`]: at most `MILLRACE_SPIN_US` microseconds.
 //!
 //! Each thread has a state of its own. All threads of the process share what they find about contention for processors.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use millrace_stream::spin::{
+use millrace_sync::spin::{
     self, Contention, ContentionPolicy, Processor, SpinLimits, SpinPolicy, SpinState,
 };
 

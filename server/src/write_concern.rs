@@ -7,8 +7,8 @@ use bson::{Document, doc};
 use millrace_engine::CommitSeq;
 use millrace_value::{Error, ErrorCode, Result};
 
-use super::{exact_integer, unknown_field};
 use crate::acknowledgement::{Acknowledgement, Level};
+use crate::arguments::{exact_integer, unknown_field};
 use crate::error_names;
 
 /// The largest `w` that is a number of members at all.

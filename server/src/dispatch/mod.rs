@@ -24,13 +24,13 @@ use millrace_wire::{MsgFlags, OpCode, OpMsg, OpQuery};
 
 use crate::commands::generic::GenericArguments;
 use crate::commands::registry::{Entry, Handler};
-use crate::commands::write_concern::WriteConcern;
 use crate::commands::{Answer, Command, CommandContext};
 use crate::logical_sessions::SessionId;
 use crate::network::{ConnectionId, ConnectionInfo, Outcome, ReplyBuffer, Request, Service};
 use crate::operations::Begun;
 use crate::session::Session;
 use crate::state::ServerState;
+use crate::write_concern::WriteConcern;
 use inspect::{application_of, command_name, has_open_cursor, namespace_of, sequences, statements};
 use reply::{add_write_concern_error, append, injected_error, refuse, write_error};
 use waiting::after_wait;
@@ -242,7 +242,6 @@ impl Dispatcher {
         match entry.handler {
             Handler::Server(command) => {
                 let mut context = CommandContext {
-                    state: &self.state,
                     session,
                     operation: &operation,
                     name: entry.name,
@@ -252,7 +251,7 @@ impl Dispatcher {
                     resumed: request.resumed,
                     round: request.round,
                 };
-                let answer = command.run(&mut context)?;
+                let answer = command.run(&mut context, self.state.parts())?;
                 Ok(finish_answer(answer, reply))
             }
             Handler::Documents(handler) => {
@@ -513,7 +512,6 @@ impl Dispatcher {
         let interrupt = Arc::clone(begun.interrupt());
         let operation = Operation::new(environment, interrupt, operation::Limits::default());
         let mut context = CommandContext {
-            state: &self.state,
             session,
             operation: &operation,
             name,
@@ -523,7 +521,7 @@ impl Dispatcher {
             resumed: request.resumed,
             round: request.round,
         };
-        let answer = command.run(&mut context)?;
+        let answer = command.run(&mut context, self.state.parts())?;
         Ok(finish_answer(answer, reply))
     }
 }

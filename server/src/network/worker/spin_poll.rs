@@ -14,8 +14,8 @@
 
 use std::time::Duration;
 
-use millrace_stream::HotSet;
-use millrace_stream::spin::{Processor, Spin, SpinLimits, SpinPolicy, SpinState};
+use millrace_sync::HotSet;
+use millrace_sync::spin::{Processor, Spin, SpinLimits, SpinPolicy, SpinState};
 
 use super::{Disposition, Worker};
 use crate::clock::Clock;

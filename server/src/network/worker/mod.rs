@@ -1,5 +1,10 @@
 //! A worker: the event loop that owns connections.
 
+#[cfg(test)]
+mod receive_timer_tests;
+mod serving;
+mod spin_poll;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -20,7 +25,7 @@ use super::{ConnectionId, ConnectionInfo, Resumed, Service, Transport};
 use crate::memory::Share;
 
 /// The poller's key of the inbox's waker.
-const WAKER_KEY: u64 = u64::MAX;
+const WAKER_KEY: u64 = 0;
 
 /// How many clients are accepted before connections get their turn again.
 const ACCEPTS_MAX: usize = 64;
@@ -161,7 +166,7 @@ impl<S: Service> Worker<S> {
     fn on_ready(&mut self, readiness: Readiness) {
         match readiness.key {
             WAKER_KEY => self.on_inbox(),
-            key if key > Token::KEY_MAX => self.accept(key),
+            key if key < Token::KEY_MIN => self.accept(key),
             key => self.with_connection(Token::from_key(key), |worker, token, connection| {
                 worker.on_event(token, connection, readiness)
             }),
@@ -495,13 +500,3 @@ impl<S: Service> Worker<S> {
         }
     }
 }
-
-#[path = "spin_poll.rs"]
-mod spin_poll;
-
-#[path = "serving.rs"]
-mod serving;
-
-#[cfg(test)]
-#[path = "receive_timer_tests.rs"]
-mod receive_timer_tests;

@@ -38,9 +38,10 @@ use std::time::Duration;
 
 use millrace_engine::{CommitSeq, Engine};
 
-pub use self::state::{Action, JournalState};
 use crate::acknowledgement::{Level, Watermarks};
 use crate::clock::Clock;
+
+pub use self::state::{Action, JournalState};
 
 /// The longest a sync is put off to gather more requests.
 pub const GATHERING_MAX: Duration = Duration::from_millis(1);
