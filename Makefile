@@ -35,10 +35,11 @@ test:
 	# The driver's path of a read: no more instructions than it may have.
 	cargo bench --package millrace-nvme --bench instructions
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
-	cargo +nightly miri test --package millrace-sync --test ring --test event
-	cargo +nightly miri test --package millrace-memory --lib --test arena --test iova_space
-	cargo +nightly miri test --package millrace-window --test halves
-	cargo +nightly miri test --package millrace-stream --test addresses
+	cargo +nightly miri test --package millrace-sync --test it -- ring:: event::
+	cargo +nightly miri test --package millrace-memory --lib
+	cargo +nightly miri test --package millrace-memory --test it -- arena:: iova_space::
+	cargo +nightly miri test --package millrace-window --test it -- halves::
+	cargo +nightly miri test --package millrace-stream --test it -- addresses::
 	# Checksums, fences and cache lines by the instructions of other processors.
 	declare -A crc32c=([aarch64]=pmull [powerpc64le]=vpmsumd)
 	for arch in aarch64 powerpc64le; do
@@ -66,13 +67,13 @@ soak:
 	@scripts/setup miri cross guests rocksdb
 	$(rocksdb)
 	export MILLRACE_SEEDS=$(or $(MILLRACE_SEEDS),0..4)
-	cargo test --package millrace-blobfs --test volume -- power_cut
-	cargo test --package millrace-rocksdb --test power_cut --test crash
-	cargo test --package millrace --test power_cut
+	cargo test --package millrace-blobfs --test it -- power_cut::
+	cargo test --package millrace-rocksdb --test it -- power_cut:: crash::
+	cargo test --package millrace --test it -- power_cut::
 	# What has threads runs again: each seed is another interleaving, in which loads see other values.
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
-	MIRIFLAGS="$$MIRIFLAGS -Zmiri-many-seeds=1..8" cargo +nightly miri test --package millrace-sync --test ring --test event \
-	    -- everything_arrives who_is_woken all_who_sleep
+	MIRIFLAGS="$$MIRIFLAGS -Zmiri-many-seeds=1..8" cargo +nightly miri test --package millrace-sync --test it \
+	    -- ring::everything_arrives event::who_is_woken event::all_who_sleep
 	testbed/guests/run
 	testbed/guests/windows
 	tests/rocksdb/run --long
