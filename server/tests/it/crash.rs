@@ -12,12 +12,13 @@ use std::sync::Arc;
 
 use bson::doc;
 use millrace_engine::{CommitSeq, Engine as _};
+use millrace_random::Random;
 use millrace_rocksdb::{Fault, FileSystem, Options, RocksEngine, UnsyncedLossFs};
 
 use crate::history::bed::{Bed, is_storage};
 use crate::history::recording::Recording;
 use crate::history::restless::{OtherClient, Restless};
-use crate::history::workload::{Random, history};
+use crate::history::workload::history;
 
 /// How many steps the history has.
 const STEPS: usize = 90;
@@ -144,10 +145,10 @@ fn run_with_fault(recording: &Recording, operation: u64, fault: Fault) -> Ending
 /// The operations at which a fault is tried: all, or a sample of one in each of as many parts.
 fn places(operations: u64, seed: u64) -> Vec<u64> {
     let parts = (FAULTS_MAX as u64).min(operations);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let place = |part: u64| {
         let (start, end) = (part * operations / parts, (part + 1) * operations / parts);
-        start + random.next() % (end - start)
+        start + random.below(end - start)
     };
     (0..parts).map(place).collect()
 }

@@ -1,28 +1,11 @@
 //! Well-formed messages, damaged in many ways from a fixed seed: a short run of the fuzz target.
 
 use bson::rawdoc;
+use millrace_random::Random;
 use millrace_wire::{Compressor, Frame, MsgFlags, encode_msg, encode_query};
 
 /// How many damaged messages are tried for each well-formed one.
 const DAMAGES: u64 = 4_000;
-
-/// A small generator (SplitMix64): the run must be the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        let limit = u64::try_from(limit).expect("usize fits into u64");
-        usize::try_from(self.next() % limit.max(1)).expect("it is below a usize")
-    }
-}
 
 fn well_formed() -> Vec<Vec<u8>> {
     let find = rawdoc! {
@@ -62,24 +45,24 @@ fn well_formed() -> Vec<Vec<u8>> {
 
 fn damage(message: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = message.to_vec();
-    for _ in 0..=random.below(3) {
-        let at = random.below(bytes.len());
-        match random.below(5) {
-            0 => bytes[at] = random.next().to_le_bytes()[0],
-            1 => bytes[at] ^= 1 << random.below(8),
+    for _ in 0..=random.index(3) {
+        let at = random.index(bytes.len().max(1));
+        match random.index(5) {
+            0 => bytes[at] = random.number().to_le_bytes()[0],
+            1 => bytes[at] ^= 1 << random.index(8),
             2 => bytes.truncate(at.max(1)),
-            3 => bytes.insert(at, random.next().to_le_bytes()[0]),
+            3 => bytes.insert(at, random.number().to_le_bytes()[0]),
             _ => {
                 // Lengths are where trouble starts: replace four bytes by an interesting number.
                 let number =
-                    [0, 1, 4, 5, -1, i32::MIN, i32::MAX, 16, 255][random.below(9)].to_le_bytes();
+                    [0, 1, 4, 5, -1, i32::MIN, i32::MAX, 16, 255][random.index(9)].to_le_bytes();
                 let end = (at + 4).min(bytes.len());
                 bytes[at..end].copy_from_slice(&number[..end - at]);
             }
         }
     }
     // Most damage would be found by the length in the header: repair it half of the time.
-    if random.next() % 2 == 0 && bytes.len() >= 4 {
+    if random.number() % 2 == 0 && bytes.len() >= 4 {
         let length = i32::try_from(bytes.len()).expect("small");
         bytes[..4].copy_from_slice(&length.to_le_bytes());
     }
@@ -88,7 +71,7 @@ fn damage(message: &[u8], random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn damaged_messages_are_errors_and_never_panics() {
-    let mut random = Random(20_260_101);
+    let mut random = Random::new(20_260_101);
     for message in well_formed() {
         crate::exercise::receive(&message);
         for _ in 0..DAMAGES {

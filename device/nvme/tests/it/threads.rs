@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::scene::{MapHook, Outcome, Random, Scene, Stepped, bounded, filled, small_arena};
+use crate::scene::{MapHook, Outcome, Scene, Stepped, bounded, filled, small_arena};
 use millrace_memory::Arena;
 use millrace_nvme::{
     CommandError, Completion, Condition, Data, ErrorKind, Lba, Namespace, Options, QueueOptions,
     QueuePair, Refusal, Request, SharedHandle, SharedQueue, Waiting,
 };
 use millrace_nvme_model as model;
+use millrace_random::Random;
 use model::{Fault, FaultRule, Faults, Target, When};
 
 /// Blocks that one request covers, and their bytes.

@@ -1,5 +1,6 @@
 //! What the halves check, and that they are the memory they say.
 
+use millrace_random::Random;
 use millrace_window::{APART, Attributes, Direction, ErrorKind, LINE, WORD, Window};
 use proptest::prelude::*;
 
@@ -285,13 +286,6 @@ fn threads_meet_over_all_kinds_of_memory() {
 fn no_content_makes_a_reader_panic() {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// SplitMix64.
-    fn next(state: &mut u64) -> u64 {
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed ^ (mixed >> 31)
-    }
-
     let polls = if cfg!(miri) { 20 } else { 50_000 };
     for attributes in CACHEABILITIES {
         let memory = heap(SIZE, attributes);
@@ -300,13 +294,13 @@ fn no_content_makes_a_reader_panic() {
             scope.spawn(|| {
                 let window = memory.window();
                 let mut outgoing = window.outgoing(0..SIZE).expect("free");
-                let mut state = 1;
+                let mut random = Random::new(1);
                 while !is_done.load(Ordering::Relaxed) {
-                    let line = usize::try_from(next(&mut state) % 16).expect("a few");
+                    let line = random.index(16);
                     let mut slot = outgoing.slot(line * LINE, LINE).expect("within");
-                    let bytes = next(&mut state).to_le_bytes().repeat(7);
+                    let bytes = random.number().to_le_bytes().repeat(7);
                     slot.store(WORD, &bytes).expect("within");
-                    slot.publish(next(&mut state) >> (next(&mut state) % 64));
+                    slot.publish(random.number() >> random.below(64));
                 }
             });
             let window = memory.window();

@@ -11,10 +11,11 @@ use millrace_document::command::{CommandRequest, Database, DatabaseHooks, Princi
 use millrace_document::operation::Limits;
 use millrace_document::{Environment, Error, ErrorCode, Interrupt, Operation, Result};
 use millrace_engine::{CommitSeq, Engine, KeyRange};
+use millrace_random::Random;
 
 use super::model::{Answer, Contents, Model};
 use super::restless::Restless;
-use super::workload::{Random, Step};
+use super::workload::Step;
 
 /// No time passes, and numbers are the same in every run.
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ impl Environment for Steady {
     }
 
     fn random(&self) -> u64 {
-        Random(self.0.fetch_add(1, Ordering::Relaxed)).next()
+        Random::new(self.0.fetch_add(1, Ordering::Relaxed)).number()
     }
 }
 

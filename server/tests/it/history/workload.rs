@@ -1,24 +1,17 @@
 //! A recorded history of commands, from a seed.
 
 use bson::{Document, doc};
+use millrace_random::Random;
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+/// Draws of what BSON calls an `int`.
 #[derive(Debug)]
-pub(crate) struct Random(pub(crate) u64);
+struct Draws(Random);
 
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
+impl Draws {
     /// A number below `end`.
-    pub(crate) fn below(&mut self, end: i32) -> i32 {
+    fn below(&mut self, end: i32) -> i32 {
         let end = u64::try_from(end).expect("bounds are positive");
-        i32::try_from(self.next() % end).expect("it is below an i32")
+        i32::try_from(self.0.number() % end).expect("it is below an i32")
     }
 }
 
@@ -148,21 +141,21 @@ impl Step {
     }
 }
 
-fn document(random: &mut Random, id: i32) -> Document {
+fn document(random: &mut Draws, id: i32) -> Document {
     let tags: Vec<i32> = (0..random.below(4)).map(|_| random.below(20)).collect();
     let filling = "x".repeat(usize::try_from(random.below(400)).expect("it is positive"));
     doc! {"_id": id, "k": random.below(1000), "n": random.below(50), "tags": tags, "filling": filling}
 }
 
 /// A collection's name; `c` is the one most is done to.
-fn name(random: &mut Random) -> String {
+fn name(random: &mut Draws) -> String {
     ["c", "c", "c", "c", "d", "log"][usize::try_from(random.below(6)).expect("it is positive")]
         .to_owned()
 }
 
 /// The history: a fixed beginning in which everything happens once, then whatever comes.
 pub(crate) fn history(seed: u64, length: usize) -> Vec<Step> {
-    let mut random = Random(seed);
+    let mut random = Draws(Random::new(seed));
     let c = || "c".to_owned();
     let mut steps = vec![
         Step::Insert {
@@ -200,7 +193,7 @@ pub(crate) fn history(seed: u64, length: usize) -> Vec<Step> {
     steps
 }
 
-fn random_step(random: &mut Random) -> Step {
+fn random_step(random: &mut Draws) -> Step {
     let collection = name(random);
     let id = random.below(60);
     match random.below(40) {

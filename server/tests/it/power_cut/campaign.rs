@@ -9,10 +9,10 @@ use bson::doc;
 use millrace_block::{Device, Image, MemoryDevice};
 use millrace_engine::Engine as _;
 use millrace_power_cut::{Cursor, Survivors};
+use millrace_random::Random;
 
 use super::recorded::{Acknowledged, Recorded};
 use super::stack;
-use crate::history::workload::Random;
 
 /// On one image in so many the history goes on.
 const IMAGES_PER_CONTINUATION: u64 = 16;
@@ -44,7 +44,7 @@ impl<'a> Campaign<'a> {
             stride: cursor.events().div_ceil(points_max) as u64,
             cursor,
             recorded,
-            random: Random(recorded.seed),
+            random: Random::new(recorded.seed),
             points: 0,
             images: 0,
             lossy: 0,
@@ -58,7 +58,7 @@ impl<'a> Campaign<'a> {
     pub(crate) fn run(mut self) -> Self {
         loop {
             let is_last = self.cursor.point() == self.cursor.events();
-            if self.random.next() % self.stride == 0 || is_last {
+            if self.random.below(self.stride) == 0 || is_last {
                 self.points += 1;
                 self.cut();
             }
@@ -76,7 +76,7 @@ impl<'a> Campaign<'a> {
             _ => &Survivors::ALL[..],
         };
         for survivors in kinds {
-            let seed = self.random.next();
+            let seed = self.random.number();
             let case = format!(
                 "seed {}, point {} of {}, {survivors:?} by {seed}",
                 self.recorded.seed,
@@ -116,7 +116,7 @@ impl<'a> Campaign<'a> {
         self.partial += usize::from(whole.is_none());
         // It is as good as new. What was cut off may have been removed by the opening.
         let steps = whole.filter(|_| bed.engine.last_commit_seq() == commit_seq);
-        match steps.filter(|_| self.random.next() % IMAGES_PER_CONTINUATION == 0) {
+        match steps.filter(|_| self.random.below(IMAGES_PER_CONTINUATION) == 0) {
             Some(steps) => {
                 let failed = recording.run(&bed, steps, &mut durable.clone(), case);
                 assert_eq!(failed, None, "{case}");

@@ -8,12 +8,12 @@ use bson::{Document, doc};
 use millrace_block::{Device, MemoryDevice};
 use millrace_engine::Engine as _;
 use millrace_power_cut::{PowerCut, Survivors};
+use millrace_random::Random;
 
 use super::campaign::KeptOnPanic;
 use super::recorded::geometry;
 use super::stack;
 use crate::history::bed::Bed;
-use crate::history::workload::Random;
 
 const CLIENTS: i32 = 3;
 /// Commands of each.
@@ -92,17 +92,17 @@ impl Clients {
 
     /// Cuts the power at so many points at most, or nearly so; how many images were made.
     pub(crate) fn cut(&self, points_max: usize) -> usize {
-        let mut random = Random(self.seed);
+        let mut random = Random::new(self.seed);
         let mut cursor = self.device.cursor();
         let stride = cursor.events().div_ceil(points_max) as u64;
         let mut images = 0;
         while cursor.advance() {
-            if random.next() % stride != 0 {
+            if random.below(stride) != 0 {
                 continue;
             }
             let point = cursor.point();
             for survivors in Survivors::ALL {
-                let seed = random.next();
+                let seed = random.number();
                 let case = format!(
                     "seed {}, point {point} of {}, {survivors:?} by {seed}",
                     self.seed,

@@ -13,7 +13,7 @@ mod clients;
 mod recorded;
 mod stack;
 
-use std::ops::Range;
+use millrace_fixtures::chosen_seeds;
 
 use campaign::Campaign;
 use clients::Clients;
@@ -22,15 +22,9 @@ use recorded::{Acknowledged, Recorded};
 /// Without seeds from outside, images are made at about so many of a history's events.
 const POINTS: usize = 50;
 
-fn seeds() -> Option<Range<u64>> {
-    let text = std::env::var("MILLRACE_SEEDS").ok()?;
-    let (from, to) = text.split_once("..").expect("MILLRACE_SEEDS=FROM..TO");
-    Some(from.parse().expect("a number")..to.parse().expect("a number"))
-}
-
 #[test]
 fn whatever_a_disk_holds_what_was_acknowledged_is_there() {
-    let all = seeds();
+    let all = chosen_seeds();
     let mut images = 0;
     for seed in all.clone().unwrap_or(0..2) {
         let recorded = Recorded::new(seed, Acknowledged::WhenDurable);
@@ -45,7 +39,7 @@ fn whatever_a_disk_holds_what_was_acknowledged_is_there() {
 
 #[test]
 fn clients_that_write_at_once_find_what_they_were_told_of() {
-    let all = seeds();
+    let all = chosen_seeds();
     for seed in all.clone().unwrap_or(0..2) {
         let points_max = all.as_ref().map_or(POINTS / 3, |_| usize::MAX);
         let images = Clients::new(seed).cut(points_max);

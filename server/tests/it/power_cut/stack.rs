@@ -2,9 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use millrace_blobfs::{CheckOptions, Clock, FormatOptions, MountOptions, Timestamp, Volume, check};
+use millrace_blobfs::{CheckOptions, Clock, FormatOptions, MountOptions, Volume, check};
 use millrace_block::Device;
 use millrace_engine::{CommitSeq, Engine as _};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
@@ -20,8 +19,7 @@ const JOURNAL_BYTES: u64 = 256 << 10;
 
 /// A clock that moves on by a millisecond with each look.
 fn clock() -> Clock {
-    let now = AtomicU64::new(1_700_000_000_000);
-    Arc::new(move || Timestamp(now.fetch_add(1, Ordering::Relaxed)))
+    millrace_fixtures::blobfs::clock(1_700_000_000_000)
 }
 
 /// Makes a volume on a device.

@@ -12,6 +12,7 @@ use millrace_blobfs::{
     ErrorKind, File, FormatOptions, Kind, OpenOptions, ReadPart, Timestamp, Volume,
 };
 use millrace_block::{Device, MemoryDevice};
+use millrace_fixtures::seeds;
 
 use crate::data_checksums;
 use crate::support::{Rng, mount, pattern};
@@ -357,11 +358,7 @@ fn tree_of_system(folder: &Path, path: &str, tree: &mut Tree) {
 
 #[test]
 fn random_operations_do_what_they_do_on_the_operating_systems_files() {
-    let seeds = std::env::var("MILLRACE_SEEDS").map_or(0..40, |text| {
-        let (from, to) = text.split_once("..").expect("MILLRACE_SEEDS=FROM..TO");
-        from.parse().unwrap()..to.parse().unwrap()
-    });
-    for seed in seeds {
+    for seed in seeds(0..40) {
         let mut both = Both::new(seed);
         for _ in 0..300 {
             both.step();

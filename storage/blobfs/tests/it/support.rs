@@ -1,15 +1,14 @@
 //! What the tests of volumes share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_blobfs::{Clock, FormatOptions, MountOptions, Timestamp, Volume};
 use millrace_block::Device;
+use millrace_random::Random;
 
 /// A clock that counts its readings.
 pub(crate) fn clock() -> Clock {
-    let now = AtomicU64::new(1_000);
-    Arc::new(move || Timestamp(now.fetch_add(1, Ordering::Relaxed)))
+    millrace_fixtures::blobfs::clock(1_000)
 }
 
 /// Options for small volumes.
@@ -49,24 +48,22 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Random numbers from a seed.
-pub(crate) struct Rng(u64);
+/// Draws from a seed, whose bounds are lengths.
+pub(crate) struct Rng(Random);
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15)
+        Self(Random::new(
+            seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15,
+        ))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.number()
     }
 
-    /// Less than `end`.
+    /// Less than `end`; zero if that is zero.
     pub(crate) fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end.max(1) as u64).expect("less than a usize")
+        self.0.index(end.max(1))
     }
 }

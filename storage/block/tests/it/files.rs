@@ -9,7 +9,8 @@ use std::sync::Arc;
 use millrace_block::{
     Device, ErrorKind, FileDevice, FileOptions, Lba, Operation, Request, Result, conformance,
 };
-use millrace_memory::{Arena, ArenaOptions, Buffer};
+use millrace_fixtures::block::{self, arena};
+use millrace_memory::{Arena, Buffer};
 use tempfile::TempDir;
 
 const BYTES: u64 = 4 << 20;
@@ -36,18 +37,8 @@ fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorKind {
     result.expect_err("refused").kind()
 }
 
-fn arena(device: &dyn Device) -> Arena {
-    let options = ArenaOptions {
-        locked: false,
-        ..ArenaOptions::default()
-    };
-    Arena::new(Arc::clone(device.domain()), &options).expect("there is memory")
-}
-
 fn filled(arena: &Arena, byte: u8) -> Buffer {
-    let mut buffer = arena.try_buffer(4096).expect("free");
-    buffer.fill(byte);
-    buffer
+    block::filled(arena, 4096, byte)
 }
 
 #[test]

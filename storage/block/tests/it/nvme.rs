@@ -8,7 +8,7 @@ use millrace_block::{
     Deallocation, Device, ErrorKind, Lba, NvmeDevice, NvmeOptions, OpenOptions, Operation, Queue,
     Request, Result, Spec, conformance,
 };
-use millrace_memory::{Arena, ArenaOptions, Buffer};
+use millrace_fixtures::block::{arena, filled};
 use millrace_nvme::{Options, SystemHost, Waiting};
 use millrace_nvme_model as model;
 
@@ -82,20 +82,6 @@ fn mistrusting() -> NvmeOptions {
         trust_fua: false,
         ..polling()
     }
-}
-
-fn arena(device: &dyn Device) -> Arena {
-    let options = ArenaOptions {
-        locked: false,
-        ..ArenaOptions::default()
-    };
-    Arena::new(Arc::clone(device.domain()), &options).expect("there is memory")
-}
-
-fn filled(arena: &Arena, len: usize, byte: u8) -> Buffer {
-    let mut buffer = arena.try_buffer(len).expect("free");
-    buffer.fill(byte);
-    buffer
 }
 
 #[test]

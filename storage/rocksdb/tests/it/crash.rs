@@ -12,6 +12,7 @@ use std::thread;
 
 use millrace_block::{Device, FileDevice, FileOptions};
 use millrace_engine::{Batch, CommitSeq, Counter, Durability, Engine, KeyRange, ReadSet};
+use millrace_random::Random;
 use millrace_rocksdb::{FileSystem, Options, RocksEngine, UnsyncedLossFs};
 use tempfile::TempDir;
 
@@ -193,15 +194,6 @@ fn write_and_kill(
     told
 }
 
-/// A kill's moment, from a seed: SplitMix64.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
 /// The commits that are left are a prefix of the order: as many keys as the last commit sequence number says.
 fn check_dense(engine: &RocksEngine) {
     let mut keys = 0;
@@ -224,10 +216,10 @@ fn check_dense(engine: &RocksEngine) {
 /// Kills a child `kills` times, each time over what the ones before left.
 fn kill_again_and_again(scenario: Scenario, kills: u64, seed: u64) {
     let folder = scenario.home();
-    let mut random = seed;
+    let mut random = Random::new(seed);
     let mut told = Vec::new();
     for kill in 0..kills {
-        let acknowledgements = 1 + next_random(&mut random) % 250;
+        let acknowledgements = 1 + random.below(250);
         let count = usize::try_from(acknowledgements).expect("it is small");
         told.append(&mut write_and_kill(folder.path(), scenario, count));
         let engine = scenario.open(folder.path());

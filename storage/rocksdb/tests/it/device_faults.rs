@@ -12,6 +12,7 @@ use crate::volumes;
 use millrace_block::{Device, Geometry, MemoryDevice};
 use millrace_engine::{Batch, CommitSeq, Durability, Engine as _, Error, ErrorKind, ReadSet};
 use millrace_power_cut::{Fault, Kind, PowerCut, Survivors};
+use millrace_random::Random;
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 
 /// The folder of the engine in its volume.
@@ -154,14 +155,9 @@ fn a_full_volume_is_an_error_that_says_so_and_nothing_acknowledged_is_lost() {
     let engine = open(Arc::clone(&device) as Arc<dyn Device>).expect("it opens");
     let value = |number: u64| -> Vec<u8> {
         // What cannot be compressed.
-        let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[0]
-        };
-        std::iter::repeat_with(next).take(60_000).collect()
+        let mut bytes = vec![0; 60_000];
+        Random::new(number).fill(&mut bytes);
+        bytes
     };
     let mut durable = 0_u64;
     let failure = loop {

@@ -7,7 +7,6 @@
 //! By default a sample of the events is tried. `MILLRACE_SEEDS=0..4` tries all events of as many histories of each
 //! kind of disk.
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use crate::volumes;
 use millrace_blobfs::CheckOptions;
 use millrace_block::{Device, Geometry, MemoryDevice};
 use millrace_engine::{Batch, CommitSeq, Durability, Engine as _, ReadSet};
+use millrace_fixtures::{chosen_seeds, seeds};
 use millrace_power_cut::{Order, PowerCut, Survivors};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 
@@ -90,18 +90,11 @@ impl Recording {
     }
 }
 
-/// The seeds of histories of which all events are tried.
-fn seeds() -> Option<Range<u64>> {
-    let text = std::env::var("MILLRACE_SEEDS").ok()?;
-    let (from, to) = text.split_once("..").expect("MILLRACE_SEEDS=FROM..TO");
-    Some(from.parse().expect("a number")..to.parse().expect("a number"))
-}
-
 /// Points of a record, in order: the first, the last and between them one in each of `parts_max` parts, by a seed; all
 /// of them if there are seeds from outside.
 fn points(events: usize, seed: u64, parts_max: usize) -> Vec<usize> {
     let mut random = seed;
-    let parts = seeds().map_or(parts_max, |_| usize::MAX).min(events);
+    let parts = chosen_seeds().map_or(parts_max, |_| usize::MAX).min(events);
     let within = |part: usize| {
         let (start, end) = (part * events / parts, (part + 1) * events / parts);
         random = random
@@ -185,7 +178,7 @@ fn what_was_not_synced_can_be_lost() {
 
 #[test]
 fn on_a_disk_that_must_be_flushed() {
-    for seed in seeds().unwrap_or(1..2) {
+    for seed in seeds(1..2) {
         let recording = Recording::new(geometry(false), Order::AtOnce);
         nothing_acknowledged_is_lost(&recording, seed);
     }
@@ -193,7 +186,7 @@ fn on_a_disk_that_must_be_flushed() {
 
 #[test]
 fn on_a_disk_that_writes_through_and_out_of_order() {
-    for seed in seeds().unwrap_or(2..3) {
+    for seed in seeds(2..3) {
         let recording = Recording::new(geometry(true), Order::Shuffled(seed));
         nothing_acknowledged_is_lost(&recording, seed);
     }

@@ -1,15 +1,14 @@
 //! Volumes for tests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use millrace_blobfs::{Clock, FormatOptions, MountOptions, Timestamp, Volume};
+use millrace_blobfs::{Clock, FormatOptions, MountOptions, Volume};
 use millrace_block::Device;
 
 /// A clock that moves on by a millisecond with each look.
 fn clock() -> Clock {
-    let now = AtomicU64::new(1_700_000_000_000);
-    Arc::new(move || Timestamp(now.fetch_add(1, Ordering::Relaxed)))
+    millrace_fixtures::blobfs::clock(1_700_000_000_000)
 }
 
 /// Makes a volume on a device.

@@ -6,7 +6,8 @@ use std::thread;
 use millrace_block::{
     Completion, Device, ErrorKind, Geometry, Image, Lba, MemoryDevice, Queue, Request,
 };
-use millrace_memory::{Arena, ArenaOptions, Buffer};
+use millrace_fixtures::block::{self, arena};
+use millrace_memory::{Arena, Buffer};
 use millrace_power_cut::{Event, Fault, Kind, Options, Order, PowerCut, Survivors};
 
 fn geometry() -> Geometry {
@@ -16,18 +17,8 @@ fn geometry() -> Geometry {
     }
 }
 
-fn arena(device: &PowerCut) -> Arena {
-    let options = ArenaOptions {
-        locked: false,
-        ..ArenaOptions::default()
-    };
-    Arena::new(Arc::clone(device.domain()), &options).expect("there is memory")
-}
-
 fn filled(arena: &Arena, blocks: usize, byte: u8) -> Buffer {
-    let mut buffer = arena.try_buffer(blocks * 512).expect("free");
-    buffer.fill(byte);
-    buffer
+    block::filled(arena, blocks * 512, byte)
 }
 
 fn run(queue: &mut dyn Queue, request: Request) -> Completion {
@@ -43,7 +34,7 @@ fn first(image: &Image, block: u64) -> u8 {
 #[test]
 fn a_request_fails_that_is_told_to() {
     let device = PowerCut::new(geometry()).expect("sound");
-    let (arena, mut queue) = (arena(&device), device.queue().expect("a queue"));
+    let (arena, mut queue) = (arena(&*device), device.queue().expect("a queue"));
     let mut failed = |faults, requests: &[Kind]| {
         device.set_faults(faults);
         let errors = requests.iter().map(|kind| {
@@ -84,7 +75,7 @@ fn a_request_fails_that_is_told_to() {
 #[test]
 fn bad_blocks_cannot_be_read() {
     let device = PowerCut::new(geometry()).expect("sound");
-    let (arena, mut queue) = (arena(&device), device.queue().expect("a queue"));
+    let (arena, mut queue) = (arena(&*device), device.queue().expect("a queue"));
     run(&mut *queue, Request::write(Lba(4), filled(&arena, 8, 9), 0))
         .result
         .expect("written");
@@ -110,7 +101,7 @@ fn bad_blocks_cannot_be_read() {
 #[test]
 fn what_failed_and_what_a_failed_flush_was_for_is_never_sure() {
     let device = PowerCut::new(geometry()).expect("sound");
-    let (arena, mut queue) = (arena(&device), device.queue().expect("a queue"));
+    let (arena, mut queue) = (arena(&*device), device.queue().expect("a queue"));
     let write = |lba, byte| Request::write(Lba(lba), filled(&arena, 1, byte), 0);
     run(&mut *queue, write(0, 1)).result.expect("written");
     run(&mut *queue, Request::flush(0)).result.expect("flushed");
@@ -162,7 +153,7 @@ fn deallocated_blocks_hold_anything_until_they_are_written() {
         ..geometry()
     };
     let device = PowerCut::new(geometry).expect("sound");
-    let (arena, mut queue) = (arena(&device), device.queue().expect("a queue"));
+    let (arena, mut queue) = (arena(&*device), device.queue().expect("a queue"));
     for request in [
         Request::write(Lba(0), filled(&arena, 8, 1), 0),
         Request::deallocate(Lba(0), 8, 0),
@@ -191,7 +182,7 @@ fn deallocated_blocks_hold_anything_until_they_are_written() {
 #[test]
 fn counters_count_and_a_record_can_begin_anew() {
     let device = PowerCut::new(geometry()).expect("sound");
-    let (arena, mut queue) = (arena(&device), device.queue().expect("a queue"));
+    let (arena, mut queue) = (arena(&*device), device.queue().expect("a queue"));
     run(&mut *queue, Request::write(Lba(0), filled(&arena, 4, 1), 0))
         .result
         .expect("written");
@@ -258,7 +249,7 @@ fn shuffled_requests_change_places_by_seed() {
             order: Order::Shuffled(seed),
         });
         let device = device.expect("sound");
-        let (arena, mut queue) = (arena(&device), device.queue().expect("a queue"));
+        let (arena, mut queue) = (arena(&*device), device.queue().expect("a queue"));
         for token in 0..16_u8 {
             let buffer = filled(&arena, 1, token);
             queue
@@ -300,7 +291,7 @@ fn many_threads_write_and_what_they_flushed_is_there() {
             order,
         });
         let device = device.expect("sound");
-        let arena = arena(&device);
+        let arena = arena(&*device);
         // What each thread knows: from which point on which of its rounds is durable.
         let known: Vec<Vec<usize>> = thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
@@ -354,7 +345,7 @@ fn dropping_a_queue_ends_what_it_has() {
         order: Order::Shuffled(1),
     });
     let device = device.expect("sound");
-    let (arena, mut queue) = (arena(&device), device.queue().expect("a queue"));
+    let (arena, mut queue) = (arena(&*device), device.queue().expect("a queue"));
     for block in 0..8 {
         queue
             .submit(Request::write(Lba(block), filled(&arena, 1, 1), 0))

@@ -1,5 +1,6 @@
 //! Messages from one side to the other, and room given back.
 
+use millrace_random::mix;
 use millrace_window::{Attributes, Error, Incoming, Outgoing, Window};
 use millrace_window_faults::{FaultyMedium, Pair, Side};
 
@@ -14,12 +15,9 @@ const MESSAGES: u64 = 20;
 const ACTIONS: u64 = 600;
 const ROUNDS: u64 = 3 * MESSAGES;
 
-/// SplitMix64: what is drawn follows from what is put in.
+/// The draw of this number of a seed, in any order of numbers.
 fn draw(seed: u64, number: u64) -> u64 {
-    let mut mixed = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    mix(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
 }
 
 fn payload(seed: u64, message: u64) -> Vec<u8> {

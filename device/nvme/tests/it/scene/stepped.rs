@@ -1,38 +1,13 @@
 //! A model that is stepped by the driver's waiting: what happens between two steps of the driver is chosen.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
+use millrace_fixtures::nvme::StepHost;
 use millrace_memory::{Domain, Iova, Region};
-use millrace_nvme::{Controller, Host, Options};
+use millrace_nvme::{Controller, Options};
 use millrace_nvme_model as model;
 use millrace_pci::{Bar, Function};
-
-/// So long a round of waiting takes.
-const ROUND_NS: u64 = 100_000;
-
-/// A host whose waiting is a number of steps of the model.
-#[derive(Debug)]
-struct SteppingHost {
-    model: model::Controller,
-    steps: u32,
-    time_ns: AtomicU64,
-}
-
-impl Host for SteppingHost {
-    fn now(&self) -> Duration {
-        Duration::from_nanos(self.time_ns.load(Ordering::Relaxed))
-    }
-
-    fn relax(&self, _: u32) {
-        for _ in 0..self.steps {
-            self.model.step();
-        }
-        self.time_ns.fetch_add(ROUND_NS, Ordering::Relaxed);
-    }
-}
 
 /// A controller in use, whose model goes so many steps in a round of waiting.
 #[derive(Debug)]
@@ -50,11 +25,7 @@ impl Stepped {
             namespaces: vec![super::blocks_of_512()],
             ..model::Options::default()
         })?;
-        let host = Arc::new(SteppingHost {
-            model: model.clone(),
-            steps,
-            time_ns: AtomicU64::new(0),
-        });
+        let host = Arc::new(StepHost::new(model.clone(), steps));
         let own = model.function();
         let function = match hook {
             Some(hook) => Arc::new(Hooked {

@@ -6,18 +6,12 @@ mod threads;
 
 use campaign::Campaign;
 use millrace_blobfs::{Barrier, mutation};
+use millrace_fixtures::seeds;
 
 use crate::history::Cause;
 
 /// Seeds of which the campaigns have a scattered checkpoint.
 const SCATTERED: [u64; 2] = [4, 12];
-
-fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
-    std::env::var("MILLRACE_SEEDS").map_or(usual, |text| {
-        let (from, to) = text.split_once("..").expect("MILLRACE_SEEDS=FROM..TO");
-        from.parse().expect("a number")..to.parse().expect("a number")
-    })
-}
 
 #[test]
 fn whatever_a_disk_holds_after_a_power_cut_what_was_synced_is_there() {

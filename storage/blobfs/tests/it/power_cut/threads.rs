@@ -6,6 +6,7 @@ use std::thread;
 
 use millrace_blobfs::{FormatOptions, Timestamp, Volume, mutation};
 use millrace_block::Device;
+use millrace_fixtures::seeds;
 use millrace_power_cut::{Options, Order, PowerCut, Survivors};
 
 use crate::history::geometry;
@@ -59,7 +60,7 @@ fn work(volume: &Volume, device: &PowerCut, thread: u64, seed: u64, synced: &Mut
 #[test]
 fn what_threads_have_synced_is_there() {
     mutation::leave_out(None);
-    for seed in super::seeds(0..6) {
+    for seed in seeds(0..6) {
         let geometry = geometry(seed, DEVICE_BYTES);
         let options = Options {
             geometry: geometry.clone(),
