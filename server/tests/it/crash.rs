@@ -12,18 +12,20 @@ use std::sync::Arc;
 
 use bson::doc;
 use millrace_engine::{CommitSeq, Engine as _};
+use millrace_fixtures::count;
 use millrace_random::Random;
 use millrace_rocksdb::{Fault, FileSystem, Options, RocksEngine, UnsyncedLossFs};
 
-use crate::history::bed::{Bed, is_storage};
+use crate::history::fixture::{Fixture, is_storage};
 use crate::history::recording::Recording;
 use crate::history::restless::{OtherClient, Restless};
 use crate::history::workload::history;
 
 /// How many steps the history has.
 const STEPS: usize = 90;
-/// Of how many operations at most a fault is tried at each.
-const FAULTS_MAX: usize = 130;
+/// Of how many operations at most a fault is tried at each; of more where seeds are named from outside.
+const FAULTS_MAX: u64 = 30;
+const FAULTS_MAX_LONG: u64 = 130;
 /// After so many steps the engine is synced.
 const STEPS_PER_SYNC: usize = 3;
 
@@ -45,10 +47,10 @@ fn record(seed: u64) -> (Recording, u64) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file_system = UnsyncedLossFs::new();
     let engine = open_engine(folder.path(), &file_system).expect("it opens");
-    let bed = Bed::on(engine).expect("it opens");
+    let fixture = Fixture::on(engine).expect("it opens");
     let steps = history(seed, STEPS);
-    let recording = Recording::new(&bed, steps, STEPS_PER_SYNC, &mut |_, _| {});
-    drop(bed);
+    let recording = Recording::new(&fixture, steps, STEPS_PER_SYNC, &mut |_, _| {});
+    drop(fixture);
     (recording, file_system.operations())
 }
 
@@ -64,10 +66,10 @@ enum Ending {
 }
 
 /// After a failure nothing is acknowledged, errors say why, and reads go on.
-fn check_poisoned(bed: &Bed, case: &str) {
+fn check_poisoned(fixture: &Fixture, case: &str) {
     let insert = doc! {"insert": "c", "documents": [{"_id": -1}]};
     for command in [insert, doc! {"create": "e"}, doc! {"drop": "d"}] {
-        let written = match bed.run_on("test", &command) {
+        let written = match fixture.run_on("test", &command) {
             Ok((_, written)) => written,
             Err(error) => {
                 assert!(is_storage(&error), "{case}: {error}");
@@ -81,8 +83,8 @@ fn check_poisoned(bed: &Bed, case: &str) {
         // What had nothing to do may succeed.
         assert_eq!(written, None, "{case}: {command} was acknowledged");
     }
-    bed.engine.sync().expect_err("nothing is acknowledged");
-    bed.contents();
+    fixture.engine.sync().expect_err("nothing is acknowledged");
+    fixture.contents();
 }
 
 fn run_with_fault(recording: &Recording, operation: u64, fault: Fault) -> Ending {
@@ -98,15 +100,15 @@ fn run_with_fault(recording: &Recording, operation: u64, fault: Fault) -> Ending
             Ending::OpenFailed
         }
         Ok(engine) => {
-            let bed = Bed::on(engine).expect("an empty folder has an empty catalog");
-            match recording.run(&bed, 0, &mut durable, &case) {
+            let fixture = Fixture::on(engine).expect("an empty folder has an empty catalog");
+            match recording.run(&fixture, 0, &mut durable, &case) {
                 None => {
-                    last = bed.engine.last_commit_seq();
+                    last = fixture.engine.last_commit_seq();
                     Ending::Finished
                 }
                 Some(failed) => {
                     last = recording.commit_seqs[failed + 1];
-                    check_poisoned(&bed, &case);
+                    check_poisoned(&fixture, &case);
                     Ending::Whole
                 }
             }
@@ -121,30 +123,31 @@ fn run_with_fault(recording: &Recording, operation: u64, fault: Fault) -> Ending
         "{case}: {commit_seq} is left, {durable} was acknowledged"
     );
     assert!(commit_seq <= last, "{case}: {commit_seq} is left of {last}");
-    let bed = Bed::on(engine).unwrap_or_else(|error| panic!("{case}: {error:?}"));
-    bed.check(&case);
-    let whole = recording.check_prefix(&bed, commit_seq, &case);
+    let fixture = Fixture::on(engine).unwrap_or_else(|error| panic!("{case}: {error:?}"));
+    fixture.check(&case);
+    let whole = recording.check_prefix(&fixture, commit_seq, &case);
     if whole.is_none() {
         ending = Ending::Partial;
     }
-    if let Some(steps) = whole.filter(|_| bed.engine.last_commit_seq() == commit_seq) {
+    if let Some(steps) = whole.filter(|_| fixture.engine.last_commit_seq() == commit_seq) {
         // It is as good as new: the history goes on where it was cut.
-        let failed = recording.run(&bed, steps, &mut durable, &case);
+        let failed = recording.run(&fixture, steps, &mut durable, &case);
         assert_eq!(failed, None, "{case}");
-        assert_eq!(Some(&bed.contents()), recording.models.last(), "{case}");
+        assert_eq!(Some(&fixture.contents()), recording.models.last(), "{case}");
     } else {
-        bed.run(&doc! {"insert": "e", "documents": [{"_id": -1}]});
-        bed.engine
+        fixture.run(&doc! {"insert": "e", "documents": [{"_id": -1}]});
+        fixture
+            .engine
             .sync()
             .unwrap_or_else(|error| panic!("{case}: {error:?}"));
     }
-    bed.check(&case);
+    fixture.check(&case);
     ending
 }
 
 /// The operations at which a fault is tried: all, or a sample of one in each of as many parts.
 fn places(operations: u64, seed: u64) -> Vec<u64> {
-    let parts = (FAULTS_MAX as u64).min(operations);
+    let parts = count(FAULTS_MAX, FAULTS_MAX_LONG).min(operations);
     let mut random = Random::new(seed);
     let place = |part: u64| {
         let (start, end) = (part * operations / parts, (part + 1) * operations / parts);
@@ -185,15 +188,15 @@ fn the_check_notices_what_is_lost() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file_system = UnsyncedLossFs::new();
     let engine = open_engine(folder.path(), &file_system).expect("it opens");
-    let bed = Bed::on(engine).expect("it opens");
+    let fixture = Fixture::on(engine).expect("it opens");
     for step in &recording.steps[..3] {
-        bed.step(step).expect("nothing fails");
+        fixture.step(step).expect("nothing fails");
     }
     file_system.fail_at(file_system.operations(), Fault::PowerCut);
-    let commit_seq = bed.engine.last_commit_seq();
-    drop(bed);
+    let commit_seq = fixture.engine.last_commit_seq();
+    drop(fixture);
     let engine = open_engine(folder.path(), &UnsyncedLossFs::new()).expect("it opens");
     assert!(engine.last_commit_seq() < commit_seq);
-    let bed = Bed::on(engine).expect("it opens");
-    assert_ne!(bed.contents(), recording.models[3]);
+    let fixture = Fixture::on(engine).expect("it opens");
+    assert_ne!(fixture.contents(), recording.models[3]);
 }

@@ -1,13 +1,14 @@
 //! A short deterministic run of the fuzz target `nvme_controller`.
 
 use crate::exercise_controller::drive;
+use millrace_fixtures::count;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 #[test]
 fn any_controller() {
     let config = ProptestConfig {
-        cases: 1_500,
+        cases: count(500, 1_500),
         failure_persistence: None,
         max_shrink_iters: 2_000,
         ..ProptestConfig::default()

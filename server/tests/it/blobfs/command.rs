@@ -6,14 +6,14 @@ use std::thread;
 use millrace_nvme_model::{Options, Service, Stepper};
 use serde_json::json;
 
-use super::bed::{Bed, bytes};
+use super::fixture::{Fixture, bytes};
 
 #[test]
 fn every_command_helps_with_examples() {
-    let bed = Bed::new();
+    let fixture = Fixture::new();
     let commands = "mkfs check ls stat cat cp mv rm mkdir df trim dump";
     for command in commands.split_whitespace() {
-        let text = bed.ok(&format!("{command} --help"));
+        let text = fixture.ok(&format!("{command} --help"));
         assert!(text.contains("Examples:\n  millrace blobfs "), "{text}");
         assert!(command == "cat" || text.contains("--json"), "{text}");
     }
@@ -21,8 +21,8 @@ fn every_command_helps_with_examples() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let bed = Bed::with_volume();
-    bed.write("data", "x");
+    let fixture = Fixture::with_volume();
+    fixture.write("data", "x");
     let rows = [
         ("ls", 2, "<SPEC>"),
         ("ls disk.img:1", 2, "begins with file:"),
@@ -41,15 +41,15 @@ fn what_makes_no_sense_is_refused() {
         ("check ./none.img", 8, "could not be opened"),
     ];
     for (line, code, expected) in rows {
-        let error = bed.fails(line, code);
+        let error = fixture.fails(line, code);
         assert!(error.contains(expected), "{line}: {error}");
     }
 }
 
 #[test]
 fn a_volume_is_one_process_s_at_a_time() {
-    let bed = Bed::with_volume();
-    let device = bed.open();
+    let fixture = Fixture::with_volume();
+    let device = fixture.open();
     let rows = [
         ("ls ./disk.img", 1),
         ("mkdir ./disk.img /a", 1),
@@ -57,20 +57,20 @@ fn a_volume_is_one_process_s_at_a_time() {
         ("check ./disk.img", 8),
     ];
     for (line, code) in rows {
-        let error = bed.fails(line, code);
+        let error = fixture.fails(line, code);
         assert!(error.contains("is in use"), "{line}: {error}");
         assert!(error.contains("`fuser -v ./disk.img`"), "{line}: {error}");
     }
     drop(device);
-    bed.ok("ls ./disk.img");
+    fixture.ok("ls ./disk.img");
     // Without a '/' it is the same file.
-    bed.ok("ls disk.img");
+    fixture.ok("ls disk.img");
 }
 
 #[test]
 fn an_nvme_device_serves_as_a_file_does() {
-    let bed = Bed::new();
-    let socket = bed.path("ctrl.sock");
+    let fixture = Fixture::new();
+    let socket = fixture.path("ctrl.sock");
     let service = Service::bind(Options::default(), &socket).expect("a new socket");
     let service = Arc::new(service);
     let _stepper = Stepper::new(service.controller());
@@ -79,27 +79,27 @@ fn an_nvme_device_serves_as_a_file_does() {
     thread::spawn(move || while serving.serve_client().is_ok() {});
 
     let bytes = bytes(3_000_001, 0);
-    bed.write("tree/big", &bytes);
-    bed.write("tree/small", "small");
+    fixture.write("tree/big", &bytes);
+    fixture.write("tree/small", "small");
     let spec = format!("vfio-user:{}", socket.display());
-    let made = bed.json(&format!("mkfs {spec} --label model"));
+    let made = fixture.json(&format!("mkfs {spec} --label model"));
     assert_eq!(made["device_bytes"], json!(64 << 20));
-    bed.ok(&format!("cp {spec} tree :/"));
-    assert_eq!(bed.ok(&format!("cat {spec} /tree/small")), "small");
-    bed.ok(&format!("cp {spec} :/tree back"));
-    assert!(bed.read("back/big") == bytes);
-    let checked = bed.json(&format!("check {spec} --read-data"));
+    fixture.ok(&format!("cp {spec} tree :/"));
+    assert_eq!(fixture.ok(&format!("cat {spec} /tree/small")), "small");
+    fixture.ok(&format!("cp {spec} :/tree back"));
+    assert!(fixture.read("back/big") == bytes);
+    let checked = fixture.json(&format!("check {spec} --read-data"));
     assert_eq!(
         (&checked["label"], &checked["is_sound"]),
         (&json!("model"), &json!(true))
     );
-    let trimmed = bed.json(&format!("trim {spec}"));
+    let trimmed = fixture.json(&format!("trim {spec}"));
     assert!(
         trimmed["deallocated_bytes"].as_u64() > Some(32 << 20),
         "{trimmed}"
     );
-    bed.ok(&format!("check {spec} --read-data"));
-    let error = bed.fails(&format!("mkfs {spec}"), 1);
+    fixture.ok(&format!("check {spec} --read-data"));
+    let error = fixture.fails(&format!("mkfs {spec}"), 1);
     assert!(
         error.contains("a volume of Millrace with 3 files"),
         "{error}"

@@ -2,7 +2,7 @@
 
 use millrace_engine::{CommitSeq, Engine as _};
 
-use super::bed::Bed;
+use super::fixture::Fixture;
 use super::model::{Answer, Model};
 use super::workload::Step;
 
@@ -22,7 +22,7 @@ impl Recording {
     /// Does the steps on an empty database. `after_step` is told of the commit sequence number after each step, and of
     /// the one up to which everything was acknowledged with that step.
     pub(crate) fn new(
-        bed: &Bed,
+        fixture: &Fixture,
         steps: Vec<Step>,
         steps_per_sync: usize,
         after_step: &mut dyn FnMut(CommitSeq, Option<CommitSeq>),
@@ -31,20 +31,20 @@ impl Recording {
             steps: Vec::new(),
             answers: Vec::new(),
             models: vec![Model::default()],
-            commit_seqs: vec![bed.engine.last_commit_seq()],
+            commit_seqs: vec![fixture.engine.last_commit_seq()],
             steps_per_sync,
         };
         let mut model = Model::default();
         for (number, step) in steps.iter().enumerate() {
             let expected = model.apply(step);
-            let (answer, written) = bed.step(step).expect("nothing fails");
+            let (answer, written) = fixture.step(step).expect("nothing fails");
             assert_eq!(answer, expected, "step {number}: {step:?}");
-            let last = bed.engine.last_commit_seq();
+            let last = fixture.engine.last_commit_seq();
             let durable = recording
                 .is_synced(number)
-                .then(|| bed.engine.sync().expect("nothing fails"));
+                .then(|| fixture.engine.sync().expect("nothing fails"));
             after_step(last, durable);
-            assert_eq!(bed.contents(), model, "step {number}: {step:?}");
+            assert_eq!(fixture.contents(), model, "step {number}: {step:?}");
             let before = recording.commit_seqs[number];
             let told = written.unwrap_or(before);
             let failed = matches!(answer, Answer::Failed(_));
@@ -57,7 +57,7 @@ impl Recording {
             recording.commit_seqs.push(last);
         }
         recording.steps = steps;
-        bed.check("without a fault");
+        fixture.check("without a fault");
         recording
     }
 
@@ -69,23 +69,23 @@ impl Recording {
     /// that failed. `durable` follows what is acknowledged.
     pub(crate) fn run(
         &self,
-        bed: &Bed,
+        fixture: &Fixture,
         first: usize,
         durable: &mut CommitSeq,
         case: &str,
     ) -> Option<usize> {
         for (number, step) in self.steps.iter().enumerate().skip(first) {
-            let Ok((answer, _)) = bed.step(step) else {
+            let Ok((answer, _)) = fixture.step(step) else {
                 return Some(number);
             };
             assert_eq!(answer, self.answers[number], "{case}: step {number}");
             assert_eq!(
-                bed.engine.last_commit_seq(),
+                fixture.engine.last_commit_seq(),
                 self.commit_seqs[number + 1],
                 "{case}"
             );
             if self.is_synced(number) {
-                match bed.engine.sync() {
+                match fixture.engine.sync() {
                     Ok(commit_seq) => *durable = commit_seq,
                     Err(_) => return Some(number),
                 }
@@ -98,11 +98,11 @@ impl Recording {
     /// number of them.
     pub(crate) fn check_prefix(
         &self,
-        bed: &Bed,
+        fixture: &Fixture,
         commit_seq: CommitSeq,
         case: &str,
     ) -> Option<usize> {
-        let found = bed.contents();
+        let found = fixture.contents();
         // Steps that commit nothing share a commit sequence number; from the last of them the history can go on.
         if let Some(steps) = self
             .commit_seqs

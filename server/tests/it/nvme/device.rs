@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::sync::atomic::AtomicBool;
 
-use super::bed::parse;
+use super::command_line::parse;
 use millrace_nvme::Options;
 use millrace_nvme_model::{
     Controller, Fault, FaultRule, Faults, NamespaceOptions, Options as Model, Stepper, Target, When,
@@ -15,13 +15,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde_json::json;
 
 /// A device on a model. The fields are dropped in their order: the model goes last.
-struct Bed {
+struct Fixture {
     device: Device,
     model: Controller,
     _stepper: Stepper,
 }
 
-impl Bed {
+impl Fixture {
     fn new(options: Model) -> Self {
         let model = Controller::new(options).expect("there can be such a controller");
         let stepper = Stepper::new(model.clone());
@@ -52,7 +52,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(self.model.violations(), []);
@@ -79,8 +79,8 @@ fn wording(error: &ToolError) -> String {
 
 #[test]
 fn identify_describes_the_model() {
-    let bed = Bed::new(Model::default());
-    let report = IdentifyReport::new(&bed.device, None).expect("the model answers");
+    let fixture = Fixture::new(Model::default());
+    let report = IdentifyReport::new(&fixture.device, None).expect("the model answers");
     let expected = "\
 0000:01:00.0 (Millrace model controller, serial number MODEL0001)
   firmware              1.0";
@@ -96,11 +96,11 @@ fn identify_describes_the_model() {
 
 #[test]
 fn identify_says_whether_doorbells_are_mapped() {
-    let bed = Bed::new(Model {
+    let fixture = Fixture::new(Model {
         mapped_doorbells: true,
         ..Model::default()
     });
-    let report = IdentifyReport::new(&bed.device, None).expect("the model answers");
+    let report = IdentifyReport::new(&fixture.device, None).expect("the model answers");
     // The model has them mapped where pages are of 4 KiB.
     let expected = millrace_memory::base_page_size() == 4096;
     assert_eq!(report.doorbells_mapped, expected);
@@ -109,12 +109,12 @@ fn identify_says_whether_doorbells_are_mapped() {
 #[test]
 fn identify_of_one_namespace_shows_no_other() {
     let namespaces = vec![NamespaceOptions::default(); 3];
-    let bed = Bed::new(Model {
+    let fixture = Fixture::new(Model {
         namespaces,
         ..Model::default()
     });
     let ids = |namespace| {
-        let report = IdentifyReport::new(&bed.device, namespace)?;
+        let report = IdentifyReport::new(&fixture.device, namespace)?;
         let ids = report.namespaces.iter().map(|namespace| namespace.id);
         Ok::<_, ToolError>(ids.collect::<Vec<_>>())
     };
@@ -127,9 +127,9 @@ fn identify_of_one_namespace_shows_no_other() {
 
 #[test]
 fn smart_counts_what_was_done() {
-    let bed = Bed::new(Model::default());
-    bed.bench("--operations 1000 --depth 8").expect("a run");
-    let report = SmartReport::new(&bed.device, true).expect("the model answers");
+    let fixture = Fixture::new(Model::default());
+    fixture.bench("--operations 1000 --depth 8").expect("a run");
+    let report = SmartReport::new(&fixture.device, true).expect("the model answers");
     let json = report.json();
     assert_eq!(json["read_commands"], json!(1000));
     // 4,096,000 bytes, counted by the thousand of blocks of 512 bytes, rounded up.
@@ -144,44 +144,47 @@ fn smart_counts_what_was_done() {
 
 #[test]
 fn format_refuses_unless_it_is_forced() {
-    let bed = Bed::new(Model::default());
-    bed.bench("--write --force --operations 100")
+    let fixture = Fixture::new(Model::default());
+    fixture
+        .bench("--write --force --operations 100")
         .expect("a run");
-    let written = bed.model.digest(1).expect("a namespace");
-    let error = bed.format("").expect_err("it was not forced");
+    let written = fixture.model.digest(1).expect("a namespace");
+    let error = fixture.format("").expect_err("it was not forced");
     assert_eq!(error.kind(), ErrorKind::NotForced);
     let text = wording(&error);
     let expected = "0000:01:00.0 (Millrace model controller, serial number MODEL0001) was not formatted: \
                     all data would be lost of namespace 1: 67.10 MB (67,108,864 bytes), of which ";
     assert!(text.starts_with(expected), "{text}");
     assert!(text.ends_with("\nhelp: --force does it"), "{text}");
-    assert_eq!(bed.model.digest(1).expect("a namespace"), written);
+    assert_eq!(fixture.model.digest(1).expect("a namespace"), written);
 
-    let text = bed.format("--force").expect("it was forced");
+    let text = fixture.format("--force").expect("it was forced");
     assert!(text.contains("namespace 1 was formatted in "), "{text}");
-    let empty = Bed::new(Model::default());
-    let digest = |bed: &Bed| bed.model.digest(1).expect("a namespace");
-    assert_eq!(digest(&bed), digest(&empty));
+    let empty = Fixture::new(Model::default());
+    let digest = |fixture: &Fixture| fixture.model.digest(1).expect("a namespace");
+    assert_eq!(digest(&fixture), digest(&empty));
 }
 
 #[test]
 fn format_refuses_what_the_device_cannot() {
-    let bed = Bed::new(Model::default());
-    let error = bed
+    let fixture = Fixture::new(Model::default());
+    let error = fixture
         .format("--force --format 40")
         .expect_err("there is no such");
     assert_eq!(error.kind(), ErrorKind::Usage);
     let text = wording(&error);
     assert!(text.contains("not 40\nhelp: 0: blocks of "), "{text}");
 
-    let bed = Bed::new(Model {
+    let fixture = Fixture::new(Model {
         commands: millrace_nvme_model::Commands {
             format: false,
             ..Default::default()
         },
         ..Model::default()
     });
-    let error = bed.format("--force").expect_err("it has no such command");
+    let error = fixture
+        .format("--force")
+        .expect_err("it has no such command");
     assert!(
         error.to_string().ends_with("cannot be formatted"),
         "{error}"
@@ -191,7 +194,7 @@ fn format_refuses_what_the_device_cannot() {
 #[test]
 fn bench_does_as_many_operations_as_it_is_told() {
     let namespaces = vec![NamespaceOptions::default(); 2];
-    let bed = Bed::new(Model {
+    let fixture = Fixture::new(Model {
         namespaces,
         ..Model::default()
     });
@@ -208,7 +211,7 @@ fn bench_does_as_many_operations_as_it_is_told() {
         ("--operations 200 --write --read-percent 100", 200, 0),
     ];
     for (options, reads, writes) in rows {
-        let report = bed.bench(options).expect(options);
+        let report = fixture.bench(options).expect(options);
         assert_eq!(
             (report.reads.len(), report.writes.len()),
             (reads, writes),
@@ -218,8 +221,8 @@ fn bench_does_as_many_operations_as_it_is_told() {
     }
     let mixed = "--operations 1000 --read-percent 70 --write --force --seed 1";
     let (first, second) = (
-        bed.bench(mixed).expect("a run"),
-        bed.bench(mixed).expect("a run"),
+        fixture.bench(mixed).expect("a run"),
+        fixture.bench(mixed).expect("a run"),
     );
     assert_eq!(first.reads.len() + first.writes.len(), 1000);
     assert!(
@@ -232,8 +235,8 @@ fn bench_does_as_many_operations_as_it_is_told() {
 
 #[test]
 fn bench_reports_rates_and_latencies() {
-    let bed = Bed::new(Model::default());
-    let report = bed.bench("--operations 2000 --seed 7").expect("a run");
+    let fixture = Fixture::new(Model::default());
+    let report = fixture.bench("--operations 2000 --seed 7").expect("a run");
     let text = report.text();
     for expected in [
         "namespace 1\nrandom reads of 4 KiB, 32 in flight on 1 thread, polling, seed 7; ",
@@ -260,11 +263,11 @@ fn bench_reports_rates_and_latencies() {
 
 #[test]
 fn bench_ends_when_it_is_told_to_stop() {
-    let bed = Bed::new(Model::default());
+    let fixture = Fixture::new(Model::default());
     let Command::Bench(options) = parse("bench 0000:01:00.0 --seconds 100000") else {
         unreachable!("the command is bench");
     };
-    let bench = Bench::new(&bed.device, &options).expect("a run");
+    let bench = Bench::new(&fixture.device, &options).expect("a run");
     let stop = AtomicBool::new(true);
     let report = bench.run(&stop, &mut |_| {}).expect("it ends in order");
     assert!(report.was_stopped && report.reads.is_empty());
@@ -274,14 +277,14 @@ fn bench_ends_when_it_is_told_to_stop() {
 /// The kernel waits for the device: what was measured is told, and the device given back.
 #[test]
 fn bench_ends_when_the_kernel_wants_the_device() {
-    let bed = Bed::new(Model::default());
+    let fixture = Fixture::new(Model::default());
     let Command::Bench(options) = parse("bench 0000:01:00.0 --seconds 100000 --threads 2") else {
         unreachable!("the command is bench");
     };
     let run = |wanted: bool| {
         let event =
             eventfd(u32::from(wanted), EventfdFlags::CLOEXEC).expect("a descriptor is left");
-        let bench = Bench::new(&bed.device, &options).expect("a run");
+        let bench = Bench::new(&fixture.device, &options).expect("a run");
         let stop = AtomicBool::new(!wanted);
         bench.ended_by(event).run(&stop, &mut |_| {})
     };
@@ -300,8 +303,8 @@ fn bench_ends_when_the_kernel_wants_the_device() {
 
 #[test]
 fn bench_writes_only_when_forced() {
-    let bed = Bed::new(Model::default());
-    let empty = bed.model.digest(1).expect("a namespace");
+    let fixture = Fixture::new(Model::default());
+    let empty = fixture.model.digest(1).expect("a namespace");
     let rows = [
         ("--write", "what the writes hit would be lost, of 67.10 MB"),
         (
@@ -315,17 +318,17 @@ fn bench_writes_only_when_forced() {
         ),
     ];
     for (options, expected) in rows {
-        let error = bed.bench(options).expect_err(options);
+        let error = fixture.bench(options).expect_err(options);
         assert_eq!(error.kind(), ErrorKind::NotForced, "{options}");
         let text = wording(&error);
         assert!(text.contains(expected), "{options}: {text}");
     }
-    assert_eq!(bed.model.digest(1).expect("a namespace"), empty);
+    assert_eq!(fixture.model.digest(1).expect("a namespace"), empty);
 }
 
 #[test]
 fn bench_refuses_numbers_that_do_not_suit_the_device() {
-    let bed = Bed::new(Model {
+    let fixture = Fixture::new(Model {
         queues: 2,
         vectors: 2,
         ..Model::default()
@@ -350,7 +353,7 @@ fn bench_refuses_numbers_that_do_not_suit_the_device() {
         ("--namespace 9", ErrorKind::Device, "lists the namespaces"),
     ];
     for (options, kind, expected) in rows {
-        let error = bed.bench(options).expect_err(options);
+        let error = fixture.bench(options).expect_err(options);
         let text = wording(&error);
         assert_eq!(error.kind(), kind, "{options}: {text}");
         assert!(text.contains(expected), "{options}: {text}");
@@ -366,14 +369,14 @@ fn an_operation_that_fails_ends_the_run() {
         when: When::Nth(500),
         fault: Fault::Fail(status),
     };
-    let bed = Bed::new(Model {
+    let fixture = Fixture::new(Model {
         faults: Faults {
             rules: vec![rule],
             ..Faults::default()
         },
         ..Model::default()
     });
-    let error = bed
+    let error = fixture
         .bench("--seconds 100000 --threads 2")
         .expect_err("a read fails");
     assert_eq!(error.kind(), ErrorKind::Device);

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::bed::parse;
+use super::command_line::parse;
 use millrace_pci::binding::{Binder, Purpose, Step, write};
 use millrace_tools::ToolError;
 use millrace_tools::nvme::{Command, ListReport, Machine, bind, unbind};

@@ -1,7 +1,7 @@
 //! `millrace nvme`: its commands, its reports and its wording.
 
-mod bed;
 mod command;
+mod command_line;
 mod device;
 mod machine;
 mod reports;

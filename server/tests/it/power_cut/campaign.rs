@@ -102,7 +102,7 @@ impl<'a> Campaign<'a> {
         let disk = MemoryDevice::on(image.clone(), self.cursor.geometry().clone());
         let disk: Arc<dyn Device> = Arc::new(disk.expect("an image is of the geometry's size"));
         stack::check_volume(&disk, case);
-        let (bed, commit_seq) = stack::open_at(Arc::clone(&disk), case);
+        let (fixture, commit_seq) = stack::open_at(Arc::clone(&disk), case);
         let is_lost = commit_seq < durable;
         assert!(
             !is_lost || self.recorded.when == Acknowledged::TooEarly,
@@ -110,23 +110,23 @@ impl<'a> Campaign<'a> {
         );
         self.lossy += usize::from(is_lost);
         assert!(commit_seq <= last, "{case}: {commit_seq} is left of {last}");
-        bed.check(case);
-        let whole = recording.check_prefix(&bed, commit_seq, case);
+        fixture.check(case);
+        let whole = recording.check_prefix(&fixture, commit_seq, case);
         self.more += usize::from(commit_seq > durable);
         self.partial += usize::from(whole.is_none());
         // It is as good as new. What was cut off may have been removed by the opening.
-        let steps = whole.filter(|_| bed.engine.last_commit_seq() == commit_seq);
+        let steps = whole.filter(|_| fixture.engine.last_commit_seq() == commit_seq);
         match steps.filter(|_| self.random.below(IMAGES_PER_CONTINUATION) == 0) {
             Some(steps) => {
-                let failed = recording.run(&bed, steps, &mut durable.clone(), case);
+                let failed = recording.run(&fixture, steps, &mut durable.clone(), case);
                 assert_eq!(failed, None, "{case}");
-                assert_eq!(Some(&bed.contents()), recording.models.last(), "{case}");
+                assert_eq!(Some(&fixture.contents()), recording.models.last(), "{case}");
                 self.continued += 1;
             }
-            None => drop(bed.run(&doc! {"insert": "e", "documents": [{"_id": -1}]})),
+            None => drop(fixture.run(&doc! {"insert": "e", "documents": [{"_id": -1}]})),
         }
-        bed.check(case);
-        drop(bed);
+        fixture.check(case);
+        drop(fixture);
         stack::check_volume(&disk, case);
     }
 }

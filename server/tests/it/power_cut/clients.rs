@@ -13,7 +13,7 @@ use millrace_random::Random;
 use super::campaign::KeptOnPanic;
 use super::recorded::geometry;
 use super::stack;
-use crate::history::bed::Bed;
+use crate::history::fixture::Fixture;
 
 const CLIENTS: i32 = 3;
 /// Commands of each.
@@ -60,20 +60,20 @@ impl Clients {
     pub(crate) fn new(seed: u64) -> Self {
         let device = PowerCut::new(geometry(seed)).expect("a legal geometry");
         stack::format(&(Arc::clone(&device) as _));
-        let bed = stack::open(Arc::clone(&device) as _, "recording");
-        bed.run(&doc! {"createIndexes": "c", "indexes": [
+        let fixture = stack::open(Arc::clone(&device) as _, "recording");
+        fixture.run(&doc! {"createIndexes": "c", "indexes": [
             {"key": {"client": 1, "n": 1}, "name": "n", "unique": true},
         ]});
-        bed.engine.sync().expect("nothing fails");
+        fixture.engine.sync().expect("nothing fails");
         device.settle();
         let acknowledged = thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|client| {
-                    let (bed, device) = (&bed, &device);
+                    let (fixture, device) = (&fixture, &device);
                     scope.spawn(move || {
                         let acknowledge = |number| {
-                            bed.run(&command(client, number));
-                            bed.engine.sync().expect("nothing fails");
+                            fixture.run(&command(client, number));
+                            fixture.engine.sync().expect("nothing fails");
                             device.events()
                         };
                         (0..COMMANDS).map(acknowledge).collect()
@@ -113,9 +113,9 @@ impl Clients {
                 let disk = MemoryDevice::on(image.clone(), cursor.geometry().clone());
                 let disk: Arc<dyn Device> = Arc::new(disk.expect("an image is of this size"));
                 stack::check_volume(&disk, &case);
-                let bed = stack::open(disk, &case);
-                bed.check(&case);
-                self.check(&bed, point, &case);
+                let fixture = stack::open(disk, &case);
+                fixture.check(&case);
+                self.check(&fixture, point, &case);
                 drop(kept);
                 images += 1;
             }
@@ -124,14 +124,14 @@ impl Clients {
     }
 
     /// Each client finds what it was told of, or that and its next command.
-    fn check(&self, bed: &Bed, point: usize, case: &str) {
+    fn check(&self, fixture: &Fixture, point: usize, case: &str) {
         for (client, acknowledged) in (0..CLIENTS).zip(&self.acknowledged) {
             let find = doc! {"find": "c", "filter": {"client": client}, "batchSize": 1_000_000};
             let number = |document: &Document, field| {
                 let number = document.get_i32(field);
                 number.unwrap_or_else(|error| panic!("{case}: {document}: {error}"))
             };
-            let found: BTreeMap<i32, i32> = bed
+            let found: BTreeMap<i32, i32> = fixture
                 .all(&find)
                 .iter()
                 .map(|document| (number(document, "_id"), number(document, "n")))

@@ -60,7 +60,7 @@ impl Recorded {
         .expect("a legal geometry");
         stack::format(&(Arc::clone(&device) as _));
         device.settle();
-        let bed = stack::open(Arc::clone(&device) as _, "recording");
+        let fixture = stack::open(Arc::clone(&device) as _, "recording");
         let (mut ends, mut acknowledged) = (Vec::new(), Vec::new());
         let steps_per_sync = if seed % 4 < 2 { 1 } else { 3 };
         let mut after_step = |last, durable: Option<CommitSeq>| {
@@ -75,10 +75,10 @@ impl Recorded {
             acknowledged.extend(durable.map(|commit_seq| (told, commit_seq)));
         };
         let steps = history(seed, STEPS);
-        let recording = Recording::new(&bed, steps, steps_per_sync, &mut after_step);
-        let durable = bed.engine.sync().expect("nothing fails");
+        let recording = Recording::new(&fixture, steps, steps_per_sync, &mut after_step);
+        let durable = fixture.engine.sync().expect("nothing fails");
         acknowledged.push((device.events(), durable));
-        drop(bed);
+        drop(fixture);
         Self {
             seed,
             when,

@@ -8,7 +8,7 @@ use millrace_block::Device;
 use millrace_engine::{CommitSeq, Engine as _};
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 
-use crate::history::bed::Bed;
+use crate::history::fixture::Fixture;
 use crate::history::restless::{OtherClient, Restless};
 
 /// The folder of the database in its volume.
@@ -30,12 +30,12 @@ pub(crate) fn format(device: &Arc<dyn Device>) {
 }
 
 /// Opens the database of a device.
-pub(crate) fn open(device: Arc<dyn Device>, case: &str) -> Bed {
+pub(crate) fn open(device: Arc<dyn Device>, case: &str) -> Fixture {
     open_at(device, case).0
 }
 
 /// The same, and the commit sequence number that was found: the catalog may go on from there, to remove what was begun.
-pub(crate) fn open_at(device: Arc<dyn Device>, case: &str) -> (Bed, CommitSeq) {
+pub(crate) fn open_at(device: Arc<dyn Device>, case: &str) -> (Fixture, CommitSeq) {
     let mut options = MountOptions::new(clock());
     options.arena_bytes = 4 << 20;
     let volume = Volume::mount(device, options).unwrap_or_else(|error| panic!("{case}: {error:?}"));
@@ -48,9 +48,9 @@ pub(crate) fn open_at(device: Arc<dyn Device>, case: &str) -> (Bed, CommitSeq) {
     let engine = engine.unwrap_or_else(|error| panic!("{case}: {error:?}"));
     let commit_seq = engine.last_commit_seq();
     let restless = Restless::new(engine, OtherClient::default());
-    let bed = Bed::on(Arc::new(restless));
+    let fixture = Fixture::on(Arc::new(restless));
     (
-        bed.unwrap_or_else(|error| panic!("{case}: {error:?}")),
+        fixture.unwrap_or_else(|error| panic!("{case}: {error:?}")),
         commit_seq,
     )
 }

@@ -7,6 +7,7 @@ use millrace_blobfs::{ErrorKind, FormatOptions, MountOptions, Timestamp, Volume}
 use millrace_block::{
     Completion, Device, Geometry, MemoryDevice, Queue, Refused, Request, Result as DeviceResult,
 };
+use millrace_fixtures::count;
 use millrace_memory::Domain;
 use millrace_power_cut::{Options, Order, PowerCut};
 
@@ -110,7 +111,7 @@ fn exercise(device: &Arc<dyn Device>, data_checksums: bool, place: &str) {
 
 #[test]
 fn a_device_may_move_little_at_once() {
-    for (block, transfer) in [
+    for (number, (block, transfer)) in [
         (512, 512),
         (512, 1536),
         (512, 12_288),
@@ -118,8 +119,13 @@ fn a_device_may_move_little_at_once() {
         (4096, 4096),
         (4096, 131_072),
         (65_536, 65_536),
-    ] {
-        for depth in [1, 3] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Either depth in turn, and both where seeds are named from outside.
+        let in_turn = &[[1], [3]][number % 2][..];
+        for &depth in count(in_turn, &[1, 3]) {
             let mut geometry = MemoryDevice::geometry_of(160 << 20, block);
             geometry.transfer_bytes_max = transfer;
             geometry.queue_depth = depth;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use millrace_blobfs::{ErrorKind, FormatOptions, OpenOptions, Timestamp, Volume};
 use millrace_block::{Device, ErrorKind as DeviceErrorKind, Image};
+use millrace_fixtures::seeds;
 use millrace_power_cut::{Event, Fault, Kind, PowerCut, Survivors};
 
 use crate::history::{Workload, geometry};
@@ -156,7 +157,7 @@ fn check_poisoned(workload: &Workload, place: &str) {
 
 /// Every request of a kind fails in turn, or each `step`th.
 fn fail_all(kind: Option<Kind>, step: usize) {
-    for seed in 0..4 {
+    for seed in seeds(0..2) {
         let count = requests(seed, kind, OPERATIONS);
         let mut reported = 0;
         for after in (seed % step as u64..count).step_by(step) {

@@ -6,6 +6,7 @@ use std::thread;
 
 use millrace_blobfs::{CheckOptions, ErrorKind, MountOptions, Volume, check, extents};
 use millrace_block::{Deallocation, Device, Geometry, MemoryDevice};
+use millrace_fixtures::count;
 use millrace_power_cut::{Kind, PowerCut, Survivors};
 
 use crate::support::{mount, options, pattern};
@@ -201,8 +202,13 @@ fn a_power_cut_during_a_trim_costs_nothing() {
     drop(volume);
     let mut cursor = recorder.cursor();
     let mut images = 0;
+    // At one event in three, and at all where seeds are named from outside.
+    let stride = count(3, 1);
     while cursor.advance() {
         let point = cursor.point();
+        if point % stride != 0 {
+            continue;
+        }
         for survivors in Survivors::ALL {
             let case = format!("point {point}, {survivors:?}");
             let disk: Arc<dyn Device> = Arc::new(cursor.disk(survivors, point as u64));
@@ -222,7 +228,7 @@ fn a_power_cut_during_a_trim_costs_nothing() {
             images += 1;
         }
     }
-    assert!(images > 500, "{images}");
+    assert!(images * stride > 500, "{images}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::place::Place;
 use millrace_engine::conformance::{concurrency, contract, model};
 use millrace_engine::{Batch, Durability, Engine, KeyRange, ReadSet};
+use millrace_fixtures::count;
 use millrace_rocksdb::{FileSystem, Options, RocksEngine, UnsyncedLossFs};
 
 /// Makes engines in folders of their own, which live as long as this.
@@ -86,7 +87,7 @@ on_every_place! {
 }
 
 fn matches_the_oracle(engines: &Engines) {
-    model::matches_oracle(&|| engines.make(), 48);
+    model::matches_oracle(&|| engines.make(), count(16, 48));
 }
 
 #[test]

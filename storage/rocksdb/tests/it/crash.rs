@@ -12,6 +12,7 @@ use std::thread;
 
 use millrace_block::{Device, FileDevice, FileOptions};
 use millrace_engine::{Batch, CommitSeq, Counter, Durability, Engine, KeyRange, ReadSet};
+use millrace_fixtures::count;
 use millrace_random::Random;
 use millrace_rocksdb::{FileSystem, Options, RocksEngine, UnsyncedLossFs};
 use tempfile::TempDir;
@@ -249,7 +250,7 @@ fn no_acknowledged_commit_is_lost_by_a_kill() {
         durability: Durability::Synced,
         storage: Storage::Folder,
     };
-    kill_again_and_again(scenario, 20, 1);
+    kill_again_and_again(scenario, count(5, 20), 1);
 }
 
 #[test]
@@ -258,7 +259,7 @@ fn no_acknowledged_commit_is_lost_by_a_kill_on_a_volume() {
         durability: Durability::Synced,
         storage: Storage::Volume,
     };
-    kill_again_and_again(scenario, 40, 3);
+    kill_again_and_again(scenario, count(8, 40), 3);
 }
 
 #[test]
@@ -268,7 +269,7 @@ fn buffered_commits_on_a_volume_leave_a_prefix_after_a_kill() {
         storage: Storage::Volume,
     };
     let folder = scenario.home();
-    for _ in 0..10 {
+    for _ in 0..count(3, 10) {
         write_and_kill(folder.path(), scenario, 1000);
         check_dense(&scenario.open(folder.path()));
     }
@@ -280,7 +281,7 @@ fn no_acknowledged_commit_is_lost_by_a_power_cut() {
         durability: Durability::Synced,
         storage: Storage::UnsyncedLoss,
     };
-    kill_again_and_again(scenario, 80, 2);
+    kill_again_and_again(scenario, count(20, 80), 2);
 }
 
 #[test]

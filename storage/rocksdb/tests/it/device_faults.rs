@@ -11,14 +11,16 @@ use crate::poisoned::check_poisoned;
 use crate::volumes;
 use millrace_block::{Device, Geometry, MemoryDevice};
 use millrace_engine::{Batch, CommitSeq, Durability, Engine as _, Error, ErrorKind, ReadSet};
+use millrace_fixtures::count;
 use millrace_power_cut::{Fault, Kind, PowerCut, Survivors};
 use millrace_random::Random;
 use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 
 /// The folder of the engine in its volume.
 const DATA: &str = "/data";
-/// At so many requests at most a failure is tried.
-const PLACES_MAX: u64 = 60;
+/// At so many requests at most a failure is tried; at more where seeds are named from outside.
+const PLACES_MAX: u64 = 15;
+const PLACES_MAX_LONG: u64 = 60;
 
 fn geometry(bytes: u64) -> Geometry {
     let mut geometry = MemoryDevice::geometry_of(bytes, 512);
@@ -109,7 +111,7 @@ fn fail_everywhere(
     fault: fn(Option<Kind>, u64, millrace_block::ErrorKind) -> Fault,
 ) -> Vec<Ending> {
     let requests = requests_without_fault(kind);
-    let step = requests.div_ceil(PLACES_MAX).max(1);
+    let step = requests.div_ceil(count(PLACES_MAX, PLACES_MAX_LONG)).max(1);
     let places = (0..requests).step_by(usize::try_from(step).expect("few requests"));
     let mut endings: Vec<Ending> = places
         .map(|place| run_with_fault(fault(Some(kind), place, millrace_block::ErrorKind::Medium)))

@@ -22,7 +22,7 @@ use millrace_rocksdb::{FileSystem, Options, RocksEngine};
 /// The folder of the engine in its volume.
 const DATA: &str = "/data";
 /// At so many points of a record the power goes.
-const POINTS: usize = 40;
+const POINTS: usize = 16;
 /// And at so many of a recovery's.
 const POINTS_OF_RECOVERY: usize = 8;
 

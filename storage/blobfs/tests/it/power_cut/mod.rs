@@ -17,7 +17,9 @@ const SCATTERED: [u64; 2] = [4, 12];
 fn whatever_a_disk_holds_after_a_power_cut_what_was_synced_is_there() {
     mutation::leave_out(None);
     let mut images = 0;
-    for seed in seeds(0..16) {
+    // Seed 4 has a scattered checkpoint.
+    let seeds = seeds(0..6);
+    for seed in seeds.clone() {
         let outcome = Campaign::new(seed).checked().cut_at_every(4);
         images += outcome.images;
         if let Some(fault) = outcome.fault {
@@ -25,7 +27,7 @@ fn whatever_a_disk_holds_after_a_power_cut_what_was_synced_is_there() {
         }
     }
     println!("{images} images");
-    assert!(images > 2000);
+    assert!(images > 125 * seeds.count(), "{images} images");
 }
 
 /// What is lost without a barrier.

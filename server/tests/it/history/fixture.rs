@@ -53,13 +53,13 @@ impl DatabaseHooks for Nobody {
 }
 
 /// A database on an engine.
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     pub(crate) engine: Arc<Restless>,
     database: Arc<Database>,
     environment: Arc<Steady>,
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) fn on(engine: Arc<Restless>) -> Result<Self> {
         let database = Database::open(Arc::clone(&engine) as _, Arc::new(Nobody))?;
         Ok(Self {

@@ -14,11 +14,11 @@ use tempfile::TempDir;
 pub(crate) const IMAGE: &str = "./disk.img";
 
 /// A folder that goes with the test.
-pub(crate) struct Bed {
+pub(crate) struct Fixture {
     folder: TempDir,
 }
 
-impl Bed {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self {
             folder: TempDir::with_prefix("millrace-").expect("a temporary folder"),
@@ -27,9 +27,9 @@ impl Bed {
 
     /// The same with an empty volume of 32 MiB.
     pub(crate) fn with_volume() -> Self {
-        let bed = Self::new();
-        bed.ok("mkfs ./disk.img --size 32M");
-        bed
+        let fixture = Self::new();
+        fixture.ok("mkfs ./disk.img --size 32M");
+        fixture
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
