@@ -36,10 +36,11 @@ test:
 	# The driver's path of a read: no more instructions than it may have.
 	cargo bench --package millrace-nvme --bench instructions
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
-	cargo +nightly miri test --package millrace-sync --test ring --test event
-	cargo +nightly miri test --package millrace-memory --lib --test arena --test iova_space
-	cargo +nightly miri test --package millrace-window --test halves
-	cargo +nightly miri test --package millrace-stream --test addresses
+	cargo +nightly miri test --package millrace-sync --test it -- ring:: event::
+	cargo +nightly miri test --package millrace-memory --lib
+	cargo +nightly miri test --package millrace-memory --test it -- arena:: iova_space::
+	cargo +nightly miri test --package millrace-window --test it -- halves::
+	cargo +nightly miri test --package millrace-stream --test it -- addresses::
 	# Checksums, fences and cache lines by the instructions of other processors.
 	declare -A crc32c=([aarch64]=pmull [powerpc64le]=vpmsumd)
 	for arch in aarch64 powerpc64le; do
@@ -60,20 +61,25 @@ test:
 		testbed/guests/windows
 	fi
 	cargo build --release --package millrace
-	tests/clients/run
+	KILLS=$${KILLS:-10} tests/clients/run
 
 # The long campaigns. Each prints what it covered; `make test` runs a short form of most.
+# MILLRACE_SEEDS=FROM..TO makes campaigns long; those of the server and of RocksDB try all events of each seed.
 soak:
-	@scripts/setup miri cross guests rocksdb
+	@scripts/setup clients miri cross guests rocksdb
 	$(rocksdb)
-	export MILLRACE_SEEDS=$(or $(MILLRACE_SEEDS),0..4)
-	cargo test --package millrace-blobfs --test volume -- power_cut
-	cargo test --package millrace-rocksdb --test power_cut --test crash
-	cargo test --package millrace --test power_cut
+	given=$(MILLRACE_SEEDS)
+	MILLRACE_SEEDS=$${given:-0..16} cargo test --package millrace-blobfs --package millrace-nvme --package millrace-pci
+	MILLRACE_SEEDS=$${given:-0..4} cargo test --package millrace-rocksdb --test it
+	MILLRACE_SEEDS=$${given:-0..4} cargo test --package millrace --test it -- power_cut:: crash::
+	MILLRACE_SEEDS=$${given:-0..10000} cargo test --package millrace --lib -- simulation::
+	# Kills of the server, with clients that remember what it acknowledged.
+	cargo build --release --package millrace
+	KILLS=$${KILLS:-100} tests/clients/run
 	# What has threads runs again: each seed is another interleaving, in which loads see other values.
 	export MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance'
-	MIRIFLAGS="$$MIRIFLAGS -Zmiri-many-seeds=1..8" cargo +nightly miri test --package millrace-sync --test ring --test event \
-	    -- everything_arrives who_is_woken all_who_sleep
+	MIRIFLAGS="$$MIRIFLAGS -Zmiri-many-seeds=1..8" cargo +nightly miri test --package millrace-sync --test it \
+	    -- ring::everything_arrives event::who_is_woken event::all_who_sleep
 	testbed/guests/run
 	testbed/guests/windows
 	tests/rocksdb/run --long

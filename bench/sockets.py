@@ -49,7 +49,7 @@ SUMS = {8192: 100_000, 65536: 12_000}
 GROWTH = (1, 10, 100, 1000)
 LARGE_FLOWS = (0, 1, 4, 16)
 CROWDS = (4, 16, 64)
-COUNTED = ["cargo", "test", "--locked", "--quiet", "--package", "millrace-stream", "--test", "partition",
+COUNTED = ["cargo", "test", "--locked", "--quiet", "--package", "millrace-stream", "--test", "it",
            "a_small_flow_is_not_behind_large_ones"]
 OF_TCP = (Ratio.to_side("tcp"),)
 P50_NS, P99_NS, P999_NS = (Column(f"{name} us", f"{field}_ns", 1e3) for name, field in

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../device/nvme/tests/exercise_controller/mod.rs"]
+#[path = "../../device/nvme/tests/it/exercise_controller/mod.rs"]
 mod exercise_controller;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| exercise_controller::drive(bytes));

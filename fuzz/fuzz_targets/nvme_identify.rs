@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../device/nvme/tests/exercise_parsing/mod.rs"]
+#[path = "../../device/nvme/tests/it/exercise_parsing.rs"]
 mod exercise_parsing;
 
 use millrace_nvme::spec::identify::IDENTIFY_SIZE;

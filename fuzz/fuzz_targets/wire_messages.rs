@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../database/wire/tests/exercise/mod.rs"]
+#[path = "../../database/wire/tests/it/exercise.rs"]
 mod exercise;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| exercise::receive(bytes));

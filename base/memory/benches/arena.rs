@@ -4,7 +4,7 @@
 //! The sides take turns within each round; a ratio is the median of the rounds' ratios, with the lowest and
 //! the highest. Figures with more threads than cores also measure the scheduler.
 
-#[path = "../tests/recorder/mod.rs"]
+#[path = "../tests/it/recorder.rs"]
 mod recorder;
 
 use std::hint::black_box;

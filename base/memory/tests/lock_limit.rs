@@ -1,5 +1,6 @@
-//! A process without privileges that may lock little. Alone in its file: a limit is the whole process's.
+//! A process without privileges that may lock little. A program of its own: a limit is the whole process's.
 
+#[path = "it/spare_huge_pages.rs"]
 mod spare_huge_pages;
 
 use std::thread;

@@ -1,4 +1,4 @@
-//! More memory than this machine has. Alone in its file: what asks for so much may be ended by the kernel.
+//! More memory than this machine has. A program of its own: what asks for so much may be ended by the kernel.
 
 use std::fs;
 

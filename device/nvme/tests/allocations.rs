@@ -1,6 +1,9 @@
 //! After a queue pair is made, what it does allocates nothing and frees nothing. The model does both when it
 //! is stepped: that is not counted.
+//!
+//! A program of its own: it replaces the allocator of the whole process.
 
+#[path = "it/fixture.rs"]
 mod fixture;
 
 use std::alloc::{GlobalAlloc, Layout, System};

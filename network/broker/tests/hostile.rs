@@ -1,6 +1,7 @@
-//! Processes that break the protocol lose their own connection, and nothing else. Alone in its file, as it counts the
+//! Processes that break the protocol lose their own connection, and nothing else. A program of its own, since it counts the
 //! descriptors of the process.
 
+#[path = "it/fixture.rs"]
 mod fixture;
 
 use std::io::IoSlice;

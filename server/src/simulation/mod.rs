@@ -23,6 +23,7 @@ mod world;
 use std::ops::Range;
 
 pub(crate) use clock::SimulatedClock;
+use millrace_fixtures::seeds;
 use world::{Tally, run};
 
 /// The seeds of a usual run.
@@ -41,15 +42,6 @@ enum Mutation {
     TakesFailuresForSuccess,
 }
 
-/// The seeds to run.
-fn seeds() -> Range<u64> {
-    std::env::var("MILLRACE_SEEDS").map_or(SEEDS, |text| {
-        let (from, to) = text.split_once("..").expect("MILLRACE_SEEDS=FROM..TO");
-        let number = |text: &str| text.parse().expect("MILLRACE_SEEDS=FROM..TO");
-        number(from)..number(to)
-    })
-}
-
 /// Says which seed a panic comes from.
 struct Seed(u64);
 
@@ -65,7 +57,7 @@ impl Drop for Seed {
 #[test]
 fn no_acknowledged_write_is_lost() {
     let mut tally = Tally::default();
-    let seeds = seeds();
+    let seeds = seeds(SEEDS);
     for number in seeds.clone() {
         let seed = Seed(number);
         match run(number, Mutation::None) {

@@ -19,7 +19,6 @@
 mod expected;
 mod failure;
 mod phases;
-mod random;
 mod report;
 mod stray;
 mod words;

@@ -2,7 +2,7 @@
 
 use millrace_nvme::Namespace;
 
-use crate::random::mix;
+use millrace_random::mix;
 
 /// Fills the blocks of a namespace with words that follow from the seed, the namespace, the block's number and
 /// the version that is written, each from the one before it.

@@ -7,9 +7,9 @@ use millrace_memory::{Arena, Buffer};
 use millrace_nvme::{Completion, Lba, Namespace, QueuePair, Request};
 
 use crate::failure::{Doing, Failure, Result, ensure};
-use crate::random::Random;
 use crate::report::Report;
 use crate::words::Words;
+use millrace_random::Random;
 
 /// Bytes at the namespace's beginning that are written and read, of which the oracle knows the content.
 pub(crate) const SPAN: u64 = 48 << 20;

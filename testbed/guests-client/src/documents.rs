@@ -1,6 +1,7 @@
 //! The documents that are stored: each follows from the seed and its number alone.
 
 use bson::{RawDocumentBuf, rawdoc};
+use millrace_random::Random;
 
 /// The identifiers of one writer are so far from those of the next.
 pub(crate) const STRIDE: i64 = 1_000_000;
@@ -20,16 +21,16 @@ impl Documents {
     /// The `number`th document of a writer, counted from 0.
     pub(crate) fn document(self, writer: u32, number: u32) -> RawDocumentBuf {
         let id = i64::from(writer) * STRIDE + i64::from(number);
-        let mut random = Random(self.seed ^ place(writer, number).wrapping_mul(0x9e37_79b9));
+        let mut random = Random::new(self.seed ^ place(writer, number).wrapping_mul(0x9e37_79b9));
         let size = random.below(TEXT_BYTES_MAX);
-        let text: String = (0..size).map(|_| random.letter()).collect();
+        let text: String = (0..size).map(|_| letter(&mut random)).collect();
         let size = i32::try_from(size).unwrap_or(i32::MAX);
         rawdoc! { "_id": id, "size": size, "text": text }
     }
 
     /// How many documents the insertion that begins with document `number` has.
     pub(crate) fn batch(self, writer: u32, number: u32) -> u32 {
-        let mut random = Random(!self.seed ^ place(writer, number).wrapping_mul(0x2545_f491));
+        let mut random = Random::new(!self.seed ^ place(writer, number).wrapping_mul(0x2545_f491));
         u32::try_from(1 + random.below(BATCH_MAX)).unwrap_or(1)
     }
 }
@@ -38,26 +39,9 @@ fn place(writer: u32, number: u32) -> u64 {
     (u64::from(writer) << 32) | u64::from(number)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn letter(&mut self) -> char {
-        let letter = u8::try_from(self.below(26)).unwrap_or(0);
-        char::from(b'a' + letter)
-    }
+fn letter(random: &mut Random) -> char {
+    let letter = u8::try_from(random.below(26)).unwrap_or(0);
+    char::from(b'a' + letter)
 }
 
 #[cfg(test)]

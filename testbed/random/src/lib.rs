@@ -14,19 +14,16 @@ impl Random {
     }
 
     /// The next draw: each number from 0 to 2^64 - 1 is equally likely.
-    pub fn number(&mut self) -> u64 {
+    pub const fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        mix(self.0)
     }
 
-    /// Below `bound`.
+    /// A number below `bound`.
     ///
     /// # Panics
     /// If `bound` is zero.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub const fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
 
@@ -60,6 +57,14 @@ impl Random {
             part.copy_from_slice(&draw[..part.len()]);
         }
     }
+}
+
+/// The bits of `value` spread over all 64: the finaliser of SplitMix64. A bijection that keeps zero.
+#[must_use]
+pub const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
 }
 
 #[cfg(test)]

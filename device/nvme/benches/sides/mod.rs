@@ -7,6 +7,8 @@ pub(crate) mod served;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use millrace_random::Random;
+
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Bytes of a read.
@@ -73,22 +75,18 @@ impl Span {
     }
 }
 
-/// Draws blocks (SplitMix64): the same for all sides.
+/// Draws of blocks: the same for all sides.
 #[derive(Debug)]
-pub(crate) struct Draws(u64);
+pub(crate) struct Draws(Random);
 
 impl Draws {
     pub(crate) const fn new() -> Self {
-        Self(0)
+        Self(Random::new(0))
     }
 
     /// A block below `blocks`.
     pub(crate) fn next(&mut self, blocks: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % blocks
+        self.0.below(blocks)
     }
 }
 

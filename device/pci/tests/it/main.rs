@@ -1,0 +1,5 @@
+//! Binding of functions to drivers, and functions that another process serves.
+
+mod binding;
+#[cfg(feature = "vfio-user")]
+mod vfio_user;
