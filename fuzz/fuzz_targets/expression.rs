@@ -9,8 +9,8 @@
 use bson::{Document, RawDocument};
 use libfuzzer_sys::fuzz_target;
 use millrace_expression::{EvaluationContext, Expression, Scope, Variables};
-use millrace_value::testing::operation;
 use millrace_value::Collation;
+use millrace_value::testing::operation;
 
 /// Splits the first document off.
 fn split(data: &[u8]) -> Option<(Document, Document)> {

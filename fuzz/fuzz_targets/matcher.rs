@@ -10,8 +10,8 @@ use libfuzzer_sys::fuzz_target;
 use millrace_expression::{EvaluationContext, Scope, Variables};
 use millrace_matcher::{MatchDetails, Matcher};
 use millrace_update::projection::{Mode, Projection};
-use millrace_value::testing::operation;
 use millrace_value::Collation;
+use millrace_value::testing::operation;
 
 /// Splits the first document off.
 fn split(data: &[u8]) -> Option<(&RawDocument, &RawDocument)> {

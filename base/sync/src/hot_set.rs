@@ -73,7 +73,7 @@ impl<K> Default for HotSet<K> {
 }
 
 impl<K> HotSet<K> {
-    /// An empty set.
+    /// An empty set, which allocates nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -83,13 +83,13 @@ impl<K> HotSet<K> {
         }
     }
 
-    /// The number of keys.
+    /// The number of keys in the set; at most 2^32 - 1.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is no key.
+    /// Whether the set holds no key at all.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Behaviour of a waiting thread.
+/// What a waiting thread may do before it sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpinMode {
     /// The thread yields while it spins.
@@ -18,7 +18,7 @@ pub enum SpinMode {
     Short,
 }
 
-/// The parameters of a [`Contention`].
+/// When a [`Contention`] lets threads spin, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct ContentionPolicy {
     /// Longest yield that counts as short, in nanoseconds: a longer one was to a thread that computes, or to very many
