@@ -6,7 +6,7 @@
 //! unknown, and so does each call that closes or replaces it.
 //!
 //! # What it gains
-//! 8 % more short connections a second, and it is what [`socket_cache`] needs: measured as there, beside a build in which
+//! 8 % more short connections a second, and it is what [`socket_cache`] needs: measured as there, beside the same build where
 //! [`family`] returns `None`.
 
 use std::ffi::c_int;

@@ -8,8 +8,8 @@
 //! # What it gains
 //! 12 % more short connections a second (connect, 64 bytes there and back, close). 20,000 connections by
 //! `talk exchanges tcp:7000 ask 20000` under the preload in a fresh network namespace, client and server pinned to one of
-//! two processors each and scheduled ahead of other work (`chrt -f 1`), in direct mode, with a debug broker; beside a
-//! build in which [`save`] returns `None`, five rounds in turn. The numbers are in `bench/RESULTS.md`.
+//! two processors each and scheduled ahead of other work (`chrt -f 1`), in direct mode, with a debug broker; beside the
+//! same build where [`save`] returns `None`, by a switch, five rounds in turn. The numbers are in `bench/RESULTS.md`.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
