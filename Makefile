@@ -13,7 +13,7 @@ rocksdb := environment=$$(scripts/rocksdb); eval "$$environment"
 help:
 	@echo 'make serve    install what is missing, build, and serve ./data on 127.0.0.1:27017'
 	@echo 'make test     the same set-up, then the tests: 20 minutes on two idle cores'
-	@echo 'make soak     the long campaigns: every guest, RocksDB'"'"'s own tests, miri with many seeds, more seeds of each campaign'
+	@echo 'make soak     the long campaigns: every guest, RocksDB'"'"'s own tests, miri with many seeds, mutation checks, more seeds'
 	@echo 'make guests   the NVMe driver in every guest: x86-64, POWER9, POWER8, a POWER partition, arm64; windows'
 	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
 	@echo 'make fix      mend what verify can mend by itself'
@@ -73,6 +73,9 @@ soak:
 	MILLRACE_SEEDS=$${given:-0..4} cargo test --package millrace-rocksdb --test it
 	MILLRACE_SEEDS=$${given:-0..4} cargo test --package millrace --test it -- power_cut:: crash::
 	MILLRACE_SEEDS=$${given:-0..10000} cargo test --package millrace --lib -- simulation::
+	# With any one ordering, barrier or check left out, a test must fail.
+	cargo test --package millrace-sync --package millrace-window-faults --package millrace-stream --package millrace-blobfs \
+	    --test it -- --ignored --skip loom::child
 	# Kills of the server, with clients that remember what it acknowledged.
 	cargo build --release --package millrace
 	KILLS=$${KILLS:-100} tests/clients/run

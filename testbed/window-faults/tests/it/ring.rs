@@ -65,6 +65,7 @@ fn rings_hold() {
 }
 
 #[test]
+#[ignore = "mutation check: `make soak` runs it"]
 fn every_step_is_needed() {
     let mut missed = Vec::new();
     for (name, attributes, needed) in KINDS {

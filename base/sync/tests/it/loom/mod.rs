@@ -63,6 +63,7 @@ fn failure(model: usize, site: usize, ordering: usize, steps_max: usize) -> Opti
 }
 
 #[test]
+#[ignore = "mutation check: `make soak` runs it"]
 fn every_ordering_is_needed() {
     let mut wrong = Vec::new();
     for (number, model) in MODELS.iter().enumerate() {

@@ -176,6 +176,7 @@ fn an_error_outside_of_connections_ends_the_partition() {
 
 #[cfg(debug_assertions)]
 #[test]
+#[ignore = "mutation check: `make soak` runs it"]
 fn the_checks_are_needed() {
     for (step, holds) in [
         (

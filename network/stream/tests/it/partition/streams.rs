@@ -299,6 +299,7 @@ fn a_restarted_side_is_handshaken_again() {
 /// The mutation points that only a hostile peer shows are in `hostile.rs`.
 #[cfg(debug_assertions)]
 #[test]
+#[ignore = "mutation check: `make soak` runs it"]
 fn every_step_is_needed() {
     const HOSTILE: [MutationPoint; 2] = [MutationPoint::CreditChecked, MutationPoint::TotalChecked];
     let mut missed = Vec::new();

@@ -314,6 +314,7 @@ fn a_commit_is_seen_whole() {
 
 #[cfg(debug_assertions)]
 #[test]
+#[ignore = "mutation check: `make soak` runs it"]
 fn a_commit_needs_its_first_word_last() {
     mutation::disable(Some(MutationPoint::PublishedLast));
     let mut seeds = (0..40).map(|seed| (seed, KINDS[usize::try_from(seed % 4).expect("few")]));
