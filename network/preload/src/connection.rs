@@ -106,7 +106,7 @@ fn record(
     let record = slab.allocate().ok_or(Errno(libc::ENOMEM))?;
     let mode = match link.mode {
         Mode::Direct => mode::DIRECT,
-        Mode::Forwarded => mode::PROXY,
+        Mode::Forwarded => mode::FORWARDED,
     };
     record.mode.store(mode, Ordering::Relaxed);
     record
@@ -210,7 +210,7 @@ pub(crate) fn on_last_close(entry: &'static Entry) {
         stream_end::reset(entry, record, CONNRESET);
         notify::notify_peer(entry);
     } else {
-        if record.mode.load(Ordering::Relaxed) == mode::PROXY && !record.has(flag::SEND_SHUT) {
+        if record.mode.load(Ordering::Relaxed) == mode::FORWARDED && !record.has(flag::SEND_SHUT) {
             // The end in the stream distinguishes an orderly close from the exit of a forwarder.
             let _unsaid = stream_end::finish(entry, record);
         }

@@ -146,7 +146,7 @@ fn read_numbers(socket: c_int, family: c_int, options: &Options) {
         let mut value = [0; 4];
         let mut size = 4;
         // SAFETY: there is room for a number.
-        let told = unsafe {
+        let result = unsafe {
             real::getsockopt(
                 socket,
                 level,
@@ -155,7 +155,7 @@ fn read_numbers(socket: c_int, family: c_int, options: &Options) {
                 &raw mut size,
             )
         };
-        if told == 0 {
+        if result == 0 {
             place.store(u32::from_ne_bytes(value), Ordering::Relaxed);
         }
     }
@@ -166,7 +166,7 @@ fn read_rate(socket: c_int, options: &Options) {
     let mut value = [0_u8; 8];
     let mut size = 8 as socklen_t;
     // SAFETY: there is room for as many bytes as it says.
-    let told = unsafe {
+    let result = unsafe {
         real::getsockopt(
             socket,
             SOL_SOCKET,
@@ -175,7 +175,7 @@ fn read_rate(socket: c_int, options: &Options) {
             &raw mut size,
         )
     };
-    if told == 0 {
+    if result == 0 {
         options.rate.set(u64::from_ne_bytes(value));
     }
 }

@@ -371,7 +371,7 @@ fn nothing(entry: &Entry, record: &Record, end: Option<End>) -> Outcome<Attempt>
             return Ok(Attempt::Again);
         }
         record.set(flag::END_SEEN);
-        if record.mode.load(Ordering::Relaxed) == mode::PROXY && record.set(flag::RESET) {
+        if record.mode.load(Ordering::Relaxed) == mode::FORWARDED && record.set(flag::RESET) {
             // The forwarder exited, and bytes on its way may be lost.
             return Err(Errno(libc::ECONNRESET));
         }

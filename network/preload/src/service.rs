@@ -42,7 +42,7 @@ pub(crate) fn tell(entry: &Entry, record: &Record) {
 
 /// Writes class and rate for the forwarder; false without one.
 fn say(entry: &Entry, record: &Record) -> bool {
-    if record.mode.load(Ordering::Relaxed) != mode::PROXY {
+    if record.mode.load(Ordering::Relaxed) != mode::FORWARDED {
         return false;
     }
     let Ok(_guard) = record.send.take() else {

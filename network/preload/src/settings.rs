@@ -199,8 +199,8 @@ pub(crate) unsafe fn get(
             put(&mut bytes, &time.as_secs().to_ne_bytes()) + 8
         }
         Place::Rate(rate) => {
-            let (told, length) = rate.to_bytes(room);
-            put(&mut bytes, &told[..length])
+            let (encoded, length) = rate.to_bytes(room);
+            put(&mut bytes, &encoded[..length])
         }
         Place::Linger(seconds) => {
             let seconds = seconds.load(Ordering::Relaxed);

@@ -114,7 +114,7 @@ pub(crate) mod mode {
     /// The two processes share the rings.
     pub(crate) const DIRECT: u32 = 1;
     /// A forwarder moves the bytes between two pairs of rings.
-    pub(crate) const PROXY: u32 = 2;
+    pub(crate) const FORWARDED: u32 = 2;
 }
 
 const _: () = assert!(offset_of!(Header, records) == header::RECORDS);

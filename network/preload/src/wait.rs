@@ -155,20 +155,20 @@ fn poll(
     timeout: Option<Duration>,
 ) -> Outcome<WakeReason> {
     let wakeup_fd = private_fds::borrow(wakeup_fd);
-    let told = sleeper.map_or(wakeup_fd, |sleeper| private_fds::borrow(sleeper.eventfd()));
+    let broadcast_fd = sleeper.map_or(wakeup_fd, |sleeper| private_fds::borrow(sleeper.eventfd()));
     let mut fds = [
         PollFd::new(&wakeup_fd, PollFlags::IN | PollFlags::RDHUP),
-        PollFd::new(&told, PollFlags::IN),
+        PollFd::new(&broadcast_fd, PollFlags::IN),
     ];
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     rustix::event::poll(&mut fds, timeout.as_ref())?;
-    let [rung, told] = [0, 1].map(|fd: usize| fds[fd].revents());
-    let (is_notified, is_told) = (!rung.is_empty(), !told.is_empty());
-    let is_gone = rung.intersects(GONE);
-    if let Some(sleeper) = sleeper.filter(|_| is_told) {
+    let [wakeup, broadcast] = [0, 1].map(|fd: usize| fds[fd].revents());
+    let (is_notified, is_broadcast) = (!wakeup.is_empty(), !broadcast.is_empty());
+    let is_gone = wakeup.intersects(GONE);
+    if let Some(sleeper) = sleeper.filter(|_| is_broadcast) {
         sleeper.drain();
     }
-    Ok(match (is_notified, is_told) {
+    Ok(match (is_notified, is_broadcast) {
         _ if is_gone => WakeReason::PeerGone,
         (true, _) => WakeReason::Notified,
         (false, true) => WakeReason::Broadcast,

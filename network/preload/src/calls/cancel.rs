@@ -133,9 +133,9 @@ pub(crate) fn point<T: PartialEq + From<i8>>(call: impl Fn() -> T) -> T {
         if REQUESTS.load(Ordering::Relaxed) != 0 {
             look();
         }
-        let told = call();
-        if told != T::from(-1) || kernel::last_error() != CANCELLED {
-            return told;
+        let result = call();
+        if result != T::from(-1) || kernel::last_error() != CANCELLED {
+            return result;
         }
         errno::set(libc::EINTR);
     }
@@ -161,12 +161,12 @@ pub(crate) fn never<T>(mut call: impl FnMut() -> Outcome<T>) -> Outcome<T> {
 
 export! {
     fn pthread_cancel(thread: pthread_t) -> c_int {
-        let told = real::pthread_cancel(thread);
-        if told == 0 {
+        let result = real::pthread_cancel(thread);
+        if result == 0 {
             REQUESTS.fetch_add(1, Ordering::SeqCst);
             interrupt_sleep(thread);
         }
-        told
+        result
     }
 }
 

@@ -132,14 +132,14 @@ unsafe fn wait_plainly(
         return Ok(entry);
     }
     // Counted as asleep, so that a thread that adds a user-level member wakes it.
-    let Some(told) = set.sleep_plainly(&wait) else {
+    let Some(result) = set.sleep_plainly(&wait) else {
         return Ok(entry);
     };
-    let Ok(count) = usize::try_from(told) else {
-        return Err(told);
+    let Ok(count) = usize::try_from(result) else {
+        return Err(result);
     };
     if count == 0 || !set.is_ours() {
-        return Err(told);
+        return Err(result);
     }
     let room = usize::try_from(room).unwrap_or(0);
     // SAFETY: the kernel took the same array and room, and wrote `count` events.
@@ -289,7 +289,7 @@ export_points! {
         let next = || real::epoll_wait(set, events, room, timeout);
         let entry = match wait_plainly(set, events, room, next) {
             Ok(entry) => entry,
-            Err(told) => return told,
+            Err(result) => return result,
         };
         to_c_result(|| wait_in(set, entry, (events, room), timeout_of(timeout), ptr::null()))
     }
@@ -298,7 +298,7 @@ export_points! {
         let next = || real::epoll_pwait(set, events, room, timeout, mask);
         let entry = match wait_plainly(set, events, room, next) {
             Ok(entry) => entry,
-            Err(told) => return told,
+            Err(result) => return result,
         };
         to_c_result(|| wait_in(set, entry, (events, room), timeout_of(timeout), mask))
     }
@@ -307,7 +307,7 @@ export_points! {
         let next = || real::epoll_pwait2(set, events, room, timeout, mask);
         let entry = match wait_plainly(set, events, room, next) {
             Ok(entry) => entry,
-            Err(told) => return told,
+            Err(result) => return result,
         };
         let timeout = timeout_at(timeout);
         to_c_result(|| wait_in(set, entry, (events, room), timeout?, mask))

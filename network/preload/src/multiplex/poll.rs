@@ -203,12 +203,12 @@ impl<'a, S: PollTarget> Poll<'a, S> {
         let mut channels = others.iter();
         let mut found = 0;
         for (place, member) in self.members.iter_mut().enumerate() {
-            let told = own[place].revents;
+            let revents = own[place].revents;
             member.revents = match self.targets[place] {
-                Target::Kernel => told,
+                Target::Kernel => revents,
                 Target::Source(source) => answer(source.ready(), member.events),
                 Target::Set(_, set) => {
-                    let is_ready = set.has_offer() || told != 0 && set.absorb_and_look();
+                    let is_ready = set.has_offer() || revents != 0 && set.absorb_and_look();
                     answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
                 }
                 Target::Listener(entry) => {
@@ -217,7 +217,7 @@ impl<'a, S: PollTarget> Poll<'a, S> {
                     if is_ready && channel & libc::POLLHUP != 0 {
                         entry.report_hangup_once(fd);
                     }
-                    told | answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
+                    revents | answer(if is_ready { IN | RDNORM } else { 0 }, member.events)
                 }
             };
             found += usize::from(member.revents != 0);
@@ -305,11 +305,11 @@ impl<'a, S: PollTarget> Poll<'a, S> {
     }
 
     fn take_wakeups(&mut self) {
-        for (place, told) in self.room.iter_mut().enumerate() {
+        for (place, entry) in self.room.iter_mut().enumerate() {
             match self.targets.get(place) {
                 // Its wake-up fd stays readable for ever, and adds nothing to the loads.
-                Some(Target::Source(source)) if told.revents != 0 && source.take_wakeups() => {
-                    told.fd = -1;
+                Some(Target::Source(source)) if entry.revents != 0 && source.take_wakeups() => {
+                    entry.fd = -1;
                 }
                 _ => {}
             }

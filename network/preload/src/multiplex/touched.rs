@@ -13,11 +13,11 @@ static CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// Counts a call, and passes its result on.
 #[inline]
-pub(crate) fn touched<T>(told: T) -> T {
+pub(crate) fn touched<T>(result: T) -> T {
     if IS_COUNTED.load(Ordering::Relaxed) {
         CALLS.fetch_add(1, Ordering::Relaxed);
     }
-    told
+    result
 }
 
 /// Number of counted calls. A thread sees at least its own.

@@ -239,9 +239,9 @@ impl<S: PollTarget> Set<S> {
     pub(crate) fn sleep_plainly<T>(&self, wait: impl Fn() -> T) -> Option<T> {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         // After the increment, as the other thread stores the flag before it loads the count.
-        let told = (!self.is_ours()).then(wait);
+        let result = (!self.is_ours()).then(wait);
         self.wake_up();
-        told
+        result
     }
 
     /// Number of events that remain of those that the kernel wrote, without tagged words.

@@ -169,7 +169,7 @@ impl Walk {
 
     fn wait(&mut self, timeout: Option<Duration>) {
         let room = 1 + self.draw(SOURCES + 2);
-        let told = self.fixture.try_wait(room, timeout).expect("nothing fails");
+        let reported = self.fixture.try_wait(room, timeout).expect("nothing fails");
         let due: HashMap<u64, (usize, u32)> = self
             .models
             .iter()
@@ -179,11 +179,11 @@ impl Walk {
         // Armed members are found by a look at the kernel, which need not come before hot ones are reported.
         let enough = usize::from(!due.is_empty());
         assert!(
-            told.len() >= enough && told.len() <= room,
-            "{told:?} of {due:?}, room for {room}"
+            reported.len() >= enough && reported.len() <= room,
+            "{reported:?} of {due:?}, room for {room}"
         );
         let mut seen = Vec::new();
-        for (ready, data) in told {
+        for (ready, data) in reported {
             assert!(!seen.contains(&data), "{data} was reported twice");
             seen.push(data);
             let Some((index, expected)) = due.get(&data) else {
@@ -202,8 +202,8 @@ impl Walk {
             .filter_map(|model| Some(model.due()?.1))
             .collect();
         for _ in 0..64 {
-            let told = self.fixture.look(2);
-            for (_, data) in told {
+            let reported = self.fixture.look(2);
+            for (_, data) in reported {
                 due.retain(|other| *other != data);
             }
         }
