@@ -5,7 +5,7 @@ use millrace_expression::{EvaluationContext, Scope};
 use millrace_value::{Error, ErrorCode, Result};
 
 use super::Matcher;
-use super::parser::holds_operators;
+use super::parser::{holds_operators, is_dbref_field, is_pathless_operator};
 
 /// A condition on an element of an array.
 #[derive(Clone, Debug)]
@@ -25,7 +25,8 @@ enum Condition {
 
 impl ElementMatcher {
     /// Parses what `$pull` takes: operators that the element must satisfy, a filter for elements
-    /// that are documents, a regular expression, or a value that the element must equal.
+    /// that are documents, a regular expression, or a value that the element must equal. Operators of no
+    /// path (`$or`, `$and`, `$nor`, `$expr`, ...) begin a filter.
     ///
     /// # Errors
     /// As for [`Matcher::parse`].
@@ -33,7 +34,11 @@ impl ElementMatcher {
         let condition = match condition {
             Bson::Document(document) => {
                 let filter = RawDocumentBuf::try_from(document)?;
-                if holds_operators(&filter, false)? {
+                let of_a_path = document
+                    .keys()
+                    .next()
+                    .is_some_and(|first| is_dbref_field(first) || !is_pathless_operator(first));
+                if of_a_path && holds_operators(&filter, false)? {
                     Self::named("", condition, scope)?
                 } else {
                     Condition::Document(Matcher::parse(&filter, scope)?)

@@ -50,7 +50,7 @@ pub(super) fn is_pathless_operator(name: &str) -> bool {
     ) || is_dbref_field(name)
 }
 
-fn is_dbref_field(name: &str) -> bool {
+pub(super) fn is_dbref_field(name: &str) -> bool {
     matches!(name, "$ref" | "$id" | "$db")
 }
 

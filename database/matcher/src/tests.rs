@@ -95,6 +95,22 @@ fn conditions_of_pull_apply_to_elements() {
         &Bson::Document(doc! {"b": 2, "a": 1})
     ));
     assert!(!element_matches(&of_documents, &Bson::Int32(1)));
+    for (condition, found) in [
+        (doc! {"$or": [{"a": 1}, {"b": 2}]}, [true, true, false]),
+        (doc! {"$and": [{"a": 1}, {"c": 3}]}, [true, false, false]),
+        (doc! {"$nor": [{"a": 1}, {"b": 2}]}, [false, false, true]),
+        (doc! {"$or": [{"a": 9}], "b": 2}, [false, false, false]),
+    ] {
+        let of_documents = parse(Bson::Document(condition.clone()));
+        let elements = [doc! {"a": 1, "c": 3}, doc! {"b": 2}, doc! {"a": 5}];
+        let matched =
+            elements.map(|element| element_matches(&of_documents, &Bson::Document(element)));
+        assert_eq!(matched, found, "{condition}");
+        assert!(
+            !element_matches(&of_documents, &Bson::Int32(1)),
+            "{condition}"
+        );
+    }
     let equal = parse(Bson::Int32(1));
     assert!(element_matches(&equal, &Bson::Double(1.0)));
     assert!(!element_matches(&equal, &Bson::Array(vec![Bson::Int32(1)])));

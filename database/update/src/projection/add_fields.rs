@@ -22,7 +22,7 @@ impl AddFields {
     /// Parses `{path: expression, ...}`, in which an expression may be a document of further paths.
     ///
     /// # Errors
-    /// `40176` when two paths conflict, `40180` for an empty document, `16410` and its kin for names
+    /// `40176` when two paths conflict, `16410` and its kin for names
     /// that no field may have, and those of [`Expression::parse`].
     pub fn parse(spec: &Document, scope: &Scope) -> Result<Self> {
         let mut shape = Shape {
@@ -78,21 +78,12 @@ fn add(
         return Err(Error::new(ErrorCode::Overflow, "FieldPath is too long"));
     }
     if let Bson::Document(document) = value {
-        match document.keys().next() {
-            None => {
-                let message = format!(
-                    "an empty object is not a valid value. Found empty object at path {}",
-                    path.join(".")
-                );
-                return Err(Error::location(40180, message));
+        let nests = |first: &String| !first.starts_with('$');
+        if document.keys().next().is_some_and(nests) {
+            for (name, value) in document {
+                add(shape, &path, name, value, scope)?;
             }
-            Some(first) if !first.starts_with('$') => {
-                for (name, value) in document {
-                    add(shape, &path, name, value, scope)?;
-                }
-                return Ok(());
-            }
-            Some(_) => {}
+            return Ok(());
         }
     }
     let expression = Expression::parse(value, scope)?;

@@ -399,6 +399,12 @@ fn add_fields_sets_in_place() {
             doc! {"_id": 1, "a": {"x": 1}, "b": {"c": 3}},
         ),
         (doc! {"a": "$none"}, doc! {"_id": 1, "b": {"c": 3}}),
+        // Allowed since MongoDB 6.1.
+        (doc! {"a": {}}, doc! {"_id": 1, "a": {}, "b": {"c": 3}}),
+        (
+            doc! {"b": {"c": {}, "d": 1}},
+            doc! {"_id": 1, "a": 2, "b": {"c": {}, "d": 1}},
+        ),
     ] {
         let mut document = document.clone();
         document.remove("l");
@@ -420,7 +426,6 @@ fn add_fields_refuses_conflicts() {
     for (spec, code) in [
         (doc! {"a": 1, "a.b": 2}, 40176),
         (doc! {"a.b": 1, "a": 2}, 40176),
-        (doc! {"a": {}}, 40180),
         (doc! {"a": {"b": 1, "$add": []}}, 16410),
         (doc! {"$a": 1}, 16410),
         (doc! {"": 1}, 40352),
