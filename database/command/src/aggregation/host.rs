@@ -36,6 +36,8 @@ pub(crate) struct PipelineHost {
     queries: Arc<OpenQueries>,
     /// Whether the pipelines of views that are joined with may spill to disk.
     allow_disk_use: bool,
+    /// Whether what is written is checked by no validator.
+    bypass_validation: bool,
 }
 
 impl PipelineHost {
@@ -44,12 +46,14 @@ impl PipelineHost {
         view: ReadView,
         queries: Arc<OpenQueries>,
         allow_disk_use: bool,
+        bypass_validation: bool,
     ) -> Self {
         Self {
             database,
             view,
             queries,
             allow_disk_use,
+            bypass_validation,
         }
     }
 }
@@ -284,7 +288,14 @@ impl PipelineHost {
             }
             let borrowed: Vec<_> = some.iter().map(|document| &**document).collect();
             let catalog = &self.database.catalog;
-            let outcome = insert_documents(catalog, namespace, &borrowed, true, false, operation)?;
+            let outcome = insert_documents(
+                catalog,
+                namespace,
+                &borrowed,
+                true,
+                self.bypass_validation,
+                operation,
+            )?;
             if let Some((_, error)) = outcome.errors.into_iter().next() {
                 return Err(error);
             }
@@ -357,8 +368,10 @@ impl PipelineHost {
                     let raw = RawDocumentBuf::try_from(&document)?;
                     let prepared = prepare_document(&raw, &**operation.environment())?;
                     let after = prepared.unwrap_or(raw);
-                    if let Some(validator) = collection.validator()? {
-                        validator.check_update(before, &after, operation)?;
+                    if !self.bypass_validation {
+                        if let Some(validator) = collection.validator()? {
+                            validator.check_update(before, &after, operation)?;
+                        }
                     }
                     Ok(Some(after))
                 }
@@ -381,7 +394,13 @@ impl PipelineHost {
         let environment = &**operation.environment();
         let raw = RawDocumentBuf::try_from(&document)?;
         let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
-        insert_one(&self.database.catalog, namespace, &raw, false, operation)?;
+        insert_one(
+            &self.database.catalog,
+            namespace,
+            &raw,
+            self.bypass_validation,
+            operation,
+        )?;
         Ok(true)
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct AggregateRequest {
     pub(crate) bindings: Bindings,
     pub(crate) hint: Option<Hint>,
     pub(crate) allow_disk_use: bool,
+    /// Whether `$out` and `$merge` write what the validator of the target refuses.
+    pub(crate) bypass_validation: bool,
     /// How many documents the first batch holds at most; none if the client leaves it to the server.
     pub(crate) batch_size: Option<u64>,
     /// Whether the client wants the plan (an option older than the `explain` command).
@@ -106,6 +108,7 @@ impl AggregateRequest {
             }
         };
         parsed.allow_disk_use = arguments.boolean("allowDiskUse")?.unwrap_or(true);
+        parsed.bypass_validation = arguments.flag("bypassDocumentValidation")?;
         parsed.batch_size = arguments.cursor_batch_size()?;
         parsed.explain = explain;
         Ok(parsed)
@@ -125,6 +128,7 @@ impl AggregateRequest {
             bindings,
             hint,
             allow_disk_use: true,
+            bypass_validation: false,
             batch_size: None,
             explain: false,
         }

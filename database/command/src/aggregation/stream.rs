@@ -27,6 +27,7 @@ pub(crate) fn open_stream(
         view.clone(),
         Arc::clone(queries),
         parsed.allow_disk_use,
+        parsed.bypass_validation,
     );
     let name = parsed.collection.as_ref().map_or("", Namespace::collection);
     let context = Context {

@@ -253,6 +253,34 @@ fn a_validator_holds_for_every_way_to_write() {
 }
 
 #[test]
+fn pipelines_that_write_may_bypass_the_validator() {
+    let bed = Fixture::new();
+    bed.insert(
+        "source",
+        vec![doc! {"_id": 1, "b": 1}, doc! {"_id": 3, "b": 1}],
+    );
+    let stages = [
+        doc! {"$merge": {"into": "c", "whenMatched": "replace"}},
+        doc! {"$merge": {"into": "c", "whenMatched": [{"$set": {"b": "$$new.b"}}, {"$unset": "a"}]}},
+        doc! {"$out": "c"},
+    ];
+    for stage in stages {
+        bed.run(doc! {"create": "c", "validator": {"a": {"$exists": true}}});
+        bed.insert("c", vec![doc! {"_id": 1, "a": 1}]);
+        let mut aggregate = doc! {"aggregate": "source", "pipeline": [&stage], "cursor": {}};
+        assert_eq!(bed.code(aggregate.clone()), 121, "{stage}");
+        aggregate.insert("bypassDocumentValidation", true);
+        bed.run(aggregate);
+        assert_eq!(
+            bed.all(doc! {"find": "c", "sort": {"_id": 1}}),
+            [doc! {"_id": 1, "b": 1}, doc! {"_id": 3, "b": 1}],
+            "{stage}"
+        );
+        bed.run(doc! {"drop": "c"});
+    }
+}
+
+#[test]
 fn an_update_that_changes_nothing_waits_for_what_it_saw() {
     let bed = Fixture::new();
     bed.insert("c", vec![doc! {"_id": 1, "a": 1}]);

@@ -22,8 +22,8 @@ impl AddFields {
     /// Parses `{path: expression, ...}`, in which an expression may be a document of further paths.
     ///
     /// # Errors
-    /// `40176` when two paths conflict, `16410` and its kin for names
-    /// that no field may have, and those of [`Expression::parse`].
+    /// `40176` when two paths conflict, `16410` and its kin for names that no field may have, and those
+    /// of [`Expression::parse`].
     pub fn parse(spec: &Document, scope: &Scope) -> Result<Self> {
         let mut shape = Shape {
             keeps_others: true,
