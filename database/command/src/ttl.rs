@@ -90,7 +90,7 @@ fn delete_by(
         bindings,
         one: false,
         sort: None,
-        hint: Some(Hint::Name(spec.name.clone())),
+        hint: Some(Hint::Internal(spec.name.clone())),
     };
     let result = run_delete(database, namespace, &statement, operation)?;
     database

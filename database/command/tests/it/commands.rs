@@ -279,6 +279,14 @@ fn documents_past_their_time_are_deleted() {
     deleted.expect("nothing fails");
     assert_eq!(bed.run(doc! {"count": "c"}).get_i32("n").ok(), Some(3));
     assert_eq!(bed.database.expired_documents(), 1);
+    // A hidden index is out of the planner's sight, not out of work; a client cannot name it.
+    bed.run(doc! {"collMod": "c", "index": {"name": "at", "hidden": true}});
+    assert_eq!(bed.code(doc! {"find": "c", "hint": "at"}), 2);
+    bed.environment.wall_ms.fetch_add(2_000, Ordering::Relaxed);
+    let deleted = bed.database.delete_expired(&bed.operation());
+    deleted.expect("nothing fails");
+    assert_eq!(bed.run(doc! {"count": "c"}).get_i32("n").ok(), Some(2));
+    assert_eq!(bed.database.expired_documents(), 2);
 }
 
 #[test]

@@ -168,16 +168,18 @@ impl<'q> Enumeration<'q> {
 
     /// The indexes that may be used, hint considered.
     fn indexes(&self) -> Result<Vec<Arc<Index>>> {
+        let sees_hidden = matches!(self.query.hint, Some(Hint::Internal(_)));
         let usable = self
             .collection
             .indexes
             .iter()
-            .filter(|index| index.ready && !index.spec.hidden && !index.is_dropped())
+            .filter(|index| index.ready && !index.is_dropped())
+            .filter(|index| sees_hidden || !index.spec.hidden)
             // The keys of an index with another collation are neither equal nor ordered as the query's values.
             .filter(|index| index.spec.collation == self.query.collation());
         let matches = |index: &Arc<Index>| match &self.query.hint {
             None | Some(Hint::Natural(_)) => true,
-            Some(Hint::Name(name)) => index.spec.name == *name,
+            Some(Hint::Name(name) | Hint::Internal(name)) => index.spec.name == *name,
             Some(Hint::Keys(keys)) => key_pattern(index).is_some_and(|own| same_keys(own, keys)),
         };
         let indexes: Vec<_> = usable.filter(|index| matches(index)).cloned().collect();
@@ -460,7 +462,10 @@ impl<'q> Enumeration<'q> {
 
     /// The plan for a query with `min` or `max`.
     fn min_max(&self) -> Result<Plan> {
-        if !matches!(self.query.hint, Some(Hint::Name(_) | Hint::Keys(_))) {
+        if !matches!(
+            self.query.hint,
+            Some(Hint::Name(_) | Hint::Internal(_) | Hint::Keys(_))
+        ) {
             return Err(Error::location(
                 51173,
                 "When using min()/max() a hint of which index to use must be provided",

@@ -10,6 +10,8 @@ use millrace_value::Collation;
 pub enum Hint {
     /// The index of this name.
     Name(String),
+    /// The index of this name, hidden or not: the server's own reads, which no client asked for.
+    Internal(String),
     /// The index with these keys.
     Keys(Document),
     /// No index: natural order, backward if negative.

@@ -394,7 +394,7 @@ impl Checked {
             plan()
         );
         let sparse = match &query.hint {
-            Some(Hint::Name(name)) => self
+            Some(Hint::Name(name) | Hint::Internal(name)) => self
                 .bed
                 .collection
                 .index(name)
