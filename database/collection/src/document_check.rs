@@ -1,9 +1,10 @@
 //! What a document must be before it is stored.
 
 use bson::raw::RawBsonRef;
+use bson::spec::ElementType;
 use bson::{RawDocument, RawDocumentBuf};
-use millrace_value::operation::new_object_id;
-use millrace_value::{DocumentWriter, Environment, Error, ErrorCode, Result};
+use millrace_value::operation::{current_timestamp, new_object_id};
+use millrace_value::{DocumentWriter, Elements, Environment, Error, ErrorCode, Result};
 
 /// The largest document that is stored, in bytes.
 pub(crate) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -109,6 +110,43 @@ pub fn prepare_document(
     }
     writer.finish();
     check_size(out.len())?;
+    Ok(Some(RawDocumentBuf::from_bytes(out)?))
+}
+
+/// Puts the present time in the place of zero timestamps at the top of `document`, except in `_id`.
+/// Returns none when there is no such timestamp.
+///
+/// # Errors
+/// `InvalidBSON`.
+pub fn fill_zero_timestamps(
+    document: &RawDocument,
+    environment: &dyn Environment,
+) -> Result<Option<RawDocumentBuf>> {
+    let mut has_one = false;
+    for element in Elements::new(document) {
+        let element = element?;
+        has_one |= element.kind == ElementType::Timestamp
+            && element.name != b"_id"
+            && element.value == [0; 8];
+    }
+    if !has_one {
+        return Ok(None);
+    }
+    let zero = bson::Timestamp {
+        time: 0,
+        increment: 0,
+    };
+    let mut out = Vec::with_capacity(document.as_bytes().len());
+    let mut writer = DocumentWriter::new(&mut out);
+    for element in document {
+        let (name, value) = element?;
+        if value == RawBsonRef::Timestamp(zero) && name.as_str() != "_id" {
+            writer.value(name.as_str(), &current_timestamp(environment).into())?;
+        } else {
+            writer.raw(name.as_str(), value)?;
+        }
+    }
+    writer.finish();
     Ok(Some(RawDocumentBuf::from_bytes(out)?))
 }
 

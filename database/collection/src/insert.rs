@@ -5,7 +5,7 @@ use millrace_engine::CommitSeq;
 use millrace_value::{Error, ErrorCode, Operation, ReadView, Result};
 
 use super::write_set::{WriteSet, clustered_record_id};
-use super::{BYTES_PER_COMMIT, latest, prepare_document, retry_conflicts};
+use super::{BYTES_PER_COMMIT, fill_zero_timestamps, latest, prepare_document, retry_conflicts};
 use crate::catalog::Catalog;
 use crate::{Collection, Namespace, RecordKind};
 
@@ -24,7 +24,18 @@ pub struct InsertOutcome {
     pub commit_seq: Option<CommitSeq>,
 }
 
-/// Inserts documents. If `ordered`, the first failure ends it; otherwise the rest are still tried.
+/// The ways in which documents are inserted.
+#[derive(Clone, Copy, Debug)]
+pub struct InsertOptions {
+    /// Whether the first failure ends it; otherwise the rest are still tried.
+    pub ordered: bool,
+    /// Whether documents are stored that the collection's validator refuses.
+    pub bypass_validation: bool,
+    /// Whether zero timestamps are stored as they are; otherwise the present time takes their place.
+    pub keep_zero_timestamps: bool,
+}
+
+/// Inserts documents.
 ///
 /// # Errors
 /// Failures that concern no single document: interruption, a broken engine. What was inserted before
@@ -33,8 +44,7 @@ pub fn insert_documents(
     catalog: &Catalog,
     namespace: &Namespace,
     documents: &[&RawDocument],
-    ordered: bool,
-    bypass_validation: bool,
+    options: InsertOptions,
     operation: &Operation,
 ) -> Result<InsertOutcome> {
     let mut outcome = InsertOutcome::default();
@@ -42,14 +52,7 @@ pub fn insert_documents(
     while next < documents.len() {
         operation.check()?;
         let taken = retry_conflicts(operation, || {
-            insert_some(
-                catalog,
-                namespace,
-                documents,
-                next,
-                bypass_validation,
-                operation,
-            )
+            insert_some(catalog, namespace, documents, next, options, operation)
         })?;
         next += taken.inserted;
         outcome.inserted += taken.inserted as u64;
@@ -57,7 +60,7 @@ pub fn insert_documents(
         if let Some(error) = taken.failed {
             outcome.errors.push((next, error));
             next += 1;
-            if ordered {
+            if options.ordered {
                 break;
             }
         }
@@ -91,7 +94,7 @@ fn insert_some(
     namespace: &Namespace,
     documents: &[&RawDocument],
     first: usize,
-    bypass_validation: bool,
+    options: InsertOptions,
     operation: &Operation,
 ) -> Result<Taken> {
     let guard = match catalog.find_or_create(namespace, &**operation.environment()) {
@@ -107,7 +110,7 @@ fn insert_some(
     };
     let collection = guard.collection();
     let view = catalog.read_view(operation);
-    let validator = if bypass_validation {
+    let validator = if options.bypass_validation {
         None
     } else {
         collection.validator()?
@@ -124,8 +127,15 @@ fn insert_some(
             break;
         }
         let result = (|| {
-            let prepared = prepare_document(document, &**operation.environment())?;
+            let environment = &**operation.environment();
+            let prepared = prepare_document(document, environment)?;
             let document: &RawDocument = prepared.as_deref().unwrap_or(document);
+            let filled = if options.keep_zero_timestamps {
+                None
+            } else {
+                fill_zero_timestamps(document, environment)?
+            };
+            let document: &RawDocument = filled.as_deref().unwrap_or(document);
             if let Some(validator) = &validator {
                 validator.check(document, operation)?;
             }

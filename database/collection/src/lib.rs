@@ -44,8 +44,8 @@ pub use collection::{
     Capped, Collection, Index, RecordKind, Sequence, TEMPORARY, as_i64, multikey_key,
 };
 pub use delete::{delete_all_records, delete_record};
-pub use document_check::{check_document, check_id, prepare_document};
-pub use insert::{InsertOutcome, insert_documents, insert_one, is_fatal};
+pub use document_check::{check_document, check_id, fill_zero_timestamps, prepare_document};
+pub use insert::{InsertOptions, InsertOutcome, insert_documents, insert_one, is_fatal};
 pub use namespace::Namespace;
 pub use replace::{Replaced, replace_record};
 pub use write_set::{WriteSet, clustered_key, clustered_record_id};

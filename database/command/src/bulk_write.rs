@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use millrace_collection::Namespace;
-use millrace_collection::{insert_documents, is_fatal, latest};
+use millrace_collection::{InsertOptions, insert_documents, is_fatal, latest};
 use millrace_engine::CommitSeq;
 use millrace_matcher::Matcher;
 use millrace_value::{DocumentWriter, Error, ErrorCode, Operation, Result};
@@ -211,8 +211,11 @@ fn run_insert(
         &surrounding.database.catalog,
         namespace,
         &[document],
-        true,
-        surrounding.bypass_validation,
+        InsertOptions {
+            ordered: true,
+            bypass_validation: surrounding.bypass_validation,
+            keep_zero_timestamps: surrounding.keep_zero_timestamps,
+        },
         surrounding.operation,
     )?;
     totals.commit_seq = latest(totals.commit_seq, outcome.commit_seq);

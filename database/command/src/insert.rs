@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millrace_collection::Namespace;
-use millrace_collection::insert_documents;
+use millrace_collection::{InsertOptions, insert_documents};
 use millrace_value::{Operation, Result};
 
 use super::arguments::Arguments;
@@ -45,15 +45,16 @@ pub(super) fn insert(
     )?;
     let namespace = Namespace::new(request.database, arguments.collection()?)?;
     check_writable(&namespace)?;
-    // Zero timestamps are stored as they are in any case.
-    arguments.boolean("bypassEmptyTsReplacement")?;
     let documents = statements(request, &arguments, "documents")?;
     let outcome = insert_documents(
         &database.catalog,
         &namespace,
         &documents,
-        arguments.boolean("ordered")?.unwrap_or(true),
-        arguments.flag("bypassDocumentValidation")?,
+        InsertOptions {
+            ordered: arguments.boolean("ordered")?.unwrap_or(true),
+            bypass_validation: arguments.flag("bypassDocumentValidation")?,
+            keep_zero_timestamps: arguments.flag("bypassEmptyTsReplacement")?,
+        },
         operation,
     )?;
     reply_ok(reply, |writer| {

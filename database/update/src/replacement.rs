@@ -2,10 +2,10 @@
 
 use bson::{Bson, Document, Timestamp};
 use millrace_expression::EvaluationContext;
+use millrace_value::operation::current_timestamp;
 use millrace_value::{Collation, Result};
 
 use super::identical::identical_documents;
-use super::operators::current_timestamp;
 use super::storage;
 
 /// Puts the present time in the place of zero timestamps at the top of `document`, except in `_id`.
@@ -17,7 +17,7 @@ pub(super) fn fill_timestamps(document: &mut Document, evaluation: &EvaluationCo
         }) = value
         {
             if name != "_id" {
-                *value = Bson::Timestamp(current_timestamp(evaluation));
+                *value = Bson::Timestamp(current_timestamp(&**evaluation.operation.environment()));
             }
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bson::Timestamp;
 use bson::oid::ObjectId;
 
 use crate::{Error, ErrorCode, ReadView, Result};
@@ -191,6 +192,17 @@ impl Operation {
     #[must_use]
     pub const fn started_wall_ms(&self) -> i64 {
         self.started_wall_ms
+    }
+}
+
+/// The present time as a timestamp: seconds, and the milliseconds within the second as an increment that
+/// is never zero, because a zero timestamp means "fill me in".
+#[must_use]
+pub fn current_timestamp(environment: &dyn Environment) -> Timestamp {
+    let now_ms = environment.wall_clock_ms();
+    Timestamp {
+        time: u32::try_from(now_ms.div_euclid(1000)).unwrap_or(0),
+        increment: u32::try_from(now_ms.rem_euclid(1000)).unwrap_or(0) + 1,
     }
 }
 

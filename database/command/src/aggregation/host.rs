@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf};
 use millrace_collection::index::FieldKind;
-use millrace_collection::{Collection, Namespace, TEMPORARY};
+use millrace_collection::{Collection, InsertOptions, Namespace, TEMPORARY, fill_zero_timestamps};
 use millrace_collection::{
     Replaced, build_indexes, insert_documents, insert_one, internal, prepare_document,
     replace_record,
@@ -292,8 +292,11 @@ impl PipelineHost {
                 catalog,
                 namespace,
                 &borrowed,
-                true,
-                self.bypass_validation,
+                InsertOptions {
+                    ordered: true,
+                    bypass_validation: self.bypass_validation,
+                    keep_zero_timestamps: false,
+                },
                 operation,
             )?;
             if let Some((_, error)) = outcome.errors.into_iter().next() {
@@ -394,6 +397,7 @@ impl PipelineHost {
         let environment = &**operation.environment();
         let raw = RawDocumentBuf::try_from(&document)?;
         let raw = prepare_document(&raw, environment)?.unwrap_or(raw);
+        let raw = fill_zero_timestamps(&raw, environment)?.unwrap_or(raw);
         insert_one(
             &self.database.catalog,
             namespace,

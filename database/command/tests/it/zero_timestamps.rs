@@ -53,6 +53,46 @@ fn a_replacement_fills_in_zero_timestamps_unless_it_is_told_not_to() {
 }
 
 #[test]
+fn an_insertion_fills_in_zero_timestamps_unless_it_is_told_not_to() {
+    let bed = Fixture::new();
+    let inside = doc! {"t": ZERO};
+    let document = |id: i32| doc! {"_id": id, "t": ZERO, "in": &inside, "u": 1};
+    let insert = |id: i32| doc! {"insert": "c", "documents": [document(id)]};
+    let bulk = |id: i32| doc! {"bulkWrite": 1, "ops": [{"insert": 0, "document": document(id)}], "nsInfo": [{"ns": "test.c"}]};
+    let way: [&dyn Fn(i32) -> Document; 2] = [&insert, &bulk];
+    for (turn, command) in (0..).zip(way) {
+        bed.run(command(10 * turn + 1));
+        bed.run(flagged(command(10 * turn + 2), false));
+        bed.run(flagged(command(10 * turn + 3), true));
+        for (id, fills) in [(1, true), (2, true), (3, false)] {
+            let id = 10 * turn + id;
+            let found = bed.all(doc! {"find": "c", "filter": {"_id": id}}).remove(0);
+            assert_eq!(found.keys().collect::<Vec<_>>(), ["_id", "t", "in", "u"]);
+            assert_eq!(found.get("t") != Some(&ZERO), fills, "{found}");
+            assert_eq!(
+                found.get_document("in").ok(),
+                Some(&inside),
+                "below the top it stays"
+            );
+        }
+    }
+    // Also what a pipeline writes; a zero `_id` stays.
+    let stages = [doc! {"$merge": "merged"}, doc! {"$out": "out"}];
+    for stage in stages {
+        let target = stage
+            .values()
+            .next()
+            .and_then(Bson::as_str)
+            .expect("a name")
+            .to_owned();
+        bed.run(doc! {"aggregate": 1, "pipeline": [{"$documents": [{"_id": ZERO, "t": ZERO}]}, stage], "cursor": {}});
+        let found = bed.all(doc! {"find": target}).remove(0);
+        assert_eq!(found.get("_id"), Some(&ZERO), "{found}");
+        assert_ne!(found.get("t"), Some(&ZERO), "{found}");
+    }
+}
+
+#[test]
 fn insertions_and_modifiers_take_the_flag() {
     let bed = Fixture::new();
     bed.run(flagged(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bson::{Bson, DateTime};
-use millrace_expression::EvaluationContext;
+use millrace_value::operation::current_timestamp;
 use millrace_value::{Result, type_alias};
 
 use super::{Context, Effect, Failure, Modifier, Operand, bad_value};
@@ -42,18 +42,6 @@ pub(super) fn parse(operand: &Operand<'_>) -> Result<Arc<dyn Modifier>> {
     }
 }
 
-/// The present time as a timestamp: seconds, and the milliseconds within the second as a count that
-/// is never zero, because a zero timestamp means "fill me in".
-pub(crate) fn current_timestamp(evaluation: &EvaluationContext<'_>) -> bson::Timestamp {
-    let now_ms = evaluation.operation.environment().wall_clock_ms();
-    let seconds = u32::try_from(now_ms.div_euclid(1000)).unwrap_or(0);
-    let milliseconds = u32::try_from(now_ms.rem_euclid(1000)).unwrap_or(0);
-    bson::Timestamp {
-        time: seconds,
-        increment: milliseconds + 1,
-    }
-}
-
 impl CurrentDate {
     fn now(self, context: &Context<'_>) -> Bson {
         let evaluation = context.evaluation;
@@ -62,7 +50,9 @@ impl CurrentDate {
                 let now_ms = evaluation.operation.environment().wall_clock_ms();
                 Bson::DateTime(DateTime::from_millis(now_ms))
             }
-            Self::Timestamp => Bson::Timestamp(current_timestamp(evaluation)),
+            Self::Timestamp => {
+                Bson::Timestamp(current_timestamp(&**evaluation.operation.environment()))
+            }
         }
     }
 }

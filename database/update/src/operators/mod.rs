@@ -27,8 +27,6 @@ use millrace_value::{Error, ErrorCode, Number, Result};
 use super::text;
 use super::trail::Trail;
 
-pub(super) use current_date::current_timestamp;
-
 /// What an operator does to one value.
 ///
 /// Operators are parsed once and applied to many documents.
