@@ -36,7 +36,7 @@ impl HotKey for u32 {
 /// 3. `front` is a node of the circle, or [`NONE`] if there is none.
 ///
 /// ```
-/// use millrace_stream::HotSet;
+/// use millrace_sync::HotSet;
 ///
 /// let mut hot = HotSet::new();
 /// assert!(hot.insert(7_u32) && hot.insert(3) && !hot.insert(7));

@@ -128,7 +128,7 @@ impl SpinPolicy {
 /// The spin of one wait.
 ///
 /// ```
-/// # use millrace_stream::spin::*;
+/// # use millrace_sync::spin::*;
 /// # fn wait(policy: &SpinPolicy, limits: SpinLimits, state: &mut SpinState, processor: &impl Processor,
 /// #     is_ready: impl Fn() -> bool) -> bool {
 /// let mut spin = Spin::begin(policy, limits, None, *state, processor);
