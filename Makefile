@@ -12,7 +12,7 @@ rocksdb := environment=$$(scripts/rocksdb); eval "$$environment"
 .PHONY: help serve build test soak guests verify fix bench conformance
 help:
 	@echo 'make serve    install what is missing, build, and serve ./data on 127.0.0.1:27017'
-	@echo 'make test     the same set-up, then the tests: 20 minutes on two idle cores'
+	@echo 'make test     the same set-up, then the tests: half an hour on two cores with nothing cached'
 	@echo 'make soak     the long campaigns: every guest, RocksDB'"'"'s own tests, miri with many seeds, mutation checks, more seeds'
 	@echo 'make guests   the NVMe driver in every guest: x86-64, POWER9, POWER8, a POWER partition, arm64; windows'
 	@echo 'make verify   formatting, lints, dependency rules, spelling, docs; changes nothing'
