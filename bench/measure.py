@@ -430,6 +430,8 @@ def main():
     parser.add_argument("--output", type=Path, help="write the tables here instead of RESULTS.md")
     parser.add_argument("--json", type=Path, help="also write every measurement here")
     options = parser.parse_args()
+    if BEFORE.keys() & set(options.sides) and "MILLRACE_BEFORE" not in os.environ:
+        parser.error("MILLRACE_BEFORE must name the earlier binary, for the sides " + ", ".join(BEFORE))
     (ROOT / "target").mkdir(exist_ok=True)
     head = [f"Machine: {machine()}.", f"Commit: {commit()}. Date: {datetime.date.today()}.",
             f"Command: `bench/run {' '.join(sys.argv[3:])}`.", ""]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
-use millrace_collection::Namespace;
-use millrace_collection::{InsertOptions, insert_documents, is_fatal, latest};
+use millrace_collection::{InsertOptions, Namespace, insert_documents, is_fatal, latest};
 use millrace_engine::CommitSeq;
 use millrace_matcher::Matcher;
 use millrace_value::{DocumentWriter, Error, ErrorCode, Operation, Result};

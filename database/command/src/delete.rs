@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use bson::RawDocument;
 use bson::raw::RawBsonRef;
-use millrace_collection::{Namespace, RecordKind};
 use millrace_collection::{
-    clustered_record_id, delete_all_records, delete_record, is_fatal, latest,
+    Namespace, RecordKind, clustered_record_id, delete_all_records, delete_record, is_fatal, latest,
 };
 use millrace_engine::CommitSeq;
 use millrace_matcher::Matcher;

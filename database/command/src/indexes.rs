@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Document, RawDocumentBuf};
-use millrace_collection::build_indexes;
 use millrace_collection::index::{Compatibility, IndexSpec};
-use millrace_collection::{Collection, Index, Namespace};
+use millrace_collection::{Collection, Index, Namespace, build_indexes};
 use millrace_query::planner::same_keys;
 use millrace_value::{Error, ErrorCode, Operation, Result, document_text};
 

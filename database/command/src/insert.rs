@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_collection::Namespace;
-use millrace_collection::{InsertOptions, insert_documents};
+use millrace_collection::{InsertOptions, Namespace, insert_documents};
 use millrace_value::{Operation, Result};
 
 use super::arguments::Arguments;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use millrace_collection::index::IndexSpec;
-use millrace_collection::latest;
 use millrace_collection::validation::Validator;
-use millrace_collection::{Collection, Namespace};
+use millrace_collection::{Collection, Namespace, latest};
 use millrace_engine::CommitSeq;
 use millrace_matcher::Matcher;
 use millrace_query::planner::same_keys;

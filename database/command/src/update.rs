@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf};
-use millrace_collection::{Collection, Namespace, RecordKind};
 use millrace_collection::{
-    Replaced, check_document, check_id, clustered_record_id, insert_one, is_fatal, latest,
-    prepare_document, replace_record,
+    Collection, Namespace, RecordKind, Replaced, check_document, check_id, clustered_record_id,
+    insert_one, is_fatal, latest, prepare_document, replace_record,
 };
 use millrace_engine::CommitSeq;
 use millrace_matcher::{MatchDetails, Matcher};

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use bson::{Document, RawDocument, doc};
 use millrace_collection::index::{IndexEntry, IndexKeys};
-use millrace_collection::{Collection, Index, Namespace, RecordKind, multikey_key};
-use millrace_collection::{check_document, clustered_record_id, internal};
+use millrace_collection::{
+    Collection, Index, Namespace, RecordKind, check_document, clustered_record_id, internal,
+    multikey_key,
+};
 use millrace_value::ident::Ident;
 use millrace_value::{DocumentWriter, Error, ErrorCode, Operation, ReadView, Result};
 

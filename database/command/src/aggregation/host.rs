@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf};
 use millrace_collection::index::FieldKind;
-use millrace_collection::{Collection, InsertOptions, Namespace, TEMPORARY, fill_zero_timestamps};
 use millrace_collection::{
-    Replaced, build_indexes, insert_documents, insert_one, internal, prepare_document,
-    replace_record,
+    Collection, InsertOptions, Namespace, Replaced, TEMPORARY, build_indexes, fill_zero_timestamps,
+    insert_documents, insert_one, internal, prepare_document, replace_record,
 };
 use millrace_engine::Scratch;
 use millrace_pipeline::{DocumentStream, Documents, Host, MergeAction};

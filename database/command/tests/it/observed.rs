@@ -7,8 +7,7 @@ use std::thread;
 
 use bson::{Document, RawDocument, RawDocumentBuf, Uuid, doc};
 use millrace_collection::committer::{CommitObserver, Detail, LogicalChange};
-use millrace_collection::{Collection, Namespace};
-use millrace_collection::{WriteSet, clustered_record_id};
+use millrace_collection::{Collection, Namespace, WriteSet, clustered_record_id};
 use millrace_engine::conformance::hooked::{Hooked, Hooks};
 use millrace_engine::{CommitSeq, Engine, Error, ErrorKind, MemoryEngine};
 use millrace_value::Collation;
